@@ -1,8 +1,9 @@
 """Build the Debian package of a wheel, for one release of Debian.
 
-The wheel and what requirements.lock names, by hash, become a Python environment of the release's
-own Python below /usr/lib/pvebench. One package a release, because compiled libraries belong to one
-minor version of Python: apt refuses the wrong one, and an upgrade of Debian asks for the other.
+The wheel and the hashed packages of requirements.lock become a Python environment below
+/usr/lib/pvebench for the release's Python. There is one package per release, because compiled
+libraries depend on the minor version of Python: apt rejects the wrong package, and an upgrade of
+Debian requires the other.
 
 The same wheel, lock and SOURCE_DATE_EPOCH give the same bytes.
 """
@@ -31,7 +32,7 @@ ROOT: Final = HERE.parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of Debian: its Python, and the newest glibc that wheels may ask for."""
+    """Debian release: its Python version, and the newest glibc for wheels."""
 
     number: int
     python: tuple[int, int]
@@ -39,12 +40,12 @@ class Release:
 
     @property
     def minor(self) -> str:
-        """`3.11`."""
+        """Python version, such as `3.11`."""
         return ".".join(map(str, self.python))
 
     @property
     def depends(self) -> str:
-        """What the package says about Python."""
+        """Python dependency of the package."""
         major, minor = self.python
         return f"python3 (>= {major}.{minor}~), python3 (<< {major}.{minor + 1}~)"
 
@@ -56,30 +57,30 @@ RELEASES: Final = {
 
 
 def main() -> int:
-    """Build; print the package's path; return the exit code."""
+    """Build the package and print its path; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--wheel", type=Path, required=True)
     parser.add_argument("--release", type=int, choices=RELEASES, required=True)
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
-    parser.add_argument("--version", help="of the package; default: the wheel's")
-    parser.add_argument("--twice", action="store_true", help="and compare the bytes")
-    told = parser.parse_args()
-    release = RELEASES[told.release]
-    version = told.version or debian_version(told.wheel.name.split("-")[1])
-    path = told.output / f"pvebench_{version}~deb{release.number}_amd64.deb"
-    build(told.wheel, release, path)
-    if told.twice:
+    parser.add_argument("--version", help="version of the package; default: the wheel's")
+    parser.add_argument("--twice", action="store_true", help="build twice and compare the bytes")
+    arguments = parser.parse_args()
+    release = RELEASES[arguments.release]
+    version = arguments.version or debian_version(arguments.wheel.name.split("-")[1])
+    path = arguments.output / f"pvebench_{version}~deb{release.number}_amd64.deb"
+    build(arguments.wheel, release, path)
+    if arguments.twice:
         first = path.read_bytes()
-        build(told.wheel, release, path)
+        build(arguments.wheel, release, path)
         if path.read_bytes() != first:
-            print(f"two builds of {path} differ; next step: diffoscope tells where")
+            print(f"two builds of {path} differ; next step: compare them with diffoscope")
             return 3
     print(path)
     return 0
 
 
 def build(wheel: Path, release: Release, path: Path) -> None:
-    """Make the package, in a place of its own whose name is another each time."""
+    """Create the package in a new temporary directory."""
     version = path.name.split("_")[1]
     with tempfile.TemporaryDirectory(prefix="pvebench-deb-") as work:
         tree = Path(work) / "tree"
@@ -90,10 +91,10 @@ def build(wheel: Path, release: Release, path: Path) -> None:
 
 
 def debian_version(version: str) -> str:
-    """Return a version of Python's as Debian sorts it: what comes before a release, before it."""
+    """Return a Python version in Debian's format, with prereleases sorted before the release."""
     for mark in (".dev", "rc", "b", "a"):
-        head, found, tail = version.partition(mark)
-        if found:
+        head, separator, tail = version.partition(mark)
+        if separator:
             return f"{head}~{mark.strip('.')}{tail}"
     return version
 
@@ -114,25 +115,25 @@ def environment(tree: Path, wheel: Path, release: Release) -> Path:
     foreign += [f"--platform={tag}" for tag in [*tags, "manylinux2014_x86_64"]]
     install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     install += [*foreign, "--only-binary=:all:", "--no-deps", "--no-compile"]
-    # By name, not by path: pip would keep the path, which is this machine's.
-    ours = tree.parent / "wheel.lock"
-    ours.write_text(locked(wheel), "utf-8")
-    locks = ["-r", str(ROOT / "requirements.lock"), "-r", str(ours)]
+    # By name, not by path: pip would record this machine's path.
+    wheel_lock = tree.parent / "wheel.lock"
+    wheel_lock.write_text(locked(wheel), "utf-8")
+    locks = ["-r", str(ROOT / "requirements.lock"), "-r", str(wheel_lock)]
     run([*install, "--require-hashes", "--find-links", str(wheel.resolve().parent), *locks])
-    # The commands of libraries name the Python that builds; nobody asked for them either.
+    # The libraries' commands contain the path of the building Python and are not needed.
     shutil.rmtree(site / "bin", ignore_errors=True)
     return site
 
 
 def locked(wheel: Path) -> str:
-    """Return the line of a lock that only this wheel meets."""
+    """Return a lock line that matches only this wheel."""
     name, version = wheel.name.split("-")[:2]
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     return f"{name}=={version} --hash=sha256:{digest}\n"
 
 
 def place_files(tree: Path, site: Path, version: str) -> None:
-    """Put everything but the environment and the control files into the tree."""
+    """Add all files except the environment and the control files to the tree."""
     share = tree / "usr/share"
     copies = {
         "usr/bin/pvebench": HERE / "pvebench.sh",
@@ -157,35 +158,43 @@ def place_files(tree: Path, site: Path, version: str) -> None:
 
 
 def document(share: Path, site: Path, version: str) -> None:
-    """Put manual, changelogs and licences into /usr/share."""
+    """Add manual, changelogs and licenses to /usr/share."""
     (share / "man/man1").mkdir(parents=True)
     compress(share / "man/man1/pvebench.1.gz", manual(version))
     doc = share / "doc/pvebench"
     compress(doc / "changelog.gz", (ROOT / "CHANGELOG.md").read_text("utf-8"))
     maintainer = HeaderParser().parsestr((HERE / "control").read_text("utf-8"))["Maintainer"]
     entry = f"pvebench ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n"
-    # The form of a changelog has a place for an address; there is none.
+    # The changelog format requires an address; there is none.
     entry += f" -- {maintainer} <>  {formatdate(epoch())}\n"
     compress(doc / "changelog.Debian.gz", entry)
     (doc / "copyright").write_text(copyrights(site), "utf-8")
 
 
 def copyrights(site: Path) -> str:
-    """Return the licence of pvebench, and which of the libraries has which."""
+    """Return the license of pvebench and those of the libraries."""
     lines = []
     for metadata in sorted(site.glob("*.dist-info/METADATA")):
-        found = HeaderParser().parsestr(metadata.read_text("utf-8"))
-        if found["Name"] == "pvebench":
+        package = HeaderParser().parsestr(metadata.read_text("utf-8"))
+        if package["Name"] == "pvebench":
             continue
-        trove = [one for one in found.get_all("Classifier", []) if one.startswith("License ::")]
-        said = found["License-Expression"] or (found["License"] or "").partition("\n")[0]
-        licence = said or "; ".join(one.rpartition(" :: ")[2] for one in trove) or "see there"
-        lines.append(f"  {found['Name']} {found['Version']}: {licence}")
+        classifiers = [
+            classifier
+            for classifier in package.get_all("Classifier", [])
+            if classifier.startswith("License ::")
+        ]
+        expression = package["License-Expression"] or (package["License"] or "").partition("\n")[0]
+        license_ = (
+            expression
+            or "; ".join(name.rpartition(" :: ")[2] for name in classifiers)
+            or "see there"
+        )
+        lines.append(f"  {package['Name']} {package['Version']}: {license_}")
     return (HERE / "copyright").read_text("utf-8").replace("@LIBRARIES@", "\n".join(lines))
 
 
 def control(tree: Path, site: Path, release: Release, version: str) -> None:
-    """Put the control files into the tree."""
+    """Add the control files to the tree."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     revisions = revisions_in(site / "pvebench/store/migrations/versions")
     values = {
@@ -205,37 +214,38 @@ def control(tree: Path, site: Path, release: Release, version: str) -> None:
         (place / name).write_text(text, "utf-8")
     (place / "conffiles").write_text("/etc/pvebench/pvebench.yaml\n", "utf-8")
     sums = [
-        f"{md5(one)}  {one.relative_to(tree)}\n"
-        for one in files
-        if one.relative_to(tree).parts[0] != "etc"
+        f"{md5(path)}  {path.relative_to(tree)}\
+"
+        for path in files
+        if path.relative_to(tree).parts[0] != "etc"
     ]
     (place / "md5sums").write_text("".join(sums), "utf-8")
 
 
 def revisions_in(versions: Path) -> list[str]:
-    """Return the layouts of the database that this version can read, oldest first."""
+    """Return the database schemas that this version supports, oldest first."""
     return [path.name.partition("_")[0] for path in sorted(versions.glob("[0-9]*.py"))]
 
 
 def md5(path: Path) -> str:
-    """Return the sum that dpkg --verify wants."""
+    """Return the MD5 sum for dpkg --verify."""
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def pack(tree: Path, path: Path) -> None:
-    """Make the package of a tree, the same bytes whoever does it and when."""
-    for one in [tree, *tree.rglob("*")]:
-        if not one.is_symlink():
-            one.chmod(mode(one.relative_to(tree), is_directory=one.is_dir()))
-        os.utime(one, (epoch(), epoch()), follow_symlinks=False)
+    """Create the package of a tree, reproducibly."""
+    for entry in [tree, *tree.rglob("*")]:
+        if not entry.is_symlink():
+            entry.chmod(mode(entry.relative_to(tree), is_directory=entry.is_dir()))
+        os.utime(entry, (epoch(), epoch()), follow_symlinks=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     command = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z3", "--build", str(tree), str(path)]
-    # xz cuts its blocks by the number of threads.
+    # The number of threads changes xz's blocks.
     run(command, DPKG_DEB_THREADS_MAX="1", SOURCE_DATE_EPOCH=str(epoch()))
 
 
 def mode(place: Path, *, is_directory: bool) -> int:
-    """Return the mode of a file of the package, whatever umask built it."""
+    """Return the mode of a file in the package, independent of the umask."""
     scripts = place.parent == Path("DEBIAN") and place.name in {
         "preinst",
         "postinst",
@@ -247,18 +257,18 @@ def mode(place: Path, *, is_directory: bool) -> int:
 
 
 def epoch() -> int:
-    """Return the time of everything in the package: $SOURCE_DATE_EPOCH, or that of the commit."""
-    told = os.environ.get("SOURCE_DATE_EPOCH")
-    return int(told or run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]))
+    """Return the time stamp of all files: $SOURCE_DATE_EPOCH, or the commit's time."""
+    configured = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(configured or run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]))
 
 
 def compress(path: Path, text: str) -> None:
-    """Write a text as gzip without a time of its own."""
+    """Write a text as gzip without a time stamp."""
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def run(command: list[str], **environment: str) -> str:
-    """Return what a program prints; its failure is this one's."""
+    """Run a program and return its output. Raises CalledProcessError."""
     done = subprocess.run(
         command, env=os.environ | environment, check=True, stdout=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""The manual and the shells' completions, made of the commands themselves."""
+"""Manual page and shell completions, generated from the commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPLETIONS: Final = {
     "zsh": "zsh/vendor-completions/_pvebench",
     "fish": "fish/vendor_completions.d/pvebench.fish",
 }
-"""Shell -> where its completions lie below /usr/share."""
+"""Shell -> path of its completions below /usr/share."""
 
 
 def completions() -> dict[str, str]:
@@ -66,7 +66,7 @@ _END: Final = (
     "results",
     ".TP",
     ".I /usr/share/pvebench/systemd",
-    "what pvebench.service may do beside its own files, by driver",
+    "additional permissions of pvebench.service, by driver",
     ".SH SEE ALSO",
     r"/usr/share/doc/pvebench/docs",
 )
@@ -104,7 +104,7 @@ def _text(text: str | None) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    # A dot or a quote at the beginning would be a request of troff's.
+    # troff interprets a leading dot or quote as a request.
     plain = _plain(text)
     return rf"\&{plain}" if plain[:1] in (".", "'") else plain
 

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Isolated: neither this directory nor PYTHONPATH nor a user's own packages take part.
+# Isolated from the current directory, PYTHONPATH and user packages.
 exec /usr/lib/pvebench/bin/python3 -I -m pvebench "$@"

@@ -1,17 +1,15 @@
 #!/usr/bin/env bash
-# pvebench in a container of its own on this Proxmox VE node. Run as root on the node:
+# Install pvebench in a container on this Proxmox VE node. Run as root on the node:
 #
 #   bash proxmox-lxc.sh --deb pvebench_VERSION~deb13_amd64.deb
-#
-# Makes an unprivileged container, installs the package in it, gives it the least rights on the
-# cluster, writes its settings, starts it, prints its address. After a try that broke off, the same
-# command goes on. What is made is written to a list before it is made; --remove takes away what is
-# is on the list, and nothing else.
-#
-# Root of the container may be an attacker. Everything that runs on the node is in this script.
-# The container only answers questions: an exit code, or one line of a given form.
+# Creates an unprivileged container, installs the package, grants minimum rights on the cluster,
+# writes the settings, starts pvebench and prints its address. After an interruption, run the same
+# command again. Everything is recorded in a list before its creation; --remove removes only what
+# is on the list.
+# Root in the container may be an attacker. This script contains everything that runs on the node.
+# The container only returns exit codes, or single lines in a fixed format.
 set -euo pipefail
-export LC_ALL=C # [a-z] is ASCII, and a length is in bytes
+export LC_ALL=C # [a-z] is ASCII, and lengths are bytes
 
 readonly mark=pvebench-lxc
 journal=${PVEBENCH_LXC_JOURNAL:-/var/lib/$mark/made}
@@ -21,32 +19,32 @@ usage() {
 Usage: proxmox-lxc.sh --deb FILE|URL [OPTION…]
        proxmox-lxc.sh --remove [--yes]
 
-  --deb FILE|URL        the package; its ~deb12 or ~deb13 decides the container's Debian
-  --sha256 SUM          of the package; a URL needs it
-  --storage NAME        storage to measure; may be repeated (all for disks but the container's)
-  --root-storage NAME   for the container's own disk; never one that is measured (the first that is free for it)
-  --template-storage NAME  for the container's template (the first that holds templates)
-  --iso-storage NAME    for the benchmark guest's image, some 50 MB (the first that holds images)
-  --ctid NUMBER         of the container (the next that is free)
-  --hostname NAME       of the container (pvebench)
-  --cores N             (2)
-  --memory MIB          (1024)
-  --disk GIB            (8)
-  --bridge NAME         (vmbr0)
-  --ip ADDRESS/BITS     (dhcp)
-  --gateway ADDRESS     with --ip
-  --pool NAME           where pvebench makes its VM (pvebench)
-  --host ADDRESS        of this node, as the container reaches it (that of the bridge)
-  --listen ADDRESS:PORT in the container (0.0.0.0:9620, all its addresses: whoever reaches one can
-                        read the results; 127.0.0.1:9620: nobody outside the container)
-  --web-config FILE     users and TLS of the web UI, in the format of docs/security.md (none)
-  --token-file FILE     with pvebench@pve!bench=SECRET, where another pvebench has made the token already
+  --deb FILE|URL        package; ~deb12 or ~deb13 selects the container's Debian
+  --sha256 SUM          checksum of the package; required for a URL
+  --storage NAME        storage to measure; can be repeated (all disk storages except the container's)
+  --root-storage NAME   storage of the container's disk, never a measured one (first suitable)
+  --template-storage NAME  storage of the container's template (first suitable)
+  --iso-storage NAME    storage of the guest image, about 50 MB (first suitable)
+  --ctid NUMBER         ID of the container (next free one)
+  --hostname NAME       host name of the container (pvebench)
+  --cores N             CPUs (2)
+  --memory MIB          memory (1024)
+  --disk GIB            disk size (8)
+  --bridge NAME         network bridge (vmbr0)
+  --ip ADDRESS/BITS     static address (dhcp)
+  --gateway ADDRESS     gateway, with --ip
+  --pool NAME           pool of the benchmark VM (pvebench)
+  --host ADDRESS        address of this node for the container (that of the bridge)
+  --listen ADDRESS:PORT address in the container (0.0.0.0:9620: results are readable for everyone on the
+                        network; 127.0.0.1:9620: only in the container)
+  --web-config FILE     users and TLS of the web UI, see docs/running.md (none)
+  --token-file FILE     file with pvebench@pve!bench=SECRET, if another pvebench created the token
   --yes                 ask nothing
-  --remove              remove what this script made here
+  --remove              remove everything that this script created here
 TEXT
 }
 
-# What went wrong, likely cause, next step.
+# FACT [CAUSE [ACTION]]
 refuse() {
     echo "pvebench: $1" >&2
     [[ -z ${2-} ]] || echo "  likely cause: $2" >&2
@@ -56,20 +54,20 @@ refuse() {
 
 say() { echo "pvebench: $*"; }
 
-# OPTION VALUE: it becomes a word of commands, of the settings and of the list.
+# OPTION VALUE: the value becomes part of commands, settings and the list.
 need_name() {
     [[ $2 =~ ^[A-Za-z][A-Za-z0-9._-]{0,99}$ ]] ||
-        refuse "$1 ${2@Q} is no valid name" "" "use a letter, then letters, digits, . _ or -"
+        refuse "$1 ${2@Q} is not a valid name" "" "use a letter, then letters, digits, . _ or -"
 }
 
 agree() {
     local answer
     [[ $yes ]] && return
     read -r -p "pvebench: $1 (yes/no) " answer
-    [[ $answer == yes || $answer == y ]] || refuse "nothing was done"
+    [[ $answer == yes || $answer == y ]] || refuse "cancelled; nothing changed"
 }
 
-# --- what is made is written down first ---------------------------------------------------------
+# --- list of created objects --------------------------------------------------------------------
 
 note() {
     mkdir -p "${journal%/*}"
@@ -86,16 +84,16 @@ forget() {
     mv "$journal.new" "$journal"
 }
 
-# --- what there is ------------------------------------------------------------------------------
+# --- storages -----------------------------------------------------------------------------------
 
-# Active storages that hold a kind of content, one a line.
+# Active storages with a content type, one per line.
 storages_for() { pvesm status --content "$1" --enabled 1 | awk 'NR > 1 && $3 == "active" { print $1 }'; }
 
 type_of() { pvesm status --storage "$1" | awk 'NR > 1 { print $2 }'; }
 
 is_in() {
-    local one
-    for one in "${@:2}"; do [[ $one == "$1" ]] && return; done
+    local item
+    for item in "${@:2}"; do [[ $item == "$1" ]] && return; done
     return 1
 }
 
@@ -105,46 +103,46 @@ choose_storages() {
     mapfile -t roots < <(storages_for rootdir)
     template_storage=${template_storage:-$(storages_for vztmpl | head -n 1)}
     iso_storage=${iso_storage:-$(storages_for iso | head -n 1)}
-    [[ $template_storage ]] || refuse "no storage holds container templates" "" "pvesm set local --content iso,vztmpl,backup"
-    [[ $iso_storage ]] || refuse "no storage holds ISO images" "" "pvesm set local --content iso,vztmpl,backup"
+    [[ $template_storage ]] || refuse "no storage allows container templates" "" "run pvesm set local --content iso,vztmpl,backup"
+    [[ $iso_storage ]] || refuse "no storage allows ISO images" "" "run pvesm set local --content iso,vztmpl,backup"
     choose_root "${roots[@]}"
     if ((${#measured[@]} == 0)); then
-        local one
-        for one in "${disks[@]}"; do [[ $one == "$root_storage" ]] || measured+=("$one"); done
+        local storage
+        for storage in "${disks[@]}"; do [[ $storage == "$root_storage" ]] || measured+=("$storage"); done
     fi
-    ((${#measured[@]})) || refuse "no storage is left to measure" \
-        "$root_storage is the only one for disks, and holds the container" \
-        "name another for the container: --root-storage, or the one to measure: --storage"
-    local one
+    ((${#measured[@]})) || refuse "no storage to measure" \
+        "$root_storage is the only disk storage, and contains the container" \
+        "select another storage for the container with --root-storage, or one to measure with --storage"
+    local storage
     need_name --iso-storage "$iso_storage"
-    for one in "${measured[@]}"; do
-        is_in "$one" "${disks[@]}" || refuse "storage $one is not there, not active or holds no disk images"
-        need_name --storage "$one"
-        [[ $one != "$root_storage" ]] || refuse "$one would be measured and hold the container" \
-            "its own writes would be in every number" "--root-storage with another, or another --storage"
+    for storage in "${measured[@]}"; do
+        is_in "$storage" "${disks[@]}" || refuse "storage $storage is missing, inactive or does not allow disk images"
+        need_name --storage "$storage"
+        [[ $storage != "$root_storage" ]] || refuse "$storage is selected for both measuring and the container" \
+            "the container's writes would affect every result" "select different storages with --root-storage and --storage"
     done
 }
 
-# Where nothing is said: not the only one with disk images, so that one is left to measure.
+# By default not the only storage with disk images, so that one remains to measure.
 choose_root() {
-    local one
+    local storage
     if [[ $root_storage ]]; then
-        is_in "$root_storage" "$@" || refuse "storage $root_storage is not there, not active or holds no containers" \
-            "" "pvesm set $root_storage --content …,rootdir"
+        is_in "$root_storage" "$@" || refuse "storage $root_storage is missing, inactive or does not allow containers" \
+            "" "run pvesm set $root_storage --content …,rootdir"
         return
     fi
-    for one in "$@"; do
-        if ((${#measured[@]})) && is_in "$one" "${measured[@]}"; then continue; fi
-        # Better one that no VM's disk can lie on: then everything else can be measured.
-        if is_in "$one" "${disks[@]}"; then
-            root_storage=${root_storage:-$one}
+    for storage in "$@"; do
+        if ((${#measured[@]})) && is_in "$storage" "${measured[@]}"; then continue; fi
+        # Prefer a storage without VM disks, so that all others can be measured.
+        if is_in "$storage" "${disks[@]}"; then
+            root_storage=${root_storage:-$storage}
         else
-            root_storage=$one
+            root_storage=$storage
             return
         fi
     done
-    [[ $root_storage ]] || refuse "no storage for the container's disk but those that are measured" \
-        "none other has the content rootdir" "allow it on another, as in: pvesm set local --content iso,vztmpl,backup,rootdir"
+    [[ $root_storage ]] || refuse "no storage for the container's disk except measured ones" \
+        "no other storage has content type rootdir" "allow it on another storage, such as: pvesm set local --content iso,vztmpl,backup,rootdir"
 }
 
 node_address() {
@@ -152,50 +150,50 @@ node_address() {
         sed -n 's/.*"local": *"\([0-9.]*\)".*/\1/p' | head -n 1
 }
 
-# --- the container ------------------------------------------------------------------------------
+# --- container ----------------------------------------------------------------------------------
 
 fetch_package() {
     if [[ $deb == http://* || $deb == https://* ]]; then
-        [[ $sha256 ]] || refuse "a package from the network needs --sha256" "" "take it from SHA256SUMS of the release"
+        [[ $sha256 ]] || refuse "a package URL requires --sha256" "" "copy the checksum from SHA256SUMS of the release"
         curl --fail --silent --show-error --location --output "$work/pvebench.deb" "$deb" ||
-            refuse "$deb could not be fetched"
+            refuse "downloading $deb failed"
     else
-        [[ -f $deb ]] || refuse "there is no file $deb"
+        [[ -f $deb ]] || refuse "file $deb not found"
         cp -- "$deb" "$work/pvebench.deb"
     fi
     if [[ $sha256 ]] && ! echo "$sha256  $work/pvebench.deb" | sha256sum --check --status; then
-        refuse "$deb has another checksum than --sha256" "it is damaged, or not the one that was meant"
+        refuse "checksum of $deb differs from --sha256" "it is damaged, or a different file"
     fi
     local version
-    processor=$(dpkg-deb --field "$work/pvebench.deb" Architecture 2>/dev/null) || refuse "$deb is no Debian package"
-    version=$(dpkg-deb --field "$work/pvebench.deb" Version 2>/dev/null) || refuse "$deb is no Debian package"
+    processor=$(dpkg-deb --field "$work/pvebench.deb" Architecture 2>/dev/null) || refuse "$deb is not a Debian package"
+    version=$(dpkg-deb --field "$work/pvebench.deb" Version 2>/dev/null) || refuse "$deb is not a Debian package"
     [[ $(dpkg-deb --field "$work/pvebench.deb" Package) == pvebench && $version == *~deb* ]] ||
-        refuse "$deb is no package of pvebench" "" "take pvebench_VERSION~deb13_amd64.deb"
+        refuse "$deb is not a package of pvebench" "" "use pvebench_VERSION~deb13_amd64.deb"
     debian=${version##*~deb}
 }
 
-# The newest of the words on stdin that is a template of this Debian for this processor.
+# Newest template on stdin for this Debian release and processor.
 newest_template() { { grep -oE "(\S+:vztmpl/)?debian-$debian-standard_\S+_$processor\.\S+" || true; } | sort -V | tail -n 1; }
 
-# Sets `template`; downloads it where it is not there yet.
+# Set `template`; download it if missing.
 have_template() {
     template=$(pveam list "$template_storage" | newest_template)
     [[ -z $template ]] || return 0
     pveam update >/dev/null
     local name
     name=$(pveam available --section system | newest_template)
-    [[ $name ]] || refuse "there is no template of Debian $debian" "this Proxmox VE is too old for it, or the list could not be fetched" "take the package for another Debian"
+    [[ $name ]] || refuse "no template of Debian $debian" "this Proxmox VE is too old for it, or downloading the list failed" "use the package for another Debian release"
     say "downloading $name to $template_storage"
     template=$template_storage:vztmpl/$name
     note "template $template"
     pveam download "$template_storage" "$name" >/dev/null
-    # It ends with 0 even where the task failed.
+    # pveam returns 0 even if the task failed.
     [[ $(pveam list "$template_storage" | newest_template) ]] ||
-        refuse "$name was not downloaded" "what pveam said above" "mend it, then the same command again"
+        refuse "downloading $name failed" "see the output of pveam above" "fix the cause, then repeat the command"
 }
 
-# Never piped into grep -q: it leaves before the other has ended, which then looks like a failure.
-is_ours() {
+# Not piped into grep -q: it exits early, and the other program would fail with SIGPIPE.
+is_own() {
     local config
     config=$(pct config "$1" 2>/dev/null) && grep -q "^tags:.*\b$mark\b" <<<"$config"
 }
@@ -205,38 +203,38 @@ have_container() {
     [[ -z $gateway ]] || network+=",gw=$gateway"
     local before
     before=$(noted container | tail -n 1)
-    if [[ $before ]] && is_ours "$before"; then
-        [[ -z $ctid || $ctid == "$before" ]] || refuse "container $before was made before; $ctid is another" "" "$0 --remove, then again"
+    if [[ $before ]] && is_own "$before"; then
+        [[ -z $ctid || $ctid == "$before" ]] || refuse "container $before exists already, with another ID than $ctid" "" "run $0 --remove, then repeat the command"
         ctid=$before
-        say "container $ctid is there already"
+        say "container $ctid exists already"
     else
         ctid=${ctid:-$(pvesh get /cluster/nextid --output-format json | tr -d '"')}
-        [[ $ctid =~ ^[1-9][0-9]{2,8}$ ]] || refuse "$ctid is no number for a container" "" "--ctid with one above 99"
-        ! pct config "$ctid" >/dev/null 2>&1 || refuse "container $ctid is there, and was not made by this script"
+        [[ $ctid =~ ^[1-9][0-9]{2,8}$ ]] || refuse "$ctid is not a container ID" "" "use --ctid with a number above 99"
+        ! pct config "$ctid" >/dev/null 2>&1 || refuse "container $ctid exists and was not created by this script"
         have_template
         note "container $ctid"
-        # systemd's own sandboxes need nesting.
+        # systemd's sandboxes require nesting.
         pct create "$ctid" "$template" --unprivileged 1 --features nesting=1 --hostname "$hostname" \
             --cores "$cores" --memory "$memory" --swap 0 --rootfs "$root_storage:$disk" \
             --net0 "$network" --onboot 1 --tags "$mark" \
-            --description "Made by proxmox-lxc.sh of pvebench, which also removes it (--remove)." >/dev/null
+            --description "Created by proxmox-lxc.sh of pvebench; its option --remove removes it." >/dev/null
     fi
     [[ $(pct status "$ctid") == "status: running" ]] || pct start "$ctid"
     in_container 90 sh -c "$wait_for_network" || refuse "container $ctid has no address after a minute" \
-        "no DHCP on $bridge" "--remove, then again with --ip and --gateway"
+        "no DHCP on $bridge" "run $0 --remove, then repeat the command with --ip and --gateway"
     find_address
 }
 
-# Sets `reached` to the first IPv4 address of the container.
+# Set `reached` to the first IPv4 address of the container.
 find_address() {
     local -a addresses
     must_answer "its addresses" '[0-9a-f.:]{2,45}( [0-9a-f.:]{2,45}){0,9} ?' hostname -I
     read -ra addresses <<<"$answer"
     reached=$hostname
-    local one
-    for one in "${addresses[@]}"; do
-        [[ $one == *.* ]] || continue
-        reached=$one
+    local candidate
+    for candidate in "${addresses[@]}"; do
+        [[ $candidate == *.* ]] || continue
+        reached=$candidate
         break
     done
 }
@@ -244,12 +242,12 @@ find_address() {
 # shellcheck disable=SC2016 # expanded in the container
 readonly wait_for_network='for _ in $(seq 60); do [ -n "$(hostname -I)" ] && exit 0; sleep 1; done; exit 1'
 
-# SECONDS COMMAND…: pct for a limited time, in a session without this terminal: a program that has
-# it could type commands on the node.
+# SECONDS COMMAND…: run pct with a time limit, in a session without this terminal: a program with
+# # access to it could type commands on the node.
 attach() { setsid --wait timeout --kill-after=5 "$1" pct exec "$ctid" -- "${@:2}" </dev/null; }
 
-# SECONDS COMMAND…: run it in the container. Its output is shown as printable ASCII, marked as the
-# container's, 64 KiB at most. In the background, so that Ctrl-C ends the script at once.
+# SECONDS COMMAND…: run a command in the container. Its output is shown as printable ASCII with a
+# # prefix, at most 64 KiB. It runs in the background, so that Ctrl-C stops the script immediately.
 in_container() {
     local seconds=$(($1 < longest ? $1 : longest)) status=0
     {
@@ -259,11 +257,11 @@ in_container() {
     } &
     wait $! || status=$?
     ((status != 124 && status != 137)) || refuse "container $ctid did not finish in $seconds s: ${*:2}" \
-        "it hangs, or was tampered with" "see what it does: pct enter $ctid"
+        "it hangs or was tampered with" "inspect it with pct enter $ctid"
     return "$status"
 }
 
-# COMMAND…: set `answer` to what it prints in the container, a little more than 1 KiB at most.
+# COMMAND…: set `answer` to its output in the container, at most 1100 bytes.
 ask_container() {
     local seconds=$((60 < longest ? 60 : longest))
     { attach "$seconds" "$@" 2>/dev/null | timeout "$((seconds + 6))" head -c 1100 >"$work/answer"; } &
@@ -271,46 +269,46 @@ ask_container() {
     answer=$(tr '\0' '?' <"$work/answer")
 }
 
-# WHAT PATTERN COMMAND…: end here unless the whole answer has that form.
+# WHAT PATTERN COMMAND…: exit unless the whole output matches the pattern.
 must_answer() {
     ask_container "${@:3}"
     [[ ${#answer} -le 1024 && $answer =~ ^($2)$ ]] || refuse \
-        "container $ctid gave no valid answer for $1: '$(printable "${answer:0:80}")'" \
-        "it is damaged, or was tampered with" "pct enter $ctid to see, or $0 --remove to remove it"
+        "container $ctid returned an invalid value for $1: '$(printable "${answer:0:80}")'" \
+        "it is damaged or was tampered with" "inspect it with pct enter $ctid, or remove it with $0 --remove"
 }
 
 printable() { printf %s "$1" | tr -c ' -~' '?'; }
 
-# `pct push` ends with 0 even where the task failed: what arrived is looked at.
+# `pct push` returns 0 even if the task failed, so the copy is verified.
 put() {
     pct push "$ctid" "$@"
     ask_container sha256sum "$2"
     [[ ${answer%% *} == "$(sha256sum <"$1" | cut -d' ' -f1)" ]] ||
-        refuse "$2 did not arrive in container $ctid" "what pct said above; its disk may be full" "mend it, then the same command again"
+        refuse "copying $2 to container $ctid failed" "see the output of pct above; its disk may be full" "fix the cause, then repeat the command"
 }
 
 install_package() {
     put "$work/pvebench.deb" /root/pvebench.deb
     in_container 1800 apt-get -qq update
-    # Without QEMU: the VM runs on the node.
+    # Without QEMU, since the VM runs on the node.
     in_container 3600 env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
         -o Dpkg::Options::=--force-confold /root/pvebench.deb
     in_container 60 rm /root/pvebench.deb
     find_owner
 }
 
-# Sets `owner` and `group`, the numbers of pvebench in the container.
+# Set `owner` and `group`, the IDs of user and group pvebench in the container.
 find_owner() {
-    must_answer "the number of its user pvebench" '[1-9][0-9]{0,4}' id -u pvebench
+    must_answer "the ID of its user pvebench" '[1-9][0-9]{0,4}' id -u pvebench
     owner=$answer
-    must_answer "the number of its group pvebench" 'pvebench:x?:[1-9][0-9]{0,4}:[a-z_,-]{0,100}' getent group pvebench
+    must_answer "the ID of its group pvebench" 'pvebench:x?:[1-9][0-9]{0,4}:[a-z_,-]{0,100}' getent group pvebench
     IFS=: read -r _ _ group _ <<<"$answer"
 }
 
 write_settings() {
-    local name one certificate
+    local name storage certificate
     {
-        echo "# Made by proxmox-lxc.sh; every key is explained in /usr/share/doc/pvebench/docs/proxmox.md."
+        echo "# Created by proxmox-lxc.sh. Keys: /usr/share/doc/pvebench/docs/proxmox.md."
         echo "driver: proxmox"
         echo "state: /var/lib/pvebench"
         echo "guest_image: /var/cache/pvebench/guest"
@@ -324,8 +322,7 @@ write_settings() {
         echo "  token_file: token"
         echo "  pool: \"$pool\""
         echo "  iso_storage: \"$iso_storage\""
-        # A certificate of the administrator's own is named by its fingerprint: its authority is
-        # unknown here.
+        # A custom certificate is identified by its fingerprint, since its CA is unknown here.
         if [[ -f $pve/local/pveproxy-ssl.pem ]]; then
             certificate=$(openssl x509 -noout -fingerprint -sha256 -in "$pve/local/pveproxy-ssl.pem")
             echo "  tls: {fingerprint: \"${certificate#*=}\"}"
@@ -333,11 +330,11 @@ write_settings() {
             echo "  tls: {ca_file: pve-root-ca.pem}"
         fi
         echo "  storages:"
-        for one in "${measured[@]}"; do
-            # What packs measure that name no storage is called local.
-            name=$(tr 'A-Z.' 'a-z-' <<<"$one")
-            if [[ $one == "${measured[0]}" ]] && ! is_in local "${measured[@]}"; then name=local; fi
-            echo "    \"$name\": {type: $(type_of "$one"), id: \"$one\"}"
+        for storage in "${measured[@]}"; do
+            # Packs without a storage measure `local`.
+            name=$(tr 'A-Z.' 'a-z-' <<<"$storage")
+            if [[ $storage == "${measured[0]}" ]] && ! is_in local "${measured[@]}"; then name=local; fi
+            echo "    \"$name\": {type: $(type_of "$storage"), id: \"$storage\"}"
         done
     } >"$work/pvebench.yaml"
     put "$work/pvebench.yaml" /etc/pvebench/pvebench.yaml --perms 0640 --group "$group"
@@ -345,7 +342,7 @@ write_settings() {
     [[ -z $web_config ]] || put_secret "$web_config" /etc/pvebench/web.yml
 }
 
-# --- the rights ---------------------------------------------------------------------------------
+# --- rights -------------------------------------------------------------------------------------
 
 # --- generated from drivers/proxmox/setup/permissions.py by make generate ---
 readonly pve_user=pvebench@pve pve_token=bench
@@ -368,15 +365,15 @@ make_grants() {
 }
 # --- end of the generated part ---
 
-# KEY VALUE COMMAND…: whether the listing has that member.
+# KEY VALUE COMMAND…: check whether the listing has that member.
 listed() {
     local listing
-    listing=$("${@:3}" --output-format json) || refuse "the node does not answer: ${*:3}" "what it said above" \
-        "when it answers, the same command again"
+    listing=$("${@:3}" --output-format json) || refuse "command failed on the node: ${*:3}" "see its output above" \
+        "fix the cause, then repeat the command"
     grep -q "\"$1\" *: *\"${2//./[.]}\"" <<<"$listing"
 }
 
-# COMMAND…: note it, then run it.
+# COMMAND…: record it, then run it.
 made() {
     note "grant $*"
     "$@"
@@ -392,17 +389,17 @@ grant_rights() {
     local secret
     secret=$(grep -oE '[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}' "$work/grants" | head -n 1 || true)
     if [[ $secret ]]; then keep_token "$pve_user!$pve_token=$secret"; fi
-    in_container 60 test -s /etc/pvebench/token || refuse "the token's secret was not shown"
+    in_container 60 test -s /etc/pvebench/token || refuse "the server did not show the token's secret"
 }
 
-# A token whose secret was lost with a broken try is made anew, if it was made by this script.
+# Replace a token whose secret was lost by an interruption, if this script created it.
 new_token() {
     local listed
     listed=$(pveum user token list "$pve_user" --output-format json 2>/dev/null || true)
     [[ $listed == *"\"$pve_token\""* ]] || return 0
     if [[ $(noted grant) != *"pveum user token add "* ]]; then
-        refuse "the token $pve_user!$pve_token is there already, and its secret is not known here" \
-            "another pvebench uses it" "give its secret: --token-file FILE with $pve_user!$pve_token=SECRET"
+        refuse "token $pve_user!$pve_token exists, but its secret is unknown here" \
+            "another pvebench uses it" "set its secret with --token-file FILE, with $pve_user!$pve_token=SECRET in it"
     fi
     end_token
 }
@@ -414,34 +411,34 @@ keep_token() {
 
 put_secret() { put "$1" "$2" --perms 0600 --user "$owner" --group "$group"; }
 
-# --- all of it ----------------------------------------------------------------------------------
+# --- installation and removal -------------------------------------------------------------------
 
 make_all() {
     [[ $deb ]] || { usage >&2; exit 2; }
     node=$(hostname)
-    node=${node%%.*} # as Proxmox VE itself takes it
+    node=${node%%.*} # as in Proxmox VE
     major=$(pveversion | sed -n 's,^pve-manager/\([0-9]*\)\..*,\1,p')
-    [[ $major == 8 || $major == 9 ]] || refuse "this is no node of Proxmox VE 8 or 9" "" "run it as root on a node"
+    [[ $major == 8 || $major == 9 ]] || refuse "not a node of Proxmox VE 8 or 9" "" "run this script as root on a node"
     host=${host:-$(node_address)}
-    [[ $host ]] || refuse "$bridge has no address of this node" "" "--host with an address that the container reaches"
-    [[ $listen =~ ^[0-9.]+:[0-9]+$ ]] || refuse "--listen $listen is no IPv4 address with a port" "" "--listen 0.0.0.0:9620 or 127.0.0.1:9620"
-    [[ -z $web_config || -f $web_config ]] || refuse "there is no file $web_config"
+    [[ $host ]] || refuse "$bridge has no address of this node" "" "set --host to an address that the container can reach"
+    [[ $listen =~ ^[0-9.]+:[0-9]+$ ]] || refuse "--listen $listen is not an IPv4 address with a port" "" "use --listen 0.0.0.0:9620 or 127.0.0.1:9620"
+    [[ -z $web_config || -f $web_config ]] || refuse "file $web_config not found"
     need_name --pool "$pool"
     choose_storages
     fetch_package
     say "container on $root_storage (Debian $debian, $cores cores, $memory MiB), measuring ${measured[*]} of $node"
-    say "the results can be read by $(readers)"
-    agree "make it, with a role, a user, a token and the pool $pool?"
+    say "results are readable by $(readers)"
+    agree "create it, with roles, a user, a token and the pool $pool?"
     have_container
     install_package
     write_settings
     grant_rights
     in_container 60 systemctl enable pvebench.service
-    in_container 600 systemctl restart pvebench.service || refuse "pvebench does not start" \
-        "the log says" "pct exec $ctid -- journalctl -u pvebench"
-    say "$(page) has the results; the first is there in some minutes"
-    say "they can be read by $(readers)"
-    say "is all as it should be: pct exec $ctid -- pvebench check --config /etc/pvebench/pvebench.yaml"
+    in_container 600 systemctl restart pvebench.service || refuse "pvebench did not start" \
+        "" "check the log: pct exec $ctid -- journalctl -u pvebench"
+    say "results: $(page) (the first after a few minutes)"
+    say "results are readable by $(readers)"
+    say "check the installation: pct exec $ctid -- pvebench check --config /etc/pvebench/pvebench.yaml"
 }
 
 page() {
@@ -453,29 +450,29 @@ page() {
 
 readers() {
     if [[ $listen == 127.* ]]; then
-        echo "programs in the container only (for others: the same command with --listen 0.0.0.0:9620)"
+        echo "programs in the container only (to change that, repeat the command with --listen 0.0.0.0:9620)"
     elif [[ $web_config ]]; then
-        echo "whom $web_config lets in"
+        echo "the users in $web_config"
     else
-        echo "whoever reaches the container on $bridge, without a login (--web-config FILE for users, --listen 127.0.0.1:9620 for nobody)"
+        echo "everyone who can reach the container on $bridge, without login (--web-config FILE adds users, --listen 127.0.0.1:9620 denies remote access)"
     fi
 }
 
 remove_all() {
-    [[ -s $journal ]] || { say "nothing was made here"; return; }
-    say "made here: $(cut -d' ' -f1,2 "$journal" | sort | uniq -c | awk '{ print $2, $3 }' | paste -sd, | sed 's/,/, /g')"
-    agree "remove it all, results included?"
+    [[ -s $journal ]] || { say "nothing to remove"; return; }
+    say "created here: $(cut -d' ' -f1,2 "$journal" | sort | uniq -c | awk '{ print $2, $3 }' | paste -sd, | sed 's/,/, /g')"
+    agree "remove everything, including results?"
     local entry
-    # Not on stdin: what runs in a container may read that.
+    # Not on stdin, which programs in a container may read.
     while IFS= read -r -u 3 entry; do
-        undo "$entry" || refuse "not removed: $entry" "see above" "mend it, then --remove again: the rest is still on the list $journal"
+        undo "$entry" || refuse "removal failed: $entry" "see above" "fix the cause, then repeat --remove; $journal lists the rest"
         forget "$entry"
     done 3< <(tac "$journal" | awk '/^container / { first = first $0 "\n"; next } { rest = rest $0 "\n" } END { printf "%s%s", first, rest }')
     rm -f "$journal"
     say "removed"
 }
 
-# Undo one line of the list. What is no longer there is gone already.
+# Undo one line of the list; missing objects need no action.
 undo() {
     local -a words
     local listed
@@ -483,10 +480,10 @@ undo() {
     case "$1" in
         "container "*)
             pct config "${words[1]}" >/dev/null 2>&1 || return 0
-            is_ours "${words[1]}" || refuse "container ${words[1]} no longer has the tag $mark" \
-                "it is another one by now" "remove it by hand, or the line from $journal"
+            is_own "${words[1]}" || refuse "container ${words[1]} no longer has the tag $mark" \
+                "it was replaced or changed" "remove it manually, or delete the line in $journal"
             if [[ $(pct status "${words[1]}") == "status: running" ]]; then
-                # Ended in order it takes its VM and volumes along.
+                # A regular stop also removes pvebench's VM and volumes.
                 (ctid=${words[1]} && in_container 600 systemctl stop pvebench.service) || true
                 pct stop "${words[1]}"
             fi
@@ -506,14 +503,14 @@ undo() {
             ;;
         "grant pveum user add "*) gone "user list" "${words[4]}" || pveum user delete "${words[4]}" ;;
         "grant pveum user token add "*) gone "user token list ${words[5]}" "${words[6]}" || pveum user token delete "${words[5]}" "${words[6]}" ;;
-        *) refuse "a line of $journal is not understood: $1" ;;
+        *) refuse "invalid line in $journal: $1" ;;
     esac
 }
 
-# Whether a listing of pveum has no such name any more.
+# Check that a listing of pveum no longer has a name.
 gone() {
     local listed
-    # shellcheck disable=SC2086 # the words of a command
+    # shellcheck disable=SC2086 # words of a command
     listed=$(pveum $1 --output-format json 2>/dev/null) || return 0
     [[ $listed != *"\"$2\""* ]]
 }
@@ -555,7 +552,7 @@ while (($#)); do
     shift 2
 done
 
-[[ ${EUID:-$(id -u)} == 0 ]] || refuse "this needs root on the node"
+[[ ${EUID:-$(id -u)} == 0 ]] || refuse "not root" "" "run this script as root on the node"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [[ $remove ]]; then remove_all; else make_all; fi

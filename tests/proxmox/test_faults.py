@@ -87,7 +87,7 @@ def test_a_task_is_followed_through_bad_answers_to_its_end(site: Site, status: i
         "status", "GET", "/tasks/.*qmstart.*/status", status=status, times=times, text=""
     )
     if status == 401:
-        with pytest.raises(DriverError, match="refuses the credentials"):
+        with pytest.raises(DriverError, match="rejects the credentials"):
             site.node.boot(MACHINE)
     site.node.boot(MACHINE)
     assert task_kinds(site).count("qmstart") == (2 if status == 401 else 1)
@@ -139,7 +139,7 @@ def test_an_expired_token_holds_the_cases_with_its_reason(site: Site) -> None:
     hold = guard.enter(Case(scenario=scenario(), workload=fio))
     assert hold is not None
     assert (hold.kind, hold.skip) == (HoldKind.AWAY, True)
-    assert "refuses the credentials" in hold.reason
+    assert "rejects the credentials" in hold.reason
 
 
 # --- disks -------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_a_file_that_is_not_there_is_named(guest: AgentGuest) -> None:
 
 
 def test_a_program_that_is_not_there_is_named(guest: AgentGuest) -> None:
-    with pytest.raises(ToolFailed, match="no such program"):
+    with pytest.raises(ToolFailed, match="program not found"):
         guest.run(["/no/such/program"])
 
 

@@ -219,7 +219,7 @@ def test_after_a_crash_a_vm_that_still_runs_keeps_its_volumes(both: Site) -> Non
     begin(both)
     first = fill(both, scenario())
     (line,) = crash(both)
-    assert f"is kept, switched off, with {first.volid}" in line
+    assert f"kept VM 9000 on pve1, switched off, with {first.volid}" in line
     assert kinds(both) == [KEPT]
     assert not vm_of(both).running
     assert begin(both).volume(scenario()) == (first, False)
@@ -402,7 +402,7 @@ def test_sweep_shows_what_is_kept_and_removes_it_only_when_asked(
     site.node.shutdown()
     leave(site, tmp_path)
     assert run_cli(["cleanup", "--orphans", "--config", str(config)]) == 0
-    assert "VM 9000 on pve1, stopped, kept by choice, with local:" in capsys.readouterr().out
+    assert "VM 9000 on pve1, stopped, kept by setting, with local:" in capsys.readouterr().out
     assert set(site.cluster.vms) == {9000}
     assert run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", "9000"]) == 0
     assert site.cluster.vms == {}
@@ -421,8 +421,8 @@ def test_abort_keeps_what_is_to_be_kept_and_says_so(
     leave(site, tmp_path)  # as after kill -9
     assert run_cli(["abort", "--config", str(config)]) == 0
     out = capsys.readouterr().out
-    assert "is kept, switched off" in out
-    assert "pvebench cleanup --orphans shows and removes it" in out
+    assert "kept VM 9000 on pve1, switched off" in out
+    assert "`pvebench cleanup --orphans` lists and removes it" in out
     assert not vm_of(site).running
 
 

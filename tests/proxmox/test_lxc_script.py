@@ -158,7 +158,7 @@ def test_one_command_makes_all_of_it_and_another_takes_it_away(node: Node, major
     before = node.everything()
     done = node.make()
     assert_done(done)
-    assert "http://192.0.2.77:9620/ has the results" in done.stdout
+    assert "results: http://192.0.2.77:9620/" in done.stdout
     assert done.stdout.count("read by whoever reaches the container on vmbr0, without a login") == 2
     ((number, container),) = node.state["containers"].items()
     assert container["running"]
@@ -209,7 +209,7 @@ def test_after_a_try_that_broke_off_the_same_command_goes_on_and_nothing_is_left
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ("pct push", "/root/pvebench.deb did not arrive in container"),
+        ("pct push", "copying /root/pvebench.deb to container"),
         ("pveam download", "debian-13-standard_13.1-2_amd64.tar.zst was not downloaded"),
     ],
 )
@@ -226,8 +226,8 @@ def test_a_task_that_failed_is_noticed_though_its_program_ended_well(
 def test_who_wants_it_has_the_page_for_the_container_alone(node: Node) -> None:
     done = node.make("--listen", "127.0.0.1:9620")
     assert_done(done)
-    assert "http://127.0.0.1:9620/ has the results" in done.stdout
-    assert done.stdout.count("read by programs in the container only") == 2
+    assert "results: http://127.0.0.1:9620/" in done.stdout
+    assert done.stdout.count("readable by programs in the container only") == 2
     assert "192.0.2.77" not in done.stdout
 
 
@@ -238,7 +238,7 @@ def test_who_gives_a_web_configuration_has_users_at_the_page(node: Node) -> None
     web.chmod(0o600)
     done = node.make("--web-config", str(web))
     assert_done(done)
-    assert f"read by whom {web} lets in" in done.stdout
+    assert f"readable by the users in {web}" in done.stdout
     (number,) = node.state["containers"]
     settings = node.place / "ct" / number / "etc/pvebench"
     found = load_settings(settings / "pvebench.yaml").web_config_file
@@ -252,7 +252,7 @@ def test_a_storage_that_is_measured_never_holds_the_container(node: Node) -> Non
     before = node.everything()
     done = node.make("--root-storage", "thin", "--storage", "thin")
     assert done.returncode == 1
-    assert "its own writes would be in every number" in done.stderr
+    assert "the container's writes would affect every result" in done.stderr
     assert node.everything() == before
     assert not node.journal.exists()
 
@@ -267,7 +267,7 @@ def test_where_one_storage_has_everything_it_says_what_to_do(node: Node) -> None
     node.change(state)
     done = node.make()
     assert done.returncode == 1
-    assert "next step: name another for the container: --root-storage" in done.stderr
+    assert "next step: select another storage for the container with --root-storage" in done.stderr
     assert node.make("--storage", "thin").returncode == 1
     assert node.state == state
 
@@ -278,7 +278,7 @@ def test_a_token_of_another_pvebench_stays_whole(node: Node) -> None:
     users["pvebench@pve"] = User(password="", tokens={"bench": Token("another's", privsep=True)})
     done = node.make()
     assert done.returncode == 1
-    assert "next step: give its secret: --token-file FILE" in done.stderr
+    assert "next step: set its secret with --token-file FILE" in done.stderr
     given = node.place / "given"
     given.write_text("pvebench@pve!bench=another's\n", "utf-8")
     assert_done(node.make("--token-file", str(given)))
@@ -310,17 +310,17 @@ def test_nothing_is_made_that_was_not_agreed_to(node: Node) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--sha256", "0" * 64], "has another checksum than --sha256"),
-        (["--deb", "https://192.0.2.1/pvebench.deb"], "a package from the network needs --sha256"),
-        (["--deb", "/dev/null"], "there is no file /dev/null"),
-        (["--deb", "/etc/hostname"], "is no Debian package"),
-        (["--ctid", "100; reboot"], "is no number for a container"),
-        (["--storage", "old"], "storage old is not there, not active or holds no disk images"),
-        (["--storage", "thin,share"], "is not there"),
-        (["--pool", "x; reboot"], "--pool 'x; reboot' is no valid name"),
-        (["--iso-storage", "--privs"], "--iso-storage '--privs' is no valid name"),
-        (["--listen", "9620"], "is no IPv4 address with a port"),
-        (["--web-config", "/dev/null"], "there is no file /dev/null"),
+        (["--sha256", "0" * 64], "differs from --sha256"),
+        (["--deb", "https://192.0.2.1/pvebench.deb"], "a package URL requires --sha256"),
+        (["--deb", "/dev/null"], "file /dev/null not found"),
+        (["--deb", "/etc/hostname"], "is not a Debian package"),
+        (["--ctid", "100; reboot"], "is not a container ID"),
+        (["--storage", "old"], "storage old is missing, inactive or does not allow disk images"),
+        (["--storage", "thin,share"], "storage thin,share is missing"),
+        (["--pool", "x; reboot"], "--pool 'x; reboot' is not a valid name"),
+        (["--iso-storage", "--privs"], "--iso-storage '--privs' is not a valid name"),
+        (["--listen", "9620"], "is not an IPv4 address with a port"),
+        (["--web-config", "/dev/null"], "file /dev/null not found"),
         (["--bridge"], "Usage:"),
         (["--sudo", "1"], "Usage:"),
     ],
@@ -412,8 +412,8 @@ def test_an_answer_of_another_form_ends_it_before_anything_is_granted(
     node.let_it_answer({asked: said})
     done = node.make()
     assert done.returncode == 1
-    assert "gave no valid answer for" in done.stderr
-    assert "next step: pct enter" in done.stderr
+    assert "returned an invalid value for" in done.stderr
+    assert "next step: inspect it with pct enter" in done.stderr
     assert_harmless(node, done)
     assert node.rights() == before
     assert "grant" not in node.journal.read_text("utf-8")
@@ -426,7 +426,7 @@ def test_a_user_that_is_none_of_the_container_is_refused(node: Node, attack: str
     node.let_it_answer({"id -u": attack})
     done = node.make()
     assert done.returncode == 1
-    assert f"no valid answer for the number of its user pvebench: '{attack}'" in done.stderr
+    assert f"an invalid value for the ID of its user pvebench: '{attack}'" in done.stderr
 
 
 @pytest.mark.parametrize("major", [9], indirect=True)

@@ -176,7 +176,7 @@ def test_space_that_is_to_stay_free_is_kept(site: Site) -> None:
     hold = guard(site, local=101 * GIB).enter(case())
     assert hold is not None
     assert (hold.kind, hold.skip) == (HoldKind.SPACE, True)
-    assert hold.reason == "storage local: 100.0 GiB free on pve1, 101.0 GiB are to stay free"
+    assert hold.reason == "storage local on pve1: 100.0 GiB free, less than min_free 101.0 GiB"
 
 
 def test_a_node_without_zfs_has_no_scrub_to_wait_for(both: Site) -> None:
@@ -185,7 +185,7 @@ def test_a_node_without_zfs_has_no_scrub_to_wait_for(both: Site) -> None:
     one = guard(both)
     assert one.enter(case()) is None
     assert one.leave(case()) == ""
-    assert scrub_guard(both) == "no ZFS pool is seen on pve1"
+    assert scrub_guard(both) == "no ZFS pool on pve1"
 
 
 def test_a_node_whose_zfs_is_not_loaded_skips_nothing_and_says_so(site: Site) -> None:
@@ -196,10 +196,8 @@ def test_a_node_whose_zfs_is_not_loaded_skips_nothing_and_says_so(site: Site) ->
     with capture_logs() as told:
         assert one.enter(case()) is None
         assert one.enter(case()) is None
-    assert [entry["event"] for entry in told] == ["scrubs of this node are not seen"]
-    assert scrub_guard(site).startswith(
-        "off: the pools of pve1 cannot be looked at: command '/sbin"
-    )
+    assert [entry["event"] for entry in told] == ["scrub detection unavailable"]
+    assert scrub_guard(site).startswith("off: listing the ZFS pools of pve1 failed: command '/sbin")
 
 
 def test_a_pool_that_cannot_be_asked_about_hides_no_other(site: Site) -> None:

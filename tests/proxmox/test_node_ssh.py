@@ -222,9 +222,9 @@ def test_check_tells_what_each_piece_gives(node: Node) -> None:
     assert found["ssh"][0]
     assert found["ssh fincore"] == (
         True,
-        "shows that the page cache of a volume is empty before each run",
+        "verifies that a volume's page cache is empty before each run",
     )
-    assert found["ssh zpool"] == (True, "not there: ZFS pools, scrub and cache in the evidence")
+    assert found["ssh zpool"] == (True, "missing: ZFS pools, scrub and cache in the evidence")
     node.install(NODE_SCRIPT.replace("for program in fincore", "for program in"))
     found = {name: (good, text) for name, good, text in check_node(node.ask())}
     assert not found["ssh fincore"][0]
@@ -243,7 +243,7 @@ def test_a_sudo_that_wants_a_password_is_told(node: Node) -> None:
 def test_the_script_of_another_version_is_told(node: Node) -> None:
     node.install(NODE_SCRIPT.replace("VERSION=3", "VERSION=2"))
     asked = node.ask()
-    with pytest.raises(OutputUnreadable, match="is of another pvebench"):
+    with pytest.raises(OutputUnreadable, match="belongs to another version of pvebench"):
         asked.hello()
     asked.close()
 

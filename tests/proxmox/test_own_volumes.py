@@ -89,7 +89,7 @@ def test_a_volume_whose_making_was_not_answered_is_not_taken_for_another_cluster
     other = neighbour(site, tmp_path)
     theirs(other, "vm-9000-pvebench-0123456789ab-raw-0.raw")
     site.faults.add("drop_before", "POST", "/storage/share/content")
-    with pytest.raises(VolumeError, match="did not answer"):
+    with pytest.raises(VolumeError, match="did not respond"):
         site.node.volume(scenario(storage="share"))
 
 
@@ -99,7 +99,7 @@ def test_a_vm_that_somebody_gave_a_disk_is_not_removed_with_it(site: Site) -> No
     disk = site.cluster.volumes.allocate("local", vm.vmid, "vm-9000-disk-0.raw", 1024, "raw")
     vm.config["scsi5"] = disk
     (line,) = undo_pending(site.store.journal, site.connect(), SystemClock(), node="pve1")
-    assert "vm-9000-disk-0.raw in it is not one of ours" in line
+    assert "vm-9000-disk-0.raw was not created by pvebench" in line
     assert vm.vmid in site.cluster.vms
     assert site.cluster.volumes.path(disk).exists()
     (stray,) = find_orphans(site.connect(), pool="bench", known={})
@@ -134,7 +134,7 @@ def test_whatever_it_holds_that_was_not_made_for_it_stays(
     else:
         vm.config |= {key: text.format(disk) for key, text in HOLDS[where].items()}
     (line,) = undo_pending(site.store.journal, site.connect(), SystemClock(), node="pve1")
-    assert f"{disk} in it is not one of ours" in line
+    assert f"{disk} was not created by pvebench" in line
     assert site.cluster.volumes.path(disk).exists()
     assert vm.vmid in site.cluster.vms
 
@@ -149,12 +149,12 @@ def test_another_pvebenchs_volume_is_neither_taken_out_nor_freed(site: Site) -> 
     disk = site.cluster.volumes.allocate("thin", vm.vmid, name, 1 << 20, "raw")
     site.clock.sleep(6)
     vm.config["scsi5"] = disk
-    with pytest.raises(NotOwned, match=f"{disk} in VM 9000 is left alone"):
+    with pytest.raises(NotOwned, match=f"{disk} in VM 9000 not changed"):
         site.node.boot(MACHINE, Plug(volume, scenario(bus=Bus.SATA).disk))
     assert vm.config["scsi5"] == disk
 
 
 def test_proxmox_is_never_asked_to_free_by_number() -> None:
     package = Path(pvebench.drivers.proxmox.__file__).parent
-    for module in package.glob("*.py"):
+    for module in package.rglob("*.py"):
         assert "unreferenced" not in module.read_text("utf-8"), module

@@ -115,7 +115,7 @@ def test_one_that_is_made_for_longer_than_an_undo_waits_is_removed_by_a_later_un
     assert len(store.journal.pending()) == 1
     clock.pass_time(300.0)
     assert undo(store.journal, asked, node="lab") == [
-        "container 9500 on lab is removed with its volumes"
+        "container 9500 on lab removed with its volumes"
     ]
     assert store.journal.pending() == []
     assert isinstance(node.containers.get(9501), Container)

@@ -121,7 +121,7 @@ def test_a_volume_of_another_size_replaces_the_old_one(site: Site) -> None:
 
 def test_a_full_storage_is_told_before_anything_is_made(site: Site) -> None:
     site.node.boot(MACHINE)
-    with pytest.raises(NoSpace, match="does not fit"):
+    with pytest.raises(NoSpace, match="MiB needed"):
         site.node.volume(scenario(size=200 * GIB))
     assert not site.cluster.volumes.owned(site.node.vmid)
 

@@ -98,10 +98,10 @@ def test_on_a_node_containers_are_made_by_ssh_where_proxmox_gives_them_a_device_
     slugs = [one.scenario.slug for one in matrix.cases if one.scenario.disk.in_container]
     assert set(slugs) == {"local.lxc.raw.none.filesystem-ext4"}
     for changes, reason in (
-        ({}, "containers on a node are made by ssh: give proxmox.ssh in the settings"),
+        ({}, "containers on a node require SSH; set proxmox.ssh in the settings"),
         ({**SSH, "storages": {"local": {"type": "dir"}}}, "through the node's page cache"),
-        ({**SSH, "storages": {"local": {"type": "zfspool"}}}, "a dataset of ZFS"),
-        ({**SSH, "storages": {"local": {"type": "zfs"}}}, "keeps no containers"),
+        ({**SSH, "storages": {"local": {"type": "zfspool"}}}, "uses a ZFS dataset"),
+        ({**SSH, "storages": {"local": {"type": "zfs"}}}, "does not support containers"),
     ):
         matrix = expand(pack, node="pve1", storages=proxmox_kinds(**changes), rows=Rows.VM)
         (left,) = {one.reason for one in matrix.excluded if ".lxc." in one.slug}

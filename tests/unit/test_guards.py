@@ -275,12 +275,9 @@ def snapshot(at: float, cpu: float, waited: float) -> HostSnapshot:
     [
         (LoadLimits(), ""),
         (LoadLimits(cpu_ratio=0.5), ""),
-        (LoadLimits(cpu_ratio=0.2), "38% of the host's CPUs are busy, more than 20%"),
+        (LoadLimits(cpu_ratio=0.2), "host CPU utilization 38% exceeds 20%"),
         (LoadLimits(io_pressure_ratio=0.3), ""),
-        (
-            LoadLimits(io_pressure_ratio=0.1),
-            "tasks of the host wait for I/O 25% of the time, more than 10%",
-        ),
+        (LoadLimits(io_pressure_ratio=0.1), "host I/O pressure 25% exceeds 10%"),
     ],
 )
 def test_a_host_above_its_limits_is_busy(limits: LoadLimits, text: str) -> None:

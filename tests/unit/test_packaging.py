@@ -164,7 +164,7 @@ def test_newer_results_refuse_it_wherever_they_are(preinst: Path, line: str) -> 
     settings.write_text(f"driver: qemu\n{line}\n".replace("OTHER", str(place)), "utf-8")
     done = run(["sh", preinst, "upgrade", "9.9"])
     assert done.returncode == 1
-    assert f"{place}/pvebench.db was written by a newer pvebench (layout 9999)" in done.stderr
+    assert f"{place}/pvebench.db has schema 9999; version" in done.stderr
     assert "next step:" in done.stderr
 
 
@@ -266,7 +266,7 @@ def test_a_purge_removes_nothing_of_a_disk_mounted_below(
 def test_a_purge_keeps_the_files_of_others_and_says_so(tmp_path: Path, installed: Path) -> None:
     (installed / "thesis.txt").write_text("precious")
     done = purge(tmp_path)
-    assert "/var/lib/pvebench is kept: it holds what pvebench did not make" in done.stderr
+    assert "/var/lib/pvebench not removed: it contains files that pvebench did not create" in done.stderr
     assert (installed / "thesis.txt").read_text() == "precious"
     assert not (installed / "storage").exists()
 

@@ -37,7 +37,7 @@ def test_a_script_gets_settings_and_when_the_first_answers_come(
     assert "a cycle: 12 cases, about" in out
     assert "3 runs of each: whether settings differ" in out
     assert "the first verdict on a change is possible" in out
-    assert "next: pvebench serve --config pvebench.yaml" in out
+    assert "Next: pvebench serve --config pvebench.yaml" in out
 
 
 def test_the_times_are_those_of_the_schedule(capsys: Captured) -> None:
@@ -102,7 +102,7 @@ def test_it_can_be_run_again_and_writes_nothing_over(here: Path, capsys: Capture
     assert setup("lab", "--yes") == 0
     before = (here / "pvebench.yaml").stat()
     assert setup("lab", "--yes") == 0
-    assert "says so already" in capsys.readouterr().out
+    assert "is up to date" in capsys.readouterr().out
     assert (here / "pvebench.yaml").stat().st_ino == before.st_ino
     assert setup("lab", "--yes", "--label", "other") == 3
     assert "--replace" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`pvebench proxmox`: the least rights that a token needs, and what answers on a node by ssh."""
+"""`pvebench proxmox`: minimum rights of the token, and the SSH script for nodes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pvebench.drivers.proxmox.setup.permissions import (
     Wanted,
     apply_steps,
     find_granted,
-    leftovers,
     other_pools,
     shell_script,
+    surplus_steps,
 )
 from pvebench.errors import AccessDenied, NotWritable
 
@@ -34,68 +34,72 @@ CODE_VARIABLE = "PVEBENCH_PROXMOX_CODE"
 
 @click.group()
 def proxmox() -> None:
-    """Proxmox VE clusters."""
+    """Prepare a cluster."""
 
 
 @proxmox.command()
 @click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", required=True, help="Settings file.")
-@click.option("--apply", "apply_now", is_flag=True, help="Make it all, with an admin's login.")
+@click.option(
+    "--apply", "apply_now", is_flag=True, help="Create everything with an administrator's login."
+)
 @click.option(
     "--with-scrub-guard",
     "scrub_guard",
     is_flag=True,
-    help="Also let the token see that a ZFS pool is being scrubbed.",
+    help="Also let the token detect scrubs of ZFS pools.",
 )
-@click.option("--clean", is_flag=True, help="With --apply: remove what an earlier version left.")
 @click.option(
-    "--new-token", is_flag=True, help="With --apply: make the token anew; the old one ends."
+    "--new-token",
+    is_flag=True,
+    help="With --apply: create a new token; the old one becomes invalid.",
 )
-@click.option("--user", default="root@pam", show_default=True, help="Admin for --apply.")
-def init(
-    config: Path, apply_now: bool, scrub_guard: bool, clean: bool, new_token: bool, user: str
-) -> None:
-    """Print the commands that make role, user, token, pool and ACLs; with --apply, make them.
+@click.option("--user", default="root@pam", show_default=True, help="Administrator for --apply.")
+def init(config: Path, apply_now: bool, scrub_guard: bool, new_token: bool, user: str) -> None:
+    """Create role, user, token and pool.
 
-    Both can be done again: what is there stays, what differs is mended.
+    Without --apply, print the commands. Both are repeatable: matching objects stay, different ones
+    are corrected.
     """
-    if not apply_now and (clean or new_token):
-        raise click.UsageError("--clean and --new-token want --apply beside them")
+    if not apply_now and new_token:
+        raise click.UsageError("--new-token requires --apply")
     settings = load_settings(config)
-    given = section(settings)
-    wanted = wanted_of(given, given.version, scrub_guard=scrub_guard)
+    configured = section(settings)
+    wanted = wanted_of(configured, configured.version, scrub_guard=scrub_guard)
     if not apply_now:
-        click.echo("# as root on any node of the cluster; the token's secret is shown once:")
-        file = given.token_file or "the token_file"
-        click.echo(f"# put it into {file} as USER@REALM!NAME=SECRET, and chmod 600 {file}")
+        click.echo(
+            "# Run as root on any node of the cluster. The token's secret is shown only once."
+        )
+        file = configured.token_file or "the token_file"
+        click.echo(f"# Write it to {file} as USER@REALM!NAME=SECRET, then run chmod 600 {file}.")
         click.echo("\n".join(shell_script(wanted)))
         return
-    server = server_of(given, settings.nodes_in_force()[0])
+    server = server_of(configured, settings.nodes_in_force()[0])
     api = Connection(server, ask_password(user), SystemClock())
-    wanted = wanted_of(given, version_number(api)[0], scrub_guard=scrub_guard)
-    grant(api, server, wanted, given.token_file, config=config, clean=clean, new_token=new_token)
+    wanted = wanted_of(configured, version_number(api)[0], scrub_guard=scrub_guard)
+    grant(api, server, wanted, configured.token_file, config=config, new_token=new_token)
 
 
 @proxmox.command()
 def node_script() -> None:
-    """Print the script that answers on a node by ssh: /usr/local/sbin/pvebench-node."""
+    """Print the SSH script, /usr/local/sbin/pvebench-node on a node."""
     click.echo(NODE_SCRIPT, nl=False)
 
 
-def wanted_of(given: ProxmoxSettings, major: int, *, scrub_guard: bool) -> Wanted:
-    """Return what these settings want to be there, on a server of that major version."""
-    names = [entry.id or name for name, entry in given.storages.items()]
+def wanted_of(configured: ProxmoxSettings, major: int, *, scrub_guard: bool) -> Wanted:
+    """Return the objects that these settings require on a server of that major version."""
+    names = [entry.id or name for name, entry in configured.storages.items()]
     return Wanted(
         major=major,
-        pool=given.pool,
-        storages=tuple(sorted({*names, given.iso_storage})),
+        pool=configured.pool,
+        storages=tuple(sorted({*names, configured.iso_storage})),
         scrub_guard=scrub_guard,
     )
 
 
 def ask_password(user: str) -> Password:
-    """Return an admin's login: the password from the environment, or asked for."""
-    given = os.environ.get(PASSWORD_VARIABLE)
-    secret = given or str(click.prompt(f"Password of {user}", hide_input=True))
+    """Return an administrator's login, with the password from the environment or a prompt."""
+    password = os.environ.get(PASSWORD_VARIABLE)
+    secret = password or str(click.prompt(f"Password of {user}", hide_input=True))
     return Password(user, secret, _ask_second_factor)
 
 
@@ -113,81 +117,77 @@ def grant(
     token_file: Path | None,
     *,
     config: Path,
-    clean: bool = False,
     new_token: bool = False,
 ) -> None:
-    """Make what is missing, tell each step, keep the token, and prove that it has its rights.
+    """Create missing objects, report each step, store the token, and verify its rights.
 
     Raises:
-        AccessDenied: the token's secret is not known here, or does not reach what it must.
+        AccessDenied: the token's secret is unknown, or rights are missing.
     """
-    found = find_granted(api, wanted)
+    grants = find_granted(api, wanted)
     changed = False
-    for step, secret in apply_steps(api, wanted, found, clean=clean, new_token=new_token):
+    for step, secret in apply_steps(api, wanted, grants, new_token=new_token):
         changed = True
-        click.echo(f"done: {step.text}")
+        click.echo(f"Done: {step.text}")
         if secret:
-            _keep(secret, token_file)
+            _store(secret, token_file)
     if not changed:
-        click.echo("all of it is there already: nothing was changed")
-    found = find_granted(api, wanted)
-    _tell_leftovers(found, wanted)
-    _prove(server, wanted, token_file, _renewal(config, other_pools(found, wanted)))
+        click.echo("Everything exists already; nothing changed")
+    grants = find_granted(api, wanted)
+    _show_surplus(grants, wanted)
+    _verify(server, wanted, token_file, _renewal(config, other_pools(grants, wanted)))
 
 
 def _renewal(config: Path, others: list[str]) -> str:
-    """Return the advice for a token whose secret is lost; it may be in use for other pools."""
+    """Return the action for a lost token secret; other pools may use the token."""
     words = ("pvebench", "proxmox", "init", "--config", str(config), "--apply", "--new-token")
     command = f"create a new token: {shlex.join(words)}"
     if not others:
         return command
     return (
         f"copy the token file of the pvebench with pool {', '.join(others)}, or {command} "
-        "(this ends the token there, too)"
+        "(the old token becomes invalid there, too)"
     )
 
 
-def _tell_leftovers(found: ExistingGrants, wanted: Wanted) -> None:
-    sure, perhaps = leftovers(found, wanted)
-    for step in sure:
-        click.echo(f"left by an earlier version, removed by --clean: {step.text}")
-    for step in perhaps:
-        click.echo(f"not of these settings; if no other pvebench needs it: {step.text}")
+def _show_surplus(grants: ExistingGrants, wanted: Wanted) -> None:
+    for step in surplus_steps(grants, wanted):
+        click.echo(
+            f"Not needed by these settings, remove unless another pvebench needs it: {step.text}"
+        )
 
 
-def _prove(server: Server, wanted: Wanted, token_file: Path | None, renewal: str) -> None:
-    """Log in with the token that is kept, and ask what it may do.
+def _verify(server: Server, wanted: Wanted, token_file: Path | None, renewal: str) -> None:
+    """Log in with the stored token and check its rights.
 
     Args:
-        renewal: advice for a token whose secret is lost.
+        renewal: action for a lost token secret.
     """
-    if not _holds_ours(token_file):
+    if not _holds_token(token_file):
         raise AccessDenied(
-            f"token {FULL_TOKEN} is there, but its secret is not in "
-            f"{token_file or 'a token_file of the settings'}",
-            cause="the server shows the secret once only, when the token is made",
-            next_step=f"write it there, or {renewal}",
+            f"{token_file or 'pvebench'} lacks the secret of token {FULL_TOKEN}",
+            cause="the server shows the secret only once, at creation",
+            next_step=f"write it to the token_file of the settings, or {renewal}",
         )
     api = Connection(server, read_token(token_file), SystemClock())
     try:
         table = api.get("/access/permissions")
     except AccessDenied as error:
         raise AccessDenied(
-            f"the secret in {token_file} is not that of {FULL_TOKEN}",
-            cause="the token was made anew since it was written there",
+            f"wrong secret of {FULL_TOKEN} in {token_file}",
+            cause="the token was replaced after the file was written",
             next_step=renewal,
         ) from error
     if missing := missing_rights(table, pool=wanted.pool, major=wanted.major):
         raise AccessDenied(
             f"the token still lacks {'; '.join(missing)}",
-            cause="an ACL further down, such as NoAccess, takes them away again",
-            next_step=f"see what holds there: pveum acl list; pveum user token permissions {USER} "
-            f"{TOKEN_NAME}",
+            cause="an ACL on a lower path, such as NoAccess, overrides them",
+            next_step=f"run pveum acl list and pveum user token permissions {USER} {TOKEN_NAME}",
         )
-    click.echo(f"{FULL_TOKEN} has all the rights that it needs")
+    click.echo(f"{FULL_TOKEN} has all required rights")
 
 
-def _holds_ours(path: Path | None) -> bool:
+def _holds_token(path: Path | None) -> bool:
     try:
         token = read_token(path)
     except AccessDenied:
@@ -200,22 +200,22 @@ def _holds_another(path: Path) -> bool:
     return bool(text) and f"{FULL_TOKEN}=" not in text
 
 
-def _keep(token: str, path: Path | None) -> None:
-    """Write the token where only its owner reads it; the server shows it once only."""
+def _store(token: str, path: Path | None) -> None:
+    """Write the token to a file that only its owner can read; the server shows it only once."""
     if path is None or _holds_another(path):
-        held = f"{path} holds another token and is left as it is; " if path else ""
-        click.echo(f"{held}the token, shown once only: {token}")
+        held = f"{path} contains another token and is not changed; " if path else ""
+        click.echo(f"{held}the token, shown only once: {token}")
         return
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.fchmod(descriptor, 0o600)  # the mode above is not given to a file that was there
+        os.fchmod(descriptor, 0o600)  # the mode above does not apply to an existing file
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(f"{token}\n")
     except OSError as error:
-        click.echo(f"the token, shown once only: {token}")
+        click.echo(f"the token, shown only once: {token}")
         raise NotWritable(
             f"token file {path}: {error.strerror}",
-            cause="its directory is missing, or belongs to somebody else",
-            next_step="write the token above there by hand, readable by its owner only",
+            cause="its directory is missing or belongs to another user",
+            next_step="write the token above to the file, readable by its owner only",
         ) from error
-    click.echo(f"the token is in {path}")
+    click.echo(f"Token written to {path}")

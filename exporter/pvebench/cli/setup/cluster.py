@@ -1,4 +1,4 @@
-"""The part of `pvebench setup` that asks for a Proxmox VE cluster."""
+"""`pvebench setup proxmox`: questions and settings for a Proxmox VE cluster."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from pvebench.model.units import show_bytes
 NODE_EXPORTER = "http://{node}:9100/metrics"
 
 
-def set_up_cluster(told: ClusterAnswers, ask: Questions) -> None:
-    """Show what the cluster has, write settings and token, make what it must grant."""
-    server = _server(told, ask)
-    api = Connection(server, ask_password(told.user), SystemClock())
-    found = survey(api)
-    _show(found)
-    choice = _choice(told, ask, server, found)
+def set_up_cluster(answers: ClusterAnswers, ask: Questions) -> None:
+    """Show the cluster, write settings and token, and create the required rights."""
+    server = _server(answers, ask)
+    api = Connection(server, ask_password(answers.user), SystemClock())
+    cluster = survey(api)
+    _show(cluster)
+    choice = _choice(answers, ask, server, cluster)
     wanted = Wanted(
         major=choice.major,
         pool=choice.pool,
-        storages=sorted({*(one.id for one in choice.storages), choice.iso_storage}),
-        scrub_guard=told.scrub_guard,
+        storages=sorted({*(storage.id for storage in choice.storages), choice.iso_storage}),
+        scrub_guard=answers.scrub_guard,
     )
     pool = f"pool {choice.pool}"
-    ask.agree(f"Write {told.config}, and make role, user, token and {pool} on the cluster?")
-    write_settings(told.config, settings_text(choice), replace=told.replace)
-    token_file = told.config.parent / told.token_file
-    grant(api, server, wanted, token_file, config=told.config, new_token=told.new_token)
+    ask.agree(f"Write {answers.config} and create role, user, token and {pool} on the cluster?")
+    write_settings(answers.config, settings_text(choice), replace=answers.replace)
+    token_file = answers.config.parent / answers.token_file
+    grant(api, server, wanted, token_file, config=answers.config, new_token=answers.new_token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAnswers:
-    """The options, by their names."""
+    """Options by name."""
 
     config: Path
     host: str | None
@@ -73,54 +73,56 @@ class ClusterAnswers:
     yes: bool
 
 
-def _server(told: ClusterAnswers, ask: Questions) -> Server:
-    host = told.host or ask.text("Address of any node of the cluster", "", "--host")
+def _server(answers: ClusterAnswers, ask: Questions) -> Server:
+    host = answers.host or ask.text("Address of any cluster node", "", "--host")
     try:
         bare_host(host)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    fingerprint = told.fingerprint
-    if not (fingerprint or told.ca_file):
-        fingerprint = _trusted(host, told.port, ask)
-    ca_file = told.ca_file.absolute() if told.ca_file else None
-    return Server(host=host, port=told.port, ca_file=ca_file, fingerprint=fingerprint)
+    fingerprint = answers.fingerprint
+    if not (fingerprint or answers.ca_file):
+        fingerprint = _trusted(host, answers.port, ask)
+    ca_file = answers.ca_file.absolute() if answers.ca_file else None
+    return Server(host=host, port=answers.port, ca_file=ca_file, fingerprint=fingerprint)
 
 
 def _choice(
-    told: ClusterAnswers, ask: Questions, server: Server, found: ClusterInfo
+    answers: ClusterAnswers, ask: Questions, server: Server, cluster: ClusterInfo
 ) -> ClusterOptions:
-    online = sorted(name for name, is_online in found.nodes.items() if is_online)
-    usable = [one.id for one in found.storages if one.holds_disks]
-    images = [one.id for one in found.storages if "iso" in one.content and one.nodes]
-    nodes = told.nodes or ask.names("Nodes to measure", online, "--node")
-    storages = told.storages or ask.names("Storages to measure", usable, "--storage")
-    iso = told.iso_storage or ask.text(
-        "Storage for the guest's image", next(iter(images), ""), "--iso-storage"
+    online = sorted(name for name, is_online in cluster.nodes.items() if is_online)
+    usable = [storage.id for storage in cluster.storages if storage.holds_disks]
+    images = [
+        storage.id for storage in cluster.storages if "iso" in storage.content and storage.nodes
+    ]
+    nodes = answers.nodes or ask.names("Nodes to measure", online, "--node")
+    storages = answers.storages or ask.names("Storages to measure", usable, "--storage")
+    iso = answers.iso_storage or ask.text(
+        "Storage for the guest image", next(iter(images), ""), "--iso-storage"
     )
-    _refuse_unknown(nodes, online, "node online")
-    _refuse_unknown(storages, usable, "storage for disks")
-    _refuse_unknown([iso], images, "storage with content iso")
+    _refuse_unknown(nodes, online, "online node")
+    _refuse_unknown(storages, usable, "disk storage")
+    _refuse_unknown([iso], images, "storage with content type iso")
     return ClusterOptions(
         host=server.host,
         port=server.port,
         fingerprint=server.fingerprint,
         ca_file=server.ca_file,
         nodes=nodes,
-        storages=[one for one in found.storages if one.id in storages],
+        storages=[storage for storage in cluster.storages if storage.id in storages],
         iso_storage=iso,
-        pool=told.pool,
-        major=found.version[0],
-        node_exporter=_exporter(told.node_exporter, nodes, server.host),
-        token_file=told.token_file,
-        packs=told.packs,
+        pool=answers.pool,
+        major=cluster.version[0],
+        node_exporter=_exporter(answers.node_exporter, nodes, server.host),
+        token_file=answers.token_file,
+        packs=answers.packs,
     )
 
 
 def _trusted(host: str, port: int, ask: Questions) -> str:
-    """Return the fingerprint that somebody has compared."""
+    """Return the server's fingerprint after the user confirmed it."""
     seen = certificate_fingerprint(host, port)
-    click.echo(f"the certificate of {host}:{port} has the SHA-256 fingerprint\n  {seen}")
-    compare = "Is it what `pvenode cert info` says on the node?"
+    click.echo(f"SHA-256 fingerprint of the certificate of {host}:{port}:\n  {seen}")
+    compare = "Does `pvenode cert info` on the node show the same?"
     if ask.text(f"{compare} (yes/no)", "", "--fingerprint or --ca-file").lower() not in (
         "y",
         "yes",
@@ -129,56 +131,59 @@ def _trusted(host: str, port: int, ask: Questions) -> str:
     return seen
 
 
-def _show(found: ClusterInfo) -> None:
-    click.echo(f"Proxmox VE {'.'.join(map(str, found.version))}")
-    for name, online in sorted(found.nodes.items()):
-        line = f"node     {name:16} {'online' if online else 'not online: left out'}"
+def _show(cluster: ClusterInfo) -> None:
+    click.echo(f"Proxmox VE {'.'.join(map(str, cluster.version))}")
+    for name, online in sorted(cluster.nodes.items()):
+        line = f"node     {name:16} {'online' if online else 'offline, not used'}"
         click.echo(f"  {spoken(line)}")
-    for one in found.storages:
-        space = f"{show_bytes(one.free_bytes)} of {show_bytes(one.total_bytes)} free"
-        line = f"storage  {one.id:16} {one.type:10} {space:28} {_use(one)}"
+    for storage in cluster.storages:
+        space = f"{show_bytes(storage.free_bytes)} of {show_bytes(storage.total_bytes)} free"
+        line = f"storage  {storage.id:16} {storage.type:10} {space:28} {_use(storage)}"
         click.echo(f"  {spoken(line)}")
 
 
-def _use(one: StorageInfo) -> str:
-    if not one.nodes:
-        return "not active"
+def _use(storage: StorageInfo) -> str:
+    if not storage.nodes:
+        return "inactive"
     use = [
         text
-        for text, holds in (("disks", one.holds_disks), ("ISO images", "iso" in one.content))
+        for text, holds in (
+            ("disks", storage.holds_disks),
+            ("ISO images", "iso" in storage.content),
+        )
         if holds
     ]
-    return ", ".join(use) or "neither disks nor ISO images"
+    return ", ".join(use) or "no disks or ISO images"
 
 
 def _refuse_unknown(names: Sequence[str], known: Sequence[str], kind: str) -> None:
     for name in names:
         if name not in known:
-            there = ", ".join(sorted(known)) or "none"
-            raise click.UsageError(f"there is no {kind} called {name}; there is {there}")
+            choices = ", ".join(sorted(known)) or "none"
+            raise click.UsageError(f"no {kind} {name}; available: {choices}")
 
 
-def _exporter(given: str | None, nodes: Sequence[str], host: str) -> str:
-    """Return the address of node_exporter at which every node answers; empty: there is none."""
-    candidates = [NODE_EXPORTER] if given is None else [given]
-    if given is None and len(nodes) == 1:
+def _exporter(configured: str | None, nodes: Sequence[str], host: str) -> str:
+    """Return the node_exporter URL at which every node responds; empty: none."""
+    candidates = [NODE_EXPORTER] if configured is None else [configured]
+    if configured is None and len(nodes) == 1:
         candidates.append(f"http://{host}:9100/metrics")
-    troubles = []
+    problems = []
     for url in filter(None, candidates):
         try:
             cpus = [read_counters(fetch(url.replace("{node}", node))).cpus for node in nodes]
         except MachineError as error:
-            troubles.append(error.happened)
+            problems.append(error.happened)
             continue
         if not all(cpus):
-            troubles.append(f"what answers at {url} is not node_exporter")
+            problems.append(f"{url} is not a node_exporter")
             continue
         click.echo(f"  node_exporter at {url}: {', '.join(f'{n} CPUs' for n in cpus)}")
         return url
-    for trouble in troubles:
-        click.echo(f"  {trouble}")
+    for problem in problems:
+        click.echo(f"  {problem}")
     click.echo(
-        "  no node_exporter is used: host CPU and device bytes are not measured; to have them, on "
-        "each node: apt install prometheus-node-exporter, then this again with --replace"
+        "  No node_exporter: host CPU and device bytes are not measured. To measure them, run "
+        "`apt install prometheus-node-exporter` on each node, then this command with --replace."
     )
     return ""

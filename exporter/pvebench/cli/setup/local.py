@@ -1,4 +1,4 @@
-"""The part of `pvebench setup` that measures this machine: the lab's VMs, or its own rows."""
+"""`pvebench setup lab` and `setup host`: questions and settings for this machine."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pvebench.errors import NotWritable
 from pvebench.model.units import show_bytes
 
 DRIVERS: Final = {"lab": "qemu", "host": "host"}
-"""What is asked for -> its driver."""
+"""Answer -> driver."""
 _MOUNTS: Final = Path("/proc/self/mounts")
 _USUAL: Final = "local"
-"""Name of the storage that packs mean when they name none."""
+"""Default storage name of packs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalAnswers:
-    """The options, by their names; what is not given is asked for, or found.
+    """Options by name; missing ones are asked for or get defaults.
 
     Attributes:
-        storages: NAME=DIRECTORY each, or a directory alone.
+        storages: NAME=DIRECTORY or a directory.
     """
 
     config: Path
@@ -44,10 +44,10 @@ class LocalAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file system of a disk of this machine.
+    """Local file system.
 
     Attributes:
-        free_bytes, total_bytes: as a user without rights sees them.
+        free_bytes, total_bytes: as an unprivileged user sees them.
     """
 
     point: str
@@ -56,40 +56,40 @@ class Mount:
     total_bytes: int
 
 
-def set_up_here(told: LocalAnswers, ask: Questions, packs: Sequence[str]) -> None:
-    """Show where volumes can lie, and write settings for one place or more."""
+def set_up_here(answers: LocalAnswers, ask: Questions, packs: Sequence[str]) -> None:
+    """Show file systems for volumes, and write settings for one or more directories."""
     for mount in mounts():
         space = f"{show_bytes(mount.free_bytes)} of {show_bytes(mount.total_bytes)} free"
         click.echo(f"  {mount.point:24} {mount.type:8} {space}")
-    state = (told.state or Settings().state).absolute()
-    given = told.storages or ask.names(
-        "Directories to measure, on the disks that matter", [str(state / "storage")], "--storage"
+    state = (answers.state or Settings().state).absolute()
+    chosen = answers.storages or ask.names(
+        "Directories on the disks to measure", [str(state / "storage")], "--storage"
     )
-    storages = _storages(given)
-    label = told.label or ask.text("Name of this machine in results", Settings().node, "--label")
-    listen = told.listen or Settings().listen
-    ask.agree(f"Write {told.config}?")
+    storages = _storages(chosen)
+    label = answers.label or ask.text("Name of this machine in results", Settings().node, "--label")
+    listen = answers.listen or Settings().listen
+    ask.agree(f"Write {answers.config}?")
     _make_paths(storages, state)
     text = settings_text(
-        DRIVERS[told.what], label, storages, state=state, listen=listen, packs=packs
+        DRIVERS[answers.what], label, storages, state=state, listen=listen, packs=packs
     )
-    write_settings(told.config, text, replace=told.replace)
+    write_settings(answers.config, text, replace=answers.replace)
 
 
 def _make_paths(storages: dict[str, Path], state: Path) -> None:
-    """Make the directories that are missing: a run makes none. Raises NotWritable."""
+    """Create missing directories, since a run creates none. Raises NotWritable."""
     for path in storages.values():
         if path.is_dir() or path == state / "storage":
-            continue  # the latter is made by a run, as the user that it runs as
+            continue  # a run creates the latter, as its own user
         try:
             path.mkdir(parents=True)
         except OSError as error:
-            raise NotWritable(f"{path} cannot be made: {error.strerror}") from error
-        click.echo(f"  made {path}")
+            raise NotWritable(f"cannot create {path}: {error.strerror}") from error
+        click.echo(f"  Created {path}")
 
 
 def mounts() -> list[Mount]:
-    """Return the file systems that lie on this machine's disks; none of a network is asked."""
+    """Return the file systems on local disks; network file systems are not queried."""
     lines = _MOUNTS.read_text("utf-8", "replace").splitlines()
     return list({mount.point: mount for mount in map(_mount, lines) if mount}.values())
 
@@ -100,32 +100,32 @@ def _mount(line: str) -> Mount | None:
     if not (source.startswith("/dev/") or kind == "zfs") or not os.access(point, os.W_OK):
         return None
     try:
-        room = shutil.disk_usage(point)
+        usage = shutil.disk_usage(point)
     except OSError:
         return None
-    # A file that is mounted by itself, as containers get theirs, is no place for volumes.
-    return Mount(point, kind, room.free, room.total) if Path(point).is_dir() else None
+    # A single mounted file, as in containers, cannot hold volumes.
+    return Mount(point, kind, usage.free, usage.total) if Path(point).is_dir() else None
 
 
-def _storages(given: Sequence[str]) -> dict[str, Path]:
-    """Return name -> directory; without a name the first is `local`, others their own name.
+def _storages(directories: Sequence[str]) -> dict[str, Path]:
+    """Return name -> directory; without a name the first is `local`, others use the directory name.
 
-    Where none is called `local` the first is: packs that name no storage measure that one.
+    Without a `local`, the first is renamed to it: packs without a storage measure `local`.
     """
-    found: dict[str, Path] = {}
-    for text in given:
+    storages: dict[str, Path] = {}
+    for text in directories:
         name, separator, path = text.partition("=")
         directory = Path(path if separator else text).expanduser().absolute()
         if not separator:
-            name = _USUAL if _USUAL not in found else directory.name.lower()
-        if name in found:
-            raise click.UsageError(f"two storages are called {name}; give them as NAME=DIRECTORY")
-        found[name] = directory
-    if found and _USUAL not in found:
-        first = next(iter(found))
-        click.echo(f"  {first} is called {_USUAL}: that is what packs measure that name no storage")
-        found = {_USUAL if name == first else name: path for name, path in found.items()}
-    return found
+            name = _USUAL if _USUAL not in storages else directory.name.lower()
+        if name in storages:
+            raise click.UsageError(f"duplicate storage name {name}; use NAME=DIRECTORY")
+        storages[name] = directory
+    if storages and _USUAL not in storages:
+        first = next(iter(storages))
+        click.echo(f"  {first} is named {_USUAL}: packs without a storage measure {_USUAL}")
+        storages = {_USUAL if name == first else name: path for name, path in storages.items()}
+    return storages
 
 
 def settings_text(
@@ -137,18 +137,18 @@ def settings_text(
     listen: str,
     packs: Sequence[str],
 ) -> str:
-    """Return the settings file. JSON's scalars are YAML's as well, so every text is quoted."""
+    """Return the settings file. JSON scalars are valid YAML, so every text is quoted."""
     lines: Iterator[str] = iter(
         [
-            "# Created by pvebench setup. Keys: pvebench schema settings, docs/configuration.md",
+            "# Created by pvebench setup. Keys: `pvebench schema settings`, or docs/running.md.",
             f"driver: {driver}",
             f"node: {json.dumps(label)}  # label `node` of all results",
             f"state: {json.dumps(str(state))}  # results, lock, sockets",
-            "# What is measured: `pvebench packs` lists them, `packs --copy NAME` changes one.",
+            "# `pvebench packs` lists the packs; `pvebench packs --copy NAME` copies one to edit.",
             f"packs: {json.dumps(list(packs))}",
-            "# /metrics and the pages; an address of the network lets others in.",
+            "# Web UI and /metrics; a network address allows remote access.",
             f"listen: {json.dumps(listen)}",
-            "storages:  # volumes named pvebench-... are made there, and removed again",
+            "storages:  # pvebench creates and removes volumes named pvebench-... there",
             *(
                 f"  {json.dumps(name)}: {{kind: dir, path: {json.dumps(str(path))}}}"
                 for name, path in storages.items()
@@ -158,6 +158,6 @@ def settings_text(
     return "\n".join(lines) + "\n"
 
 
-def default_packs(given: Sequence[str]) -> list[str]:
-    """Return the packs to write: as they were given, or the one to begin with."""
-    return list(given) or [str(DEFAULT_PACK)]
+def default_packs(packs: Sequence[str]) -> list[str]:
+    """Return the packs for the settings; without any, the default pack."""
+    return list(packs) or [str(DEFAULT_PACK)]

@@ -1,4 +1,4 @@
-"""Driver for Proxmox VE clusters through the REST API; installs nothing on a node."""
+"""Proxmox VE through its REST API, without installation on the node."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ DRIVER: Final = Driver(
     engine="pvebench.drivers.proxmox.cluster",
     storages=cluster_storages,
     nodes=nodes_of,
-    # pvebench is not on the node itself.
+    # pvebench does not run on the node itself.
     rows=Rows.VM,
 )

@@ -1,4 +1,4 @@
-"""From the settings of a cluster to its API and its nodes: addresses, trust, names."""
+"""Access to a cluster's API and nodes from its settings: addresses, certificates, names."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.model.ports import Clock, Traffic
 
 
-def server_of(given: ProxmoxSettings, node: str) -> Server:
-    """Return where the API is and how it is trusted, for the worker of `node`."""
+def server_of(cluster: ProxmoxSettings, node: str) -> Server:
+    """Return API address and certificate verification for the worker of `node`."""
     return Server(
-        host=given.host.replace("{node}", node),
-        port=given.port,
-        ca_file=given.tls.ca_file,
-        fingerprint=given.tls.fingerprint,
+        host=cluster.host.replace("{node}", node),
+        port=cluster.port,
+        ca_file=cluster.tls.ca_file,
+        fingerprint=cluster.tls.fingerprint,
     )
 
 
 def connect(
-    given: ProxmoxSettings, node: str, clock: Clock, traffic: Traffic | None = None
+    cluster: ProxmoxSettings, node: str, clock: Clock, traffic: Traffic | None = None
 ) -> Connection:
     """Return a connection with the configured token; nothing is sent yet."""
-    return Connection(server_of(given, node), read_token(given.token_file), clock, traffic)
+    return Connection(server_of(cluster, node), read_token(cluster.token_file), clock, traffic)
 
 
-def storages_of(given: ProxmoxSettings, node: str) -> dict[str, ClusterStorage]:
-    """Return name in packs -> storage of the cluster, for those that `node` has."""
+def storages_of(cluster: ProxmoxSettings, node: str) -> dict[str, ClusterStorage]:
+    """Return name in packs -> cluster storage, for the storages of `node`."""
     return {
         name: ClusterStorage(id=entry.id or name, type=entry.type)
-        for name, entry in given.storages.items()
+        for name, entry in cluster.storages.items()
         if entry.is_on(node)
     }
 
 
-def place_of(given: ProxmoxSettings, node: str) -> VmPlace:
-    """Return where VMs and containers of a node are made."""
-    return VmPlace(node=node, pool=given.pool, vmids=given.vmids)
+def place_of(cluster: ProxmoxSettings, node: str) -> VmPlace:
+    """Return node, pool and VM IDs for VMs and containers."""
+    return VmPlace(node=node, pool=cluster.pool, vmids=cluster.vmids)
 
 
-def exporter_url(given: ProxmoxSettings, node: str) -> str:
-    """Return the address of a node's node_exporter; empty: there is none."""
-    return given.node_exporter.replace("{node}", node)
+def exporter_url(cluster: ProxmoxSettings, node: str) -> str:
+    """Return the URL of a node's node_exporter; empty: none."""
+    return cluster.node_exporter.replace("{node}", node)
 
 
-def by_ssh(given: ProxmoxSettings, node: str) -> NodeSsh | None:
-    """Return the way to a node by ssh, if the settings tell of one; nothing is sent yet."""
-    return NodeSsh(SshConnection(given.ssh.of_node(node))) if given.ssh is not None else None
+def by_ssh(cluster: ProxmoxSettings, node: str) -> NodeSsh | None:
+    """Return SSH access to a node, if configured; nothing is sent yet."""
+    return NodeSsh(SshConnection(cluster.ssh.of_node(node))) if cluster.ssh is not None else None
 
 
 @contextlib.contextmanager
-def asked(given: ProxmoxSettings, node: str) -> Iterator[NodeSsh | None]:
-    """Yield the way to a node by ssh, if the settings tell of one, and end it."""
-    on_node = by_ssh(given, node)
+def ssh_access(cluster: ProxmoxSettings, node: str) -> Iterator[NodeSsh | None]:
+    """Yield SSH access to a node, if configured, and close it."""
+    on_node = by_ssh(cluster, node)
     try:
         yield on_node
     finally:

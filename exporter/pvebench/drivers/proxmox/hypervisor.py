@@ -1,4 +1,4 @@
-"""One node of a Proxmox VE cluster: `model.ports.Hypervisor` over its API."""
+"""`model.ports.Hypervisor` for a node of a Proxmox VE cluster, over its API."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 
 class ProxmoxNode:
-    """The benchmark VM on one node, and its volumes. Owned by one worker thread."""
+    """Benchmark VM on a node, and its volumes. Owned by one worker thread."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class ProxmoxNode:
         clock: Clock,
         storages: Mapping[str, ClusterStorage],
     ) -> None:
-        """Make the driver; nothing is asked or changed yet.
+        """Create the driver without any request.
 
         Args:
-            storages: name in packs -> storage of the cluster.
+            storages: name in packs -> cluster storage.
         """
         self._on_node: NodeSsh | None = None
         self._api = api
@@ -83,30 +83,30 @@ class ProxmoxNode:
         self._guest: AgentGuest | None = None
         self._machine: Machine | None = None
         self._scsihw = ScsiHw.SINGLE
-        self._wanted_scsihw = ScsiHw.SINGLE
+        self._next_scsihw = ScsiHw.SINGLE
         self._cold: Plug | None = None
         self._plugged: Plugged | None = None
         self._broken = False
         self._devices: tuple[int, ...] = ()
-        self._told: tuple[float, Mapping[str, Any]] = (0.0, {})
-        """When the server was last asked for the VM's status, and its answer."""
+        self._last_status: tuple[float, Mapping[str, Any]] = (0.0, {})
+        """Time of the last status request, monotonic seconds, and its response."""
         self._attempt = 0
         self._count = 0
         self._boot_seconds = 0.0
         self._versions = Versions(api, place.node, image, clock)
 
     def use_ssh(self, on_node: NodeSsh) -> None:
-        """Ask the node itself what the API does not tell, and to drop its page cache."""
+        """Use SSH for data that the API lacks, and to drop the node's page cache."""
         self._on_node = on_node
 
     @property
     def vmid(self) -> int:
-        """The VM's number; 0: there is none."""
+        """The VM's ID; 0: none."""
         return self._held.vm.vmid if self._held.vm else 0
 
     @property
     def vm(self) -> BenchVm | None:
-        """The VM; None: there is none."""
+        """The VM; None: none."""
         return self._held.vm
 
     @property
@@ -123,21 +123,21 @@ class ProxmoxNode:
     def _ensure_vm(self, machine: Machine) -> None:
         refuse_without_rights(self._api, self._place.pool)
         if not self._held.is_there():
-            self._forget()
+            self._reset()
             self._version = version_number(self._api)
             self._held.obtain(machine)
         self._held.tidy()
 
-    def _forget(self) -> None:
-        """Nothing runs: the VM is a new one, or gone."""
+    def _reset(self) -> None:
+        """Reset the state of a running VM: it is new or gone."""
         self._guest = self._machine = self._cold = self._plugged = None
         self._devices = ()
-        self._told = 0.0, {}
+        self._last_status = 0.0, {}
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
         other = machine != self._machine or cold != self._cold
-        # A controller cannot be hot-plugged; what `volume` was last asked for says which.
-        other = other or self._wanted_scsihw is not self._scsihw
+        # A controller cannot be hot-plugged; the last call of `volume` selects it.
+        other = other or self._next_scsihw is not self._scsihw
         if self._broken or other or self._guest is None:
             return True
         try:
@@ -147,7 +147,7 @@ class ProxmoxNode:
         return False
 
     def _restart(self, machine: Machine, cold: Plug | None) -> AgentGuest:
-        vm, scsihw = self._held.the_vm, self._wanted_scsihw
+        vm, scsihw = self._held.the_vm, self._next_scsihw
         self.power_off()
         hotplug.clear(vm)
         hotplug.reshape(
@@ -170,12 +170,12 @@ class ProxmoxNode:
             warnings = vm.start().warnings
         except Rejected as error:
             raise SwitchFailed(
-                f"VM {vm.vmid} did not start: {error.reason}",
-                cause="QEMU refuses its options",
+                f"starting VM {vm.vmid} failed: {error.reason}",
+                cause="QEMU rejects its options",
                 evidence=error.evidence,
             ) from error
         if "iothread" in warnings:
-            # QEMU runs, but without what was asked for; other warnings are about other things.
+            # QEMU runs, but without the requested I/O thread; other warnings do not matter.
             raise SwitchFailed(f"VM {vm.vmid} started with warnings: {warnings}", evidence=warnings)
         self._machine, self._cold, self._scsihw = machine, cold, scsihw
         guest.wait(seconds=_BOOT_SECONDS)
@@ -184,9 +184,9 @@ class ProxmoxNode:
         return guest
 
     def _why_silent(self) -> DriverError | None:
-        """Return what keeps the guest from answering, if it is a full storage; make room at once.
+        """Return the error if a full storage blocks the guest, and free space immediately.
 
-        Every other VM on that storage waits for it.
+        Every other VM on that storage is blocked until then.
         """
         full = None
         try:
@@ -197,16 +197,16 @@ class ProxmoxNode:
                 hotplug.clear(self._held.the_vm)
                 self._held.the_volumes.discard(volume)
         except DriverError as error:
-            log.warning("a volume that filled its storage is still there", reason=error.reason)
+            log.warning("removing a volume that filled its storage failed", reason=error.reason)
         return full
 
     def power_off(self) -> None:
         if self._held.vm is not None:
             self._held.vm.stop()
-        self._forget()
+        self._reset()
 
     def needs_bytes(self, scenario: Scenario) -> int:
-        """Return how much room the volume of `scenario` still needs; 0 where that is not known."""
+        """Return the bytes that the volume of `scenario` still needs; 0 if unknown."""
         if self._held.vm is None:
             return 0 if self._options.keep else scenario.volume_bytes
         known = self._held.the_volumes.find(scenario)
@@ -215,7 +215,7 @@ class ProxmoxNode:
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         self._ensure_vm(scenario.machine)
         if scenario.disk.bus is Bus.SCSI:
-            self._wanted_scsihw = scenario.disk.scsihw
+            self._next_scsihw = scenario.disk.scsihw
         volumes = self._held.the_volumes
         known = volumes.find(scenario)
         if known is not None and known.size_bytes == scenario.volume_bytes:
@@ -228,15 +228,15 @@ class ProxmoxNode:
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         plug = Plug(volume, disk)
         what = f"attach {volume.volid} as {disk.bus}, cache={disk.cache}, aio={disk.aio}"
-        with self._wary(what):
+        with self._verified(what):
             if not disk.cold:
                 self.detach()
                 self._plug(plug)
             return self._read_back(plug)
 
     @contextlib.contextmanager
-    def _wary(self, what: str) -> Iterator[None]:
-        """Trust neither VM nor slot after a switch that failed. Raises SwitchFailed, Busy."""
+    def _verified(self, what: str) -> Iterator[None]:
+        """Stop using VM and slot after a failed switch. Raises SwitchFailed, Busy."""
         try:
             yield
         except Busy:
@@ -246,7 +246,7 @@ class ProxmoxNode:
             self._attempt += 1
             raise SwitchFailed(
                 f"could not {what}: {error}",
-                next_step="the VM is restarted for the next run",
+                next_step="no action needed; pvebench restarts the VM for the next run",
                 evidence=error.evidence,
             ) from error
 
@@ -262,23 +262,23 @@ class ProxmoxNode:
     def _read_back(self, plug: Plug) -> Attachment:
         now = self._plugged
         if now is None or now.plug != plug or self._guest is None:
-            raise SwitchFailed("the disk was to be there since power-on, but is not")
+            raise SwitchFailed("disk missing after power-on")
         form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
-        found = look(self._held.the_vm, self._guest, now, volume_format=form)
-        return self._with_state(found, plug.volume)
+        attachment = look(self._held.the_vm, self._guest, now, volume_format=form)
+        return self._with_state(attachment, plug.volume)
 
-    def _with_state(self, found: Attachment, volume: Volume) -> Attachment:
-        """Note which devices are to be counted; add the node's state to the evidence."""
+    def _with_state(self, attachment: Attachment, volume: Volume) -> Attachment:
+        """Record the devices for counters; add the node's state to the evidence."""
         self._devices = ()
         if self._on_node is None:
-            return found
+            return attachment
         with contextlib.suppress(DriverError, OutputUnreadable):
             self._devices = self._on_node.devices(volume.volid)
         state = self._on_node.state()
         pool = self._pool_names.below(self._storages[volume.storage])
         return replace(
-            found,
-            raw=f"{found.raw}\n\nthe node by ssh\n{state}",
+            attachment,
+            raw=f"{attachment.raw}\n\nthe node by ssh\n{state}",
             conditions=read_state(state, pool) if pool else {},
         )
 
@@ -286,9 +286,9 @@ class ProxmoxNode:
         if self._plugged is None:
             return
         if self._broken or self._plugged.plug.disk.cold:
-            self.power_off()  # it is taken out while the VM is off
+            self.power_off()  # it is detached while the VM is off
             return
-        with self._wary(f"detach {self._plugged.slot}"):
+        with self._verified(f"detach {self._plugged.slot}"):
             hotplug.unplug(self._held.the_vm, self._plugged.slot)
         self._plugged = None
 
@@ -300,7 +300,7 @@ class ProxmoxNode:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """Numbers of the node's block devices below the volume in use; empty: not known."""
+        """Numbers of the node's block devices below the volume in use; empty: unknown."""
         return self._devices
 
     def drop_caches(self, volume: Volume) -> int | None:
@@ -310,7 +310,7 @@ class ProxmoxNode:
             return self._on_node.drop(volume.volid)
         except (DriverError, OutputUnreadable):
             if self._plugged is not None and self._plugged.plug.disk.cache.direct:
-                return None  # it reads past that cache
+                return None  # the disk bypasses that cache
             raise
 
     def counters(self) -> BlockCounters:
@@ -319,16 +319,16 @@ class ProxmoxNode:
         return block_counters(self._status(), self._plugged.slot)
 
     def _status(self, *, seconds: float = 0.0) -> Mapping[str, Any]:
-        """Return status/current; an answer may be as old as that."""
-        at, known = self._told
+        """Return status/current, at most `seconds` old."""
+        at, known = self._last_status
         now = self._clock.monotonic()
         if not known or now - at >= seconds:
             known = self._held.the_vm.status()
-            self._told = self._clock.monotonic(), known
+            self._last_status = self._clock.monotonic(), known
         return known
 
     def statistics(self) -> str:
-        """Return what Proxmox passes on of QEMU. See `model.ports.TellsStatistics`."""
+        """Return QEMU statistics from Proxmox. See `model.ports.TellsStatistics`."""
         return json.dumps(self._held.the_vm.status().get("blockstat"), indent=1)
 
     def environment(self) -> Environment:
@@ -338,23 +338,23 @@ class ProxmoxNode:
         return self._versions.host()
 
     def upkeep(self) -> PendingUpdates:
-        """Return what was installed since the VM was started. Never raises DriverError."""
+        """Return the packages installed since the VM started. Never raises DriverError."""
         return self._versions.upkeep(running=self._guest is not None)
 
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
         try:
-            # They are averages of ten seconds: an answer of just now says the same.
-            found = vm_pressure(self._status(seconds=3.0)) if self._held.vm else {}
+            # They are averages over ten seconds, so a recent response is sufficient.
+            averages = vm_pressure(self._status(seconds=3.0)) if self._held.vm else {}
             if cpu:
-                found |= coarse_cpu(self._api.get(f"/nodes/{self._place.node}/status"))
+                averages |= coarse_cpu(self._api.get(f"/nodes/{self._place.node}/status"))
         except DriverError:
             return {}
-        return found
+        return averages
 
     def shutdown(self) -> None:
-        """Remove the VM with its volumes, or set it aside with them."""
-        # The user's wish to stop must not stop the tidying up: a clock that nobody has stopped.
-        self._forget()
+        """Remove the VM with its volumes, or keep it with them."""
+        # The worker's clock is stopped at shutdown, which must not interrupt the cleanup.
+        self._reset()
         self._held.give_up(SystemClock())
         if self._on_node is not None:
             self._on_node.close()

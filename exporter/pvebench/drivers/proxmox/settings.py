@@ -1,4 +1,4 @@
-"""The section `proxmox` of the settings: which cluster, and what may be used there."""
+"""Settings section `proxmox`: the cluster and the resources that pvebench may use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pvebench.model.rules import StorageKind
 if TYPE_CHECKING:
     TypeName = str
 else:
-    TypeName = Literal[tuple(STORAGE_TYPES)]  # one list of them, in their table
+    TypeName = Literal[tuple(STORAGE_TYPES)]  # derived from the table, to list types once
 
 _FINGERPRINT = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}\Z")
 
@@ -30,73 +30,72 @@ _POOL = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
 def _fingerprint(text: str) -> str:
     if text and not _FINGERPRINT.match(text):
         raise ValueError(
-            f"{text!r} is not a SHA-256 fingerprint: 32 pairs of hexadecimal digits; "
-            f"the node shows it with: pvenode cert info"
+            f"{text!r} is not a SHA-256 fingerprint of 32 pairs of hexadecimal digits; "
+            f"pvenode cert info on the node prints it"
         )
     return text
 
 
 def _pool(name: str) -> str:
     if not _POOL.match(name):
-        raise ValueError(f"{name!r} is no name of a pool: a letter, then letters, digits, . _ or -")
+        raise ValueError(f"{name!r} is not a pool name; use a letter, then A-Z a-z 0-9 . _ -")
     return name
 
 
 def bare_host(name: str) -> str:
-    """Return the name or address of a server if it is nothing more.
+    """Return `name` if it is a plain host name or address.
 
     Raises:
-        ValueError: it is a URL, or has a port with it.
+        ValueError: it is a URL or contains a port.
     """
     if re.search(r"[\s/@]", name) or name.count(":") == 1:
-        raise ValueError(
-            f"{name!r} is no name or address alone: without https:// and without a port"
-        )
+        raise ValueError(f"{name!r} is not a host name or address; remove https:// and the port")
     return name
 
 
 def _range(pair: tuple[int, int]) -> tuple[int, int]:
     first, last = pair
     if not 100 <= first <= last <= 999_999_999:
-        raise ValueError(f"{first} to {last} is no range of VM numbers: write [9500, 9599]")
+        raise ValueError(f"{first} to {last} is not a range of VM IDs; write it as [9500, 9599]")
     return pair
 
 
 def _no_node_twice(nodes: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(nodes)) < len(nodes):
-        raise ValueError("a node is listed twice: it has one worker")
+        raise ValueError("a node is listed twice; list each node once")
     return nodes
 
 
 class TlsSettings(Strict):
-    """How the server's certificate is proved. Nothing given: by the system's authorities.
+    """Certificate verification; by default with the system's CAs.
 
     Attributes:
-        ca_file: authority to trust instead, such as the cluster's /etc/pve/pve-root-ca.pem.
-        fingerprint: SHA-256 of the certificate itself.
+        ca_file: CA to trust instead, such as the cluster's /etc/pve/pve-root-ca.pem.
+        fingerprint: SHA-256 of the server certificate.
     """
 
     ca_file: FilePath | None = None
     fingerprint: Annotated[StrictStr, AfterValidator(_fingerprint)] = ""
 
 
-_NO_SSH = "containers on a node are made by ssh: give proxmox.ssh in the settings"
+_NO_SSH = "containers on a node require SSH; set proxmox.ssh in the settings"
 
 
 class ClusterStorageSettings(Strict):
-    """One storage of the cluster.
+    """Storage of the cluster.
 
     Attributes:
-        type: its type in Proxmox's words; decides which formats a plan may ask for.
-        id: its name in the cluster, if that is not also a good name for labels.
-        nodes: those that have it; empty: all.
-        shared: several nodes write to the same disks: measured from one node at a time. By
-            default so for the types that are a server's.
-        write_budget: bytes that may be written to it in a calendar month.
-        min_free: bytes that must stay free on it.
-        link_bits_per_second: what the network between node and server carries; 0: not declared.
-        cold: in modes that use the node's page cache, empty it before each run; where volumes are
-            files that means to write them anew. False: results are marked as warm.
+        type: Proxmox storage type; determines the formats that plans can use.
+        id: its ID in the cluster, if different from the name in labels.
+        nodes: nodes that have it; empty: all.
+        shared: several nodes write to the same disks, so only one node measures at a
+            time. Default for the types that are network servers.
+        write_budget: maximum bytes written to it per calendar month.
+        min_free: bytes to keep free on it.
+        link_bits_per_second: bandwidth of the network between node and server; 0: not
+            declared.
+        cold: in modes that use the node's page cache, empty it before each run; if volumes are
+            files, by rewriting them. False: results are marked as warm.
     """
 
     type: TypeName
@@ -114,19 +113,19 @@ class ClusterStorageSettings(Strict):
         return STORAGE_TYPES[self.type].of_server if self.shared is None else self.shared
 
     def kind(self, major: int, *, ssh: bool = False) -> StorageKind:
-        """Return what it can hold on that version, and what is done about caches.
+        """Return its capabilities on that version, including cache handling.
 
         Args:
-            ssh: whether the node can be asked by it: to drop its page cache, to make containers.
+            ssh: whether SSH access is available to drop the page cache and create containers.
         """
-        found = storage_kind(self.type, major=major)
+        kind = storage_kind(self.type, major=major)
         if not ssh:
-            found = replace(found, no_container=_NO_SSH)
+            kind = replace(kind, no_container=_NO_SSH)
         if not self.cold:
-            return replace(found, host_cache=HostCache.WARM)
-        # What QEMU itself speaks to is not in the page cache, and ZFS has a cache of its own.
-        droppable = found.host_cache is not HostCache.WARM and not found.network
-        return replace(found, host_cache=HostCache.DROPPED) if ssh and droppable else found
+            return replace(kind, host_cache=HostCache.WARM)
+        # Storages that QEMU accesses directly bypass the page cache, and ZFS has its own cache.
+        droppable = kind.host_cache is not HostCache.WARM and not kind.network
+        return replace(kind, host_cache=HostCache.DROPPED) if ssh and droppable else kind
 
     def is_on(self, node: str) -> bool:
         """Return whether `node` has it."""
@@ -134,11 +133,11 @@ class ClusterStorageSettings(Strict):
 
 
 class LimitSettings(Strict):
-    """Above what the node counts as busy with something else; looked at before and after a run.
+    """Load above which the node counts as busy; checked before and after a run.
 
     Attributes:
-        cpu: share of all its CPUs.
-        io_pressure: share of time in which some task waits for I/O.
+        cpu: share of all CPUs.
+        io_pressure: share of time in which tasks wait for I/O.
     """
 
     cpu: Ratio | None = None
@@ -149,25 +148,25 @@ class ProxmoxSettings(Strict):
     """A Proxmox VE cluster.
 
     Attributes:
-        host: any node of it, by name or address; `{node}` stands for the node that is measured,
-            so that each is asked directly and a lost one is no trouble to the others.
-        nodes: the nodes to measure, each by a worker of its own; empty: the settings' `node`.
+        host: name or address of any node; `{node}` is replaced by the measured node's name, so
+            that each node is accessed directly and a failed one does not affect the others.
+        nodes: nodes to measure, one worker per node; empty: `node` of the settings.
         token_file: file with `USER@REALM!NAME=SECRET`; the environment variable
-            PVEBENCH_PROXMOX_TOKEN goes over it.
-        pool: the pool that the benchmark VM is made in; nothing outside is touched.
-        vmids: first and last VM number that may be used.
-        version: major version; a storage of type lvm holds qcow2 from 9 on.
-        storages: name in packs and labels -> storage of the cluster.
-        iso_storage: where the guest's image is uploaded to.
-        container_storage: where the root file systems of containers are made, 1 GiB each; empty:
-            on the storage that is measured.
-        cpu, machine: CPU and machine type of the VM; an empty machine: the node's newest.
-        kvm: false only where the node has no hardware virtualisation.
-        keep_volumes: filled volumes stay, with the VM that owns them, from one start to the next.
-        limits: when to wait for the node's own work; wants node_exporter or ssh.
-        node_exporter: its address, `{node}` stands for the node's name; empty: there is none.
-        ssh: how the nodes are asked what the API does not tell; `{node}` in its host, too. None:
-            they are not, and node_exporter is.
+            PVEBENCH_PROXMOX_TOKEN has priority.
+        pool: pool of the benchmark VMs; pvebench changes nothing outside it.
+        vmids: first and last VM ID to use.
+        version: major version; storages of type lvm support qcow2 from 9 on.
+        storages: name in packs and labels -> cluster storage.
+        iso_storage: storage for the guest image.
+        container_storage: storage for the root file systems of containers, 1 GiB each; empty: the
+            measured storage.
+        cpu, machine: CPU and machine type of the VM; empty machine: the node's newest.
+        kvm: false only if the node has no hardware virtualization.
+        keep_volumes: keep filled volumes and their VM between starts.
+        limits: load limits of the node; requires node_exporter or ssh.
+        node_exporter: its URL; `{node}` is replaced by the node's name; empty: none.
+        ssh: SSH access to nodes for data that the API lacks; `{node}` in its host is replaced,
+            too. None: node_exporter is used.
     """
 
     host: Annotated[StrictStr, AfterValidator(bare_host)]
@@ -190,22 +189,22 @@ class ProxmoxSettings(Strict):
     ssh: SshSettings | None = None
 
     @model_validator(mode="after")
-    def _cpu_that_can_be(self) -> Self:
+    def _require_usable_cpu(self) -> Self:
         # `[cputype=]TYPE[,flags=…]`, as in cpu_fmt of PVE/QemuServer/CPUConfig.pm.
-        kinds = {one.removeprefix("cputype=") for one in self.cpu.split(",")}
+        kinds = {option.removeprefix("cputype=") for option in self.cpu.split(",")}
         if not self.kvm and "host" in kinds:
             raise ValueError(
-                "kvm: false with cpu: host, which is the default, does not start: QEMU says "
-                "\"CPU model 'host' requires KVM or HVF\"; write cpu: max beside it"
+                "kvm: false does not support cpu: host, the default (QEMU reports "
+                "\"CPU model 'host' requires KVM or HVF\"); set cpu: max"
             )
         return self
 
 
 class ClusterSettings(DriverSettings):
-    """What the driver of a cluster is told.
+    """Settings of the driver for clusters.
 
     Attributes:
-        proxmox: the cluster; `node` is then one of its nodes, unless the section names several.
+        proxmox: the cluster; `node` is one of its nodes, unless the section lists several.
     """
 
     proxmox: ProxmoxSettings | None = None
@@ -225,30 +224,30 @@ def section(settings: DriverSettings) -> ProxmoxSettings:
     """
     if isinstance(settings, ClusterSettings) and settings.proxmox is not None:
         return settings.proxmox
-    message = "driver proxmox wants a section `proxmox` in the settings; see docs/proxmox.md"
+    message = "driver proxmox requires the section `proxmox` in the settings; see docs/proxmox.md"
     raise ConfigError([Problem("settings", 0, 0, message)])
 
 
 def nodes_of(settings: ClusterSettings) -> tuple[str, ...]:
-    """Return the nodes that are measured."""
+    """Return the measured nodes."""
     several = settings.proxmox.nodes if settings.proxmox else ()
     return several or (settings.node,)
 
 
 def cluster_storages(settings: ClusterSettings, node: str | None) -> dict[str, MeasuredStorage]:
-    """Return name in packs -> storage, for those that `node` has; None: that any has.
+    """Return name in packs -> storage, for the storages of `node`; None: of any node.
 
     Raises:
         ConfigError: there is no section `proxmox`.
     """
-    given = section(settings)
+    cluster = section(settings)
     return {
         name: MeasuredStorage(
-            holds=entry.kind(given.version, ssh=given.ssh is not None),
+            holds=entry.kind(cluster.version, ssh=cluster.ssh is not None),
             shared=entry.is_shared,
             budget_bytes=entry.write_budget,
             floor_bytes=entry.min_free,
         )
-        for name, entry in given.storages.items()
+        for name, entry in cluster.storages.items()
         if node is None or entry.is_on(node)
     }

@@ -1,4 +1,4 @@
-"""What came back from the server: read strictly, and with no secret of ours in it."""
+"""Limits on server responses: deadline, size, strict JSON, and removal of secrets."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from requests.adapters import HTTPAdapter
 
 from pvebench.errors import DriverError
 
-# --- Every call ends, whatever the server does: by one deadline over all of it, by a bound on
-# bytes.
-#
-# Both are kept where the bytes come in, so that no trick above it matters: heads that never end,
-# bodies that drip, chunks whose length is a line without an end. Nothing is followed elsewhere, and
-# nothing packed is unpacked: it was not asked for.
+# --- Limits of a call
+# #
+# # Every call ends by one deadline and one byte limit, whatever the server sends. The socket
+# # enforces both, so that endless headers, slow bodies and endless chunk lengths cannot bypass
+# # them. Redirects and compressed responses are rejected: pvebench did not request them.
 
 _CONNECT_SECONDS: Final = 10.0
 _HEAD_BYTES: Final = 1 << 20
-"""For the status line, the headers, and how a body is cut into chunks."""
+"""Allowance for the status line, the headers and the chunk framing, bytes."""
 
 
 class ResponseRejected(RequestException):
-    """An answer that is not read; the text says what is wrong with it."""
+    """Response that violates a limit; the text names the violation."""
 
 
 @dataclass(slots=True)
 class _Limit:
-    """What is left of a call: until when, and how many bytes may still come in."""
+    """Remaining allowance of a call: deadline (monotonic seconds) and bytes."""
 
     until: float = 0.0
     bytes: int = 0
@@ -54,7 +53,7 @@ class _Socket(ssl.SSLSocket):
         got = super().recv_into(*args, **options)
         self.limit.bytes -= got
         if self.limit.bytes < 0:
-            raise OSError("more bytes than an answer may have")
+            raise OSError("response exceeds the byte limit")
         return got
 
     def send(self, *args: Any, **options: Any) -> int:
@@ -63,10 +62,12 @@ class _Socket(ssl.SSLSocket):
 
 
 class BoundedAdapter(HTTPAdapter):
-    """Gives each call its deadline and its bound, each change a fresh connection, and pins.
+    """HTTP adapter with a deadline and byte limit per call, and certificate pinning.
+
+    Each changing request uses a new connection.
 
     Args:
-        fingerprint: SHA-256 of the certificate in hexadecimal digits; empty: authorities prove it.
+        fingerprint: SHA-256 of the certificate, hexadecimal digits; empty: verified by CAs.
     """
 
     def __init__(self, fingerprint: str) -> None:
@@ -76,12 +77,12 @@ class BoundedAdapter(HTTPAdapter):
         super().__init__()
 
     def allow(self, seconds: float, answer_bytes: int) -> None:
-        """Set what the next calls may take: seconds in all, bytes of the answer's body."""
+        """Set the total seconds and the body bytes that each following call may use."""
         self._seconds, self._bytes = seconds, answer_bytes
 
     @property
     def broken_off(self) -> str:
-        """Why the last call was ended here, empty if it was not."""
+        """Limit that ended the last call; empty if none did."""
         if self._limit.bytes < 0:
             return f"longer than {self._bytes >> 20} MiB"
         return "deadline passed" if time.monotonic() >= self._limit.until else ""
@@ -90,7 +91,7 @@ class BoundedAdapter(HTTPAdapter):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.sslsocket_class = type("Socket", (_Socket,), {"limit": self._limit})
         if self._fingerprint:
-            # No authority is asked, so none needs to be loaded for each connection.
+            # No CA is used, so none needs to be loaded for each connection.
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
             options["assert_fingerprint"] = self._fingerprint
@@ -98,8 +99,8 @@ class BoundedAdapter(HTTPAdapter):
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
         if request.method != "GET" and self.poolmanager is not None:
-            # The server closes idle connections: on one that is just being closed a change would
-            # be lost without anybody knowing whether it was heard.
+            # The server closes idle connections. On one that is closing, a change could be lost
+            # # without evidence of whether the server received it.
             self.poolmanager.clear()
         self._limit.until = time.monotonic() + self._seconds
         self._limit.bytes = self._bytes + _HEAD_BYTES
@@ -114,21 +115,21 @@ class BoundedAdapter(HTTPAdapter):
 
 def _refused(response: Response) -> str:
     if 300 <= response.status_code < 400:
-        return f"a redirect ({response.status_code}), which is never followed"
+        return f"a redirect ({response.status_code}), which pvebench never follows"
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        return "packed, which was not asked for"
+        return "compressed without being requested"
     return ""
 
 
 _GUESSABLE: Final = 16
-"""A secret shorter than this may be a word that an answer has for other reasons."""
+"""Minimum length in characters; shorter secrets can occur in a response by chance."""
 _HIDDEN: Final = "(secret)"
 
 F = TypeVar("F", bound=DriverError)
 
 
 class Secrets:
-    """What must never be shown, in the forms that a server could echo it in."""
+    """Secrets to remove from text, in all encodings that a server could echo."""
 
     def __init__(self, *secrets: str) -> None:
         self._known: set[str] = set()
@@ -137,36 +138,39 @@ class Secrets:
             self.add(secret)
 
     def add(self, secret: str) -> None:
-        """Hide this one as well from now on."""
+        """Add a secret to remove."""
         coded = base64.b64encode(secret.encode()).decode().rstrip("=")
-        escaped = "".join(f"\\u{ord(one):04x}" for one in secret)
+        escaped = "".join(f"\\u{ord(character):04x}" for character in secret)
         plain = {secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
         self._known |= {*plain, coded, escaped} - {""}
         self._all = _any_of(self._known)
-        self._long = _any_of({one for one in self._known if len(one) >= _GUESSABLE})
+        self._long = _any_of({form for form in self._known if len(form) >= _GUESSABLE})
 
     def hide(self, text: str) -> str:
-        """Return a text for messages without them."""
+        """Replace the secrets in a message."""
         return self._all.sub(_HIDDEN, text)
 
     def without(self, value: Any) -> Any:
-        """Return an answer without those that no answer has by chance, and without nulls."""
+        """Remove null members and long secrets from a response.
+
+        Short secrets stay: they can occur by chance.
+        """
         if isinstance(value, str):
             return self._long.sub(_HIDDEN, value)
         if isinstance(value, list):
-            return [self.without(one) for one in value]
+            return [self.without(item) for item in value]
         if isinstance(value, dict):
-            # A member that is null is one that is not there, to all who look at it.
-            told = ((key, one) for key, one in value.items() if one is not None)
-            return {self.without(key): self.without(one) for key, one in told}
+            # Callers treat a null member as missing.
+            members = ((key, item) for key, item in value.items() if item is not None)
+            return {self.without(key): self.without(item) for key, item in members}
         return value
 
     def cleaned(self, fault: F) -> F:
-        """Return the error with all that it says cleaned of them."""
+        """Remove the secrets from all texts of an error; return it."""
         for name in ("happened", "cause", "next_step", "evidence", "text"):
-            if isinstance(said := getattr(fault, name, None), str):
-                setattr(fault, name, self.hide(said))
-        fault.args = tuple(self.hide(str(one)) for one in fault.args)
+            if isinstance(text := getattr(fault, name, None), str):
+                setattr(fault, name, self.hide(text))
+        fault.args = tuple(self.hide(str(argument)) for argument in fault.args)
         if isinstance(fields := getattr(fault, "fields", None), dict):
             fault.__dict__["fields"] = {
                 self.hide(key): self.hide(why) for key, why in fields.items()
@@ -180,33 +184,33 @@ def _any_of(secrets: set[str]) -> re.Pattern[str]:
 
 
 def data_of(response: Response) -> Any:
-    """Return the member `data` of an answer.
+    """Return the member `data` of a response.
 
     Raises:
-        AnswerRefused: it is not what Proxmox VE answers.
+        ResponseRejected: it is not a Proxmox VE response.
     """
     try:
         whole = json.loads(response.content.decode("utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise ResponseRejected(_other_than_json(response)) from None
     if not isinstance(whole, dict) or "data" not in whole:
-        raise ResponseRejected("JSON that is no answer of Proxmox VE: it has no member 'data'")
+        raise ResponseRejected("JSON without the member 'data' that Proxmox VE sends")
     return whole["data"]
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _other_than_json(response: Response) -> str:
     if not response.content:
         return "empty"
     start = response.content[:200].lstrip().lower()
-    return "a web page" if start.startswith((b"<!doctype", b"<html")) else "no JSON"
+    return "a web page" if start.startswith((b"<!doctype", b"<html")) else "not JSON"
 
 
 class ResponseReader:
-    """proxmoxer's serializer: JSON or an error, where its own makes up an answer of any text."""
+    """proxmoxer serializer that requires JSON; proxmoxer's own accepts any text."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
@@ -218,7 +222,7 @@ class ResponseReader:
         return self._secrets.without(data_of(response))
 
     def loads_errors(self, response: Response) -> dict[str, str] | None:
-        """Return parameter -> complaint of a refusal; nothing if it does not say."""
+        """Return parameter -> error of a rejected request; None if it lists none."""
         try:
             errors = json.loads(response.content.decode("utf-8"))["errors"]
         except (ValueError, RecursionError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""One connection to the Proxmox API: who logs in, certificate, deadlines, retries of reads."""
+"""Connection to the Proxmox API: login, certificate, deadlines, retries of reads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from pvebench.model.ports import Clock, Traffic
 _CALL_SECONDS: Final = 60.0
 """Longer than the 30 s after which pveproxy itself gives up with 596."""
 _READ_PAUSES: Final = (0.5, 1.0, 2.0)
-"""Seconds between the tries of a call that changes nothing."""
+"""Seconds between the attempts of a read."""
 
 # proxmoxer logs the parameters of each call at level INFO.
 logging.getLogger("proxmoxer").setLevel(logging.CRITICAL)
@@ -45,12 +45,12 @@ logging.getLogger("proxmoxer").setLevel(logging.CRITICAL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where the API is and how its certificate is proved.
+    """API address and certificate verification.
 
     Attributes:
-        ca_file: certificate authority to trust instead of the system's.
-        fingerprint: SHA-256 of the server's certificate, hexadecimal with or without colons; takes
-            the place of any authority.
+        ca_file: CA to trust instead of the system's.
+        fingerprint: SHA-256 of the server's certificate, hexadecimal with or without colons;
+                replaces CA verification.
     """
 
     host: str
@@ -60,40 +60,40 @@ class Server:
 
 
 class Api(Protocol):
-    """What the rest of the driver needs of a connection. Paths begin with `/`.
+    """Requests to the API. Paths begin with `/`.
 
     Attributes:
-        refused: privileges on the pool for want of which a call was refused; emptied by whoever
-            looks after that.
+        refused: missing pool privileges for which calls were rejected; the caller that checks the
+            rights clears it.
     """
 
     refused: set[str]
 
     def get(self, path: str, /, **params: Any) -> Any:
-        """Read; tried again when the server is away for a moment."""
+        """Read; retried when the server is briefly unreachable."""
 
     def once(self, path: str, /, **params: Any) -> Any:
-        """Read what is handed out once only, or must not wait; never tried again."""
+        """Read data that the server returns only once, or that must not wait; never retried."""
 
     def post(self, path: str, /, *, seconds: float = _CALL_SECONDS, **params: Any) -> Any:
-        """Make or change something; never tried again."""
+        """Create or change something; never retried."""
 
     def put(self, path: str, /, **params: Any) -> Any:
-        """Change something; never tried again."""
+        """Change something; never retried."""
 
     def delete(self, path: str, /, **params: Any) -> Any:
-        """Remove something; never tried again."""
+        """Remove something; never retried."""
 
 
 class Connection:
     """`Api` over proxmoxer. Owned by one thread.
 
-    Every method raises ServerGone (never sent, or nothing lost), OutcomeUnknown (sent, answer
-    lost), AccessDenied, ServerUntrusted, Busy, or `faults.Rejected` with the server's own words.
-    True and False become 1 and 0, a parameter that is None is left out.
+    Every method raises ServerGone (not sent, or a read), OutcomeUnknown (sent, response lost),
+    AccessDenied, ServerUntrusted, Busy, or `faults.Rejected` with the server's message. True and
+    False become 1 and 0; parameters that are None are omitted.
 
     Args:
-        traffic: counts the requests; may be shared with other connections of the same thread.
+        traffic: request counters; may be shared with other connections of the same thread.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Connection:
         return self._call("DELETE", path, params, _CALL_SECONDS)
 
     def _call(self, method: str, path: str, params: Mapping[str, Any], seconds: float) -> Any:
-        self._look_at_authority()
+        self._check_ca_file()
         what = f"{method} {path}"
         sent = {key: _plain(value) for key, value in params.items() if value is not None}
         endpoint = endpoint_of(method, path)
@@ -143,7 +143,7 @@ class Connection:
             resource = self._session()(path.lstrip("/"))
             answer = getattr(resource, method.lower())(**sent)
             if wrong := endpoint.answer(answer):
-                raise ResponseRejected(f"not one of Proxmox VE: {wrong}")
+                raise ResponseRejected(f"not a Proxmox VE response: {wrong}")
             failed = False
             self._traffic.tasks += method != "GET" and str(answer).startswith("UPID:")
         # A RequestException is an OSError too; requests raises plain ones of its own.
@@ -151,17 +151,17 @@ class Connection:
             fault = self._fault(what, error, reads=method == "GET")
             failed = not isinstance(fault, Rejected)
             self.refused |= privileges_in(fault.happened) if isinstance(fault, Forbidden) else set()
-            raise fault from None  # the original's text may hold what was sent
+            raise fault from None  # the original text may contain request data
         finally:
             self._traffic.count(method.lower(), failed=failed)
         return answer
 
-    def _look_at_authority(self) -> None:
-        """Raise ServerUntrusted if ca_file is of no use: it may be taken away while we run."""
+    def _check_ca_file(self) -> None:
+        """Raise ServerUntrusted if ca_file is unusable; the file may change during operation."""
         path = self.server.ca_file
-        if path and (found := signature([path])) != self._authority:
-            _refuse_useless(path)
-            self._authority = found
+        if path and (current := signature([path])) != self._authority:
+            _require_valid_ca(path)
+            self._authority = current
 
     def _fault(self, what: str, error: Exception, *, reads: bool) -> DriverError:
         broken_off = self._adapter.broken_off
@@ -184,11 +184,11 @@ class Connection:
                 token_name=name,
                 token_value=secret,
             )
-            api._store["serializer"] = ResponseReader(self._secrets)  # noqa: SLF001 # its own takes any text
+            api._store["serializer"] = ResponseReader(self._secrets)  # noqa: SLF001 # its own accepts any text
             session = api._store["session"]  # noqa: SLF001 # proxmoxer offers no pinning
             session.headers["User-Agent"] = f"pvebench/{__version__}"
             session.mount("https://", self._adapter)
-            # Proxies and .netrc of the environment are for the web, not for the cluster.
+            # Proxies and .netrc of the environment are meant for the web, not for the cluster.
             session.trust_env = False
             if isinstance(login, Password):
                 session.auth = self._ticket(login, verify)
@@ -196,13 +196,13 @@ class Connection:
         return self._api
 
     def _ticket(self, login: Password, verify: bool | str) -> ProxmoxHTTPAuthBase:
-        """Log in. Not by proxmoxer: it would send the password to a server that is not pinned."""
+        """Log in without proxmoxer, which would send the password before the pin is checked."""
         host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
         with Session() as session:
             session.mount("https://", self._adapter)
             session.trust_env = False
 
-            def asked(**secrets: str) -> Mapping[str, Any]:
+            def request_ticket(**secrets: str) -> Mapping[str, Any]:
                 for secret in secrets.values():
                     self._secrets.add(secret)
                 answer = session.post(
@@ -212,11 +212,11 @@ class Connection:
                 )
                 return self._admitted(login, answer)
 
-            data = asked(password=login.secret)
+            data = request_ticket(password=login.secret)
             if data.get("NeedTFA"):
                 if not (code := login.second_factor()):
-                    raise _no_login(login, "a second factor is asked for")
-                data = asked(password=code, **{"tfa-challenge": data["ticket"]})
+                    raise _no_login(login, "a second factor is required")
+                data = request_ticket(password=code, **{"tfa-challenge": data["ticket"]})
         ticket, csrf = data["ticket"], data.get("CSRFPreventionToken") or ""
         self._secrets.add(ticket)
         self._secrets.add(csrf)
@@ -227,22 +227,20 @@ class Connection:
             raise _no_login(login, self._secrets.hide(str(answer.reason)[:200]))
         data = data_of(answer)
         if wrong := endpoint_of("POST", "/access/ticket").answer(data):
-            raise ResponseRejected(f"not one of Proxmox VE: {wrong}")
+            raise ResponseRejected(f"not a Proxmox VE response: {wrong}")
         return cast("Mapping[str, Any]", data)
 
 
 def _no_login(login: Password, why: str) -> AccessDenied:
     return AccessDenied(
         f"{login.user} cannot log in: {why}",
-        cause="the password or the code is wrong, the account is locked, or its second factor is "
-        "none that can be typed",
-        next_step="try again, or run the commands that pvebench proxmox init prints, as root on "
-        "a node",
+        cause="wrong password or code, locked account, or a second factor that cannot be typed",
+        next_step="try again, or run the commands of pvebench proxmox init as root on a node",
     )
 
 
 class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no types
-    """A ticket in place of a token."""
+    """Authentication by ticket instead of by token."""
 
     def __init__(self, ticket: str, csrf: str, verify: bool | str) -> None:
         super().__init__(timeout=_CALL_SECONDS, verify_ssl=verify)
@@ -254,25 +252,25 @@ class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no
         return request
 
 
-def _refuse_useless(path: Path) -> None:
-    """Raise ServerUntrusted if a file proves nothing: requests would blame the server."""
+def _require_valid_ca(path: Path) -> None:
+    """Raise ServerUntrusted if a CA file is unusable: requests would blame the server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    cause, how = "it was not copied here yet, or it is another file", ""
+    cause, how = "the file was not copied yet, or it is a different file", ""
     try:
         context.load_verify_locations(path)
     except OSError as error:
         wrong = "holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
     else:
-        ends = [str(one["notAfter"]) for one in context.get_ca_certs()]
+        ends = [str(certificate["notAfter"]) for certificate in context.get_ca_certs()]
         if not ends or max(map(ssl.cert_time_to_seconds, ends)) > time.time():
             return
-        wrong = f"its certificate has expired ({ends[0]})"
-        cause = "the cluster's authority is older than its ten years, or this clock is wrong"
-        how = "have the cluster make a new one, then "
+        wrong = f"certificate expired ({ends[0]})"
+        cause = "the cluster's CA is older than its ten years, or this machine's clock is wrong"
+        how = "let the cluster create a new CA, then "
     raise ServerUntrusted(
         f"tls.ca_file {path}: {wrong}",
         cause=cause,
-        next_step=f"{how}copy /etc/pve/pve-root-ca.pem of any node there, or give tls.fingerprint",
+        next_step=f"{how}copy /etc/pve/pve-root-ca.pem of any node there, or set tls.fingerprint",
     )
 
 
@@ -293,7 +291,7 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An API token; its secret is never shown."""
+    """API token; its secret is never shown."""
 
     user: str
     name: str
@@ -308,11 +306,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A login for `pvebench proxmox init --apply`; never stored.
+    """Login for `pvebench proxmox init --apply`; never stored.
 
     Attributes:
-        second_factor: asked only if the server wants one; returns what it takes as an answer,
-            such as totp:123456, or nothing.
+        second_factor: called only if the server requires one; returns the server's format, such as
+        totp:123456, or an empty string.
     """
 
     user: str
@@ -326,11 +324,11 @@ class Password:
 def read_token(path: Path | None) -> Token:
     """Return the token in the environment variable PVEBENCH_PROXMOX_TOKEN, or in file `path`.
 
-    Its form is Proxmox's own, `USER@REALM!NAME=SECRET`.
+    The format is Proxmox's own, `USER@REALM!NAME=SECRET`.
 
     Raises:
-        AccessDenied: there is none, or it is not of that form.
-        ConfigError: the file is no text, or others can read it.
+        AccessDenied: there is none, or its format is different.
+        ConfigError: the file is not text, or other users can read it.
     """
     text, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
     if not text and path is not None:
@@ -340,16 +338,18 @@ def read_token(path: Path | None) -> Token:
         except OSError as error:
             raise AccessDenied(
                 f"token file {path}: {error.strerror}",
-                cause="none was made yet, or it is somebody else's file",
+                cause="no token was created yet, or the file belongs to another user",
                 next_step=_HOW,
             ) from error
-    found = _TOKEN.match(text.strip())
-    if found is None:
-        what = "is not of the form USER@REALM!NAME=SECRET" if text else "holds no API token"
+    token = _TOKEN.match(text.strip())
+    if token is None:
+        what = "does not have the format USER@REALM!NAME=SECRET" if text else "holds no API token"
         raise AccessDenied(
-            f"{where} {what}", cause="it was copied in part, or something else", next_step=_HOW
+            f"{where} {what}",
+            cause="it was copied incompletely, or it is something else",
+            next_step=_HOW,
         )
-    return Token(found["user"], found["name"], found["secret"])
+    return Token(token["user"], token["name"], token["secret"])
 
 
-_HOW: Final = "make one: pvebench setup, or see what pvebench proxmox init prints"
+_HOW: Final = "create a token with pvebench setup, or with the commands of pvebench proxmox init"

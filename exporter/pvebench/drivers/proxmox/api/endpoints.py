@@ -1,8 +1,8 @@
-"""Every request that the driver makes: what it may send, and of which shape the answer must be.
+"""Every request of the driver: its parameters and the required shape of its response.
 
-What a server answers is checked here once, for all who ask: a field that is missing or of another
-kind is one error that names it, not a surprise further on. The tests hold this list against the
-recorded schema, and their server refuses what the driver sends and this list does not have.
+Responses are checked here once: a field that is missing or of another type is one error that
+names it. The tests compare this list with the recorded schema, and their server rejects requests
+that this list does not have.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _UPID: Final = re.compile(r"UPID:[A-Za-z0-9-]{1,63}:([0-9A-Fa-f]+:){3}[^:\s/]*:[
 
 
 def task(value: Any) -> str:
-    """Take the name of a task."""
+    """Check a task ID."""
     good = isinstance(value, str) and _UPID.match(value)
-    return "" if good else f"{kind_of(value)}, no task"
+    return "" if good else f"{kind_of(value)}, not a task"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One request.
+    """Request of the driver.
 
     Attributes:
-        answer: the shape of its answer.
+        answer: shape of the response.
         sends: names of the parameters, as in the API's schema; `scsi[n]` stands for a family.
-        most_bytes: longest answer that is read.
+        most_bytes: maximum size of the response.
     """
 
     method: str
@@ -81,47 +81,48 @@ _VM_OPTIONS: Final = (
 )
 
 
-def _told(
+def _endpoint(
     method: str, path: str, answer: Shape, sends: str = "", most_bytes: int = 8 << 20
 ) -> Endpoint:
     return Endpoint(method, path, answer, tuple(sends.split()), most_bytes)
 
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    # who may do what; made by an administrator's login, `init` and `setup`
-    _told("GET", "/access/permissions", table(table(number))),
-    _told("GET", "/access/roles", rows(fields(roleid=text, privs_=text))),
-    _told("POST", "/access/roles", anything, "roleid"),
-    _told("PUT", "/access/roles/{roleid}", anything, "privs"),
-    _told("DELETE", "/access/roles/{roleid}", anything),
-    _told("GET", "/access/users", rows(fields(userid=text))),
-    _told("POST", "/access/users", anything, "userid"),
-    _told("GET", "/access/users/{userid}/token", rows(fields(tokenid=text, privsep_=number))),
-    _told("POST", "/access/users/{userid}/token/{tokenid}", fields(value=text), "privsep"),
-    _told("PUT", "/access/users/{userid}/token/{tokenid}", anything, "privsep"),
-    _told("DELETE", "/access/users/{userid}/token/{tokenid}", anything),
-    _told("GET", "/access/acl", rows(fields(path=text, ugid=text, roleid=text, propagate_=number))),
-    _told("PUT", "/access/acl", anything, "path roles users tokens propagate delete"),
-    _told(
+    # access rights, with an administrator's login: `init` and `setup`
+    _endpoint("GET", "/access/permissions", table(table(number))),
+    _endpoint("GET", "/access/roles", rows(fields(roleid=text, privs_=text))),
+    _endpoint("POST", "/access/roles", anything, "roleid"),
+    _endpoint("PUT", "/access/roles/{roleid}", anything, "privs"),
+    _endpoint("GET", "/access/users", rows(fields(userid=text))),
+    _endpoint("POST", "/access/users", anything, "userid"),
+    _endpoint("GET", "/access/users/{userid}/token", rows(fields(tokenid=text, privsep_=number))),
+    _endpoint("POST", "/access/users/{userid}/token/{tokenid}", fields(value=text), "privsep"),
+    _endpoint("PUT", "/access/users/{userid}/token/{tokenid}", anything, "privsep"),
+    _endpoint("DELETE", "/access/users/{userid}/token/{tokenid}", anything),
+    _endpoint(
+        "GET", "/access/acl", rows(fields(path=text, ugid=text, roleid=text, propagate_=number))
+    ),
+    _endpoint("PUT", "/access/acl", anything, "path roles users tokens propagate delete"),
+    _endpoint(
         "POST",
         "/access/ticket",
         fields(ticket=text, CSRFPreventionToken_=text),
         "username password tfa-challenge",
     ),
-    _told("GET", "/pools", rows(fields(poolid=text))),
-    _told(
+    _endpoint("GET", "/pools", rows(fields(poolid=text))),
+    _endpoint(
         "GET",
         "/pools/{poolid}",
         fields(members=rows(fields(id_=text, type_=text, vmid_=number, node_=text, storage_=text))),
     ),
-    _told("POST", "/pools", anything, "poolid"),
-    _told("PUT", "/pools", anything, "poolid storage delete"),
-    # nodes, and what else they do
-    _told("GET", "/version", fields(version=text)),
-    _told("GET", "/nodes", rows(fields(node=text, status_=text))),
-    _told("GET", "/nodes/{node}/version", fields(version=text)),
-    _told("GET", "/nodes/{node}/time", fields(time=whole)),
-    _told(
+    _endpoint("POST", "/pools", anything, "poolid"),
+    _endpoint("PUT", "/pools", anything, "poolid storage delete"),
+    # nodes and their activity
+    _endpoint("GET", "/version", fields(version=text)),
+    _endpoint("GET", "/nodes", rows(fields(node=text, status_=text))),
+    _endpoint("GET", "/nodes/{node}/version", fields(version=text)),
+    _endpoint("GET", "/nodes/{node}/time", fields(time=whole)),
+    _endpoint(
         "GET",
         "/nodes/{node}/status",
         fields(
@@ -131,8 +132,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             wait_=number,
         ),
     ),
-    _told("GET", "/nodes/{node}/apt/versions", rows(fields(Package=text, OldVersion_=text))),
-    _told(
+    _endpoint("GET", "/nodes/{node}/apt/versions", rows(fields(Package=text, OldVersion_=text))),
+    _endpoint(
         "GET",
         "/nodes/{node}/tasks",
         rows(
@@ -140,16 +141,16 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         ),
         "source limit vmid typefilter since",
     ),
-    _told("GET", "/nodes/{node}/tasks/{upid}/status", fields(status=text, exitstatus_=text)),
-    _told("GET", "/nodes/{node}/tasks/{upid}/log", rows(fields(t=text)), "start limit"),
-    _told("GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything))),
-    _told("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text, frag_=number))),
-    _told("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
-    _told("GET", "/nodes/{node}/disks/list", rows(fields(wearout_=anything))),
-    _told("GET", "/nodes/{node}/ceph/status", ceph.STATUS),
-    _told("GET", "/storage", rows(fields(storage=text, pool_=text)), "type"),
-    _told("GET", "/cluster/nextid", number, "vmid"),
-    _told(
+    _endpoint("GET", "/nodes/{node}/tasks/{upid}/status", fields(status=text, exitstatus_=text)),
+    _endpoint("GET", "/nodes/{node}/tasks/{upid}/log", rows(fields(t=text)), "start limit"),
+    _endpoint("GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything))),
+    _endpoint("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text, frag_=number))),
+    _endpoint("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
+    _endpoint("GET", "/nodes/{node}/disks/list", rows(fields(wearout_=anything))),
+    _endpoint("GET", "/nodes/{node}/ceph/status", ceph.STATUS),
+    _endpoint("GET", "/storage", rows(fields(storage=text, pool_=text)), "type"),
+    _endpoint("GET", "/cluster/nextid", number, "vmid"),
+    _endpoint(
         "GET",
         "/cluster/resources",
         rows(
@@ -166,7 +167,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "type",
     ),
     # storages
-    _told(
+    _endpoint(
         "GET",
         "/nodes/{node}/storage",
         rows(
@@ -183,19 +184,19 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         ),
         "content enabled format",
     ),
-    _told(
+    _endpoint(
         "GET",
         "/nodes/{node}/storage/{storage}/status",
         fields(type_=text, active_=number, avail_=number),
     ),
-    _told(
+    _endpoint(
         "GET",
         "/nodes/{node}/storage/{storage}/content",
         rows(fields(volid=text, size_=number, vmid_=number, format_=text)),
         "content vmid",
     ),
-    _told("POST", "/nodes/{node}/storage/{storage}/content", text, "vmid filename size format"),
-    _told(
+    _endpoint("POST", "/nodes/{node}/storage/{storage}/content", text, "vmid filename size format"),
+    _endpoint(
         "POST",
         "/nodes/{node}/storage/{storage}/upload",
         task,
@@ -203,11 +204,11 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     ),
     # the benchmark VM
     Endpoint("POST", "/nodes/{node}/qemu", task, ("vmid", "pool", *_VM_OPTIONS)),
-    _told("DELETE", _VM, task, "purge"),
-    _told("GET", f"{_VM}/config", fields(digest_=text), "current"),
+    _endpoint("DELETE", _VM, task, "purge"),
+    _endpoint("GET", f"{_VM}/config", fields(digest_=text), "current"),
     Endpoint("PUT", f"{_VM}/config", anything, ("delete", "digest", "revert", *_VM_OPTIONS)),
-    _told("GET", f"{_VM}/pending", rows(fields(key=text))),
-    _told(
+    _endpoint("GET", f"{_VM}/pending", rows(fields(key=text))),
+    _endpoint(
         "GET",
         f"{_VM}/status/current",
         fields(
@@ -229,42 +230,42 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             **_PRESSURES,
         ),
     ),
-    _told("POST", f"{_VM}/status/start", task),
-    _told("POST", f"{_VM}/status/stop", task),
-    _told("POST", f"{_VM}/monitor", text, "command"),
-    # its guest
-    _told("POST", f"{_VM}/agent/ping", anything),
-    _told("POST", f"{_VM}/agent/exec", fields(pid=whole), "command input-data"),
-    _told(
+    _endpoint("POST", f"{_VM}/status/start", task),
+    _endpoint("POST", f"{_VM}/status/stop", task),
+    _endpoint("POST", f"{_VM}/monitor", text, "command"),
+    # the guest
+    _endpoint("POST", f"{_VM}/agent/ping", anything),
+    _endpoint("POST", f"{_VM}/agent/exec", fields(pid=whole), "command input-data"),
+    _endpoint(
         "GET",
         f"{_VM}/agent/exec-status",
         fields(exited=whole, exitcode_=whole, signal_=whole, out__data_=text, err__data_=text),
         "pid",
     ),
-    _told(
+    _endpoint(
         "GET",
         f"{_VM}/agent/file-read",
         fields(content=text, bytes__read_=number),
         "file offset count",
-        48 << 20,  # version 8 reads 16 MiB at once, some characters of which take more than a byte
+        48 << 20,  # version 8 reads 16 MiB at once; some characters take several bytes
     ),
-    _told("POST", f"{_VM}/agent/file-write", anything, "file content encode"),
+    _endpoint("POST", f"{_VM}/agent/file-write", anything, "file content encode"),
 )
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    # A volume or a pool may have slashes in its name; of the paths above only a last part has.
+    # Volume and pool names may contain slashes, but only in the last part of these paths.
     return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)) + r"\Z")
 
 
 _BY_METHOD: Final[Mapping[str, list[tuple[re.Pattern[str], Endpoint]]]] = {
-    method: [(_pattern(one.path), one) for one in ENDPOINTS if one.method == method]
+    method: [(_pattern(entry.path), entry) for entry in ENDPOINTS if entry.method == method]
     for method in ("GET", "POST", "PUT", "DELETE")
 }
 _UNLISTED: Final = Endpoint("", "", anything)
 
 
 def endpoint_of(method: str, path: str) -> Endpoint:
-    """Return the entry for a request; one that takes any answer if it is not listed."""
-    found = (one for pattern, one in _BY_METHOD[method] if pattern.match(path))
-    return next(found, _UNLISTED)
+    """Return the entry for a request; for unlisted requests, one that accepts any response."""
+    matches = (entry for pattern, entry in _BY_METHOD[method] if pattern.match(path))
+    return next(matches, _UNLISTED)

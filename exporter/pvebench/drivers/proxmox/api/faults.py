@@ -1,7 +1,7 @@
-"""From what proxmoxer and requests raise to the error tree. Pure.
+"""Translation of proxmoxer and requests exceptions to pvebench errors. Pure.
 
-What decides is whether the server may have acted: a request that was never sent can be called
-undone, one whose reply was lost cannot.
+The result depends on whether the server may have acted: a request that was never sent had no
+effect; one whose response was lost may have had one.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from pvebench.errors import (
 from pvebench.sanitize import printable
 
 LOST_REPLY: Final = frozenset({502, 503, 504, 596, 597, 598, 599})
-"""The request went out and no answer came back: pveproxy's codes, and those of a proxy."""
+"""Status codes of pveproxy and other proxies for a sent request without a response."""
 UNREACHED: Final = 595
-"""pveproxy could not connect to the target node or to pvedaemon."""
+"""Status code if pveproxy could not connect to the target node or to pvedaemon."""
 
 _LONGEST: Final = 2000
-"""Characters of a server's words that a message repeats."""
+"""Maximum characters of server text in a message."""
 _LOCKED: Final = "VM is locked ("
 _CONFIG_LOCK: Final = "can't lock file"
 _NO_QUORUM: Final = "no quorum"
 
 
 class Rejected(DriverError):
-    """The server understood the request and declined it.
+    """Request that the server understood and rejected.
 
     Attributes:
         status: HTTP status; 0 for an error that ended a task.
-        text: the server's own words.
-        fields: parameter -> complaint.
+        text: the server's message.
+        fields: parameter -> error.
     """
 
     def __init__(
@@ -59,61 +59,61 @@ class Rejected(DriverError):
         details = "".join(f"; {name}: {' '.join(why.split())}" for name, why in self.fields.items())
         super().__init__(
             f"{what}: {self.text}{details}",
-            cause="the server declined it, for the reason that it says",
-            next_step="see the task on the node, and what else is missing: pvebench check",
+            cause="the server rejected the request",
+            next_step="check the task on the node, then run `pvebench check`",
             evidence=evidence,
         )
 
 
 class Forbidden(AccessDenied):
-    """A right is missing, or there is no such object: the server makes no difference."""
+    """Missing right or missing object; the server's response is the same for both."""
 
 
 class LostReply(OutcomeUnknown):
-    """As OutcomeUnknown; `text` is what the server or the connection said last."""
+    """OutcomeUnknown with `text`, the last message of the server or the connection."""
 
     def __init__(self, what: str, text: str) -> None:
         super().__init__(
-            f"{what}: no answer ({text})",
-            cause="the server or the way to it is overloaded or broken",
-            next_step="nothing to do: what became of it is looked up, it is never sent again",
+            f"{what}: no response ({text})",
+            cause="the server or the network is overloaded or down",
+            next_step="no action needed; pvebench checks the state and never repeats the request",
         )
         self.text = text
 
 
 class InvalidResponse(DriverError):
-    """What answered is not the API of Proxmox VE, or not one that is known."""
+    """Response that is not one of a known Proxmox VE API."""
 
     def __init__(self, what: str, text: str) -> None:
         super().__init__(
-            f"{what}: the server is not understood: {text}",
-            cause="something else than the API of Proxmox VE listens there or stands in between",
+            f"{what}: invalid response: {text}",
+            cause="another service or a proxy answers instead of the Proxmox VE API",
             next_step="check host and port in the settings",
         )
 
 
 class ConfigLocked(Busy):
-    """Another call holds the VM's configuration for a moment; the same call may be made again."""
+    """Short lock by another request on the VM's configuration; the call can be repeated."""
 
 
 def translate(what: str, error: Exception, *, reads: bool) -> DriverError:
-    """Return the error of the tree for `error`.
+    """Return the pvebench error for `error`.
 
     Args:
         what: method and path, for the message; never holds a secret.
-        reads: the call changes nothing, so a lost answer is no loss.
+        reads: the call changes nothing, so a lost response has no effect.
     """
     match error:
         case ResourceException():
             return _answered(what, error, reads=reads)
         case AuthenticationError():
             return AccessDenied(
-                f"{what}: user name or password is refused",
-                cause="they are wrong, or the account is disabled",
-                next_step="try again with the right ones",
+                f"{what}: user name or password rejected",
+                cause="wrong user name or password, or the account is disabled",
+                next_step="try again with the correct ones",
             )
         case ResponseRejected():
-            text = f"its answer is {error}"
+            text = f"the response is {error}"
             return InvalidResponse(what, text) if reads else LostReply(what, text)
         case exceptions.SSLError() if untrusted := _untrusted(what, error):
             return untrusted
@@ -124,12 +124,12 @@ def translate(what: str, error: Exception, *, reads: bool) -> DriverError:
 
 
 def _broken(error: Exception) -> tuple[str, bool]:
-    """Return what became of a connection, and whether the request may have gone out."""
+    """Return the failure of a connection, and whether the request may have been sent."""
     match error:
         case exceptions.ConnectTimeout():
             return "no connection within the deadline", False
         case exceptions.ConnectionError() if _never_sent(error):
-            return "the connection is refused or impossible", False
+            return "connection refused or impossible", False
         case exceptions.Timeout():
             return "deadline passed", True
         case _:
@@ -137,7 +137,7 @@ def _broken(error: Exception) -> tuple[str, bool]:
 
 
 def spoken(text: str) -> str:
-    """Return a server's words as they can be shown: of bearable length, nothing for terminals."""
+    """Sanitize server text for terminals and limit its length."""
     return printable(text.strip(), _LONGEST)
 
 
@@ -150,17 +150,17 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
         return _gone(what, f"{status} {text}") if reads else LostReply(what, f"{status} {text}")
     if status == 401:
         return AccessDenied(
-            f"{what}: the server refuses the credentials: {text}",
-            cause="the token is wrong, expired or disabled, or its user is",
-            next_step="look under Datacenter > Permissions > API Tokens; a new one is made by: "
+            f"{what}: the server rejects the credentials: {text}",
+            cause="the token or its user is wrong, expired or disabled",
+            next_step="check Datacenter > Permissions > API Tokens; to create a new token, run "
             "pvebench proxmox init --config SETTINGS --apply --new-token",
         )
     if status == 403:
         return Forbidden(
             f"{what}: {text}",
             cause="the token or its user lacks this right, or the object does not exist",
-            next_step="see what is missing: pvebench check; also after an upgrade to version 9, "
-            "pvebench proxmox init --apply gives it",
+            next_step="run `pvebench check`; after an upgrade to version 9, run "
+            "`pvebench proxmox init --apply`",
         )
     fields = error.errors if isinstance(error.errors, dict) else {}
     shown = {spoken(str(key)): spoken(str(why)) for key, why in fields.items()}
@@ -175,20 +175,20 @@ def refusal(
     fields: Mapping[str, str] | None = None,
     evidence: str = "",
 ) -> DriverError:
-    """Return the error for a refusal in the server's words, of a call or at the end of a task."""
+    """Return the error for a rejected call or a failed task, from the server's message."""
     everything = " ".join([text, *(fields or {}).values()])
     if _LOCKED in everything:
         return Busy(
             f"{what}: {text}",
-            cause="a backup, snapshot or migration works on the VM",
-            next_step="it is tried again later; a lock that nothing needs any more goes with: "
+            cause="a backup, snapshot or migration locks the VM",
+            next_step="no action needed; pvebench retries later. If the lock is stale, run "
             "qm unlock NUMBER",
         )
     if _CONFIG_LOCK in everything:
         return ConfigLocked(
             f"{what}: {text}",
-            cause="another call changes the VM right now",
-            next_step="nothing to do: it is tried again",
+            cause="another request is changing the VM",
+            next_step="no action needed; pvebench retries",
         )
     if _NO_QUORUM in everything:
         return _gone(what, text)
@@ -197,59 +197,59 @@ def refusal(
 
 def _gone(what: str, text: str) -> ServerGone:
     return ServerGone(
-        f"{what}: the Proxmox API does not answer: {text}",
+        f"{what}: Proxmox API unreachable: {text}",
         cause="the node is down or rebooting, the cluster has no quorum, or the network is cut",
-        next_step="nothing to do if it comes back; else check host and port in the settings",
+        next_step="pvebench reconnects; if this persists, check host and port in the settings",
     )
 
 
 _PINNED_NEXT: Final = (
-    "compare it with what the node shows (pvenode cert info), then give tls.fingerprint anew"
+    "compare it with the output of pvenode cert info on the node, then update tls.fingerprint"
 )
 _CERTIFICATE: Final = (
     (
         "ingerprint",
         "the fingerprint differs",
-        "it was renewed, or the server is somebody else's",
+        "the certificate was renewed, or this is another server",
         _PINNED_NEXT,
     ),
     (
         "has expired",
-        "it has expired",
-        "nobody renewed it, or the clock of this machine is wrong",
-        "on the node: pvecm updatecerts --force && systemctl restart pveproxy; with one of an "
-        "authority of your own: pvenode acme cert renew",
+        "expired",
+        "it was not renewed, or the clock of this machine is wrong",
+        "run on the node: pvecm updatecerts --force && systemctl restart pveproxy; with your own "
+        "CA: pvenode acme cert renew",
     ),
     (
         "not yet valid",
-        "it is not valid yet",
-        "the clock of this machine, or of the node, is wrong",
-        "compare what date says on both",
+        "not valid yet",
+        "the clock of this machine or of the node is wrong",
+        "compare the output of date on both",
     ),
     (
         "match",
-        "it is for other names than the one in the settings",
-        "host is an address or a name that the certificate does not have",
-        "give a host that it names (pvenode cert info), or tls.fingerprint",
+        "it does not cover the host in the settings",
+        "host is an address or a name that the certificate lacks",
+        "set host to a name in the certificate (pvenode cert info), or set tls.fingerprint",
     ),
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "it cannot be verified",
-        "it is signed by the cluster's own authority, or it is somebody else's",
-        "give tls.ca_file (/etc/pve/pve-root-ca.pem) or tls.fingerprint in the settings; "
-        "the node shows it with: pvenode cert info",
+        "verification failed",
+        "it is signed by the cluster's own CA, or this is another server",
+        "set tls.ca_file (/etc/pve/pve-root-ca.pem) or tls.fingerprint in the settings; "
+        "pvenode cert info on the node prints it",
     ),
 )
-"""What OpenSSL or urllib3 says -> what that means, its cause, what to do."""
+"""Part of the OpenSSL or urllib3 message, fact, cause, action."""
 
 
 def _untrusted(what: str, error: Exception) -> ServerUntrusted | None:
-    """Return what is wrong with a certificate; None: another trouble of the connection."""
+    """Return the certificate error; None: the connection failed for another reason."""
     text = str(error)
     for word, wrong, cause, next_step in _CERTIFICATE:
         if word in text:
             return ServerUntrusted(
-                f"{what}: the server's certificate is not trusted: {wrong}",
+                f"{what}: server certificate not trusted: {wrong}",
                 cause=cause,
                 next_step=next_step,
                 evidence=text,
@@ -258,6 +258,6 @@ def _untrusted(what: str, error: Exception) -> ServerUntrusted | None:
 
 
 def _never_sent(error: Exception) -> bool:
-    """Whether the connection was never made: urllib3 says so deep inside."""
+    """Return whether the connection was never made, from urllib3's nested reason."""
     reason = getattr(error.args[0] if error.args else None, "reason", None)
     return type(reason).__name__ in ("NewConnectionError", "NameResolutionError")

@@ -1,4 +1,4 @@
-"""The least rights that pvebench needs, per version: one table for `init`, `check` and tests."""
+"""Minimum rights that pvebench needs, per version, for `init`, `check` and tests."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Final
 
 VM_ROLE: Final = "StorageBenchVM"
 NODE_ROLE: Final = "StorageBenchNode"
-"""Since 2023 the server keeps every name that begins with PVE, in any case, for itself."""
-EARLIER_ROLES: Final = ("PvebenchVm", "PvebenchNode")
-"""What they were called before; a server that was upgraded may have them still."""
+"""Not prefixed with PVE: since 2023 the server reserves that prefix, in upper and lower case."""
+
 USER: Final = "pvebench@pve"
 TOKEN_NAME: Final = "bench"  # noqa: S105 # the token's public name, not its secret
 FULL_TOKEN: Final = f"{USER}!{TOKEN_NAME}"
@@ -32,49 +31,49 @@ _VM_PRIVILEGES: Final[Mapping[str, range]] = {
     "VM.Monitor": range(7, 9),
     "VM.PowerMgmt": _ALWAYS,
 }
-"""Privilege on the pool -> major versions that need it; another one may not even know it."""
+"""Privilege on the pool -> major versions that need it; others may not know the privilege."""
 NODE_PRIVILEGES: Final = frozenset({"Sys.Audit"})
-"""On /nodes: running kernel, versions, what else is busy there."""
+"""Privileges on /nodes: running kernel, versions, other activity."""
 
 SCRUB_PATH: Final = "/"
-"""Where NODE_PRIVILEGES let ZFS pools be looked at: /nodes/*/disks/zfs asks on the root itself.
-Not inherited, they open nothing below it, only what is the whole cluster's."""
+"""Path on which NODE_PRIVILEGES permit listing ZFS pools: /nodes/*/disks/zfs checks the root.
+Without inheritance they permit nothing below it, only cluster-wide information."""
 
 _TOO_MUCH: Final = frozenset({"Permissions.Modify", "Sys.Modify", "Datastore.Allocate"})
-"""Rights that nothing here needs and that reach beyond the benchmark's pool."""
+"""Rights that pvebench never needs and that reach beyond its pool."""
 
 
 def vm_privileges(major: int) -> set[str]:
-    """Return what is needed on the pool; version 9 split the right to use the guest agent."""
+    """Return the privileges needed on the pool; version 9 split the guest agent right."""
     return {name for name, majors in _VM_PRIVILEGES.items() if major in majors}
 
 
 def missing_rights(table: Mapping[str, Mapping[str, int]], *, pool: str, major: int) -> list[str]:
-    """Return `PATH: PRIVILEGE …` for each path of an answer of /access/permissions that lacks some.
+    """Return `PATH: PRIVILEGE …` per path that lacks some in a response of /access/permissions.
 
-    In that answer the value says whether a right is inherited further down; 0 is no denial.
+    In that response the value states whether paths below inherit a right; 0 is not a denial.
     """
-    wanted = {f"/pool/{pool}": vm_privileges(major), "/nodes": set(NODE_PRIVILEGES)}
-    found = []
-    for path, privileges in wanted.items():
+    required = {f"/pool/{pool}": vm_privileges(major), "/nodes": set(NODE_PRIVILEGES)}
+    missing = []
+    for path, privileges in required.items():
         lacking = sorted(privileges - _rights_on(table, path))
         if lacking:
-            found.append(f"{path}: {' '.join(lacking)}")
-    return found
+            missing.append(f"{path}: {' '.join(lacking)}")
+    return missing
 
 
 def privileges_in(text: str) -> set[str]:
-    """Return the privileges on the pool that a refusal names."""
+    """Return the privileges on the pool that an error message names."""
     return {name for name in _VM_PRIVILEGES if name in text}
 
 
 def sees_scrubs(table: Mapping[str, Mapping[str, int]]) -> bool:
-    """Return whether ZFS pools may be looked at, from an answer of /access/permissions."""
+    """Return whether the token may list ZFS pools, from a response of /access/permissions."""
     return _rights_on(table, SCRUB_PATH) >= NODE_PRIVILEGES
 
 
 def _rights_on(table: Mapping[str, Mapping[str, int]], path: str) -> set[str]:
-    """Return the rights in force on a path: told of it, or inherited from the nearest one told."""
+    """Return the effective rights on a path: its own or the nearest listed parent's."""
     for at in reversed(_upwards(path)):
         if at in table:
             return {name for name, inherited in table[at].items() if inherited or at == path}
@@ -82,7 +81,7 @@ def _rights_on(table: Mapping[str, Mapping[str, int]], path: str) -> set[str]:
 
 
 def excess_rights(table: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return `PATH: PRIVILEGE …` where the token could do what a benchmark never needs."""
+    """Return `PATH: PRIVILEGE …` for rights that a benchmark never needs."""
     return [
         f"{path}: {' '.join(sorted(_TOO_MUCH & set(rights)))}"
         for path, rights in table.items()

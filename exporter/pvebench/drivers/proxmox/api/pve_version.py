@@ -12,11 +12,11 @@ _VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
 
 
 def version_number(api: Api) -> tuple[int, ...]:
-    """Return the version of pve-manager as numbers: (9, 2, 11). Raises as `Connection`."""
-    told = str(api.get("/version")["version"])
-    if not (found := _VERSION.match(told)):
-        raise InvalidResponse("GET /version", f"{spoken(told):.80} is no version")
-    return numbers_of(found[0])
+    """Return the version of pve-manager as numbers, such as (9, 2, 11). Raises as `Connection`."""
+    reported = str(api.get("/version")["version"])
+    if not (match := _VERSION.match(reported)):
+        raise InvalidResponse("GET /version", f"{spoken(reported):.80} is not a version")
+    return numbers_of(match[0])
 
 
 def numbers_of(text: str) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""A benchmark container of one node: made, marked, started, stopped, removed, by ssh and `pct`.
+"""Benchmark container of a node: creation, start, stop and removal over SSH and `pct`.
 
-What is done there is in `node.sh`, which proves the mark each time. The journal comes first. A lost
-answer is never followed by the same again: a container is made but once under its mark, and whoever
-removes it waits for who makes it.
+`node.sh` performs the operations and verifies the ownership marker each time. The journal entry
+precedes creation. After a lost response, the request is never repeated: a container is created only
+once under its marker, and removal waits for a running creation.
 """
 
 from __future__ import annotations
@@ -36,29 +36,30 @@ from pvebench.model.units import GIB, MIB
 log = structlog.get_logger()
 
 KIND: Final = "proxmox-container"
-"""Kind of the journal entries made here."""
+"""Kind of this module's journal entries."""
 ROOT_BYTES: Final = GIB
-"""Of a container's root, in `node.sh`."""
+"""Size of a container's root file system in `node.sh`, bytes."""
 _MAKE_SECONDS: Final = 600.0
-"""It takes a file system, and the unpacking of a hundred megabytes."""
+"""Time limit of creation, seconds; it creates a file system and unpacks 100 MB."""
 _REMOVE_SECONDS: Final = 400.0
-"""It waits for one that is still being made."""
+"""Time limit of removal, seconds; it waits for a running creation."""
 _POWER_SECONDS: Final = 120.0
 _BEYOND_SECONDS: Final = 15.0
-"""What an answer may take longer than the program that it is about."""
+"""Additional time for the response of a program, seconds."""
 _TIMED_OUT: Final = 124
 """Exit code of timeout(1)."""
 _EXISTS: Final = "already exists"
-"""Of a number that another guest has: `check_vmid_unused` in PVE/Cluster.pm of pve-cluster."""
+"""Part of the error if another guest has the ID: `check_vmid_unused` in PVE/Cluster.pm of
+pve-cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerOptions:
-    """What a new container is, in the words of `pct create`.
+    """Options of a new container, in the format of `pct create`.
 
     Attributes:
-        archive: digest of its root file system, which the node has.
-        storage: where the volume of the mount point is made; `root`: that of its root.
+        archive: digest of the root file system archive on the node.
+        storage: storage of the mount point's volume; `root`: storage of the root file system.
     """
 
     archive: str
@@ -71,83 +72,83 @@ class ContainerOptions:
 def make_container(
     node: NodeSsh, api: Api, place: VmPlace, journal: Journal, options: ContainerOptions
 ) -> BenchContainer:
-    """Make a container with a number that is free in the range.
+    """Create a container with a free ID of the range.
 
     Raises:
-        NotOurs: every number of the range is taken.
-        VolumeError: pct refuses. Others as `NodeSsh.do`.
+        NotOwned: every ID of the range is taken.
+        VolumeError: pct rejects it. Others as `NodeSsh.do`.
     """
     first, last = place.vmids
     for vmid in range(first, last + 1):
         if not is_free(api, vmid):
             continue
-        made = BenchContainer(node, vmid, secrets.token_hex(16))
-        details = {"node": place.node, "vmid": str(vmid), "mark": made.mark}
-        made.entry = journal.open(KIND, details)
+        container = BenchContainer(node, vmid, secrets.token_hex(16))
+        details = {"node": place.node, "vmid": str(vmid), "mark": container.mark}
+        container.entry = journal.open(KIND, details)
         try:
-            made.make(place.pool, options)
+            container.make(place.pool, options)
         except VolumeError as error:
             taken = _EXISTS in error.happened
-            _give_up(made, journal, taken=taken)
+            _give_up(container, journal, taken=taken)
             if not taken:
                 raise
-            continue  # somebody was quicker
-        return made
+            continue  # the ID was taken in between
+        return container
     raise NotOwned(
-        f"all VM numbers from {first} to {last} are taken",
-        next_step="give another range in the settings, or see what is there: pvebench check",
+        f"no free VM ID from {first} to {last}",
+        next_step="set another range in vmids, or run `pvebench cleanup --orphans`",
     )
 
 
-def _give_up(made: BenchContainer, journal: Journal, *, taken: bool) -> None:
-    """Undo a making that pct refused; what cannot be undone yet stays in the journal.
+def _give_up(container: BenchContainer, journal: Journal, *, taken: bool) -> None:
+    """Undo a creation that pct rejected; if that is not possible yet, keep the journal entry.
 
     Args:
-        taken: the number is somebody's, so that nothing there is ours.
+        taken: another guest has the ID, so there is nothing of pvebench.
     """
     try:
-        left = _undo(made)
-    except BrokenOff as error:
+        result = _undo(container)
+    except CreationInterrupted as error:
         if not taken:
-            log.warning("a failed making", container=made.vmid, found=str(error))
+            log.warning("container creation failed", container=container.vmid, result=str(error))
             return
     except DriverError:
-        return  # it is undone later
+        return  # a later attempt undoes it
     else:
-        if left == _STRANGER and not taken:
-            log.warning("a failed making", container=made.vmid, found=left)
-    journal.close(made.entry)
+        if result == _STRANGER and not taken:
+            log.warning("container creation failed", container=container.vmid, result=result)
+    journal.close(container.entry)
 
 
-class BrokenOff(VolumeError):
-    """Of a container that is being made, or whose making was broken off, nobody can tell whose."""
+class CreationInterrupted(VolumeError):
+    """Running or interrupted creation of a container, whose owner is unknown."""
 
     def __init__(self, vmid: int) -> None:
-        # pct writes the mark when it has unpacked the root. What it made until then is not in the
-        # configuration, so that only a search for the number finds it.
+        # pct writes the marker after it unpacked the root. Volumes created before are not in the
+        # # configuration, so only a search by VM ID finds them.
         super().__init__(
-            "its making was broken off, or goes on, and it does not say whose it is",
-            cause="the node went down, or pct was killed there, in the middle of pct create",
-            next_step="if it is nobody's, on the node: "
+            "creation running or interrupted, owner unknown",
+            cause="the node went down or pct was killed during pct create",
+            next_step="if nothing uses it, run on the node: "
             f"umount -R /var/lib/lxc/{vmid}/rootfs (not after a restart); pct unlock {vmid}; "
-            f"pct destroy {vmid}; of each storage: pvesm list STORAGE --vmid {vmid}, "
-            "and pvesm free what was left",
+            f"pct destroy {vmid}; then for each storage: pvesm list STORAGE --vmid {vmid}, "
+            "and pvesm free for each volume",
         )
 
 
 class BenchContainer:
-    """One container that carries our mark. Owned by one worker thread."""
+    """Container with pvebench's ownership marker. Owned by one worker thread."""
 
     def __init__(self, node: NodeSsh, vmid: int, mark: str) -> None:
         self.vmid = vmid
         self.mark = mark
         self.entry = -1
-        """Of the journal; -1: none that is ours to close."""
+        """Journal entry; -1: none to close."""
         self._node = node
         self._words = str(vmid), mark
 
     def make(self, pool: str, options: ContainerOptions) -> None:
-        """Make it, once. Raises VolumeError, and as `NodeSsh.do`."""
+        """Create the container, once. Raises VolumeError, and as `NodeSsh.do`."""
         self._node.do(
             "make",
             *self._words,
@@ -162,51 +163,51 @@ class BenchContainer:
         )
 
     def start(self) -> None:
-        """Start it; fine if it runs."""
+        """Start the container; do nothing if it runs."""
         self._node.ask("start", *self._words, seconds=_POWER_SECONDS)
 
     def stop(self) -> None:
-        """End all that runs in it; fine if nothing does."""
+        """Stop the container; do nothing if it does not run."""
         self._node.ask("stop", *self._words, seconds=_POWER_SECONDS)
 
     def remove(self) -> None:
-        """Stop and remove it with its volumes; fine if it is gone, or was never made.
+        """Stop and remove the container with its volumes; do nothing if it does not exist.
 
         Raises:
-            VolumeError: it is not ours, somebody gave it a volume or moved it, or pct refuses.
+            VolumeError: it is not owned, has a foreign volume, was migrated, or pct fails.
         """
         self._node.ask("remove", *self._words, seconds=_REMOVE_SECONDS)
 
     def tell(self) -> dict[str, str]:
-        """Return what it is: keys of its configuration, `pid` while it runs, what is mounted.
+        """Return its properties: configuration keys, `pid` while it runs, mounts.
 
         Raises:
-            HypervisorGone: it is gone, or somebody else's.
+            HypervisorGone: it is gone or not owned.
         """
-        state, *lines = self._told()
+        state, *lines = self._lines()
         if state != _OURS:
             raise HypervisorGone(
-                f"container {self.vmid} on {self._node.where} is {state[:60] or 'not told'}",
-                cause="somebody removed, moved or changed it",
-                next_step="none: another is made for the next case",
+                f"container {self.vmid} on {self._node.where} is {state[:60] or 'unknown'}",
+                cause="it was removed, migrated or changed outside pvebench",
+                next_step="no action needed; pvebench creates another for the next case",
             )
         pairs = (line.partition(": ") for line in lines)
         return {key: value for key, _, value in pairs}
 
     def state(self) -> str:
-        """Return `gone`, `ours`, `making` or `stranger`: somebody's."""
-        return self._told()[0]
+        """Return `gone`, `ours`, `making` or `stranger` (not owned)."""
+        return self._lines()[0]
 
-    def _told(self) -> list[str]:
-        said = self._node.ask("container", *self._words)
-        return said.decode("utf-8", "replace").splitlines() or [""]
+    def _lines(self) -> list[str]:
+        output = self._node.ask("container", *self._words)
+        return output.decode("utf-8", "replace").splitlines() or [""]
 
     def forget_cache(self) -> bytes:
-        """Drop the node's page cache of its files; return what `node.sh` says is left."""
+        """Drop the node's page cache of its files; return the remaining bytes, from `node.sh`."""
         return self._node.ask("forget", *self._words, seconds=_POWER_SECONDS)
 
     def inside(self) -> Inside:
-        """Return where programs are run in it."""
+        """Return the shell in the container."""
         return Inside(self._node, self)
 
 
@@ -228,7 +229,7 @@ class Inside:
         return self._run(argv, stdin, timeout, again=False)
 
     def close(self) -> None:
-        """The way to the node is others' too."""
+        """Do nothing: others share the connection to the node."""
 
     def _run(self, argv: Sequence[str], stdin: bytes, timeout: float, *, again: bool) -> Completed:
         command = shlex.join(argv).encode()
@@ -243,26 +244,26 @@ class Inside:
             again=again,
         )
         if done.exit_code == _TIMED_OUT:
-            raise OutcomeUnknown(f"{argv[0]} in {self.where} does not end within {timeout:.0f} s")
+            raise OutcomeUnknown(f"{argv[0]} in {self.where} did not end within {timeout:.0f} s")
         if done.exit_code:
             self._check(done)
         return done
 
     def _check(self, done: Completed) -> None:
-        """Raise HypervisorGone if it was the container's end that ended the program."""
+        """Raise HypervisorGone if the program ended with its container."""
         if "pid" not in self._container.tell():
             raise HypervisorGone(
-                f"{self.where} has ended",
-                cause="it was killed or stopped, for instance for want of memory",
-                next_step="none: it is started anew for the next case",
+                f"{self.where} stopped",
+                cause="it was killed or stopped, possibly out of memory",
+                next_step="no action needed; pvebench restarts it for the next case",
                 evidence=done.stderr.decode("utf-8", "replace"),
             )
 
 
 def gibibytes(size_bytes: int) -> str:
-    """Return a size as `pct` wants it, in GiB; whole MiB have at most ten decimals.
+    """Return a size in GiB for `pct`; whole MiB need at most ten decimals.
 
-    It cuts off what is below a MiB (`create_disks` in PVE/LXC.pm).
+    pct drops fractions of a MiB (`create_disks` in PVE/LXC.pm).
     """
     whole, rest = divmod(size_bytes // MIB * MIB, GIB)
     return f"{whole}{f'{rest / GIB:.10f}'[1:].rstrip('0').rstrip('.')}"
@@ -271,13 +272,13 @@ def gibibytes(size_bytes: int) -> str:
 def undo_containers(
     journal: Journal, on_node: NodeSsh | None, *, node: str, but: Collection[int] = ()
 ) -> list[str]:
-    """Undo every open container of a node; return a line about each.
+    """Remove every container of a node with an open journal entry; return a line about each.
 
-    What cannot be undone yet stays open and is said.
+    Containers that cannot be removed yet are reported and stay open.
 
     Args:
-        on_node: the way there; None: the settings tell of none.
-        but: journal entries of those that are in use.
+        on_node: SSH access to the node; None: not configured.
+        but: journal entries of containers in use.
     """
     lines = []
     for number, kind, details in journal.pending():
@@ -285,12 +286,12 @@ def undo_containers(
             continue
         what = f"container {details['vmid']} on {node}"
         if on_node is None:
-            lines.append(f"could not remove {what} yet: the settings tell of no proxmox.ssh")
+            lines.append(f"could not remove {what} yet: proxmox.ssh is missing in the settings")
             continue
         try:
             container = BenchContainer(on_node, int(details["vmid"]), details["mark"])
             lines.append(f"{what} {_undo(container)}")
-        except PvebenchError as error:  # the key's file may be away too: others are undone
+        except PvebenchError as error:  # such as a missing key file; others are still undone
             lines.append(f"could not remove {what} yet: {error}")
             continue
         journal.close(number)
@@ -299,7 +300,7 @@ def undo_containers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanContainer:
-    """`drivers.driver.Leftover`: a container that some pvebench made."""
+    """`drivers.driver.Leftover`: container that some pvebench created."""
 
     node: str
     vmid: int
@@ -309,75 +310,73 @@ class OrphanContainer:
 
     @property
     def text(self) -> str:
-        """One line about it."""
+        """One line about the container."""
         why = f", {self.why}" if self.why else ""
         return spoken(f"container {self.vmid} on {self.node}, {self.status}{why}, with its volumes")
 
     def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the container for JSON."""
         return asdict(self)
 
 
 def find_containers(node: NodeSsh, name: str, journal: Journal) -> list[OrphanContainer]:
-    """Return the containers of a node that carry a mark of pvebench. Raises as `NodeSsh.ask`."""
+    """Return the containers of a node with an ownership marker. Raises as `NodeSsh.ask`."""
     known = {details["mark"] for _, kind, details in journal.pending() if kind == KIND}
-    told = node.ask("containers").decode("utf-8", "replace")
+    listing = node.ask("containers").decode("utf-8", "replace")
     return [
         OrphanContainer(
             node=name,
-            vmid=int(found["vmid"]),
-            mark=found["mark"],
-            status=found["status"],
-            why=_LEFT_HERE if found["mark"] in known else "",
+            vmid=int(match["vmid"]),
+            mark=match["mark"],
+            status=match["status"],
+            why=_LEFT_HERE if match["mark"] in known else "",
         )
-        for found in _LISTED.finditer(told)
+        for match in _LISTED.finditer(listing)
     ]
 
 
 _LISTED: Final = re.compile(
     r"^(?P<vmid>\d{1,9}) (?P<mark>[0-9a-f]{32}) (?P<status>running|stopped)$", re.MULTILINE
 )
-_LEFT_HERE: Final = (
-    "left when a pvebench was killed here: the next start, or pvebench cleanup, removes it"
-)
+_LEFT_HERE: Final = "left by a crash; the next start or `pvebench cleanup` removes it"
 
 
-def remove_container(node: NodeSsh, stray: OrphanContainer, journal: Journal) -> str:
-    """Remove it, forget what the journal says of it; return a line about it.
+def remove_container(node: NodeSsh, orphan: OrphanContainer, journal: Journal) -> str:
+    """Remove the container and its journal entries; return a line about it.
 
     Raises:
-        VolumeError: it is there still.
+        VolumeError: it still exists.
     """
-    done = _undo(BenchContainer(node, stray.vmid, stray.mark))
+    done = _undo(BenchContainer(node, orphan.vmid, orphan.mark))
     for number, kind, details in journal.pending():
-        if kind == KIND and details["mark"] == stray.mark:
+        if kind == KIND and details["mark"] == orphan.mark:
             journal.close(number)
-    return f"container {stray.vmid} on {stray.node} {done}"
+    return f"container {orphan.vmid} on {orphan.node} {done}"
 
 
 def _undo(container: BenchContainer) -> str:
-    """Remove it, or see that it cannot come any more; return what was done, in words.
+    """Remove the container, or prevent its creation; return a description of the result.
 
     Raises:
-        BrokenOff: it does not tell whose it is; it may, later.
-        DriverError: it is there still, and to be removed later.
+        CreationInterrupted: its owner is unknown, but may become known.
+        DriverError: it still exists; remove it later.
     """
     state = container.state()
     try:
-        container.remove()  # one that is gone is called off
+        container.remove()  # cancels the creation of a missing one
     except VolumeError as error:
         if _BUSY in error.happened:
-            raise  # it will carry the mark when its making has ended
+            raise  # it has the marker once its creation ended
         state = container.state()
-        if state in (_OURS, "gone"):  # gone from there, but another node has it
+        if state in (_OURS, "gone"):  # gone from this node, but another node has it
             raise
         if state == "making":
-            raise BrokenOff(container.vmid) from error
+            raise CreationInterrupted(container.vmid) from error
         return _STRANGER
-    return "is gone already" if state == "gone" else "is removed with its volumes"
+    return "already gone" if state == "gone" else "removed with its volumes"
 
 
 _OURS: Final = "ours"
 _BUSY: Final = "is still being made"
-"""Of `node.sh`, where who makes it has taken longer than who removes it waits."""
-_STRANGER: Final = "is left alone: it does not carry the mark of this pvebench"
+"""Part of the error of `node.sh` if creation takes longer than removal waits."""
+_STRANGER: Final = "not changed: no ownership marker of this pvebench"

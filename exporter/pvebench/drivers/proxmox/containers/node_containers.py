@@ -1,8 +1,8 @@
-"""A container on a node as the place to measure: the part of a `Hypervisor` for bus `lxc`.
+"""Containers of a node for measurements: the part of a `Hypervisor` for bus `lxc`.
 
-Each volume that scenarios want belongs to a container of its own, which Proxmox makes with it: the
-file system on it, too. One container runs at a time; the others wait, switched off, with what they
-hold. The tools are the guest's own files, so that they are those of the VM.
+Each volume belongs to its own container, which Proxmox creates with the volume and its file system.
+One container runs at a time; the others are stopped and keep their volumes. The tools are those of
+the guest image, so VM and container use the same versions.
 """
 
 from __future__ import annotations
@@ -39,75 +39,80 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB, SECTOR
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
-# --- What a node tells of a container that runs: is it what was asked for, and what is below it?
+# --- Verification of a running container and its devices
 
 
-def check_limits(told: Mapping[str, str], machine: Machine) -> None:
-    """Raise SwitchFailed unless it has what the machine of a VM would have.
+def check_limits(properties: Mapping[str, str], machine: Machine) -> None:
+    """Raise SwitchFailed unless the container has the memory and CPUs of `machine`.
 
-    To which memory the kernel holds it is told where the node has control groups of version 2
-    alone; on which CPUs it may run, by its first process.
+    The kernel's memory limit is known only with control groups version 2; the permitted CPUs are
+    those of the first process.
     """
     memory = machine.memory_bytes // MIB
-    found = (told.get("memory"), told.get("cores"), told.get("limit") or str(memory * MIB))
-    if found != (str(memory), str(machine.cpus), str(memory * MIB)):
+    actual = (
+        properties.get("memory"),
+        properties.get("cores"),
+        properties.get("limit") or str(memory * MIB),
+    )
+    if actual != (str(memory), str(machine.cpus), str(memory * MIB)):
         raise SwitchFailed(
-            f"the container has {found[0]} MiB of memory, held to {found[2]} bytes, and "
-            f"{found[1]} CPUs, not {memory} MiB and {machine.cpus}",
-            cause="somebody changed its configuration",
-            next_step="remove it, so that another is made: pvebench cleanup --orphans",
+            f"container mismatch: requested {memory} MiB and {machine.cpus} CPUs, found "
+            f"{actual[0]} MiB (limit {actual[2]} bytes) and {actual[1]} CPUs",
+            cause="its configuration was changed outside pvebench",
+            next_step="remove it with `pvebench cleanup --orphans`; pvebench then creates another",
         )
-    allowed, share = told.get("cpus", ""), told.get("cpulimit", "0")
+    allowed, share = properties.get("cpus", ""), properties.get("cpulimit", "0")
     if share != "0" or _cpus_in(allowed) != machine.cpus:
         limit = f" for {share} of their time" if share != "0" else ""
         raise SwitchFailed(
-            f"the container may run on CPUs {allowed or 'unknown'}{limit}, not on {machine.cpus}",
-            cause="the node has fewer, or somebody changed what it may use while it runs",
-            next_step="reduce guest.cpus of the pack, or remove it: pvebench cleanup --orphans",
+            f"container mismatch: requested {machine.cpus} CPUs, may use CPUs "
+            f"{allowed or 'unknown'}{limit}",
+            cause="the node has fewer CPUs, or the limits were changed while it runs",
+            next_step="reduce guest.cpus of the pack, or run `pvebench cleanup --orphans`",
         )
 
 
 def _cpus_in(text: str) -> int:
-    """Return how many CPUs a list of the kernel names, such as `0-2,4` (cpuset(7)); 0: not one."""
+    """Return the number of CPUs in a kernel list such as `0-2,4` (cpuset(7)); 0: not a list."""
     if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", text):
         return 0
     parts = (part.partition("-") for part in text.split(","))
     return sum(int(last or first) - int(first) + 1 for first, _, last in parts)
 
 
-def mounted_device(told: Mapping[str, str]) -> int:
-    """Return the number of the device that is mounted. Raises SwitchFailed."""
-    major, _, minor = _mounted(told)[0].partition(":")
+def mounted_device(properties: Mapping[str, str]) -> int:
+    """Return the number of the mounted device. Raises SwitchFailed."""
+    major, _, minor = _mounted(properties)[0].partition(":")
     return os.makedev(int(major), int(minor))
 
 
-def filesystem(told: Mapping[str, str]) -> str:
-    """Return the kind of what is mounted. Raises SwitchFailed."""
-    return _mounted(told)[1]
+def filesystem(properties: Mapping[str, str]) -> str:
+    """Return the mounted file system's type. Raises SwitchFailed."""
+    return _mounted(properties)[1]
 
 
-def _mounted(told: Mapping[str, str]) -> tuple[str, str]:
-    for device, place, kind in mounts(told.get("mount", "")):
+def _mounted(properties: Mapping[str, str]) -> tuple[str, str]:
+    for device, place, kind in mounts(properties.get("mount", "")):
         if place == MOUNT_POINT:
             return device, kind
-    raise SwitchFailed(f"nothing is mounted at {MOUNT_POINT} of the container")
+    raise SwitchFailed(f"no file system mounted at {MOUNT_POINT} of the container")
 
 
-def devices_of(told: Mapping[str, str], volid: str) -> tuple[int, ...]:
-    """Return the devices that the volume is or lies on; where that has no path, what is mounted.
+def devices_of(properties: Mapping[str, str], volid: str) -> tuple[int, ...]:
+    """Return the devices of the volume, or the mounted device if the volume has no path.
 
     Raises:
-        SwitchFailed: the volume is a device, and another one is mounted.
+        SwitchFailed: the volume is a device, but another one is mounted.
     """
-    mounted = mounted_device(told)
+    mounted = mounted_device(properties)
     try:
-        found, below = parse_device(told.get("below", "").encode(), volid)
+        volume, below = parse_device(properties.get("below", "").encode(), volid)
     except OutputUnreadable:
         return (mounted,)
-    if found.is_device and below != (mounted,):
+    if volume.is_device and below != (mounted,):
         raise SwitchFailed(
-            f"{volid} is not what is mounted: {told.get('mount')}",
-            cause="something else was mounted over it in the container",
+            f"disk mismatch: requested {volid}, mounted {properties.get('mount')}",
+            cause="another file system was mounted over it in the container",
         )
     return below
 
@@ -132,17 +137,17 @@ class _Running:
     held: _Held
     tools: ContainerTools
     mounted: int
-    """Number of the device that is mounted; `below`: of those that the volume is or lies on."""
+    """Number of the mounted device; `below`: numbers of the volume's devices."""
     below: tuple[int, ...]
     counted: BlockCounters
 
 
 class NodeContainers:
-    """The containers of one node. Owned by one worker thread.
+    """Containers of a node. Owned by one worker thread.
 
     Args:
-        storages: name in packs -> storage of the cluster.
-        root: storage of the containers' root file systems; empty: the one that is measured.
+        storages: name in packs -> cluster storage.
+        root: storage of the containers' root file systems; empty: the measured one.
     """
 
     def __init__(
@@ -169,25 +174,25 @@ class NodeContainers:
 
     @property
     def vmid(self) -> int:
-        """Number of the container that runs; 0: none."""
+        """ID of the running container; 0: none."""
         return self._running.held.container.vmid if self._running else 0
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """Numbers of the node's block devices below the volume in use; empty: not known."""
+        """Numbers of the node's block devices below the volume in use; empty: unknown."""
         return self._running.below if self._running else ()
 
     def holds(self, volume: Volume) -> bool:
-        """Return whether a volume is a container's."""
+        """Return whether a volume belongs to a container."""
         return any(held.volume == volume for held in self._held.values())
 
     def needs_bytes(self, scenario: Scenario) -> int:
-        """Return how much room the volume of `scenario` still needs."""
+        """Return the bytes that the volume of `scenario` still needs."""
         known = self._held.get(scenario.volume)
         return max(0, scenario.volume_bytes - (known.volume.size_bytes if known else 0))
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """As `Hypervisor.volume`. Raises VolumeError, NotOurs."""
+        """Act as `Hypervisor.volume`. Raises VolumeError, NotOwned."""
         known = self._held.get(scenario.volume)
         if known is not None:
             same = known.machine == scenario.machine
@@ -195,9 +200,9 @@ class NodeContainers:
                 return known.volume, False
             self._remove(scenario.volume)
         self._tidy()
-        made = self._make(scenario)
-        self._held[scenario.volume] = made
-        return made.volume, True
+        held = self._make(scenario)
+        self._held[scenario.volume] = held
+        return held.volume, True
 
     def _is_there(self, held: _Held) -> bool:
         with contextlib.suppress(DriverError):
@@ -205,10 +210,10 @@ class NodeContainers:
         return False
 
     def _tidy(self) -> None:
-        """Try again to remove what could not be removed before."""
+        """Retry removals that failed before."""
         used = {held.container.entry for held in self._held.values()}
         for line in undo_containers(self._journal, self._node, node=self._place.node, but=used):
-            log.warning("what was left before", node=self._place.node, found=line)
+            log.warning("leftover from an earlier start", node=self._place.node, result=line)
 
     def _make(self, scenario: Scenario) -> _Held:
         storage = self._storages[scenario.storage].id
@@ -219,17 +224,17 @@ class NodeContainers:
             size_bytes=scenario.volume_bytes,
             root=self._root or storage,
         )
-        made = make_container(self._node, self._api, self._place, self._journal, options)
+        container = make_container(self._node, self._api, self._place, self._journal, options)
         volume = Volume(
             storage=scenario.storage,
-            volid=made.tell().get("mp0", "").partition(",")[0],
+            volid=container.tell().get("mp0", "").partition(",")[0],
             format=str(scenario.disk.format),
             size_bytes=scenario.volume_bytes,
         )
-        return _Held(made, volume, scenario.machine)
+        return _Held(container, volume, scenario.machine)
 
     def _send_archive(self) -> str:
-        """Return the digest of the root file system, which the node has then."""
+        """Send the root file system archive if the node lacks it; return its digest."""
         packed = b""
         if not self._archive:
             packed = container_archive(self._image.initramfs.read_bytes())
@@ -241,7 +246,7 @@ class NodeContainers:
         return self._archive
 
     def boot(self, machine: Machine, cold: Plug) -> Guest:
-        """Return the tools of the container that has the volume, started where needed.
+        """Return the tools of the volume's container; start it if needed.
 
         Raises:
             SwitchFailed, HypervisorGone, VolumeError.
@@ -252,61 +257,63 @@ class NodeContainers:
                 return now.tools
             now.tools.forget()
         self.stop()
-        held = next((one for one in self._held.values() if one.volume == cold.volume), None)
+        held = next((known for known in self._held.values() if known.volume == cold.volume), None)
         if held is None or held.machine != machine:
-            raise SwitchFailed(f"{cold.volume.volid} is in no container of ours")
+            raise SwitchFailed(f"no container of pvebench has volume {cold.volume.volid}")
         try:
             held.container.start()
             self._running = self._started(held, cold)
         except PvebenchError:
-            with contextlib.suppress(DriverError):  # beside it nothing is to be measured
+            with contextlib.suppress(DriverError):  # no other case may run at the same time
                 held.container.stop()
             raise
         return self._running.tools
 
     def _started(self, held: _Held, cold: Plug) -> _Running:
-        told = held.container.tell()
-        check_limits(told, held.machine)
-        device = mounted_device(told)
+        properties = held.container.tell()
+        check_limits(properties, held.machine)
+        device = mounted_device(properties)
         return _Running(
             plug=cold,
             held=held,
-            tools=ContainerTools(held.container, filesystem(told)),
+            tools=ContainerTools(held.container, filesystem(properties)),
             mounted=device,
-            below=devices_of(told, held.volume.volid),
+            below=devices_of(properties, held.volume.volid),
             counted=self._node.counters(device),
         )
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Look at what the container was started with. Raises SwitchFailed, HypervisorGone."""
+        """Read back the started container. Raises SwitchFailed, HypervisorGone."""
         now = self._running
         if now is None or now.plug != Plug(volume, disk):
-            raise SwitchFailed("the container was to have the volume since its start, but has not")
-        told = now.held.container.tell()
-        check_limits(told, now.held.machine)
+            raise SwitchFailed("volume missing in the container after its start")
+        properties = now.held.container.tell()
+        check_limits(properties, now.held.machine)
         if (
-            told.get("mp0", "").partition(",")[0] != volume.volid
-            or mounted_device(told) != now.mounted
+            properties.get("mp0", "").partition(",")[0] != volume.volid
+            or mounted_device(properties) != now.mounted
         ):
-            raise SwitchFailed(f"{volume.volid} is not what is mounted: {told.get('mount')}")
+            raise SwitchFailed(
+                f"disk mismatch: requested {volume.volid}, mounted {properties.get('mount')}"
+            )
         now.counted = self._node.counters(now.mounted)
-        sectors = whole(told.get("sectors", "").encode(), "sectors of the volume")
-        said = "\n".join(f"{key}: {value}" for key, value in told.items())
+        sectors = whole(properties.get("sectors", "").encode(), "sectors of the volume")
+        text = "\n".join(f"{key}: {value}" for key, value in properties.items())
         return Attachment(
             device=f"/dev/block/{os.major(now.mounted)}:{os.minor(now.mounted)}",
             effective={
                 "size_bytes": str(sectors * SECTOR),
                 "bus": str(disk.bus),
-                "format": "raw",  # nothing is between the file system and the volume's bytes
-                "cache": "none" if told.get("direct") == "1" else "writeback",
+                "format": "raw",  # the file system is directly on the volume
+                "cache": "none" if properties.get("direct") == "1" else "writeback",
             },
             unverified=tuple(set(Disk.__dataclass_fields__) - set(_READ_BACK)),
-            raw=f"container {now.held.container.vmid}\n{said}\n\nthe node by ssh\n"
+            raw=f"container {now.held.container.vmid}\n{text}\n\nthe node by ssh\n"
             f"{self._node.state()}",
         )
 
     def stop(self) -> None:
-        """End what runs; the volumes stay with their containers."""
+        """Stop the running container; volumes stay with their containers."""
         if self._running is not None:
             running, self._running = self._running, None
             running.held.container.stop()
@@ -320,7 +327,7 @@ class NodeContainers:
     def counters(self) -> BlockCounters:
         """Return the counters of the volume's device since it was attached."""
         if self._running is None:
-            raise SwitchFailed("no volume is in use in a container")
+            raise SwitchFailed("no volume in use in a container")
         return self._node.counters(self._running.mounted).since(self._running.counted)
 
     def _remove(self, key: str) -> None:
@@ -341,13 +348,13 @@ class ContainerTools(RemoteTools):
     """`model.ports.Guest` in a running container.
 
     Args:
-        filesystem: what Proxmox made on the volume, as it is mounted.
+        filesystem: type of the mounted file system, which Proxmox created.
     """
 
     def __init__(self, container: BenchContainer, filesystem: str) -> None:
         self._inside = container.inside()
         rows = Rows(self._inside)
-        super().__init__(rows, f"/tmp/{MARK}{secrets.token_hex(8)}", None)  # noqa: S108 # its own
+        super().__init__(rows, f"/tmp/{MARK}{secrets.token_hex(8)}", None)  # noqa: S108 # a directory of this instance only
         self._filesystem = filesystem
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
@@ -355,26 +362,26 @@ class ContainerTools(RemoteTools):
             return self._prepare(argv[1:], timeout)
         return super().run(argv, stdin=stdin, timeout=timeout)
 
-    def _prepare(self, wanted: list[str], timeout: float) -> Completed:
-        """Do what the guest's script would: Proxmox has made and mounted the file system."""
-        if wanted[0] == "unmount":
+    def _prepare(self, command: list[str], timeout: float) -> Completed:
+        """Replace the guest's script: Proxmox created and mounted the file system."""
+        if command[0] == "unmount":
             return super().run(["sync"], timeout=timeout)
-        kind, mount_options = wanted[2], "".join(wanted[3:])
+        kind, mount_options = command[2], "".join(command[3:])
         if kind != self._filesystem or mount_options:
             raise SwitchFailed(
-                f"the container has {self._filesystem} on its volume, not {kind} {mount_options}"
+                f"file system mismatch: requested {kind} {mount_options}, found {self._filesystem}"
             )
-        if wanted[0] == "make":
+        if command[0] == "make":
             return super().run(["sh", "-c", _EMPTY], timeout=timeout)
         return Completed(0, b"", b"")
 
     def write_file(self, path: str, content: bytes) -> None:
-        # Jobs lie where the guest's do, which on a machine would have to be marked as ours.
+        # Jobs use the guest's paths, which on a host would need an ownership marker.
         done = self._inside.ask(["sh", "-c", 'cat >"$1"', "sh", path], stdin=content)
         if done.exit_code:
-            raise ToolFailed(f"{path} cannot be written in {self._inside.where}")
+            raise ToolFailed(f"writing {path} in {self._inside.where} failed")
 
     def forget(self) -> None:
-        """Know nothing of what ran: it ended with the container."""
+        """Drop the state of programs that ended with the container."""
         self._running.clear()
         self._done.clear()

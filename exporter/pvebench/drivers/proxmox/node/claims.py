@@ -1,7 +1,7 @@
-"""Which pvebench measures on a node: each says so in the description of its own VM, with an age.
+"""Claims of pvebench instances on a node, stored with an end time in the descriptions of their VMs.
 
-Two instances with different state directories know nothing of each other, but see each other's VMs
-in their pool. A claim ends by itself: an instance that was killed holds up nobody for long.
+Instances with different state directories are independent, but see each other's VMs in their pool.
+A claim expires, so a killed instance does not block others for long.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pvebench.errors import AccessDenied, HypervisorGone, NotOwned
 from pvebench.model.ports import Clock
 
 _RENEW_SECONDS: Final = 900.0
-"""What is left of a claim when it is made anew: longer than most runs."""
+"""Remaining time at which a claim is renewed, seconds; longer than most runs."""
 
 
 class Claims:
-    """Whose turn it is on one node, where several instances have VMs. Owned by one worker thread.
+    """Claims on a node with VMs of several instances. Owned by one worker thread.
 
     Args:
-        vm: returns our VM; None: there is none now.
+        vm: returns this instance's VM; None: none at present.
     """
 
     def __init__(self, api: Api, node: str, vm: Callable[[], BenchVm | None], clock: Clock) -> None:
@@ -41,35 +41,35 @@ class Claims:
         self._vm = vm
         self._clock = clock
         self._until = 0.0
-        self._ahead: tuple[float, float] | None = None
-        """When the node was asked for its time, and by how much that was ahead of ours."""
+        self._offset: tuple[float, float] | None = None
+        """Time of the last time request, monotonic seconds, and the node's offset, seconds."""
         self._alone = False
-        """Whether, since our VM was made, it was seen that nobody else measures."""
+        """Whether no other instance was measuring, since this instance's VM was created."""
 
     @property
     def vmid(self) -> int:
-        """Number of our VM; 0: there is none now."""
+        """ID of this instance's VM; 0: none at present."""
         vm = self._vm()
         return vm.vmid if vm else 0
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> str:
-        """Claim the node for the next run; return who else has it, empty: it is ours.
+        """Claim the node for the next run; return the other owner, empty if the claim succeeded.
 
-        Of two that claim it at once the VM with the lower number has it.
+        Of two concurrent claims, the VM with the lower ID wins.
 
         Args:
-            rows: an answer of /cluster/resources.
+            rows: a response of /cluster/resources.
         """
         others = self._others(rows)
         if busy := self._busy(others):
             return busy
         vm = self._vm()
         if vm is not None:
-            # One that is gone, or somebody else's by now, must not hold the run that makes another.
+            # A VM that is gone or not owned must not block the run that creates another.
             with contextlib.suppress(HypervisorGone, NotOwned):
                 return self._claimed(vm, others)
         self._alone = False
-        return ""  # it is made with a claim
+        return ""  # a new VM is created with a claim
 
     def _claimed(self, vm: BenchVm, others: Collection[int]) -> str:
         now = self._now()
@@ -82,9 +82,9 @@ class Claims:
         return busy
 
     def disturbed(self) -> str:
-        """Return who measured at the same time.
+        """Return the other instance that measured at the same time, empty if none.
 
-        That can be in the first run of a new VM, and in one that was longer than its claim.
+        That is possible in the first run of a new VM and in runs longer than their claim.
         """
         if self._alone and self._now() < self._until:
             return ""
@@ -93,11 +93,11 @@ class Claims:
         return busy
 
     def _now(self) -> float:
-        """Return the node's time: those who claim it may run where clocks differ by hours."""
-        here, asked = self._clock.now().timestamp(), self._clock.monotonic()
-        if self._ahead is None or asked - self._ahead[0] > _RENEW_SECONDS:
-            self._ahead = asked, node_time(self._api, self._node, self._clock) - here
-        return here + self._ahead[1]
+        """Return the node's time: clocks of other instances may differ by hours."""
+        local, at = self._clock.now().timestamp(), self._clock.monotonic()
+        if self._offset is None or at - self._offset[0] > _RENEW_SECONDS:
+            self._offset = at, node_time(self._api, self._node, self._clock) - local
+        return local + self._offset[1]
 
     def _others(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
         numbers = [
@@ -110,14 +110,14 @@ class Claims:
         return [number for number in numbers if number not in (0, self.vmid)]
 
     def _busy(self, others: Iterable[int]) -> str:
-        """Return what is known of the first that holds a claim."""
+        """Return a description of the first VM with a valid claim, else an empty string."""
         now = self._now()
         for number in others:
             try:
-                found = read_configuration(self._api, f"/nodes/{self._node}/qemu/{number}")
+                config = read_configuration(self._api, f"/nodes/{self._node}/qemu/{number}")
             except (AccessDenied, Rejected):
-                continue  # gone meanwhile
-            until = claim_of(found.values)
+                continue  # removed since the listing
+            until = claim_of(config.values)
             if now < until <= now + 2 * CLAIM_SECONDS:
                 moment = datetime.fromtimestamp(until, UTC)
                 return (

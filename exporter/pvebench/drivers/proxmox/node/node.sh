@@ -21,7 +21,7 @@ refuse() {
     exit 96
 }
 
-# below.sh of drivers/storages is put here.
+# below.sh of drivers/storages is inserted here.
 
 next_word() {
     word=

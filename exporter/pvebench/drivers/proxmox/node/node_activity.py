@@ -1,7 +1,4 @@
-"""What a node does beside our VM: its tasks, its state, and is there room?
-
-Asked before and after each run.
-"""
+"""Other activity on a node, its state and free space, checked before and after each run."""
 
 from __future__ import annotations
 
@@ -49,8 +46,8 @@ _HEAVY: Final = {
     "imgcopy": "an upload",
     "imgdel": "the removal of a volume",
     "download": "a download",
-    "qmsuspend": "the writing of a guest's memory",
-    "vzcreate": "the making of a container",
+    "qmsuspend": "a suspension to disk",
+    "vzcreate": "the creation of a container",
     "ociregistrypull": "a download",
     "startall": "a start of all guests",
     "stopall": "a stop of all guests",
@@ -65,39 +62,39 @@ _HEAVY: Final = {
     "lvmthincreate": "work on a disk",
     "dircreate": "work on a disk",
 }
-"""Type of a task -> what it is. They move much data, or stop and start guests.
+"""Task type -> description, for tasks that move much data, or stop and start guests.
 
 The types are those of `fork_worker` in pve-manager, qemu-server, pve-container and pve-storage.
 """
 _MAINTENANCE: Final = "maintenance"
-"""State of a node, as the cluster's HA manager keeps it: `ha-manager crm-command node-maintenance`.
+"""Node state of the cluster's HA manager: `ha-manager crm-command node-maintenance`.
 
-/cluster/resources shows the manager's node_status as a node's `hastate` from pve-manager
-`HASTATE_SINCE` on, to everybody; on a cluster whose HA manager never ran a node has none.
+/cluster/resources contains the manager's node_status as a node's `hastate` from pve-manager
+`HASTATE_SINCE` on, without special rights. If the HA manager never ran, nodes have none.
 """
 HASTATE_SINCE: Final = (8, 2, 9)
 
 
 _NOT_MANAGED: Final = ("", "ignored")
-"""States of a guest that is none of HA's (`vm_is_ha_managed` in pve-ha-manager's Config.pm)."""
+"""States of a guest that HA does not manage (`vm_is_ha_managed` in pve-ha-manager's Config.pm)."""
 LOCKED_SECONDS: Final = 6 * 3600.0
-"""How long a lock of the benchmark VM is waited for; its cases are skipped from then on."""
+"""Maximum wait for a lock of the benchmark VM, seconds; then its cases are skipped."""
 _STILL_SECONDS: Final = 2.0
 _NUMBER: Final = re.compile(r"-?\d{1,4}(\.\d{1,4})?")
 Rows = list[Mapping[str, Any]]
-"""An answer of /cluster/resources."""
+"""Response of /cluster/resources."""
 _WEAR_SECONDS: Final = 24 * 3600.0
-"""How often a node is asked for its drives' wear: it asks each of them then, and wear is slow."""
+"""Interval of wear requests, seconds: the node queries each drive, and wear changes slowly."""
 
 
 class NodeGuard:
-    """`model.guard.Guard` of one node. Keeps nothing but what was seen last.
+    """`model.guard.Guard` of a node. Keeps only the latest observations.
 
     Args:
-        storages: name in packs -> storage of the cluster.
-        shared: names of those that other nodes write to as well.
-        floors: name -> bytes that must stay free.
-        claims: whose turn it is among the instances of pvebench that measure here.
+        storages: name in packs -> cluster storage.
+        shared: names of storages that other nodes also write to.
+        floors: name -> bytes to keep free.
+        claims: claims of pvebench instances on this node.
     """
 
     def __init__(
@@ -116,7 +113,7 @@ class NodeGuard:
         self._now = now
         self._locked_since: float | None = None
         self._free: tuple[float, str] | None = None
-        """When nothing else was seen to work on the node, and for which storage."""
+        """Time of the last check without other activity, monotonic seconds, and its storage."""
         self._api = api
         self._node = node
         self._storages = storages
@@ -125,18 +122,18 @@ class NodeGuard:
         self._sees_pools = True
         self._sees_ceph = True
         self.free: dict[str, int] = {}
-        """Storage -> bytes that were free when it was last looked at."""
+        """Storage -> free bytes at the last check."""
         self._pool_names = PoolNames(api)
         self._worn_at: float | None = None
         self.seen: dict[str, dict[str, float]] = {name: {} for name in storages}
-        """Storage -> what else was seen of it when it was last looked at, by metric."""
+        """Storage -> other values at the last check, by metric."""
 
     def look_for_room(self, needs: Callable[[Scenario], int]) -> None:
-        """Look whether a case's volume fits, too: `needs` tells what it takes, 0 if it is there."""
+        """Also check whether a case's volume fits; `needs` returns the bytes it still needs."""
         self._needs = needs
 
     def enter(self, case: Case) -> Hold | None:
-        self.seen[case.scenario.storage].pop("disturbed", None)  # the run before was
+        self.seen[case.scenario.storage].pop("disturbed", None)  # it belongs to the previous run
         try:
             rows = self._api.get("/cluster/resources")
             hold = (
@@ -154,7 +151,7 @@ class NodeGuard:
         return hold
 
     def leave(self, case: Case) -> str:
-        """Return what has begun on the node during the run."""
+        """Return the activity that started on the node during the run."""
         try:
             shared = case.scenario.storage in self._shared
             rows = self._api.get("/cluster/resources", type="node") if shared else []
@@ -164,17 +161,17 @@ class NodeGuard:
             self._free = None if busy else (self._now(), case.scenario.storage)
             self.seen[case.scenario.storage]["disturbed"] = float(bool(busy))
         except DriverError:
-            return ""  # the next run says what is wrong
+            return ""  # the next run reports the error
         return busy
 
     def _absent(self, rows: Rows) -> Hold | None:
-        mine = next((row for row in _nodes(rows) if row.get("node") == self._node), None)
+        own = next((row for row in _nodes(rows) if row.get("node") == self._node), None)
         why = ""
-        if mine is None:
+        if own is None:
             why = "is not in the cluster"
-        elif mine.get("status") != "online":
-            why = f"is {mine.get('status', 'in an unknown state')}"
-        elif mine.get("hastate") == _MAINTENANCE:
+        elif own.get("status") != "online":
+            why = f"is {own.get('status', 'in an unknown state')}"
+        elif own.get("hastate") == _MAINTENANCE:
             why = "is in maintenance"
         if not why:
             return None
@@ -186,7 +183,7 @@ class NodeGuard:
         try:
             status = self._api.get(path)
         except Rejected:
-            return None  # the run itself says what is wrong with the storage
+            return None  # the run itself reports the storage error
         free, total = int(status.get("avail", 0)), int(status.get("total", 0))
         self.free[name] = free
         if total > 0:
@@ -194,19 +191,19 @@ class NodeGuard:
         floor, needs = self._floors.get(name, 0), self._needs(case.scenario)
         reason = lacks_space(name, self._node, free, needs) if needs else ""
         if free < floor:
-            reason = f"storage {name}: {show_bytes(free)} free on {self._node}, "
-            reason += f"{show_bytes(floor)} are to stay free"
+            reason = f"storage {name} on {self._node}: {show_bytes(free)} free, "
+            reason += f"less than min_free {show_bytes(floor)}"
         return Hold(kind=HoldKind.SPACE, reason=reason, skip=True) if reason else None
 
     def _locked(self, rows: Rows) -> Hold | None:
-        """Wait while somebody's backup, snapshot or migration holds our VM, up to a limit."""
+        """Wait a limited time while a backup, snapshot or migration locks the VM."""
         vmid = self._claims.vmid
-        mine = next((row for row in rows if vmid and str(row.get("vmid")) == str(vmid)), {})
-        if (state := str(mine.get("hastate", ""))) not in _NOT_MANAGED:
-            reason = f"the benchmark VM on {self._node} is managed by HA ({state}), which starts, "
-            reason += f"stops and moves it: ha-manager remove vm:{vmid}"
+        own = next((row for row in rows if vmid and str(row.get("vmid")) == str(vmid)), {})
+        if (state := str(own.get("hastate", ""))) not in _NOT_MANAGED:
+            reason = f"HA manages the benchmark VM on {self._node} ({state}); "
+            reason += f"run ha-manager remove vm:{vmid}"
             return Hold(kind=HoldKind.BUSY, reason=reason, skip=True)
-        lock = str(mine.get("lock", ""))
+        lock = str(own.get("lock", ""))
         if not lock:
             self._locked_since = None
             return None
@@ -215,7 +212,8 @@ class NodeGuard:
         reason = f"the benchmark VM on {self._node} is locked ({lock})"
         if self._now() - self._locked_since < LOCKED_SECONDS:
             return Hold(kind=HoldKind.BUSY, reason=reason, seconds=AGAIN_SECONDS)
-        reason += f" for more than {LOCKED_SECONDS / 3600:.0f} h: qm unlock {vmid}"
+        reason += f" for more than {LOCKED_SECONDS / 3600:.0f} h; "
+        reason += f"if the lock is stale, run qm unlock {vmid}"
         return Hold(kind=HoldKind.BUSY, reason=reason, skip=True)
 
     def _claimed(self, rows: Rows) -> Hold | None:
@@ -225,16 +223,16 @@ class NodeGuard:
     def _held(self, case: Case, rows: Rows) -> Hold | None:
         at, storage = self._free or (0.0, "")
         if storage == case.scenario.storage and self._now() - at < _STILL_SECONDS:
-            return None  # asked just now, after the run before
+            return None  # just checked, after the previous run
         busy = self._busy(case, rows)
         return Hold(kind=HoldKind.BUSY, reason=busy) if busy else None
 
     def _unwell(self, case: Case) -> Hold | None:
-        found = self._ceph(case)
-        return found.hold() if found else None
+        problem = self._ceph(case)
+        return problem.hold() if problem else None
 
     def _ceph(self, case: Case) -> Trouble | None:
-        """Look at the node's own Ceph, for its pools, as far as the token may: as for `_scrub`."""
+        """Check the node's own Ceph for its pools, if the token has the right, as for `_scrub`."""
         if not self._sees_ceph or self._storages[case.scenario.storage].type != "rbd":
             return None
         try:
@@ -243,10 +241,10 @@ class NodeGuard:
             self._sees_ceph = False
             return None
         except Rejected:
-            return None  # the node is no part of a Ceph cluster, or cannot ask it now
+            return None  # the node has no Ceph cluster, or cannot reach it at present
 
     def _busy(self, case: Case, rows: Rows) -> str:
-        """Return what else works on the node, or on the case's storage from another one."""
+        """Return other activity on the node, or on the case's storage from another node."""
         nodes = [self._node]
         if case.scenario.storage in self._shared:
             others = {str(row["node"]) for row in _nodes(rows) if row.get("status") == "online"}
@@ -263,7 +261,7 @@ class NodeGuard:
         return f"replication of {', '.join(running)} runs on {self._node}" if running else ""
 
     def _scrub(self) -> str:
-        """Look at the node's ZFS pools, as far as the token may: that wants Sys.Audit on `/`."""
+        """Check the node's ZFS pools, if the token has the right, Sys.Audit on `/`."""
         if not self._sees_pools:
             return ""
         try:
@@ -277,7 +275,7 @@ class NodeGuard:
             self._sees_pools = False
         except Rejected as error:
             self._sees_pools = False
-            log.warning("scrubs of this node are not seen", node=self._node, reason=error.reason)
+            log.warning("scrub detection unavailable", node=self._node, reason=error.reason)
         return ""
 
     def _note_fragmentation(self, pool: str, share: float) -> None:
@@ -286,14 +284,14 @@ class NodeGuard:
                 self.seen[name]["zfs_fragmentation"] = share
 
     def _look_at_wear(self) -> None:
-        """Note how worn the most worn drive of the node is, for the storages on its own drives."""
+        """Record the highest wear of the node's drives, for storages on its own drives."""
         if self._worn_at is not None and self._now() - self._worn_at < _WEAR_SECONDS:
             return
         self._worn_at = self._now()
         try:
             worst = wear(self._api.get(f"/nodes/{self._node}/disks/list"))
         except DriverError:
-            worst = None  # no reason not to measure
+            worst = None  # unknown wear does not prevent measurements
         for name, storage in self._storages.items():
             self.seen[name].pop("disk_wear", None)
             if worst is not None and not STORAGE_TYPES[storage.type].of_server:
@@ -301,9 +299,9 @@ class NodeGuard:
 
 
 def wear(disks: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return what share of its life the most worn drive has behind it; None where none tells.
+    """Return the highest wear of the drives, as a share of their life; None if none reports it.
 
-    `wearout` is the rest in per cent, as a number or as text, or `N/A` (PVE/Diskmanage.pm).
+    `wearout` is the remaining life in percent, as a number, as text, or `N/A` (PVE/Diskmanage.pm).
     """
     rests = [str(disk.get("wearout", "")) for disk in disks]
     known = [1 - float(rest) / 100 for rest in rests if _NUMBER.fullmatch(rest)]
@@ -315,7 +313,7 @@ def _nodes(rows: Rows) -> list[Mapping[str, Any]]:
 
 
 def heavy_task(tasks: Iterable[Mapping[str, Any]]) -> str:
-    """Return what the first task that runs and moves much data is, or an empty string."""
+    """Return a description of the first running task that moves much data, or an empty string."""
     for task in tasks:
         kind = str(task.get("type", ""))
         if task.get("endtime") or str(task.get("status", "RUNNING")) not in ("RUNNING", "running"):

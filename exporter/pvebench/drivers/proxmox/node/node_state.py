@@ -1,7 +1,7 @@
-"""The ZFS pools of a node: which one a storage lies on, how fragmented it is, and its scrub.
+"""Load of a node and state of its ZFS pools: fragmentation and scrubs.
 
-Told by the API to those with Sys.Audit on `/`, and by ssh (`state` of `node.sh`) under the same
-names.
+ZFS pools come from the API, with Sys.Audit on `/`, or over SSH (`state` of `node.sh`), under the
+same names.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from pvebench.errors import DriverError
 from pvebench.model.ports import Clock, Hold, HoldKind, HostProbe, HostSnapshot
 from pvebench.model.workload import Case
 
-# --- How busy a node is: its counters, and how much of it is too much for measuring.
-#
-# node_exporter's counters are joined by what the API can tell.
+# --- Load of a node, from node_exporter and the API
 
 AGAIN_SECONDS: Final = 10.0
-"""After so long is looked again whether what holds a run has ended."""
+"""Time until a hold is checked again, seconds."""
 _LOOK_SECONDS: Final = 2.0
 _PRESSURES: Final = {
     "pressurecpusome": "vm_cpu_some",
@@ -34,22 +32,22 @@ _PRESSURES: Final = {
     "pressurememorysome": "vm_memory_some",
     "pressurememoryfull": "vm_memory_full",
 }
-"""Field of status/current, from version 9 on: percent over ten seconds -> its name here."""
+"""Field of status/current (percent over ten seconds, from version 9 on) -> name in pvebench."""
 
 
 class Averages(Protocol):
-    """What gives the API's own averages; `ProxmoxNode` does."""
+    """Source of the API's own averages, such as `ProxmoxNode`."""
 
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
-        """Return name -> ratio or cores, nothing where it cannot be known. Never raises."""
+        """Return name -> ratio or cores; unknown ones are absent. Never raises."""
 
 
 class NodeProbe:
     """`model.ports.HostProbe` of a node.
 
     Args:
-        node: asked for the VM's pressure and, without node_exporter, for the node's CPU.
-        exporter: None where the node has no node_exporter: figures are coarse then.
+        node: source of the VM's pressure and, without node_exporter, of the node's CPU.
+        exporter: None without node_exporter; values are coarse then.
     """
 
     def __init__(self, node: Averages, exporter: HostProbe | None) -> None:
@@ -57,7 +55,7 @@ class NodeProbe:
         self._exporter = exporter
 
     def snapshot(self) -> HostSnapshot:
-        """Return the counters now, and the API's averages of the last seconds."""
+        """Return the current counters, and the API's averages of the last seconds."""
         averages = self._node.averages(cpu=self._exporter is None)
         if self._exporter is None:
             return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={}, averages=averages)
@@ -65,17 +63,17 @@ class NodeProbe:
 
 
 def vm_pressure(status: Mapping[str, Any]) -> dict[str, float]:
-    """Return the VM's pressure as ratios from an answer of status/current."""
+    """Return the VM's pressure as ratios from a response of status/current."""
     return {
         name: float(status[field]) / 100 for field, name in _PRESSURES.items() if field in status
     }
 
 
 def coarse_cpu(status: Mapping[str, Any]) -> dict[str, float]:
-    """Return the busy cores of a node from an answer of its status.
+    """Return the busy cores of a node from a response of its status.
 
-    It is what one process of the server saw since it was last asked; 0 when it never was, which
-    is no figure.
+    The value covers the time since the last request to one process of the server; 0 at the first
+    request, which is not a measurement.
     """
     busy = float(status.get("cpu", 0.0)) * int(status.get("cpuinfo", {}).get("cpus", 0))
     return {"total_coarse": busy} if busy > 0 else {}
@@ -83,11 +81,11 @@ def coarse_cpu(status: Mapping[str, Any]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadLimits:
-    """What is too much for measuring. None: no limit.
+    """Load limits for measuring. None: no limit.
 
     Attributes:
-        cpu_ratio: share of all CPUs that is busy.
-        io_pressure_ratio: share of time in which some task waits for I/O (Linux PSI).
+        cpu_ratio: busy share of all CPUs.
+        io_pressure_ratio: share of time in which tasks wait for I/O (Linux PSI).
     """
 
     cpu_ratio: float | None = None
@@ -96,7 +94,7 @@ class LoadLimits:
 
 @dataclass(frozen=True, slots=True)
 class LoadGuard:
-    """`model.guard.Guard` by a host's counters, in the pauses before and after a run."""
+    """`model.guard.Guard` by a host's counters before and after a run."""
 
     probe: HostProbe
     clock: Clock
@@ -116,7 +114,7 @@ class LoadGuard:
 
 
 def too_busy(start: HostSnapshot, end: HostSnapshot, limits: LoadLimits) -> str:
-    """Return what is above its limit between two snapshots; what cannot be known is not."""
+    """Return which load exceeded its limit between two snapshots; ignore unknown values."""
     seconds = end.monotonic - start.monotonic
     if seconds <= 0:
         return ""
@@ -124,29 +122,29 @@ def too_busy(start: HostSnapshot, end: HostSnapshot, limits: LoadLimits) -> str:
         used = end.cpu_seconds.get("total", 0.0) - start.cpu_seconds["total"]
         ratio = used / seconds / end.cpus
         if ratio > limits.cpu_ratio:
-            return f"{ratio:.0%} of the host's CPUs are busy, more than {limits.cpu_ratio:.0%}"
+            return f"host CPU utilization {ratio:.0%} exceeds {limits.cpu_ratio:.0%}"
     limit, name = limits.io_pressure_ratio, "io_some"
     if limit is not None and name in start.pressure_seconds and name in end.pressure_seconds:
         ratio = (end.pressure_seconds[name] - start.pressure_seconds[name]) / seconds
         if ratio > limit:
-            return f"tasks of the host wait for I/O {ratio:.0%} of the time, more than {limit:.0%}"
+            return f"host I/O pressure {ratio:.0%} exceeds {limit:.0%}"
     return ""
 
 
 _NO_ZFS: Final = "not installed"
-"""In the answer to disks/zfs of a node without zfsutils-linux."""
+"""Part of the response of disks/zfs on a node without zfsutils-linux."""
 _PERCENT: Final = re.compile(r"\d{1,3}%")
 RUNS: Final = " in progress"
-"""Follows what a scan is, in the words of `zpool status`, while it runs."""
+"""Text after the scan type in `zpool status`, while the scan runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool of a node.
+    """ZFS pool of a node.
 
     Attributes:
-        fragmentation: of its free space, as a share; None: not known.
-        scan: what `zpool status` says of its scan.
+        fragmentation: of its free space, as a share; None: unknown.
+        scan: scan line of `zpool status`.
     """
 
     name: str
@@ -157,11 +155,11 @@ class Pool:
 def zfs_pools(api: Api, node: str) -> Iterator[Pool]:
     """Yield the node's ZFS pools.
 
-    A pool that the server cannot be asked about, such as one whose name has one letter
-    (`pve-storage-id`), is left out.
+    Pools that the API does not support, such as one whose name has one letter (`pve-storage-id`),
+    are omitted.
 
     Raises:
-        AccessDenied: the token may not look. Rejected: `zpool list` fails there.
+        AccessDenied: the token lacks the right. Rejected: `zpool list` fails there.
     """
     path = f"/nodes/{node}/disks/zfs"
     try:
@@ -173,19 +171,20 @@ def zfs_pools(api: Api, node: str) -> Iterator[Pool]:
     for row in rows:
         with contextlib.suppress(Rejected):
             scan = str(api.get(f"{path}/{row['name']}").get("scan", ""))
-            told = row.get("frag")
-            yield Pool(row["name"], None if told is None else float(told) / 100, scan)
+            fragmentation = row.get("frag")
+            share = None if fragmentation is None else float(fragmentation) / 100
+            yield Pool(row["name"], share, scan)
 
 
 class PoolNames:
-    """Which pool a storage lies on, as the cluster's storage.cfg has it; asked once."""
+    """Pools of storages in the cluster's storage.cfg, requested once."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._known: Mapping[str, str] | None = None
 
     def below(self, storage: ClusterStorage) -> str:
-        """Return its name; empty: the storage is on none, or that cannot be known now."""
+        """Return the pool's name; empty: no pool, or unknown at present."""
         if storage.type != "zfspool":
             return ""
         if self._known is None:
@@ -198,27 +197,27 @@ class PoolNames:
 
 
 def read_state(text: str, pool: str) -> dict[str, float]:
-    """Return what `state` of `node.sh` says of a pool; what it does not say is absent.
+    """Return the state of a pool from `state` of `node.sh`; unknown values are absent.
 
     Returns:
         `zfs_fragmentation`, a share; `zfs_scan`, 1 while it is scrubbed or resilvered, else 0.
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for line in _part(text, "zpool").splitlines():
         name, *columns = line.split() or [""]
         if name == pool and len(columns) == len(_COLUMNS):
             share = dict(zip(_COLUMNS, columns, strict=True))["fragmentation"]
             if _PERCENT.fullmatch(share):
-                found["zfs_fragmentation"] = int(share[:-1]) / 100
-    for told in re.split(r"^ *pool: ", _part(text, "scrub"), flags=re.MULTILINE)[1:]:
-        head, whole, _ = told.partition("\nconfig:")
+                values["zfs_fragmentation"] = int(share[:-1]) / 100
+    for section in re.split(r"^ *pool: ", _part(text, "scrub"), flags=re.MULTILINE)[1:]:
+        head, whole, _ = section.partition("\nconfig:")
         if whole and head.partition("\n")[0] == pool:
-            found["zfs_scan"] = float(bool(re.search(rf"^ *scan: .*{RUNS}", head, re.MULTILINE)))
-    return found
+            values["zfs_scan"] = float(bool(re.search(rf"^ *scan: .*{RUNS}", head, re.MULTILINE)))
+    return values
 
 
 _COLUMNS: Final = ("size", "allocated", "free", "fragmentation", "capacity", "health")
-"""After a pool's name, as `node.sh` asks for them."""
+"""Columns after a pool's name in the output of `node.sh`."""
 
 
 def _part(text: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What runs on a node and what only waits there: facts that may move a number, and upkeep."""
+"""Versions on a node, running and pending: facts that can affect results, and updates."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _PACKAGES: Final = {
     "intel-microcode": "microcode",
     "amd64-microcode": "microcode",
 }
-"""Package -> fact, for what takes effect when it is installed."""
+"""Package -> fact, for packages that take effect at installation."""
 _KERNEL: Final = re.compile(r"(?:proxmox|pve)-kernel-(?P<release>\d+\.\d+\.\d+-\d+-pve)")
 
 
 def node_facts(api: Api, node: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (running, pending) facts of the node. What cannot be known is absent.
+    """Return (running, pending) facts of the node; unknown ones are absent.
 
-    Pending: installed, but not what runs: a kernel before its reboot.
+    Pending facts are installed but not running, such as a kernel before the reboot.
     """
     facts = {"pve": str(api.get(f"/nodes/{node}/version")["version"])}
     try:
         status = api.get(f"/nodes/{node}/status")
         packages = api.get(f"/nodes/{node}/apt/versions")
     except DriverError:
-        return facts, {}  # without Sys.Audit on the node; `check` tells how to give it
+        return facts, {}  # without Sys.Audit on the node; `check` reports it
     cpu, kernel = status.get("cpuinfo") or {}, status.get("current-kernel") or {}
     facts |= {
         "kernel": str(kernel.get("release") or ""),
@@ -50,21 +50,21 @@ def node_facts(api: Api, node: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def whole(facts: Mapping[str, str]) -> bool:
-    """Return whether `facts` are all that a node tells: an answer may have been lost."""
+    """Return whether `facts` are complete: a response may have been lost."""
     return "kernel" in facts
 
 
 def news(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts of `after` that are other ones than in `before`."""
+    """Return the facts of `after` that differ from `before`."""
     return {name: value for name, value in after.items() if before.get(name) != value}
 
 
 def package_facts(
     packages: Sequence[Mapping[str, Any]], *, running_kernel: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (facts, pending) of an answer of apt/versions.
+    """Return (facts, pending) of a response of apt/versions.
 
-    There, OldVersion is what is installed; Version is what the repository offers.
+    There, OldVersion is the installed version; Version is the one in the repository.
     """
     installed = {
         str(entry["Package"]): str(entry["OldVersion"])
@@ -83,7 +83,7 @@ def package_facts(
 def vm_facts(
     status: Mapping[str, Any], config: Mapping[str, Any], *, qemu_package: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (running, pending) facts of the running VM: an upgrade does not reach it."""
+    """Return (running, pending) facts of the running VM, which upgrades do not change."""
     facts = {
         "qemu": str(status.get("running-qemu", "")),
         "machine": str(status.get("running-machine", "")),
@@ -98,11 +98,11 @@ def vm_facts(
 
 
 _UPKEEP_SECONDS: Final = 30.0
-"""How often a node is asked what is installed."""
+"""Interval of requests for installed packages, seconds."""
 
 
 class Versions:
-    """The versions on one node. Owned by one worker thread."""
+    """Versions on a node. Owned by one worker thread."""
 
     def __init__(self, api: Api, node: str, image: GuestImage, clock: Clock) -> None:
         self._api = api
@@ -117,7 +117,7 @@ class Versions:
         """Return the running environment; call it once after each boot of `vm`.
 
         Args:
-            vm: the VM whose guest runs; None: none does.
+            vm: the VM with a running guest; None: none.
         """
         facts, pending = node_facts(self._api, self._node)
         self._booted_with = dict(facts)
@@ -127,12 +127,12 @@ class Versions:
             facts |= more
             pending |= waiting
             if "qemu" in waiting:
-                del facts["qemu_package"]  # of the package that does not run yet
+                del facts["qemu_package"]  # the package version is not running yet
         self._upkeep = PendingUpdates(pending=pending)
         return self._environment(facts)
 
     def host(self) -> Environment:
-        """Return what is known without a VM; nothing where the node does not answer."""
+        """Return the facts that are known without a VM; none if the node is unreachable."""
         try:
             facts, _ = node_facts(self._api, self._node)
         except DriverError:
@@ -140,10 +140,10 @@ class Versions:
         return self._environment(facts)
 
     def upkeep(self, *, running: bool) -> PendingUpdates:
-        """Return what was installed since `running` was asked for. Never raises DriverError.
+        """Return the packages installed since the call of `running`. Never raises DriverError.
 
         Args:
-            running: whether there is a guest that a cold start would change.
+            running: whether a guest runs that a cold start would change.
         """
         now = self._clock.monotonic()
         if now - self._looked < _UPKEEP_SECONDS:

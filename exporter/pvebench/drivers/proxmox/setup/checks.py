@@ -1,4 +1,4 @@
-"""Is everything on the cluster that a run needs? Harmless calls only."""
+"""Checks of the cluster's requirements for runs, with read-only calls."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from pvebench.errors import AccessDenied, DriverError, PvebenchError
 from pvebench.model.units import show_bytes
 
 _SCRUBS_UNSEEN: Final = (
-    "off: a scrub of a ZFS pool is not noticed, its load only by limits.io_pressure; to see it: "
-    "pvebench proxmox init --with-scrub-guard (Sys.Audit on / alone, not below)"
+    "off: scrubs of ZFS pools are not detected, only their load by limits.io_pressure; to detect "
+    "them, run pvebench proxmox init --with-scrub-guard (Sys.Audit on / without propagation)"
 )
 
 
@@ -41,18 +41,18 @@ def inspect(
     needs: Mapping[str, int],
     containers: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Yield a finding for each thing that must be so. Never raises DriverError.
+    """Yield a finding for each requirement. Never raises DriverError.
 
     Args:
-        major: the version that plans are made for.
-        needs: storage's name -> bytes that the packs' volumes take there.
-        containers: storages of the cluster on which containers' volumes are to be.
+        major: major version of the settings.
+        needs: storage name -> bytes of the packs' volumes.
+        containers: cluster storages for containers' volumes.
     """
     try:
         version = version_number(api)
     except DriverError as error:
         yield "server", False, str(error)
-        return  # nothing else can be asked
+        return  # no other check is possible
     yield _server(version, major)
     yield from _guarded("rights", lambda: _rights(api, place, version[0]))
     yield from _guarded("node", lambda: _node(api, place.node))
@@ -61,17 +61,17 @@ def inspect(
     if containers:
         yield from _guarded("containers", lambda: _containers(api, place, containers))
     yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
-    yield from _guarded("VM numbers", lambda: _numbers(api, place))
+    yield from _guarded("VM IDs", lambda: _numbers(api, place))
 
 
 def _server(version: tuple[int, ...], major: int) -> Finding:
-    found = f"Proxmox VE {'.'.join(map(str, version))}"
+    text = f"Proxmox VE {'.'.join(map(str, version))}"
     if version[0] != major:
-        found += f": write version: {version[0]} in the settings"
+        text += f"; set version: {version[0]} in the settings"
     elif version < HASTATE_SINCE:
         since = ".".join(map(str, HASTATE_SINCE))
-        found += f"; maintenance of a node is told only from {since} on: pause pvebench by hand"
-    return "server", version[0] == major, found
+        text += f"; node maintenance is reported only since {since}; pause pvebench manually"
+    return "server", version[0] == major, text
 
 
 def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -84,16 +84,16 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findi
 def _rights(api: Api, place: VmPlace, major: int) -> Iterator[Finding]:
     table = api.get("/access/permissions")
     missing = missing_rights(table, pool=place.pool, major=major)
-    mend = "make them: pvebench proxmox init (user and token both need each right)"
-    found = f"missing: {'; '.join(missing)}; {mend}" if missing else "all that is needed"
-    yield "rights", not missing, found
+    fix = "run pvebench proxmox init (user and token both need each right)"
+    text = f"missing: {'; '.join(missing)}; {fix}" if missing else "complete"
+    yield "rights", not missing, text
     yield "scrub guard", True, _scrubs(api, place.node) if sees_scrubs(table) else _SCRUBS_UNSEEN
     excess = excess_rights(table)
     if excess:
         yield (
-            "rights beyond need",
+            "excess rights",
             True,
-            f"warning: {'; '.join(excess)}; a token with role {VM_ROLE} on the pool is enough",
+            f"warning: {'; '.join(excess)}; role {VM_ROLE} on the pool is sufficient",
         )
 
 
@@ -101,15 +101,15 @@ def _scrubs(api: Api, node: str) -> str:
     try:
         pools = ", ".join(pool.name for pool in zfs_pools(api, node))
     except Rejected as error:
-        return f"off: the pools of {node} cannot be looked at: {error.text}"
-    return f"runs wait for scrubs of {pools}" if pools else f"no ZFS pool is seen on {node}"
+        return f"off: listing the ZFS pools of {node} failed: {error.text}"
+    return f"runs wait for scrubs of {pools}" if pools else f"no ZFS pool on {node}"
 
 
 def _node(api: Api, node: str) -> Iterator[Finding]:
     known = {str(entry["node"]): str(entry.get("status")) for entry in api.get("/nodes")}
     if node not in known:
         names = ", ".join(sorted(known))
-        yield "node", False, f"the cluster has no node {node!r}; give one of {names} as node"
+        yield "node", False, f"the cluster has no node {node!r}; set node to one of {names}"
     else:
         yield "node", known[node] == "online", f"{node} is {known[node]}"
 
@@ -118,8 +118,11 @@ def _pool(api: Api, pool: str) -> Iterator[Finding]:
     try:
         members = api.get(f"/pools/{pool}")["members"]
     except (AccessDenied, Rejected):
-        make = "pvebench proxmox init, with --apply or its commands"
-        yield "pool", False, f"there is no pool {pool} that the token may see; make it: {make}"
+        yield (
+            "pool",
+            False,
+            f"pool {pool} missing or not visible; run pvebench proxmox init --apply",
+        )
         return
     names = [str(member.get("id")) for member in members]
     yield "pool", True, f"{pool} with {', '.join(names) or 'no members'}"
@@ -137,30 +140,32 @@ def _storages(
             yield (
                 f"storage {name}",
                 False,
-                f"{wanted.id} is not on {place.node}, or not in the pool: {add} {wanted.id}",
+                f"{wanted.id} not on {place.node} or not in the pool; run {add} {wanted.id}",
             )
             continue
         need = max(0, needs.get(name, 0) - _held_already(api, place, wanted.id, marks))
         wrong = _wrong_storage(row, wanted) or _too_small(row, need)
         free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
-        idle = "" if name in needs else f"; no pack measures it: axes: {{storage: [{name}]}} would"
+        idle = (
+            "" if name in needs else f"; not measured by any pack; add axes: {{storage: [{name}]}}"
+        )
         yield f"storage {name}", not wrong, wrong or f"{free}{idle}"
 
 
 def _marks(api: Api, place: VmPlace) -> dict[int, str]:
-    """Return number -> mark of each VM that some pvebench has on the node; none if it is untold."""
+    """Return VM ID -> marker of each VM of any pvebench on the node; none if not visible."""
     try:
-        strays = find_orphans(api, pool=place.pool, known={})
+        orphans = find_orphans(api, pool=place.pool, known={})
     except (AccessDenied, Rejected):
         return {}
-    return {one.vmid: one.mark for one in strays if one.node == place.node}
+    return {orphan.vmid: orphan.mark for orphan in orphans if orphan.node == place.node}
 
 
 def _held_already(api: Api, place: VmPlace, storage: str, marks: Mapping[int, str]) -> int:
-    """Return the bytes of our volumes there: of an instance that runs, or kept from the last.
+    """Return the bytes of pvebench's volumes there, in use or kept.
 
     Args:
-        marks: number -> mark of each VM that some pvebench has on the node.
+        marks: VM ID -> marker of each VM of any pvebench on the node.
     """
     entries = api.get(f"/nodes/{place.node}/storage/{storage}/content", content="images")
     return sum(
@@ -180,68 +185,68 @@ def _too_small(row: Mapping[str, Any], need: int) -> str:
     if free >= need + RESERVE_BYTES:
         return ""
     return (
-        f"{show_bytes(free)} free, {show_bytes(need + RESERVE_BYTES)} needed: free space, or make "
-        f"volume.size or --scale smaller"
+        f"{show_bytes(need + RESERVE_BYTES)} needed, {show_bytes(free)} free; free space, or "
+        f"reduce volume.size or --scale"
     )
 
 
 def _raw_only(row: Mapping[str, Any]) -> str:
-    """Return what to know of an LVM storage, which holds qcow2 only if it was made for it."""
+    """Return a note if an LVM storage lacks qcow2 support, which depends on its creation."""
     formats = row.get("formats")
     supported = formats.get("supported") if isinstance(formats, dict) else None
     if row["type"] != "lvm" or not isinstance(supported, list) or "qcow2" in supported:
         return ""
     return (
-        "; raw only, for it was made without snapshot-as-volume-chain: exclude it with qcow2 "
-        "from packs, or write version: 8"
+        "; raw only (no snapshot-as-volume-chain); exclude it with qcow2 in packs, or set "
+        "version: 8"
     )
 
 
 def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Finding]:
     row = _rows(api, place).get(iso_storage)
     if row is None:
-        found = (
-            f"{iso_storage} is not on {place.node}, or not in the pool: "
+        text = (
+            f"{iso_storage} not on {place.node} or not in the pool; run "
             f"pveum pool modify {place.pool} --storage {iso_storage}"
         )
     elif "iso" not in str(row.get("content")).split(","):
-        found = f"{iso_storage} holds no ISO images: {_allow(row, 'iso')}"
+        text = f"{iso_storage} does not allow ISO images; run {_allow(row, 'iso')}"
     else:
-        found = ""
-    yield "image storage", not found, found or iso_storage
+        text = ""
+    yield "image storage", not text, text or iso_storage
 
 
 def _containers(api: Api, place: VmPlace, wanted: Collection[str]) -> Iterator[Finding]:
-    """Yield whether storages let containers be. The node's root makes them: no right is needed."""
+    """Yield whether storages allow containers. The node's root creates them without API rights."""
     rows = _rows(api, place)
     for name in sorted(wanted):
         row = rows.get(name, {})
         allowed = "rootdir" in str(row.get("content", "rootdir")).split(",")
-        seen = "holds containers" if row else "the token does not see it; the node's root may"
-        found = seen if allowed else f"holds no containers: {_allow(row, 'rootdir')}"
-        yield f"containers on {name}", allowed, found
+        allows = "allows containers" if row else "not visible to the token; the node's root decides"
+        text = allows if allowed else f"does not allow containers; run {_allow(row, 'rootdir')}"
+        yield f"containers on {name}", allowed, text
 
 
 def _allow(row: Mapping[str, Any], kind: str) -> str:
-    """Return the command that lets a storage hold `kind` as well: it replaces the whole list."""
-    kinds = [one for one in str(row.get("content", "")).split(",") if one not in ("", "none")]
+    """Return the command that also allows `kind`; it replaces the whole list of content types."""
+    kinds = [known for known in str(row.get("content", "")).split(",") if known not in ("", "none")]
     return f"pvesm set {row['storage']} --content {','.join([*kinds, kind])}"
 
 
 def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
     if not row.get("active") or not row.get("enabled"):
-        return f"{wanted.id} is not active: pvesm status --storage {wanted.id}"
+        return f"{wanted.id} is inactive; run pvesm status --storage {wanted.id}"
     if row["type"] != wanted.type:
-        return f"{wanted.id} is of type {row['type']}: write type: {row['type']} in the settings"
+        return f"{wanted.id} has type {row['type']}; set type: {row['type']} in the settings"
     if "images" not in str(row.get("content")).split(","):
-        return f"{wanted.id} holds no disk images: {_allow(row, 'images')}"
+        return f"{wanted.id} does not allow disk images; run {_allow(row, 'images')}"
     if row["type"] not in STORAGE_TYPES:
-        return f"{wanted.id}: no test volumes can be made on type {row['type']}"
+        return f"{wanted.id}: type {row['type']} does not support test volumes"
     return ""
 
 
 def _numbers(api: Api, place: VmPlace) -> Iterator[Finding]:
     first, last = place.vmids
     free = next((number for number in range(first, last + 1) if is_free(api, number)), None)
-    found = f"{free} is free" if free else f"none of {first} to {last} is free: give other vmids"
-    yield "VM numbers", free is not None, found
+    text = f"{free} is free" if free else f"no free VM ID from {first} to {last}; set other vmids"
+    yield "VM IDs", free is not None, text

@@ -1,6 +1,6 @@
-"""What an administrator makes once: role, user, token, pool and ACLs, as commands and as calls.
+"""Roles, user, token, pool and ACLs that pvebench needs, as shell commands and as API calls.
 
-All of it can be done again: what is there already is left as it is, what differs is mended.
+All steps are repeatable: matching objects stay, different ones are corrected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.privileges import (
-    EARLIER_ROLES,
     FULL_TOKEN,
     NODE_PRIVILEGES,
     NODE_ROLE,
@@ -24,17 +23,17 @@ from pvebench.drivers.proxmox.api.privileges import (
 )
 
 _SUBJECTS: Final = {USER: "users", FULL_TOKEN: "tokens"}
-"""With privilege separation a right must be given to the user and to the token: both are asked."""
+"""User and token: with privilege separation both need each right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What must be there.
+    """Required objects and rights.
 
     Attributes:
-        major: of the server's version; the right to use the guest agent has two names.
-        storages: ids of the storages that are measured, and of the one for the guest's image.
-        scrub_guard: also give what it takes to see that a ZFS pool is being scrubbed.
+        major: major version of the server, on which the name of the guest agent right depends.
+        storages: IDs of the measured storages and of the one for the guest image.
+        scrub_guard: also grant the right to detect scrubs of ZFS pools.
     """
 
     major: int
@@ -45,7 +44,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One entry: who has which role where, and whether it holds below as well."""
+    """ACL entry: path, subject, role, and whether lower paths inherit it."""
 
     path: str
     subject: str
@@ -55,12 +54,12 @@ class Acl:
 
 @dataclass(slots=True)
 class ExistingGrants:
-    """What is there of it.
+    """Existing objects and rights.
 
     Attributes:
-        storages: members of the pool; None: there is no such pool.
-        separated: of the token; None: there is no such token.
-        acls: of our user and token, and of the roles of an earlier version.
+        storages: storages in the pool; None: no such pool.
+        separated: privilege separation of the token; None: no such token.
+        acls: entries of pvebench's user and token.
     """
 
     roles: dict[str, set[str]] = field(default_factory=dict)
@@ -72,11 +71,11 @@ class ExistingGrants:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Shows on a node whether something is there.
+    """Check on a node whether an object exists.
 
     Attributes:
-        command: prints the listing; its format is not part of it.
-        key, value: the member of the listing to look for.
+        command: prints the listing, without the format option.
+        key, value: member of the listing that identifies the object.
     """
 
     command: tuple[str, ...]
@@ -85,7 +84,7 @@ class Listing:
 
     @property
     def text(self) -> str:
-        """A command of the shell that succeeds if the listing has the member."""
+        """Shell command that succeeds if the listing has the member."""
         literal = self.value.replace(".", "[.]")
         pattern = shlex.quote(f'"{self.key}" *: *"{literal}"')
         return f"{shlex.join(self.command)} --output-format json | grep -q {pattern}"
@@ -93,13 +92,13 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class GrantStep:
-    """One thing to make.
+    """One idempotent step of the setup.
 
     Attributes:
-        command: for the node's shell.
-        method, path, params: the same at the API.
-        needed: whether it is missing in what was found.
-        unless: listing that has it if it is there already; None: the command can be repeated.
+        command: command for the node's shell.
+        method, path, params: the same step at the API.
+        needed: whether the step is needed, given the existing objects.
+        unless: listing that shows the object if it exists; None: the command is repeatable.
     """
 
     command: tuple[str, ...]
@@ -111,17 +110,17 @@ class GrantStep:
 
     @property
     def text(self) -> str:
-        """The command as it is typed."""
+        """Command line."""
         return shlex.join(self.command)
 
     def make(self, api: Api) -> Any:
-        """Make it at the API; return the answer."""
+        """Run the step at the API; return the response."""
         calls = {"POST": api.post, "PUT": api.put, "DELETE": api.delete}
         return calls[self.method](self.path, **dict(self.params))
 
 
 def grant_steps(wanted: Wanted) -> list[GrantStep]:
-    """Return everything that a token needs to measure, and nothing else, in order."""
+    """Return the steps for exactly the rights that a token needs, in order."""
     roles = {VM_ROLE: vm_privileges(wanted.major), NODE_ROLE: set(NODE_PRIVILEGES)}
     steps = [step for name, privileges in roles.items() for step in _role(name, privileges)]
     steps.append(_pool(wanted.pool))
@@ -133,7 +132,7 @@ def grant_steps(wanted: Wanted) -> list[GrantStep]:
 def _acls(wanted: Wanted) -> list[Acl]:
     places = [(f"/pool/{wanted.pool}", VM_ROLE, True), ("/nodes", NODE_ROLE, True)]
     if wanted.scrub_guard:
-        # Rights on / reach everything below, unless they are not to be inherited.
+        # Without propagation, rights on / do not apply to lower paths.
         places.append((SCRUB_PATH, NODE_ROLE, False))
     return [
         Acl(path, subject, role, inherited)
@@ -150,7 +149,7 @@ def _role(name: str, privileges: set[str]) -> list[GrantStep]:
             "POST",
             "/access/roles",
             (("roleid", name),),
-            lambda found: name not in found.roles,
+            lambda grants: name not in grants.roles,
             unless=Listing(("pveum", "role", "list"), "roleid", name),
         ),
         GrantStep(
@@ -158,7 +157,7 @@ def _role(name: str, privileges: set[str]) -> list[GrantStep]:
             "PUT",
             f"/access/roles/{name}",
             (("privs", ",".join(wanted)),),
-            lambda found: found.roles.get(name) != privileges,
+            lambda grants: grants.roles.get(name) != privileges,
         ),
     ]
 
@@ -169,19 +168,19 @@ def _pool(name: str) -> GrantStep:
         "POST",
         "/pools",
         (("poolid", name),),
-        lambda found: found.storages is None,
+        lambda grants: grants.storages is None,
         unless=Listing(("pveum", "pool", "list"), "poolid", name),
     )
 
 
 def _member(pool: str, storage: str) -> GrantStep:
-    """One storage a call: the server refuses a whole list if one of it is a member already."""
+    """Return the step for one storage: the server rejects a list with an existing member."""
     return GrantStep(
         ("pveum", "pool", "modify", pool, "--storage", storage),
         "PUT",
         "/pools",
         (("poolid", pool), ("storage", storage)),
-        lambda found: storage not in (found.storages or ()),
+        lambda grants: storage not in (grants.storages or ()),
         unless=Listing(("pvesh", "get", f"/pools/{pool}"), "storage", storage),
     )
 
@@ -195,7 +194,7 @@ def _user_and_token() -> list[GrantStep]:
             "POST",
             "/access/users",
             (("userid", USER),),
-            lambda found: not found.user,
+            lambda grants: not grants.user,
             unless=Listing(("pveum", "user", "list"), "userid", USER),
         ),
         GrantStep(
@@ -203,7 +202,7 @@ def _user_and_token() -> list[GrantStep]:
             "POST",
             path,
             (("privsep", 1),),
-            lambda found: found.separated is None,
+            lambda grants: grants.separated is None,
             unless=Listing((*token, "list", USER), "tokenid", TOKEN_NAME),
         ),
         GrantStep(
@@ -211,7 +210,7 @@ def _user_and_token() -> list[GrantStep]:
             "PUT",
             path,
             (("privsep", 1),),
-            lambda found: found.separated is False,
+            lambda grants: grants.separated is False,
         ),
     ]
 
@@ -227,13 +226,13 @@ def _acl(entry: Acl, *, remove: bool = False) -> GrantStep:
     elif not entry.inherited:
         command, params = (*command, "--propagate", "0"), (*params, ("propagate", 0))
     return GrantStep(
-        command, "PUT", "/access/acl", params, lambda found: (entry in found.acls) is remove
+        command, "PUT", "/access/acl", params, lambda grants: (entry in grants.acls) is remove
     )
 
 
 def find_granted(api: Api, wanted: Wanted) -> ExistingGrants:
-    """Return what is there; reads only. Raises as `Connection`."""
-    found = ExistingGrants(
+    """Return the existing objects; reads only. Raises as `Connection`."""
+    grants = ExistingGrants(
         roles={
             str(row["roleid"]): set(str(row.get("privs") or "").replace(",", " ").split())
             for row in api.get("/access/roles")
@@ -241,47 +240,39 @@ def find_granted(api: Api, wanted: Wanted) -> ExistingGrants:
     )
     if wanted.pool in {row["poolid"] for row in api.get("/pools")}:
         rows = api.get(f"/pools/{wanted.pool}")["members"]
-        found.storages = {str(row["storage"]) for row in rows if "storage" in row}
-    found.user = USER in {row["userid"] for row in api.get("/access/users")}
-    if found.user:
+        grants.storages = {str(row["storage"]) for row in rows if "storage" in row}
+    grants.user = USER in {row["userid"] for row in api.get("/access/users")}
+    if grants.user:
         tokens = api.get(f"/access/users/{USER}/token")
-        ours = (row for row in tokens if row["tokenid"] == TOKEN_NAME)
-        found.separated = next((bool(int(row.get("privsep", 1))) for row in ours), None)
+        own = (row for row in tokens if row["tokenid"] == TOKEN_NAME)
+        grants.separated = next((bool(int(row.get("privsep", 1))) for row in own), None)
     for row in api.get("/access/acl"):
-        if row["ugid"] in _SUBJECTS or row["roleid"] in EARLIER_ROLES:
+        if row["ugid"] in _SUBJECTS:
             inherited = bool(int(row.get("propagate", 1)))
-            found.acls.add(Acl(row["path"], row["ugid"], row["roleid"], inherited))
-    return found
+            grants.acls.add(Acl(row["path"], row["ugid"], row["roleid"], inherited))
+    return grants
 
 
-def leftovers(found: ExistingGrants, wanted: Wanted) -> tuple[list[GrantStep], list[GrantStep]]:
-    """Return the steps that remove (what an earlier version left, what may be somebody's still).
+def surplus_steps(grants: ExistingGrants, wanted: Wanted) -> list[GrantStep]:
+    """Return the steps that remove rights and pool members which these settings do not need.
 
-    Of use to nobody are roles by the names of an earlier version. Rights on another pool, or a
-    storage that these settings do not name, may be those of another pvebench.
+    Another pvebench may need them.
     """
-    wanted_places = {(entry.path, entry.role) for entry in _acls(wanted)} | {
-        (SCRUB_PATH, NODE_ROLE)
-    }
-    earlier = [entry for entry in _sorted(found.acls) if entry.role in EARLIER_ROLES]
-    others = [
-        entry
-        for entry in _sorted(found.acls)
-        if entry.role not in EARLIER_ROLES and (entry.path, entry.role) not in wanted_places
+    required = {(entry.path, entry.role) for entry in _acls(wanted)} | {(SCRUB_PATH, NODE_ROLE)}
+    steps = [
+        _acl(entry, remove=True)
+        for entry in _sorted(grants.acls)
+        if (entry.path, entry.role) not in required
     ]
-    sure = [_acl(entry, remove=True) for entry in earlier]
-    sure += [_no_role(name) for name in EARLIER_ROLES if name in found.roles]
-    perhaps = [_acl(entry, remove=True) for entry in others]
-    perhaps += [
+    return steps + [
         _no_member(wanted.pool, name)
-        for name in sorted((found.storages or set()) - set(wanted.storages))
+        for name in sorted((grants.storages or set()) - set(wanted.storages))
     ]
-    return sure, perhaps
 
 
-def other_pools(found: ExistingGrants, wanted: Wanted) -> list[str]:
-    """Return the other pools on which the token has rights: another pvebench may log in with it."""
-    paths = {entry.path for entry in found.acls if entry.subject == FULL_TOKEN}
+def other_pools(grants: ExistingGrants, wanted: Wanted) -> list[str]:
+    """Return other pools on which the token has rights; another pvebench may use it."""
+    paths = {entry.path for entry in grants.acls if entry.subject == FULL_TOKEN}
     pools = {path.removeprefix("/pool/") for path in paths if path.startswith("/pool/")}
     return sorted(pools - {wanted.pool})
 
@@ -290,23 +281,13 @@ def _sorted(entries: set[Acl]) -> list[Acl]:
     return sorted(entries, key=lambda entry: (entry.path, entry.subject, entry.role))
 
 
-def _no_role(name: str) -> GrantStep:
-    return GrantStep(
-        ("pveum", "role", "delete", name),
-        "DELETE",
-        f"/access/roles/{name}",
-        (),
-        lambda found: name in found.roles,
-    )
-
-
 def _no_member(pool: str, storage: str) -> GrantStep:
     return GrantStep(
         ("pveum", "pool", "modify", pool, "--storage", storage, "--delete", "1"),
         "PUT",
         "/pools",
         (("poolid", pool), ("storage", storage), ("delete", 1)),
-        lambda found: storage in (found.storages or ()),
+        lambda grants: storage in (grants.storages or ()),
     )
 
 
@@ -315,61 +296,49 @@ NEW_TOKEN: Final = GrantStep(
     "DELETE",
     f"/access/users/{USER}/token/{TOKEN_NAME}",
     (),
-    lambda found: found.separated is not None,
+    lambda grants: grants.separated is not None,
 )
-"""Takes the token away, whose rights go with it, so that one with a new secret is made."""
+"""Step that removes the token with its rights, so that a new one with a new secret is created."""
 
 
 def apply_steps(
-    api: Api, wanted: Wanted, found: ExistingGrants, *, clean: bool = False, new_token: bool = False
+    api: Api, wanted: Wanted, grants: ExistingGrants, *, new_token: bool = False
 ) -> Iterator[tuple[GrantStep, str]]:
-    """Make what is missing; yield (step, the new token's secret or nothing) after each.
+    """Create missing objects; yield (step, the new token's secret or an empty string) after each.
 
     Args:
-        clean: also remove what an earlier version left.
-        new_token: make the token anew; its old secret is worth nothing then.
+        new_token: replace the token; its old secret becomes invalid.
 
     Raises:
-        Rejected: the server declined. Others as `Connection`.
+        Rejected: the server rejected a step. Others as `Connection`.
     """
-    if new_token and NEW_TOKEN.needed(found):
+    if new_token and NEW_TOKEN.needed(grants):
         NEW_TOKEN.make(api)
         yield NEW_TOKEN, ""
-        found.separated = None
-        found.acls = {entry for entry in found.acls if entry.subject != FULL_TOKEN}
+        grants.separated = None
+        grants.acls = {entry for entry in grants.acls if entry.subject != FULL_TOKEN}
     for step in grant_steps(wanted):
-        if step.needed(found):
+        if step.needed(grants):
             answer = step.make(api)
             secret = answer.get("value") if isinstance(answer, dict) else None
             yield step, f"{FULL_TOKEN}={secret}" if secret else ""
-    if clean:
-        for step in leftovers(found, wanted)[0]:
-            step.make(api)
-            yield step, ""
-
-
-_OF_NO_USE: Final = "left by an earlier version: pveum role delete {}"
 
 
 def shell_script(wanted: Wanted) -> list[str]:
-    """Return the lines of a script for root on a node, which stops at the first error.
+    """Return the lines of a script for root on a node that stops at the first error.
 
-    It runs in a shell of its own, so that it can also be pasted; run again it mends only what
-    differs.
+    It runs in a subshell, so that it can be pasted; when repeated it corrects only differences.
     """
     version = f'case "$(pveversion)" in pve-manager/{wanted.major}.*) ;; *)'
     lines = [
         "(",
         "set -e",
-        f"{version} echo 'these are for Proxmox VE {wanted.major}: see version in the settings' "
+        f"{version} echo 'wrong Proxmox VE version: not {wanted.major}; set version in settings' "
         ">&2; exit 1;; esac",
     ]
     lines += [
         f"{step.unless.text} || {step.text}" if step.unless else step.text
         for step in grant_steps(wanted)
     ]
-    for name in EARLIER_ROLES:
-        there = Listing(("pveum", "role", "list"), "roleid", name)
-        lines.append(f"if {there.text}; then echo {shlex.quote(_OF_NO_USE.format(name))}; fi")
     lines.append(")")
     return lines

@@ -1,4 +1,4 @@
-"""What a cluster has, as `pvebench setup` shows it, and the settings that come of it."""
+"""Inventory of a cluster for `pvebench setup`, and the resulting settings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pvebench.errors import ServerGone
 
 _CONNECT_SECONDS: Final = 10.0
 _USUAL: Final = "local"
-"""What a pack measures that names no storage."""
+"""Storage name that packs measure by default."""
 
 
 @dataclass(slots=True)
 class StorageInfo:
-    """One storage of the cluster.
+    """Storage of the cluster.
 
     Attributes:
-        nodes: those on which it is active.
+        nodes: nodes on which it is active.
         free_bytes, total_bytes: on the first of them.
     """
 
@@ -41,13 +41,13 @@ class StorageInfo:
 
     @property
     def holds_disks(self) -> bool:
-        """Whether test volumes can be made on it."""
+        """Whether it supports test volumes."""
         return "images" in self.content and self.type in STORAGE_TYPES and bool(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """A cluster: its version, its nodes with whether they are online, its storages."""
+    """Version, nodes (name -> online) and storages of a cluster."""
 
     version: tuple[int, ...]
     nodes: Mapping[str, bool]
@@ -55,14 +55,14 @@ class ClusterInfo:
 
 
 def certificate_fingerprint(host: str, port: int) -> str:
-    """Return the SHA-256 of the certificate that a server shows, as Proxmox writes it.
+    """Return the SHA-256 of a server's certificate, in the format of Proxmox.
 
     Raises:
-        ServerGone: nobody shows one.
+        ServerGone: there is no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # it is only looked at: nothing is sent
+    context.verify_mode = ssl.CERT_NONE  # only the certificate is read; nothing is sent
     try:
         with (
             socket.create_connection((host, port), _CONNECT_SECONDS) as raw,
@@ -72,25 +72,25 @@ def certificate_fingerprint(host: str, port: int) -> str:
     except socket.gaierror as error:
         raise ServerGone(
             f"{host}: {error.strerror}",
-            cause="no name server that this machine asks knows that name",
-            next_step="check it, or give the address",
+            cause="this machine cannot resolve the name",
+            next_step="check the name, or use the address",
         ) from error
     except OSError as error:
         raise ServerGone(
-            f"{host}:{port}: no certificate is shown: {error}",
-            cause="nothing listens there, or it does not speak TLS",
+            f"no certificate from {host}:{port}: {error}",
+            cause="nothing listens there, or it does not use TLS",
             next_step="check address and port; Proxmox VE listens on port 8006",
         ) from error
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2)).upper()
 
 
 def survey(api: Api) -> ClusterInfo:
-    """Return what the cluster has; reads only. Raises as `Connection`."""
+    """Return the inventory of the cluster; reads only. Raises as `Connection`."""
     nodes = {str(row["node"]): row.get("status") == "online" for row in api.get("/nodes")}
     storages: dict[str, StorageInfo] = {}
     for node in sorted(name for name, online in nodes.items() if online):
         for row in api.get(f"/nodes/{node}/storage", format=1):
-            one = storages.setdefault(
+            storage = storages.setdefault(
                 str(row["storage"]),
                 StorageInfo(
                     id=str(row["storage"]),
@@ -102,17 +102,17 @@ def survey(api: Api) -> ClusterInfo:
                 ),
             )
             if int(row.get("active") or 0):
-                one.nodes.append(node)
+                storage.nodes.append(node)
     return ClusterInfo(version_number(api), nodes, list(storages.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """What is to be measured, and how the cluster is reached.
+    """Storages to measure, and access to the cluster.
 
     Attributes:
-        node_exporter: its address, `{node}` stands for the node's name; empty: there is none.
-        packs: their names.
+        node_exporter: its URL; `{node}` is replaced by the node's name; empty: none.
+        packs: names of packs.
     """
 
     host: str
@@ -132,40 +132,43 @@ class ClusterOptions:
 def names_of(storages: Sequence[StorageInfo]) -> dict[str, StorageInfo]:
     """Return name in packs and labels -> storage.
 
-    Each has that of the cluster, as far as labels allow it. Where none is called `local`, the first
-    is: packs that name no storage measure that one.
+    Names are those of the cluster, as far as labels permit. Without a `local`, the first is renamed
+    to it: packs without a storage measure `local`.
     """
-    found = {re.sub(r"[^a-z0-9_-]+", "-", one.id.lower()).strip("-_"): one for one in storages}
-    if found and _USUAL not in found:
-        first = next(iter(found))
-        found = {_USUAL if name == first else name: one for name, one in found.items()}
-    return found
+    names = {
+        re.sub(r"[^a-z0-9_-]+", "-", storage.id.lower()).strip("-_"): storage
+        for storage in storages
+    }
+    if names and _USUAL not in names:
+        first = next(iter(names))
+        names = {_USUAL if name == first else name: storage for name, storage in names.items()}
+    return names
 
 
 def settings_text(choice: ClusterOptions) -> str:
-    """Return the settings file. JSON's scalars are YAML's as well, so every text is quoted."""
+    """Return the settings file. JSON scalars are valid YAML, so every text is quoted."""
     lines = [
-        "# Made by pvebench setup. Every key: pvebench schema settings, or docs/proxmox.md.",
+        "# Created by pvebench setup. Keys: `pvebench schema settings`, or docs/proxmox.md.",
         "driver: proxmox",
-        "# What is measured: `pvebench packs` lists them, `packs --copy NAME` changes one.",
+        "# `pvebench packs` lists the packs; `pvebench packs --copy NAME` copies one to edit.",
         f"packs: {json.dumps(list(choice.packs))}",
         "proxmox:",
         f"  host: {json.dumps(choice.host)}",
         f"  port: {choice.port}",
         f"  nodes: {json.dumps(list(choice.nodes))}",
         f"  version: {choice.major}",
-        f"  token_file: {json.dumps(choice.token_file)}  # beside this file, mode 0600",
+        f"  token_file: {json.dumps(choice.token_file)}  # next to this file, mode 0600",
         f"  tls: {json.dumps(_tls(choice))}",
-        f"  pool: {json.dumps(choice.pool)}  # VMs are made in this one and nowhere else",
-        "  storages:  # name in packs and labels: storage of the cluster",
+        f"  pool: {json.dumps(choice.pool)}  # VMs are created only in this pool",
+        "  storages:  # name in packs and labels: cluster storage",
     ]
     lines += [
-        f"    {json.dumps(name)}: {json.dumps(_storage(name, one, choice.nodes))}"
-        for name, one in names_of(choice.storages).items()
+        f"    {json.dumps(name)}: {json.dumps(_storage(name, storage, choice.nodes))}"
+        for name, storage in names_of(choice.storages).items()
     ]
     lines += [
-        f"  iso_storage: {json.dumps(choice.iso_storage)}  # the guest's image is uploaded there",
-        "  # For host CPU and device bytes; empty: there is none.",
+        f"  iso_storage: {json.dumps(choice.iso_storage)}  # for the guest image",
+        "  # For host CPU and device bytes; empty: none.",
         f"  node_exporter: {json.dumps(choice.node_exporter)}",
     ]
     return "\n".join(lines) + "\n"
@@ -177,13 +180,13 @@ def _tls(choice: ClusterOptions) -> dict[str, str]:
     return {"fingerprint": choice.fingerprint}
 
 
-def _storage(name: str, one: StorageInfo, nodes: Sequence[str]) -> dict[str, object]:
-    told: dict[str, object] = {"type": one.type}
-    if name != one.id:
-        told["id"] = one.id
-    here = [node for node in nodes if node in one.nodes]
+def _storage(name: str, storage: StorageInfo, nodes: Sequence[str]) -> dict[str, object]:
+    entry: dict[str, object] = {"type": storage.type}
+    if name != storage.id:
+        entry["id"] = storage.id
+    here = [node for node in nodes if node in storage.nodes]
     if len(here) < len(nodes):
-        told["nodes"] = here
-    if one.shared and not STORAGE_TYPES[one.type].of_server:
-        told["shared"] = True
-    return told
+        entry["nodes"] = here
+    if storage.shared and not STORAGE_TYPES[storage.type].of_server:
+        entry["shared"] = True
+    return entry

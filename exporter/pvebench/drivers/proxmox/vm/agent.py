@@ -1,8 +1,8 @@
-"""The benchmark guest through Proxmox's door to the QEMU guest agent.
+"""Benchmark guest over Proxmox's API to the QEMU guest agent.
 
-That door is narrow: 5 seconds a command, some 512 KiB of output, each result handed out once,
-bytes dressed up as Latin-1 characters. So long programs run detached, with their output and
-their exit code in files of the guest, which can be read as often as need be.
+That API is limited: 5 seconds per command, about 512 KiB of output, each result returned once,
+bytes encoded as Latin-1 characters. So long programs run detached and leave their output and
+exit code in files of the guest, which can be read repeatedly.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from pvebench.model.ports import Clock, Completed
 T = TypeVar("T")
 
 JOBS: Final = "/run/pvebench"
-"""Directory in the guest; in RAM."""
+"""Job directory in the guest, in RAM."""
 _SLICE_BYTES: Final = 256 * 1024
-"""Of a file, per call; half of what the agent's door passes within its 5 seconds."""
+"""Bytes of a file per call; half of what the agent API transfers within its 5 seconds."""
 _LONGEST_FILE: Final = 128 << 20
-"""Bytes of a file that are read; results of the longest runs are a tenth of it."""
+"""Maximum bytes of a file; results of the longest runs need a tenth."""
 _WRITE_BYTES: Final = 45_000
-"""Per file-write: 61440 characters of base64, with some room."""
+"""Bytes per file-write; the limit is 61440 base64 characters."""
 _INPUT_CHARACTERS: Final = 65536
 _STARTED_SECONDS: Final = 10.0
-"""How long a job whose start was not answered may take to show that it runs."""
+"""Time within which a job must write its pid after an unanswered start, seconds."""
 _FIRST_POLL, _LONGEST_POLL = 0.3, 3.0
-"""Every agent call holds one of the node's three API workers: the longer a job takes, the rarer."""
+"""Poll intervals, seconds. Each agent call occupies one of the node's three API workers, so long
+jobs are polled less often."""
 
 LAUNCH: Final = """\
 d=$1 work=$2 tool= ended=; shift 2
@@ -63,16 +64,16 @@ for file in "$d/code" "$d/out" "$d/err" $results; do
 done >"$d/all.new"
 mv "$d/all.new" "$d/all"
 """
-"""Script for /bin/sh: write files, run a program, put all that came of it into one file.
+"""Script for /bin/sh: write files, run a program, collect its results in one file.
 
-Words: directory of the job, work directory to be emptied (or `-`), path and content of each
-file, `--`, paths of results (without blanks), `--`, the program. A TERM is passed on to it, also
-one that comes before it has started, and again: what was just forked has the shell's trap as yet.
+Arguments: job directory, work directory to empty (or `-`), path and content of each file, `--`,
+result paths (without blanks), `--`, the program. TERM is forwarded to the program, even before it
+starts, and repeatedly: a process that was just forked still has the shell's trap.
 """
 
 
 class AgentGuest:
-    """`model.ports.Guest` over the API. Valid as long as the VM's number is."""
+    """`model.ports.Guest` over the API. Valid as long as the VM ID is."""
 
     def __init__(
         self,
@@ -83,11 +84,11 @@ class AgentGuest:
         offsets: bool,
         why_silent: Callable[[], DriverError | None] = lambda: None,
     ) -> None:
-        """Make the guest of the VM at `path` (`/nodes/NODE/qemu/VMID`).
+        """Create the guest of the VM at `path` (`/nodes/NODE/qemu/VMID`).
 
         Args:
-            offsets: whether file-read can read slices (version 9.1 and later).
-            why_silent: asked before the agent is blamed; returns another cause, if there is one.
+            offsets: whether file-read supports offsets (version 9.1 and later).
+            why_silent: called before an agent timeout is reported; returns another cause, if any.
         """
         self._why_silent = why_silent
         self._api = api
@@ -96,22 +97,22 @@ class AgentGuest:
         self._offsets = offsets
         self._count = 0
         self._jobs: dict[int, str] = {}
-        """pid -> directory of the job in the guest."""
-        self._asked: dict[int, tuple[float, float]] = {}
-        """pid -> when it was first asked for, and when it is to be asked for again."""
-        self._found: dict[str, bytes | None] = {}
-        """Path -> content of the results of the last job; None: it has not written that."""
+        """pid -> job directory in the guest."""
+        self._polls: dict[int, tuple[float, float]] = {}
+        """pid -> times of the first and the next poll, monotonic seconds."""
+        self._results: dict[str, bytes | None] = {}
+        """Path -> content of each result of the last job; None: not written."""
 
     def ping(self) -> None:
-        """Return if the agent answers.
+        """Check that the agent responds.
 
         Raises:
-            GuestSilent, HypervisorGone.
+            GuestTimeout, HypervisorGone.
         """
         self._call(lambda: self._api.post(f"{self._path}/ping"))
 
     def _is_up(self) -> bool:
-        """Whether the agent answers; one that does not is no news while the guest boots."""
+        """Return whether the agent responds; while the guest boots, a timeout is expected."""
         try:
             self._api.post(f"{self._path}/ping")
         except Rejected as error:
@@ -124,22 +125,22 @@ class AgentGuest:
         return True
 
     def wait(self, *, seconds: float) -> None:
-        """Wait for the agent's first answer.
+        """Wait for the agent's first response.
 
         Raises:
-            GuestSilent: none within `seconds`.
+            GuestTimeout: no response within `seconds`.
         """
         deadline = self._clock.monotonic() + seconds
         while not self._is_up():
             if self._clock.monotonic() > deadline:
                 raise GuestTimeout(
-                    f"{self._path} did not answer within {seconds:.0f} s of power-on",
-                    cause="the guest hangs while booting, or the node is overloaded",
+                    f"{self._path} did not respond within {seconds:.0f} s of power-on",
+                    cause="the guest hangs during boot, or the node is overloaded",
                 )
             self._clock.sleep(1.0)
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
-        """Run a short program with little output to its end."""
+        """Run a short program with little output and wait for it."""
         pid = self._exec(*self._with_input(argv, stdin))
         deadline = self._clock.monotonic() + timeout
         pause = 0.1
@@ -153,7 +154,7 @@ class AgentGuest:
             pause = min(1.0, pause * 2)
 
     def _with_input(self, argv: list[str], stdin: bytes) -> tuple[list[str], str]:
-        # Proxmox passes on ASCII only; everything else goes through a file.
+        # Proxmox transfers ASCII only; other input goes through a file.
         if stdin.isascii() and len(stdin) <= _INPUT_CHARACTERS:
             return argv, stdin.decode("ascii")
         place = f"{JOBS}/stdin"
@@ -167,7 +168,7 @@ class AgentGuest:
                 lambda: self._api.post(f"{self._path}/exec", command=argv, **options)
             )
         except LostReply as error:
-            if "Broken pipe" in error.text:  # how Proxmox says it, after five seconds
+            if "Broken pipe" in error.text:  # Proxmox's message after five seconds
                 raise _missing(argv[0]) from error
             raise
         except Rejected as error:
@@ -178,14 +179,14 @@ class AgentGuest:
         try:
             status = self._call(lambda: self._api.once(f"{self._path}/exec-status", pid=pid))
         except (Rejected, ServerGone) as error:
-            # A result is handed out once: an answer that was lost cannot be asked for again.
-            raise GuestTimeout(f"how {name} ended in the guest is lost: {error.reason}") from error
+            # The agent returns a result once: a lost response cannot be requested again.
+            raise GuestTimeout(f"result of {name} in the guest lost: {error.reason}") from error
         if not status["exited"]:
             return None
         if status.get("out-truncated") or status.get("err-truncated"):
             raise OutputUnreadable(
-                f"the output of {name} was cut off by the guest's agent",
-                next_step="have it write into a file: those are read in slices",
+                f"the guest agent truncated the output of {name}",
+                next_step="write the output to a file; files are read in slices",
             )
         code = status.get("exitcode")
         return Completed(
@@ -217,49 +218,47 @@ class AgentGuest:
             if not pid:
                 raise
         self._jobs[pid] = place
-        self._found = dict.fromkeys(results)
+        self._results = dict.fromkeys(results)
         return pid
 
     def _started(self, place: str) -> int:
-        """Return the pid that a job has left, 0 if there is none: it is never started twice."""
+        """Return the pid that a job wrote, 0 if none; the job is never started twice."""
         deadline = self._clock.monotonic() + _STARTED_SECONDS
         while self._clock.monotonic() < deadline:
             try:
                 return int(self._read(f"{place}/pid"))
-            except (OutputUnreadable, ValueError):  # not there, or not written to its end
+            except (OutputUnreadable, ValueError):  # missing or incomplete
                 self._clock.sleep(1.0)
         return 0
 
     def poll(self, pid: int) -> Completed | None:
         now = self._clock.monotonic()
-        begun, ask_at = self._asked.get(pid, (now, now))
-        if now < ask_at:
+        begun, next_poll = self._polls.get(pid, (now, now))
+        if now < next_poll:
             return None
         pause = min(_LONGEST_POLL, _FIRST_POLL + 0.1 * (now - begun))
-        self._asked[pid] = begun, now + pause
+        self._polls[pid] = begun, now + pause
         place = self._jobs[pid]
         try:
             whole = self._read(f"{place}/all")
         except OutputUnreadable:
             return None
-        del self._asked[pid]
+        del self._polls[pid]
         parts = _parts(whole)
         if not re.fullmatch(rb"[0-9]{1,9}\s*", parts.get(0, b"")):
-            raise OutputUnreadable(
-                f"how a job in the guest ended is not told: {parts.get(0)!r:.80}"
-            )
-        for number, path in enumerate(self._found, 3):
-            self._found[path] = parts.get(number)
+            raise OutputUnreadable(f"guest job returned no exit status: {parts.get(0)!r:.80}")
+        for number, path in enumerate(self._results, 3):
+            self._results[path] = parts.get(number)
         return Completed(
             exit_code=int(parts[0]), stdout=parts.get(1, b""), stderr=parts.get(2, b"")
         )
 
     def read_file(self, path: str) -> bytes:
-        if path not in self._found:
+        if path not in self._results:
             return self._read(path)
-        content = self._found[path]
+        content = self._results[path]
         if content is None:
-            raise OutputUnreadable(f"{path} is not in the guest: the tool did not write it")
+            raise OutputUnreadable(f"{path} missing in the guest: the tool did not write it")
         return content
 
     def _read(self, path: str) -> bytes:
@@ -272,8 +271,8 @@ class AgentGuest:
                 return b"".join(pieces)
             if at > _LONGEST_FILE:
                 raise OutputUnreadable(
-                    f"{path} in the guest is longer than {_LONGEST_FILE >> 20} MiB",
-                    cause="it grows faster than it is read, or the guest is not ours any more",
+                    f"{path} in the guest exceeds {_LONGEST_FILE >> 20} MiB",
+                    cause="it grows faster than it is read, or the VM was replaced",
                 )
 
     def _slice(self, path: str, at: int) -> tuple[bytes, bool]:
@@ -281,16 +280,18 @@ class AgentGuest:
             return self._slice_by_dd(path, at)
         place = {"offset": at, "count": _SLICE_BYTES} if self._offsets else {}
         try:
-            got = self._call(lambda: self._api.get(f"{self._path}/file-read", file=path, **place))
+            answer = self._call(
+                lambda: self._api.get(f"{self._path}/file-read", file=path, **place)
+            )
         except Rejected as error:
-            raise OutputUnreadable(f"{path} cannot be read in the guest: {error.text}") from error
-        piece = _bytes(got["content"])
+            raise OutputUnreadable(f"reading {path} in the guest failed: {error.text}") from error
+        piece = _bytes(answer["content"])
         if self._offsets:
             return piece, len(piece) == _SLICE_BYTES
-        return piece, bool(got.get("truncated"))
+        return piece, bool(answer.get("truncated"))
 
     def _slice_by_dd(self, path: str, at: int) -> tuple[bytes, bool]:
-        """Read on where version 8 stops, after 16 MiB."""
+        """Read beyond 16 MiB, where version 8's file-read stops."""
         command = f'tail -c +{at + 1} "$0" | head -c {_SLICE_BYTES}'
         piece = self.run(["/bin/sh", "-c", command, path], timeout=120.0).stdout
         return piece, len(piece) == _SLICE_BYTES
@@ -305,7 +306,7 @@ class AgentGuest:
             self._write(part, piece)
         done = self.run(["/bin/sh", "-c", 'cat "$@" >"$0" && rm "$@"', path, *parts])
         if done.exit_code:
-            raise OutputUnreadable(f"{path} cannot be written in the guest: {done.stderr!r}")
+            raise OutputUnreadable(f"writing {path} in the guest failed: {done.stderr!r}")
 
     def _write(self, path: str, content: bytes) -> None:
         text = base64.b64encode(content).decode("ascii")
@@ -315,11 +316,9 @@ class AgentGuest:
         try:
             self._call(write)
         except OutcomeUnknown:
-            self._call(write)  # the same bytes at the same place: to repeat changes nothing
+            self._call(write)  # repeating writes the same bytes to the same file
         except Rejected as error:
-            raise OutputUnreadable(
-                f"{path} cannot be written in the guest: {error.text}"
-            ) from error
+            raise OutputUnreadable(f"writing {path} in the guest failed: {error.text}") from error
 
     def _call(self, call: Callable[[], Any]) -> Any:
         try:
@@ -335,10 +334,10 @@ def _words(files: Mapping[str, bytes]) -> list[str]:
 
 
 def _parts(text: bytes) -> dict[int, bytes]:
-    """Return the files, by their numbers, that `LAUNCH` puts into one.
+    """Split the output of `LAUNCH` into files by number.
 
     Raises:
-        OutputUnreadable: it is not that.
+        OutputUnreadable: the format is different.
     """
     parts, at = {}, 0
     while at < len(text):
@@ -348,37 +347,35 @@ def _parts(text: bytes) -> dict[int, bytes]:
         whole = newline and re.fullmatch("[0-9]{1,9} [0-9]{1,12}", f"{number} {size}")
         at = start + int(size) if whole else len(text) + 1
         if at > len(text):
-            raise OutputUnreadable("what came of a job in the guest is cut off or damaged")
+            raise OutputUnreadable("guest job output truncated or damaged")
         parts[int(number)] = text[start:at]
     return parts
 
 
 def agent_fault(error: Rejected) -> DriverError:
-    """Return what a refusal of an agent call means; itself if it is about the call."""
+    """Return the error for a rejected agent call; the rejection itself if it concerns the call."""
     text = error.text
     if "agent is not running" in text or "got timeout" in text or "has been disabled" in text:
         return GuestTimeout(
-            f"the guest agent does not answer: {error.reason}",
-            cause="the guest hangs, is frozen by a backup, or its storage is full",
+            f"guest agent does not respond: {error.reason}",
+            cause="the guest hangs or is frozen by a backup, or its storage is full",
         )
     if "is not running" in text or "No QEMU guest agent configured" in text:
-        return HypervisorGone(
-            f"the guest cannot be reached: {error.reason}", cause="the VM was stopped"
-        )
+        return HypervisorGone(f"guest not reachable: {error.reason}", cause="the VM was stopped")
     return error
 
 
 def _bytes(text: str) -> bytes:
-    """Return the bytes that Proxmox has dressed up as characters, one each."""
+    """Return the bytes that Proxmox encoded as one character each."""
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
-        return text.encode("utf-8")  # a server that decodes: nothing to repair
+        return text.encode("utf-8")  # the server decoded the text already
 
 
-def _missing(name: str, text: str = "there is no such program") -> ToolFailed:
+def _missing(name: str, text: str = "program not found") -> ToolFailed:
     return ToolFailed(
-        f"{name} cannot be started in the guest: {text}",
+        f"starting {name} in the guest failed: {text}",
         cause="the program is missing from the guest image",
-        next_step="rebuild it: pvebench guest build --force",
+        next_step="rebuild the image with `pvebench guest build --force`",
     )

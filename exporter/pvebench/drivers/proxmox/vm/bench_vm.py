@@ -1,7 +1,7 @@
-"""The benchmark VM at the API: made, marked, changed, started, stopped, destroyed.
+"""Benchmark VM at the API: ownership marker, changes, start, stop, removal.
 
-Its description says whose it is and what its volumes hold. It goes with the VM wherever it goes,
-so that what is kept from one start of pvebench to the next is found again by what it says.
+The VM's description contains the ownership marker and the contents of its volumes. It moves with
+the VM, so a later start of pvebench recognizes a kept VM by it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, Outcom
 from pvebench.model.ports import Clock
 
 KIND: Final = "proxmox-vm"
-"""Kind of the journal entries made here."""
+"""Kind of this module's journal entries."""
 TAG: Final = "pvebench"
 CHANGE_SECONDS: Final = 120.0
 CLAIM_SECONDS: Final = 1200.0
-"""How long a claim of the node holds."""
+"""Validity of a claim of the node, seconds."""
 _POWER_SECONDS: Final = 120.0
 _SCSI_SLOTS: Final = 31
 _NO_CONFIGURATION: Final = "does not exist"
-"""In the answer to whoever has rights on a number, but no VM."""
+"""Part of the response if the token has rights on a VM ID without a VM."""
 _MEMBER_SECONDS: Final = 60.0
 _LATELY_SECONDS: Final = 5.0
 _STILL_SECONDS: Final = 10.0
-"""So long a configuration stays the same once a change of it has ended."""
+"""Time without changes after which a configuration change counts as complete, seconds."""
 _LOST_SECONDS: Final = 45.0
-"""A request that changed nothing in that time never arrived: pveproxy itself waits for 30 s."""
+"""Time without a change after which a request counts as lost, seconds; pveproxy waits 30 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmPlace:
-    """Where VMs may be made.
+    """Node, pool and VM IDs for VMs and containers.
 
     Attributes:
-        vmids: first and last number to try.
+        vmids: first and last VM ID to try.
     """
 
     node: str
@@ -52,11 +52,11 @@ class VmPlace:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A VM's configuration.
+    """VM configuration.
 
     Attributes:
-        values: key -> what is in force, the digest among them.
-        waiting: key -> its entry, for every key that is not yet applied.
+        values: key -> effective value, including the digest.
+        waiting: key -> entry of each pending change.
     """
 
     values: Mapping[str, Any]
@@ -64,7 +64,7 @@ class Configuration:
 
 
 def read_configuration(api: Api, path: str) -> Configuration:
-    """Return the configuration of the VM at `path`, whosever it is."""
+    """Return the configuration of the VM at `path`, whoever created it."""
     rows = api.get(f"{path}/pending")
     return Configuration(
         values={str(row["key"]): row["value"] for row in rows if "value" in row},
@@ -73,7 +73,7 @@ def read_configuration(api: Api, path: str) -> Configuration:
 
 
 class BenchVm:
-    """One VM that carries our mark. Owned by one worker thread."""
+    """VM with pvebench's ownership marker. Owned by one worker thread."""
 
     def __init__(self, api: Api, clock: Clock, place: VmPlace, vmid: int, mark: str) -> None:
         self.vmid = vmid
@@ -89,74 +89,74 @@ class BenchVm:
         self._may_start = False
 
     def owns(self, volid: str) -> bool:
-        """Return whether a volume's name says that it was made for this very VM.
+        """Return whether a volume's name shows that pvebench created it for this VM.
 
-        Its number says nothing: `qm disk rescan` puts whatever is named after it into the
-        configuration, on a storage that two clusters share another pvebench's volumes too.
+        The VM ID alone proves nothing: `qm disk rescan` adds every volume named after it to the
+        configuration. On a storage that two clusters share, these include another pvebench's.
         """
         return belongs(volid, self.vmid, self.mark)
 
     def learn(self) -> None:
-        """Note the tasks of VMs that had this number before. Call once, before any change."""
+        """Record the tasks of earlier VMs with this ID. Call once, before any change."""
         self._tasks.learn()
 
     def read(self) -> Configuration:
-        """Return the configuration; one call tells what is in force and what waits."""
+        """Return the effective configuration and its pending changes, in one call."""
         return read_configuration(self._api, self.path)
 
     def status(self) -> dict[str, Any]:
         """Return status/current."""
-        found: dict[str, Any] = self._api.get(f"{self.path}/status/current")
-        return found
+        status: dict[str, Any] = self._api.get(f"{self.path}/status/current")
+        return status
 
     def prove_ours(self) -> Configuration:
-        """Return the configuration if the VM carries our mark and is in our pool.
+        """Return the configuration if the VM has pvebench's ownership marker and is in the pool.
 
-        That it is in the pool is asked once a minute: whoever takes it out takes our rights, too.
+        Pool membership is checked once per minute: removal from the pool also removes the rights.
 
         Raises:
-            NotOurs: it does not, or is not; it is left alone.
+            NotOwned: marker or membership is missing; the VM is not changed.
             HypervisorGone: it does not exist any more.
         """
         try:
-            found = self.read()
+            config = self.read()
         except (Rejected, Forbidden) as error:
-            # Of a VM that does not exist the server says that we may not see it.
+            # For a VM that does not exist the server reports a missing right.
             if isinstance(error, Rejected) and _NO_CONFIGURATION not in error.text:
                 raise
             raise HypervisorGone(
-                f"VM {self.vmid} is not there: {error.reason}",
-                cause="somebody deleted it, moved it out of the pool or to another node",
+                f"VM {self.vmid} not found: {error.reason}",
+                cause="it was deleted, removed from the pool or moved to another node",
             ) from error
-        if mark_of(found.values) != self.mark:
-            raise NotOwned(_stranger(self.vmid, "it does not carry the mark of this pvebench"))
-        if str(found.values.get("template", "0")) == "1":
-            raise NotOwned(_stranger(self.vmid, "somebody has made a template of it"))
+        if mark_of(config.values) != self.mark:
+            raise NotOwned(_unchanged(self.vmid, "no ownership marker of this pvebench"))
+        if str(config.values.get("template", "0")) == "1":
+            raise NotOwned(_unchanged(self.vmid, "it was converted to a template"))
         now = self._clock.monotonic()
         if self._member_at is None or now - self._member_at > _MEMBER_SECONDS:
             if self.vmid not in pool_members(self._api, self._place.pool):
-                raise NotOwned(_stranger(self.vmid, f"it is not in the pool {self._place.pool}"))
+                raise NotOwned(_unchanged(self.vmid, f"not in pool {self._place.pool}"))
             self._member_at = now
-        self._seen = now, found
-        return found
+        self._seen = now, config
+        return config
 
     def lately(self) -> Configuration:
-        """Return what `prove_ours` found a moment ago, if we changed nothing since; else ask it."""
-        at, found = self._seen or (0.0, None)
+        """Return the latest configuration of `prove_ours`; repeat it after a change or 5 s."""
+        at, config = self._seen or (0.0, None)
         recent = self._clock.monotonic() - at < _LATELY_SECONDS
-        return found if found is not None and recent else self.prove_ours()
+        return config if config is not None and recent else self.prove_ours()
 
     def change(self, what: str, **params: Any) -> None:
-        """Change the configuration; applied at once where Proxmox can, else pending.
+        """Change the configuration; applied immediately where Proxmox can, else pending.
 
-        By PUT, which makes no task: a node remembers some 1,200 of them, and an administrator
-        looks there for the backups. It is answered when it is done; what takes longer than
-        pveproxy waits (30 s) goes on without an answer.
+        PUT creates no task: a node keeps about 1,200 of them, and administrators look there for
+        backups. PUT responds after the change; a change that takes longer than pveproxy's 30 s
+        continues without a response.
 
         Raises:
-            NotOurs, Busy, Rejected, OutcomeUnknown.
+            NotOwned, Busy, Rejected, OutcomeUnknown.
         """
-        # With the digest nobody's change in between is overwritten.
+        # The digest prevents overwriting a concurrent change.
         digest = self.lately().values.get("digest")
         self._seen = None
         try:
@@ -167,10 +167,10 @@ class BenchVm:
             self._await_change(digest, f"VM {self.vmid}: {what}", error)
 
     def _await_change(self, before: Any, what: str, lost: OutcomeUnknown) -> None:
-        """Wait until a change whose reply was lost has been made: the configuration is another.
+        """Wait until the configuration shows a change whose response was lost.
 
-        Proxmox writes it once for what it unplugs and once for what it plugs in, so it must have
-        stayed the same for a while.
+        Proxmox writes it once for unplugged and once for plugged devices, so it must stay the
+        same for a while.
 
         Raises:
             OutcomeUnknown: it was not changed.
@@ -188,12 +188,12 @@ class BenchVm:
                 break
         raise OutcomeUnknown(
             f"{what}: {lost.happened}",
-            cause="the request was lost on its way, or the node hangs",
-            next_step="pvebench looks at the VM again before it changes anything",
+            cause="the request was lost in transit, or the node hangs",
+            next_step="no action needed; pvebench checks the state before it changes anything",
         ) from lost
 
     def start(self) -> Ended:
-        """Power on; returns the task's warnings. Raises as `change`."""
+        """Power on; return the task's warnings. Raises as `change`."""
         self.lately()
         self._seen, self._may_start = None, True
         ended = self._tasks.run(
@@ -206,10 +206,10 @@ class BenchVm:
         return ended
 
     def stop(self) -> None:
-        """Power off; no task if it is off already. Raises as `change`."""
+        """Power off; no task if the VM is off. Raises as `change`."""
         self.prove_ours()
         self._seen = None
-        # A start whose end is not known may still be on its way; a stop waits for its lock.
+        # A start with an unknown outcome may still be running; a stop waits for its lock.
         if not self._may_start and self.status()["status"] == "stopped":
             return
         ended = self._tasks.run(
@@ -223,25 +223,25 @@ class BenchVm:
             self._wait_for_ha()
 
     def _wait_for_ha(self) -> None:
-        """Wait until the VM is off: of one that somebody gave to HA the task only asks for that."""
+        """Wait until the VM is off: for a VM under HA, the task only requests the stop."""
         deadline = self._clock.monotonic() + _POWER_SECONDS
         while self.status()["status"] != "stopped":
             if self._clock.monotonic() > deadline:
                 raise Busy(
-                    f"VM {self.vmid} runs {_POWER_SECONDS:.0f} s after HA was told to stop it",
-                    cause="somebody gave the benchmark VM to HA",
-                    next_step=f"ha-manager remove vm:{self.vmid}; it is tried again later",
+                    f"VM {self.vmid} runs {_POWER_SECONDS:.0f} s after the HA stop request",
+                    cause="the benchmark VM was added to HA",
+                    next_step=f"run ha-manager remove vm:{self.vmid}; pvebench retries later",
                 )
             self._clock.sleep(2.0)
 
     def destroy(self) -> None:
-        """Stop and remove the VM with its own volumes; fine if it is gone already.
+        """Stop and remove the VM with its own volumes; do nothing if it is gone.
 
-        Proxmox frees with it what the configuration names, and would free on request whatever is
-        named after its number: on a storage that two clusters share that is another's disk.
+        Proxmox frees the volumes of the configuration, and on request every volume named after the
+        VM ID: on a storage that two clusters share, that could be another cluster's disk.
 
         Raises:
-            NotOurs: somebody gave it a disk of theirs. Others as `change`.
+            NotOwned: it has a disk that pvebench did not create. Others as `change`.
         """
         try:
             self.stop()
@@ -256,34 +256,34 @@ class BenchVm:
         )
 
     def _adopt(self) -> None:
-        """Put those of the VM's own volumes into free slots that its configuration does not name.
+        """Attach the VM's own volumes that its configuration does not name.
 
-        They were made, but never plugged in. A storage frees a volume only for its administrators;
-        the VM, which must be off, takes along what is plugged into it.
+        They were created, but never plugged in. A storage frees a volume only for its
+        administrators; removing the VM, which must be off, also removes its attached volumes.
         """
         seen = self.prove_ours()
-        # What only waits to be plugged in is freed as well (`destroy_vm` in PVE/QemuServer.pm).
+        # Pending disks are freed as well (`destroy_vm` in PVE/QemuServer.pm).
         waiting = {key: row["pending"] for key, row in seen.waiting.items() if "pending" in row}
         config = seen.values
         held = held_volumes(config) | held_volumes(waiting)
         if foreign := sorted(volid for volid in held if not self.owns(volid)):
             raise NotOwned(
-                _stranger(self.vmid, f"{', '.join(foreign)} in it is not one of ours"),
-                cause="somebody gave the benchmark VM a disk",
-                next_step="take it out of that VM, then: pvebench cleanup --orphans",
+                _unchanged(self.vmid, f"its disk {', '.join(foreign)} was not created by pvebench"),
+                cause="the disk was attached to the benchmark VM outside pvebench",
+                next_step="detach it from that VM, then run `pvebench cleanup --orphans`",
             )
         loose = named_volumes(self._api, self._place.node, self.vmid, self.mark) - held
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)
         if slots := dict(zip(free, sorted(loose), strict=False)):
-            self.change("adopt what was never plugged in", **slots)
+            self.change("attach own volumes", **slots)
 
     def note_filled(self, filled: Iterable[Filled]) -> None:
-        """Write into the description which volumes are filled. Raises as `change`."""
+        """Record the filled volumes in the description. Raises as `change`."""
         claim = claim_of(self.lately().values)
-        self.change("note what is filled", description=description(self.mark, filled, claim))
+        self.change("record filled volumes", description=description(self.mark, filled, claim))
 
     def claim(self, until: float) -> None:
-        """Write into the description until when the node is ours to measure on; 0: it is not.
+        """Record in the description until when pvebench claims the node; 0: no claim.
 
         Raises as `change`.
         """
@@ -291,7 +291,7 @@ class BenchVm:
         self.change("claim the node", description=description(self.mark, filled, until))
 
     def monitor(self, command: str) -> str | None:
-        """Return what QEMU's monitor says, or None where the token may not ask."""
+        """Return the output of QEMU's monitor, or None if the token lacks the right."""
         if not self._may_ask:
             return None
         try:
@@ -304,7 +304,7 @@ class BenchVm:
 
 
 def node_time(api: Api, node: str, clock: Clock) -> float:
-    """Return the node's time, seconds since 1970; this machine's where the token may not ask."""
+    """Return the node's time, Unix seconds; this machine's time if the token lacks the right."""
     try:
         return float(api.get(f"/nodes/{node}/time")["time"])
     except (AccessDenied, Rejected):
@@ -312,46 +312,46 @@ def node_time(api: Api, node: str, clock: Clock) -> float:
 
 
 def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
-    """Return the volumes, on any storage of the node, whose names say that this VM owns them."""
-    found: set[str] = set()
+    """Return the volumes on all storages of the node whose names show that this VM owns them."""
+    volids: set[str] = set()
     for storage in api.get(f"/nodes/{node}/storage", content="images", enabled=1):
         if not storage.get("active"):
-            continue  # it cannot be asked
+            continue  # its content cannot be listed
         path = f"/nodes/{node}/storage/{storage['storage']}/content"
         entries = api.get(path, content="images", vmid=vmid)
-        found |= {str(entry["volid"]) for entry in entries}
-    return {volid for volid in found if belongs(volid, vmid, mark)}
+        volids |= {str(entry["volid"]) for entry in entries}
+    return {volid for volid in volids if belongs(volid, vmid, mark)}
 
 
 def pool_members(api: Api, pool: str) -> set[int]:
-    """Return the numbers of the VMs in a pool."""
+    """Return the IDs of the VMs in a pool."""
     members = api.get(f"/pools/{pool}")["members"]
     return {int(member["vmid"]) for member in members if "vmid" in member}
 
 
-def _stranger(vmid: int, why: str) -> str:
-    return f"VM {vmid} is left alone: {why}"
+def _unchanged(vmid: int, why: str) -> str:
+    return f"VM {vmid} not changed: {why}"
 
 
 _MARK: Final = re.compile(r"^pvebench-mark: (?P<mark>[0-9a-f]{32})$", re.MULTILINE)
 _CLAIM: Final = re.compile(r"^pvebench-measures-until: (?P<until>\d{1,12})$", re.MULTILINE)
 _FILLED: Final = re.compile(r"^pvebench-filled: (?P<json>\{.*\})$", re.MULTILINE)
 _CHARACTERS: Final = 8192
-"""Longest description that Proxmox takes."""
+"""Maximum length of a description in Proxmox, characters."""
 _WORDS: Final = (
-    "Benchmark VM of pvebench. It is changed and removed automatically: keep nothing here.\n\n"
+    "Benchmark VM, changed and removed automatically by pvebench: do not store data here.\n\n"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A volume that was written from end to end, and not spoiled since.
+    """Volume that was written completely and not invalidated since.
 
     Attributes:
-        key: what scenarios need it for, `Scenario.volume`.
+        key: key of the volume, `Scenario.volume`.
         storage: name in packs.
-        size_bytes: as it was asked for; `listed_bytes`: as the storage told it then.
-        content: what it holds, in the words of `Layout.content`.
+        size_bytes: requested size; `listed_bytes`: size that the storage reported.
+        content: its content, in the format of `Layout.content`.
     """
 
     key: str
@@ -364,47 +364,49 @@ class Filled:
 
 
 def description(mark: str, filled: Iterable[Filled] = (), claim: float = 0.0) -> str:
-    """Return the text that says it all; a note that does not fit in is left out, and made later.
+    """Return the description, without the records that exceed the length limit.
+
+    The volumes of omitted records are filled again later.
 
     Args:
-        claim: until when the node is measured on, seconds since 1970; 0: it is not.
+        claim: end of the claim of the node, Unix seconds; 0: no claim.
     """
     text = f"{_WORDS}pvebench-mark: {mark}\n"
     if claim:
         text += f"pvebench-measures-until: {claim:.0f}\n"
-    for one in filled:
-        line = f"pvebench-filled: {json.dumps(asdict(one), sort_keys=True)}\n"
+    for volume in filled:
+        line = f"pvebench-filled: {json.dumps(asdict(volume), sort_keys=True)}\n"
         if len(text) + len(line) <= _CHARACTERS:
             text += line
     return text
 
 
 def mark_of(config: Mapping[str, Any]) -> str:
-    """Return the mark in a VM's description, or an empty string."""
-    found = _MARK.search(str(config.get("description", "")))
-    return found["mark"] if found else ""
+    """Return the ownership marker in a VM's description, or an empty string."""
+    match = _MARK.search(str(config.get("description", "")))
+    return match["mark"] if match else ""
 
 
 def claim_of(config: Mapping[str, Any]) -> float:
-    """Return until when some pvebench measures with this VM, seconds since 1970; 0: it does not."""
-    found = _CLAIM.search(str(config.get("description", "")))
-    return float(found["until"]) if found else 0.0
+    """Return the end of the claim of the pvebench that uses this VM, Unix seconds; 0: no claim."""
+    match = _CLAIM.search(str(config.get("description", "")))
+    return float(match["until"]) if match else 0.0
 
 
 def filled_of(config: Mapping[str, Any]) -> list[Filled]:
-    """Return what a VM's description says of its volumes; a line that is broken says nothing."""
-    found = []
+    """Return the filled volumes in a VM's description; ignore damaged lines."""
+    volumes = []
     for match in _FILLED.finditer(str(config.get("description", ""))):
         try:
-            found.append(_checked(Filled(**json.loads(match["json"]))))
+            volumes.append(_checked(Filled(**json.loads(match["json"]))))
         except (TypeError, ValueError, RecursionError):
             continue
-    return found
+    return volumes
 
 
-def _checked(one: Filled) -> Filled:
-    sizes = (one.size_bytes, one.listed_bytes)
-    names = (one.key, one.storage, one.volid, one.format, one.content)
+def _checked(volume: Filled) -> Filled:
+    sizes = (volume.size_bytes, volume.listed_bytes)
+    names = (volume.key, volume.storage, volume.volid, volume.format, volume.content)
     if {*map(type, sizes)} != {int} or {*map(type, names)} != {str}:
-        raise TypeError("a size is no number, or a name no text")
-    return one
+        raise TypeError("a size is not a number, or a name is not text")
+    return volume

@@ -1,4 +1,4 @@
-"""Which storage type can hold what, per version of Proxmox VE: one table."""
+"""Proxmox drive strings, and the volumes that each storage type supports per version."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pvebench.model.disk import (
 )
 from pvebench.model.rules import StorageKind
 
-# --- A test disk as Proxmox writes it: `STORAGE:VOLUME,key=value…`, and back. Pure.
-#
-# The server sorts the keys, turns booleans into 1 and 0, adds `size` and drops what it likes:
-# strings are never compared, only what they mean.
+# --- Drive strings, `STORAGE:VOLUME,key=value…`
+# #
+# # The server sorts the keys, turns booleans into 1 and 0, adds `size` and drops keys. So strings
+# # are never compared, only their parsed values.
 
 SLOT: Final = re.compile(r"(?P<bus>scsi|virtio|sata|ide)(?P<index>\d+)\Z")
 UNUSED: Final = re.compile(r"unused\d+\Z")
 _OTHERS: Final = ("efidisk0", "tpmstate0")
-"""Keys of volumes that are no disks of the guest, and go with their VM as well."""
+"""Keys of volumes that are not guest disks but are removed with their VM."""
 ISO_SLOT: Final = "ide2"
-"""Where the guest's image is; never a test disk."""
+"""Slot of the guest image; never a test disk."""
 LAST_INDEX: Final = {Bus.SCSI: 13, Bus.VIRTIO: 15, Bus.SATA: 5, Bus.IDE: 1}
-"""Highest slot that is used. Further scsi slots need a newer machine type; ide2 is the guest's."""
+"""Highest slot in use per bus. More scsi slots need a newer machine type; ide2 is the ISO's."""
 
 _TRUE: Final = frozenset({"1", "on", "yes", "true"})
 _SERIAL_START: Final = "pvebench"
@@ -40,22 +40,22 @@ _SERIAL_START: Final = "pvebench"
 def slot_name(bus: Bus, index: int) -> str:
     """Return the slot for the `index`-th attempt on a bus: `scsi1`, `ide0`.
 
-    Slot 0 of scsi and virtio is left to disks that people add by habit.
+    Slot 0 of scsi and virtio is skipped: people use it for disks that they add.
     """
     first = 0 if bus is Bus.IDE else 1
     return f"{bus}{first + index % (LAST_INDEX[bus] + 1 - first)}"
 
 
 def serial_of(number: int) -> str:
-    """Return what the guest knows the `number`-th attachment by; 20 characters at most."""
+    """Return the serial number of the `number`-th attachment, at most 20 characters."""
     return f"{_SERIAL_START}{number}"
 
 
 def drive_text(disk: Disk, volid: str, serial: str, *, has_aio: bool = True) -> str:
-    """Return the value of a slot: everything that matters is said, no default is relied on.
+    """Return the value of a slot, with all relevant options explicit instead of default.
 
     Args:
-        has_aio: whether the storage's driver knows the option; librbd and iscsi do not.
+        has_aio: whether the storage's driver supports the option; librbd and iscsi do not.
     """
     options = {
         "cache": str(disk.cache),
@@ -89,7 +89,7 @@ def parse_drive(text: str) -> tuple[str, dict[str, str]]:
 
 
 def test_slots(config: Mapping[str, object]) -> dict[str, str]:
-    """Return slot -> volid of every disk in a configuration, the guest's image aside."""
+    """Return slot -> volid of every disk in a configuration except the guest image."""
     return {
         key: parse_drive(str(value))[0]
         for key, value in config.items()
@@ -98,7 +98,7 @@ def test_slots(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def held_volumes(config: Mapping[str, object]) -> set[str]:
-    """Return the volid of everything that goes with a VM of that configuration."""
+    """Return the volids that are removed with a VM of that configuration."""
     others = {parse_drive(str(config[key]))[0] for key in _OTHERS if key in config}
     return {*test_slots(config).values(), *unused_volumes(config), *others}
 
@@ -109,9 +109,9 @@ def unused_volumes(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def read_back(slot: str, text: str, *, scsihw: str, volume_format: str) -> dict[str, str]:
-    """Return the options in force in the words of `Disk`, from the configuration in force.
+    """Return the effective options in the format of `Disk`, from the effective configuration.
 
-    Options of the volume itself are at Proxmox's defaults: its API can make no others.
+    Options of the volume itself have Proxmox's defaults: its API cannot set them.
     """
     match = SLOT.match(slot)
     bus = match["bus"] if match else slot
@@ -122,7 +122,7 @@ def read_back(slot: str, text: str, *, scsihw: str, volume_format: str) -> dict[
         "cache": options.get("cache", "none"),
         "aio": options.get("aio", "io_uring"),
         "iothread": _flag(options.get("iothread", "0")),
-        # On unless told otherwise; see Proxmox's drive options.
+        # On by default; see Proxmox's drive options.
         "detect_zeroes": _flag(options.get("detect_zeroes", "1")),
         "scsihw": scsihw if bus == Bus.SCSI else str(ScsiHw.SINGLE),
         "discard": _flag(options.get("discard", "ignore")),
@@ -151,16 +151,16 @@ _CHAIN: Final = frozenset({Format.RAW, Format.QCOW2})
 
 @dataclass(frozen=True, slots=True)
 class StorageType:
-    """One storage plugin of Proxmox.
+    """Storage plugin of Proxmox.
 
     Attributes:
-        formats: of disk volumes, up to version 8.
+        formats: formats of disk volumes, up to version 8.
         later: formats from version 9 on.
-        network: QEMU itself speaks the protocol: the aio option means nothing.
+        network: QEMU implements the protocol, so the aio option has no effect.
         of_server: several nodes write to the same disks, unless the settings say otherwise.
         extension: volumes are files, whose names end with their format.
-        cache: how the node's page cache of a volume is emptied before a run over the API alone.
-        no_container: why a container's row cannot be there; empty: it can.
+        cache: how a volume's node page cache is emptied before a run with the API alone.
+        no_container: why containers are not supported; empty: they are.
     """
 
     formats: frozenset[Format]
@@ -172,7 +172,7 @@ class StorageType:
     no_container: str = ""
 
 
-# A direct write puts the written pages of a file out of the page cache
+# A direct write removes the written pages of a file from the page cache
 # (`kiocb_invalidate_post_direct_write` in Linux's mm/filemap.c; nfs, cifs and btrfs do the same in
 # their own `direct` paths). A block device loses its pages with its last user (`blkdev_put_whole`
 # in block/bdev.c), and librbd's cache is part of the image that QEMU opens.
@@ -181,11 +181,11 @@ _BY_WRITING: Final = HostCache.REWRITTEN
 # As `alloc_disk` and `run_with_loopdev` in PVE/LXC.pm of pve-container do it. Which types have
 # content `rootdir` at all is in `plugindata` of each plugin of pve-storage.
 _LOOP: Final = (
-    "Proxmox gives a container a loop device there, through the node's page cache; a container's "
-    "row has cache none"
+    "Proxmox uses a loop device with the node's page cache for a container there; a container's "
+    "configuration has cache none"
 )
-_DATASET: Final = "Proxmox gives a container a dataset of ZFS there, not a volume with ext4"
-_NONE: Final = "Proxmox keeps no containers on a storage of this type"
+_DATASET: Final = "Proxmox uses a ZFS dataset for a container there, not a volume with ext4"
+_NONE: Final = "Proxmox does not support containers on this storage type"
 
 STORAGE_TYPES: Final[dict[str, StorageType]] = {
     "dir": StorageType(_FILES, _FILES, extension=True, cache=_BY_WRITING, no_container=_LOOP),
@@ -205,12 +205,12 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
         cache=HostCache.WARM,
         no_container=_NONE,
     ),
-    # qcow2 only where the storage was made with snapshot-as-volume-chain; `check` looks.
+    # qcow2 only if the storage has snapshot-as-volume-chain; `check` verifies it.
     "lvm": StorageType(_RAW, _CHAIN),
     "lvmthin": StorageType(_RAW, _RAW),
-    # ZFS keeps a cache of its own, the ARC, that neither way empties.
+    # ZFS has its own cache, the ARC, which neither method empties.
     "zfspool": StorageType(_RAW, _RAW, cache=HostCache.WARM, no_container=_DATASET),
-    # QEMU itself speaks iSCSI: no cache of the node in between.
+    # QEMU implements iSCSI: the node's cache is not involved.
     "zfs": StorageType(
         _RAW, _RAW, network=True, of_server=True, cache=HostCache.DROPPED, no_container=_NONE
     ),
@@ -221,14 +221,14 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterStorage:
-    """A storage of the cluster: its name there, and its type in Proxmox's words."""
+    """Storage of the cluster: its ID and its Proxmox type."""
 
     id: str
     type: str
 
 
 def storage_kind(name: str, *, major: int = 9) -> StorageKind:
-    """Return what storage type `name` can hold on that version, for the planner.
+    """Return the capabilities of storage type `name` on that version, for the planner.
 
     The API sets neither preallocation nor qcow2's own options per volume, hence `files` and
     `tuned` are false.
@@ -249,27 +249,27 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
 
 
 def volume_name(vmid: int, mark: str, kind: Format, number: int, *, extension: bool) -> str:
-    """Return a file name that no other VM's volume has; Proxmox wants `vm-ID-` in front.
+    """Return a file name that no other VM's volume has; Proxmox requires the prefix `vm-ID-`.
 
-    The number alone proves nothing: on a storage that two clusters share it may be another's VM.
+    The VM ID alone proves nothing: on a storage that two clusters share, it may be another VM's.
 
     Args:
-        mark: of the VM.
+        mark: ownership marker of the VM.
     """
     name = f"{volume_prefix(vmid, mark)}{kind}-{number}"
-    # A qcow2 volume on LVM has its format in its name as well.
+    # The name of a qcow2 volume on LVM also contains its format.
     return f"{name}.{kind}" if extension or kind is not Format.RAW else name
 
 
 def volume_prefix(vmid: int, mark: str) -> str:
-    """Return how the names of the volumes begin that were made for the VM with this mark."""
+    """Return the prefix of the volume names of the VM with this marker."""
     return f"vm-{vmid}-pvebench-{mark[:_DIGITS]}-"
 
 
 def belongs(volid: str, vmid: int, mark: str) -> bool:
-    """Return whether a volume's name says that it was made for the VM with this mark."""
+    """Return whether a volume's name shows that it was created for the VM with this marker."""
     return re.split("[:/]", volid)[-1].startswith(volume_prefix(vmid, mark))
 
 
 _DIGITS: Final = 12
-"""Of a VM's mark, in the names of its volumes: 48 bits, as names have an end."""
+"""Digits of the VM's marker in volume names: 48 bits, as the name length is limited."""

@@ -1,6 +1,6 @@
-"""Plugging and unplugging, each step proved: what is asked for is not yet what is.
+"""Verified hot-plug and unplug of test disks.
 
-What a plugged disk really is: by Proxmox's word, QEMU's and the guest's.
+A plugged disk is read back from Proxmox, QEMU and the guest.
 """
 
 from __future__ import annotations
@@ -27,47 +27,48 @@ from pvebench.model.volume import Attachment, BlockCounters, Plug
 
 
 def plug(vm: BenchVm, slot: str, text: str) -> Configuration:
-    """Put a disk into a slot; return the configuration with it.
+    """Plug a disk into a slot; return the configuration with it.
 
-    The volume must be in no other slot: nothing but this check would stop Proxmox from giving it
-    to the guest twice.
+    The volume must not be in another slot: Proxmox would attach it twice.
 
     Raises:
-        SwitchFailed: refused, or accepted but not in force. What was left pending is taken back.
+        SwitchFailed: rejected, or accepted but not effective. Pending changes are reverted.
     """
     volid, _ = parse_drive(text)
     slots = test_slots(vm.lately().values)
-    taken = [other for other, held in slots.items() if held == volid]
+    taken = [other for other, plugged in slots.items() if plugged == volid]
     if taken:
-        raise SwitchFailed(f"{volid} is still plugged in as {taken[0]}")
+        raise SwitchFailed(f"{volid} still plugged in as {taken[0]}")
     try:
         vm.change(f"plug {slot}", **{slot: text})
-        return _in_force(vm, slot, volid)
+        return _effective(vm, slot, volid)
     except (Rejected, SwitchFailed) as error:
-        _take_back(vm, [slot])
+        _revert(vm, [slot])
         raise SwitchFailed(
-            f"VM {vm.vmid}: {slot} could not be plugged: {error.reason}",
-            cause="QEMU refuses these options, or the slot is in use by a half-gone disk",
+            f"VM {vm.vmid}: plugging {slot} failed: {error.reason}",
+            cause="QEMU rejects these options, or an incompletely removed disk uses the slot",
             evidence=error.evidence,
         ) from error
 
 
-def _in_force(vm: BenchVm, slot: str, volid: str) -> Configuration:
-    found = vm.prove_ours()
-    if slot in found.waiting:
-        raise SwitchFailed(f"{slot} is only pending: {found.waiting[slot]}")
-    value = str(found.values.get(slot, ""))
+def _effective(vm: BenchVm, slot: str, volid: str) -> Configuration:
+    config = vm.prove_ours()
+    if slot in config.waiting:
+        raise SwitchFailed(f"{slot} not applied, only pending: {config.waiting[slot]}")
+    value = str(config.values.get(slot, ""))
     if parse_drive(value)[0] != volid:
-        raise SwitchFailed(f"{slot} holds {value or 'nothing'}, not {volid}")
-    return found
+        raise SwitchFailed(
+            f"disk mismatch in {slot}: requested {volid}, found {value or 'nothing'}"
+        )
+    return config
 
 
 def unplug(vm: BenchVm, slot: str) -> None:
-    """Take the disk out of a slot and prove that it is out; its volume is kept as unused.
+    """Unplug the disk of a slot and verify that it is gone; its volume becomes unused.
 
     Raises:
-        SwitchFailed: it could not be taken out. The VM must be power-cycled: a controller that
-            stayed behind would give its old options to the next disk.
+        SwitchFailed: it could not be unplugged. The VM must be power-cycled: a remaining controller
+            would give its old options to the next disk.
     """
     volid = test_slots(vm.prove_ours().values).get(slot)
     if volid is None:
@@ -77,50 +78,50 @@ def unplug(vm: BenchVm, slot: str) -> None:
         vm.change(f"unplug {slot}", delete=slot)
     except Rejected as error:
         raise SwitchFailed(
-            f"VM {vm.vmid}: {slot} could not be unplugged: {error.reason}",
-            cause="the guest is hung or still uses the disk",
-            next_step="the VM is restarted for the next run",
+            f"VM {vm.vmid}: unplugging {slot} failed: {error.reason}",
+            cause="the guest hangs or still uses the disk",
+            next_step="no action needed; pvebench restarts the VM for the next run",
             evidence=error.evidence,
         ) from error
-    found = vm.prove_ours()
-    if slot in found.waiting or slot in found.values:
+    config = vm.prove_ours()
+    if slot in config.waiting or slot in config.values:
         raise SwitchFailed(
-            f"VM {vm.vmid}: {slot} is still there after its unplug",
-            next_step="the VM is restarted for the next run",
+            f"VM {vm.vmid}: {slot} still present after unplug",
+            next_step="no action needed; pvebench restarts the VM for the next run",
         )
 
 
 def clear(vm: BenchVm) -> None:
-    """Take every test disk out of a stopped VM and drop what is pending.
+    """Detach every test disk of a stopped VM and revert pending changes.
 
     Raises:
-        SwitchFailed: the configuration is not clean afterwards.
-        NotOurs: somebody gave our VM a disk of theirs.
+        SwitchFailed: disks or pending changes remain.
+        NotOwned: the VM has a disk that pvebench did not create.
     """
-    _take_back(vm, list(vm.prove_ours().waiting))
+    _revert(vm, list(vm.prove_ours().waiting))
     slots = test_slots(vm.lately().values)
     for volid in slots.values():
         _refuse_foreign(vm, volid)
     if slots:
-        vm.change("take the test disk out", delete=",".join(slots))
+        vm.change("detach the test disk", delete=",".join(slots))
     seen = vm.lately()
-    left = [*seen.waiting, *test_slots(seen.values)]
-    if left:
-        raise SwitchFailed(f"VM {vm.vmid}: {', '.join(left)} cannot be cleared")
+    remaining = [*seen.waiting, *test_slots(seen.values)]
+    if remaining:
+        raise SwitchFailed(f"VM {vm.vmid}: {', '.join(remaining)} not cleared")
 
 
 def reshape(vm: BenchVm, **options: Any) -> None:
-    """Give a stopped VM other options, such as memory or scsihw, and prove them.
+    """Set options of a stopped VM, such as memory or scsihw, and verify them.
 
     Raises:
-        SwitchFailed: they are not in force afterwards.
+        SwitchFailed: they are not effective afterwards.
     """
     different = _different(vm.lately(), options)
     if not different:
         return
     vm.change("reshape", **different)
     if wrong := _different(vm.prove_ours(), different):
-        raise SwitchFailed(f"VM {vm.vmid}: {', '.join(wrong)} is not what was asked for")
+        raise SwitchFailed(f"VM {vm.vmid}: option not applied: {', '.join(wrong)}")
 
 
 def _different(seen: Configuration, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,24 +130,24 @@ def _different(seen: Configuration, options: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _take_back(vm: BenchVm, keys: list[str]) -> None:
+def _revert(vm: BenchVm, keys: list[str]) -> None:
     waiting = vm.lately().waiting
-    wanted = [key for key in keys if key in waiting and not UNUSED.match(key)]
-    if wanted:
-        vm.change("take back", revert=",".join(wanted))
+    pending = [key for key in keys if key in waiting and not UNUSED.match(key)]
+    if pending:
+        vm.change("revert", revert=",".join(pending))
 
 
 def _refuse_foreign(vm: BenchVm, volid: str) -> None:
     if not vm.owns(volid):
         raise NotOwned(
-            f"volume {volid} in VM {vm.vmid} is left alone: its name is not one of ours",
-            cause="somebody gave the benchmark VM a disk",
-            next_step="take it out of that VM",
+            f"volume {volid} in VM {vm.vmid} not changed: not created by pvebench",
+            cause="the disk was attached to the benchmark VM outside pvebench",
+            next_step="detach it from that VM",
         )
 
 
 _SEEN_SECONDS: Final = 20.0
-"""How long the guest may take to see a disk that QEMU has."""
+"""Time within which the guest must detect a disk of QEMU, seconds."""
 _FIND: Final = """\
 end=$(($(date +%s) + $0))
 until /usr/bin/pvebench-disk "$1"; do
@@ -154,19 +155,19 @@ until /usr/bin/pvebench-disk "$1"; do
     sleep 0.1 2>/dev/null || sleep 1
 done
 """
-"""For /bin/sh: seconds, serial number. Waits in the guest: each question costs a call."""
+"""Script for /bin/sh; arguments: seconds, serial number. Waits in the guest to save API calls."""
 UNVERIFIED: Final = ("aio", "preallocation")
-"""QEMU tells its aio nowhere; how much of a file is allocated is the storage's own business."""
+"""Options without read-back: QEMU does not report aio, and Proxmox does not report allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugged:
-    """The test disk that is in the VM now.
+    """Test disk that is plugged into the VM.
 
     Attributes:
-        slot: where it is.
-        serial: what the guest knows it by.
-        seen: the configuration with it.
+        slot: its slot.
+        serial: its serial number in the guest.
+        seen: configuration with it.
     """
 
     plug: Plug
@@ -176,18 +177,18 @@ class Plugged:
 
 
 def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str) -> Attachment:
-    """Return the plugged disk as it is.
+    """Read back the plugged disk.
 
     Args:
-        volume_format: as the storage tells it.
+        volume_format: as the storage reports it.
 
     Raises:
-        SwitchFailed: QEMU does not have it. GuestSilent: the guest does not see it.
+        SwitchFailed: QEMU does not have it. GuestTimeout: the guest does not detect it.
     """
     slot, config = plugged.slot, plugged.seen.values
     seen = find_in_guest(guest, plugged.serial)
     if slot not in vm.status().get("blockstat", {}):
-        raise SwitchFailed(f"QEMU of VM {vm.vmid} has no disk in {slot}")
+        raise SwitchFailed(f"no disk in {slot} in QEMU of VM {vm.vmid}")
     effective = read_back(
         slot,
         str(config.get(slot, "")),
@@ -208,38 +209,38 @@ def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str
 
 
 def find_in_guest(guest: AgentGuest, serial: str) -> dict[str, str]:
-    """Wait until the guest has the disk; return what it says of it (`device=…` words).
+    """Wait until the guest has the disk; return its properties (`device=…` words).
 
     Raises:
-        GuestSilent: it does not see it.
+        GuestTimeout: the guest does not detect it.
     """
     argv = ["/bin/sh", "-c", _FIND, f"{_SEEN_SECONDS:.0f}", serial]
     done = guest.run(argv, timeout=2 * _SEEN_SECONDS)
     if done.exit_code:
         raise GuestTimeout(
-            f"the guest does not see the disk with serial {serial} within {_SEEN_SECONDS:.0f} s"
+            f"disk with serial {serial} not visible in the guest after {_SEEN_SECONDS:.0f} s"
         )
     words = [word.partition("=") for word in done.stdout.decode("utf-8", "replace").split()]
-    found = {name: value for name, _, value in words}
-    if not found.get("device"):
+    properties = {name: value for name, _, value in words}
+    if not properties.get("device"):
         raise OutputUnreadable(
-            f"what the guest says of the disk is not understood: {done.stdout[:80]!r}",
-            cause="the program in the guest image that looks for it is damaged, or another one",
-            next_step="rebuild the image: pvebench guest build --force",
+            f"unexpected guest output about the disk: {done.stdout[:80]!r}",
+            cause="the program pvebench-disk in the guest image is damaged or of another version",
+            next_step="rebuild the image with `pvebench guest build --force`",
         )
-    return found
+    return properties
 
 
 def _seen_cache(configured: str, disk: Disk, seen: Mapping[str, str]) -> str:
-    """Return the cache mode, if what the guest sees of it agrees with what is configured."""
-    sees = "write-back" if disk.cache.write_cache else "write-through"
-    if seen.get("write_cache") == sees:
+    """Return the cache mode, with the guest's view if it differs from the configuration."""
+    expected = "write-back" if disk.cache.write_cache else "write-through"
+    if seen.get("write_cache") == expected:
         return configured
     return f"{configured}, but the guest sees {seen.get('write_cache')}"
 
 
 def _seen_iothread(configured: str, slot: str, text: str | None) -> str:
-    """Return whether the disk has an I/O thread, by QEMU's own word where it may be asked."""
+    """Return whether the disk has an I/O thread, from QEMU if the token may use the monitor."""
     if text is None:
         return configured
     names = (f"iothread-{slot}:", f"iothread-virtio{slot}:")
@@ -247,39 +248,39 @@ def _seen_iothread(configured: str, slot: str, text: str | None) -> str:
 
 
 def stopped_by_storage(status: Mapping[str, Any]) -> VolumeError | None:
-    """Return the error of a VM that QEMU stopped because a write found no room; None: it did not.
+    """Return the error of a VM that QEMU stopped because a write found no space; None: not stopped.
 
-    Its agent is silent then, and its disk cannot be unplugged.
+    Its agent does not respond then, and its disk cannot be unplugged.
     """
     if status.get("qmpstatus") != "io-error":
         return None
     return VolumeError(
-        f"QEMU has stopped VM {status.get('vmid', '')}: the storage of its disk takes no more data "
+        f"QEMU stopped VM {status.get('vmid', '')}: the storage of its disk rejects writes "
         "(io-error)",
-        cause="the storage is full; thin pools and sparse files are promised more than there is",
-        next_step="make room on it, or make volume.size or the scale of the pack smaller",
+        cause="the storage is full; thin pools and sparse files can be overcommitted",
+        next_step="free space on it, or reduce volume.size or the scale of the pack",
     )
 
 
 def block_counters(status: Mapping[str, Any], slot: str) -> BlockCounters:
-    """Return QEMU's counters of the disk in `slot` from an answer of status/current.
+    """Return QEMU's counters of the disk in `slot` from a response of status/current.
 
     Raises:
-        HypervisorGone: QEMU does not say. VolumeError: it has stopped the VM, see there.
+        HypervisorGone: QEMU does not report them. VolumeError: see `stopped_by_storage`.
     """
     if (full := stopped_by_storage(status)) is not None:
         raise full
-    mine = status.get("blockstat", {}).get(slot)
-    if mine is None:
+    counters = status.get("blockstat", {}).get(slot)
+    if counters is None:
         raise HypervisorGone(
-            f"QEMU tells nothing of {slot} (status {status.get('qmpstatus')})",
+            f"QEMU does not report {slot} (status {status.get('qmpstatus')})",
             cause="the VM was stopped, or its monitor is busy",
         )
     return BlockCounters(
-        read_operations=int(mine["rd_operations"]),
-        write_operations=int(mine["wr_operations"]),
-        flush_operations=int(mine["flush_operations"]),
-        read_bytes=int(mine["rd_bytes"]),
-        write_bytes=int(mine["wr_bytes"]),
-        unmap_operations=int(mine.get("unmap_operations", 0)),
+        read_operations=int(counters["rd_operations"]),
+        write_operations=int(counters["wr_operations"]),
+        flush_operations=int(counters["flush_operations"]),
+        read_bytes=int(counters["rd_bytes"]),
+        write_bytes=int(counters["wr_bytes"]),
+        unmap_operations=int(counters.get("unmap_operations", 0)),
     )

@@ -1,9 +1,8 @@
-"""Benchmark VMs that outlive a start: left by a crash, kept by choice, or known to no journal.
+"""Benchmark VMs without a running pvebench: left by a crash, kept by setting, or in no journal.
 
-A storage frees a volume only for its administrators, so where volumes stay filled, the VM that
-owns them stays with them: switched off, its test disk taken out. The journal says which VM that
-is, the VM's own description which of its volumes are filled; neither is believed without the
-other. Only what carries our mark is touched.
+A storage frees a volume only for its administrators. So filled volumes are kept with the VM that
+owns them, switched off, without its test disk. The journal names the VM, the VM's description its
+filled volumes; both must agree. pvebench changes only VMs with its ownership marker.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from pvebench.errors import AccessDenied, DriverError, HypervisorGone, NotOwned
 from pvebench.model.ports import Clock, Journal
 
 _BIRTH_SECONDS: Final = 60.0
-"""How long a VM that was being made at the crash may take to become visible."""
+"""Time within which a VM that was being created at the crash must become visible, seconds."""
 _KEYS: Final = frozenset({"node", "vmid", "pool", "mark"})
-"""What an entry has that was written whole."""
+"""Keys of a complete journal entry."""
 _LOCK_SECONDS: Final = 60.0
-"""How long a backup or snapshot is waited for before its VM is left to a later try."""
+"""Maximum wait for a backup or snapshot before its VM is left to a later attempt, seconds."""
 
 
 def undo_pending(
@@ -52,29 +51,29 @@ def undo_pending(
 ) -> list[str]:
     """Undo every open change on a node; return a line about each.
 
-    What cannot be undone yet, because the node is away or a backup holds the VM, stays open and is
-    said; it is tried again now and then, and at the next start.
+    Changes that cannot be undone yet, because the node is unreachable or a backup locks the VM, are
+    reported and stay open; pvebench retries periodically and at the next start.
 
     Args:
-        but: number of a VM that is in use.
-        keep: a VM with filled volumes is set aside with them instead of removed.
-        clean: the VM was used until now, not left by a crash.
+        but: ID of a VM that is in use.
+        keep: keep a VM with filled volumes instead of removing it.
+        clean: the VM was in use until now, not left by a crash.
     """
     lines = []
     for number, kind, details in journal.pending():
         if kind != KIND:
-            continue  # another driver's business
+            continue  # entry of another driver
         if missing := _KEYS - details.keys():
             lines.append(
-                f"left a VM alone: journal entry {number} is damaged, it has no "
-                f"{' or '.join(sorted(missing))}; look at the pool, and remove it by hand"
+                f"VM not removed: journal entry {number} is damaged, it lacks "
+                f"{' and '.join(sorted(missing))}; check the pool and remove the VM manually"
             )
             journal.close(number)
             continue
         if details["node"] != node or details["vmid"] == str(but):
-            continue  # another worker's business
+            continue  # entry of another worker
         try:
-            vm = _found(api, clock, details)
+            vm = _locate(api, clock, details)
             if vm is not None:
                 _wait_for_lock(vm, clock)
             kept = vm and keep and set_aside(vm, journal, details, clean=clean)
@@ -88,8 +87,8 @@ def undo_pending(
     return lines
 
 
-def _found(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | None:
-    """Return the VM of a journal entry, ours beyond doubt; None: it is gone."""
+def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | None:
+    """Return the VM of a journal entry, with its ownership verified; None: it is gone."""
     vmid = int(details["vmid"])
     node = _node_now(api, details)
     place = VmPlace(node=node, pool=details["pool"], vmids=(vmid, vmid))
@@ -99,16 +98,16 @@ def _found(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | None
         if is_free(api, vmid):
             return None
         if clock.monotonic() > deadline:
-            raise NotOwned(f"VM {vmid} is left alone: it is not in our pool, or cannot be seen")
+            raise NotOwned(f"VM {vmid} not changed: not in the pool or not visible")
         clock.sleep(2.0)
     vm.learn()
     return vm
 
 
 def _node_now(api: Api, details: Mapping[str, str]) -> str:
-    """Return where the VM is: an admin, or HA, may have migrated it from where it was made."""
+    """Return the VM's current node: an administrator or HA may have migrated it."""
     vmid = int(details["vmid"])
-    with contextlib.suppress(AccessDenied, Rejected):  # not even the pool can be seen
+    with contextlib.suppress(AccessDenied, Rejected):  # the pool is not visible
         for member in api.get(f"/pools/{details['pool']}")["members"]:
             if member.get("vmid") == vmid and "node" in member:
                 return str(member["node"])
@@ -116,7 +115,7 @@ def _node_now(api: Api, details: Mapping[str, str]) -> str:
 
 
 def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
-    """Give somebody's work on the VM a moment to end; what follows says if it did not."""
+    """Wait a limited time for a lock on the VM to end; later calls report a remaining lock."""
     deadline = clock.monotonic() + _LOCK_SECONDS
     while vm.read().values.get("lock") and clock.monotonic() < deadline:
         clock.sleep(2.0)
@@ -124,13 +123,13 @@ def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
 
 def _destroy(vm: BenchVm | None, details: Mapping[str, str]) -> str:
     if vm is None:
-        return f"VM {details['vmid']} is gone already"
+        return f"VM {details['vmid']} already gone"
     vm.destroy()
     return f"removed VM {vm.vmid} with its volumes"
 
 
 def _is_born(vm: BenchVm) -> bool:
-    """Whether the VM can be seen and is whole; one that is still being made is neither."""
+    """Return whether the VM is visible and completely created."""
     try:
         if vm.read().values.get("lock") == "create":
             return False
@@ -143,24 +142,24 @@ def _is_born(vm: BenchVm) -> bool:
 log = structlog.get_logger()
 
 KEPT: Final = "proxmox-kept"
-"""Kind of a journal entry that names a VM which is to stay. Nothing undoes it but `sweep`."""
+"""Kind of a journal entry of a kept VM. Only `cleanup --orphans` removes it."""
 _WHY: Final = {
-    KEPT: "kept by choice",
-    KIND: "left when a pvebench was killed here: the next start, or pvebench cleanup, removes it",
+    KEPT: "kept by setting",
+    KIND: "left by a crash; the next start or `pvebench cleanup` removes it",
 }
 _OF_SETTINGS: Final = ("cpu", "machine", "kvm", "vcpus")
-"""Options of the VM that the settings may have changed meanwhile; scenarios' own come at boot."""
+"""VM options that the settings may have changed; options of scenarios are set at boot."""
 
 
 def set_aside(
     vm: BenchVm, journal: Journal, details: Mapping[str, str], *, clean: bool
 ) -> str | None:
-    """Switch the VM off and note that it stays; return a line about it, None if nothing is filled.
+    """Switch the VM off and record it as kept; return a line about it, None if nothing is filled.
 
     Args:
         details: of the VM's own journal entry, which the caller closes.
-        clean: it was used until now. Otherwise it must be found running: one that went down
-            with its node may have lost what the node's memory held of the fill.
+        clean: the VM was in use until now. Otherwise it must be running: if it stopped with its
+            node, filled data in the node's memory may be lost.
 
     Raises:
         As `BenchVm.change`.
@@ -171,19 +170,19 @@ def set_aside(
     vm.stop()
     hotplug.clear(vm)
     journal.open(KEPT, details)
-    held = ", ".join(sorted(one.volid for one in filled))
-    return f"VM {vm.vmid} on {details['node']} is kept, switched off, with {held}"
+    held = ", ".join(sorted(volume.volid for volume in filled))
+    return f"kept VM {vm.vmid} on {details['node']}, switched off, with {held}"
 
 
 def find_kept(
     api: Api, clock: Clock, place: VmPlace, journal: Journal
 ) -> tuple[BenchVm, Callable[[], None]] | None:
-    """Return the VM that was set aside on the node, and what is to be called when it is in use.
+    """Return the kept VM of the node, and a function to call once it is in use.
 
-    One that is gone, or somebody else's by now, is left alone and forgotten.
+    A VM that is gone or no longer owned is not changed, and its entry is closed.
 
     Raises:
-        DriverError: it cannot be told now.
+        DriverError: the VM's state is unknown at present.
     """
     for number, kind, details in journal.pending():
         if kind != KEPT or (details["node"], details["pool"]) != (place.node, place.pool):
@@ -192,8 +191,8 @@ def find_kept(
         try:
             vm.prove_ours()
         except (HypervisorGone, NotOwned) as error:
-            log.warning("a VM that was kept cannot be used again", reason=error.reason)
-            if _node_now(api, details) != place.node:  # it is removed where it was moved to
+            log.warning("kept VM cannot be reused", reason=error.reason)
+            if _node_now(api, details) != place.node:  # it is removed on its new node
                 journal.open(KIND, details)
             journal.close(number)
             continue
@@ -208,28 +207,28 @@ def _in_use(journal: Journal, number: int, details: Mapping[str, str]) -> None:
 
 
 def fit(vm: BenchVm, options: Mapping[str, Any], iso: str) -> None:
-    """Switch the VM off and give it what the settings and the guest's image say today."""
+    """Switch the VM off and apply the current settings and guest image."""
     vm.stop()
     hotplug.clear(vm)
     config = vm.lately().values
-    wanted = {key: options[key] for key in _OF_SETTINGS if key in options}
-    changed = {key: value for key, value in wanted.items() if str(config.get(key)) != str(value)}
+    target = {key: options[key] for key in _OF_SETTINGS if key in options}
+    changed = {key: value for key, value in target.items() if str(config.get(key)) != str(value)}
     if parse_drive(str(config.get(ISO_SLOT, "")))[0] != iso:
         changed[ISO_SLOT] = f"{iso},media=cdrom"
-    gone = [key for key in _OF_SETTINGS if key in config and key not in wanted]
-    if gone:
-        changed["delete"] = ",".join(gone)
+    obsolete = [key for key in _OF_SETTINGS if key in config and key not in target]
+    if obsolete:
+        changed["delete"] = ",".join(obsolete)
     if changed:
-        vm.change("fit to the settings", **changed)
+        vm.change("apply the settings", **changed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanVm:
-    """A VM that some pvebench made.
+    """VM that some pvebench created.
 
     Attributes:
-        volumes: that its configuration names, or whose names carry its mark.
-        why: what this instance's journal says of it; empty: nothing.
+        volumes: volumes in its configuration, or with its marker in their names.
+        why: reason in this instance's journal; empty: none.
     """
 
     node: str
@@ -241,26 +240,26 @@ class OrphanVm:
 
     @property
     def text(self) -> str:
-        """One line about it."""
+        """One line about the VM."""
         held = ", ".join(self.volumes) or "no volumes"
         why = f", {self.why}" if self.why else ""
         return spoken(f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}")
 
     def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the VM for JSON."""
         return asdict(self)
 
 
 def journalled(journal: Journal) -> dict[str, str]:
-    """Return mark -> why it is there, of each VM that the journal of a stopped instance names."""
+    """Return marker -> reason for each VM in the journal of a stopped instance."""
     return {details["mark"]: _WHY[kind] for _, kind, details in journal.pending() if kind in _WHY}
 
 
 def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[OrphanVm]:
-    """Return the VMs of `pool` that carry a mark of pvebench.
+    """Return the VMs of `pool` with an ownership marker of pvebench.
 
     Args:
-        known: mark -> what is said of it.
+        known: marker -> reason.
     """
     found = []
     for member in api.get(f"/pools/{pool}")["members"]:
@@ -271,7 +270,7 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
             config = api.get(f"/nodes/{node}/qemu/{vmid}/config", current=1)
             status = str(api.get(f"/nodes/{node}/qemu/{vmid}/status/current")["status"])
         except (AccessDenied, Rejected):
-            continue  # gone meanwhile
+            continue  # removed since the listing
         mark = mark_of(config)
         if mark:
             volumes = _volumes(api, node, vmid, config)
@@ -292,32 +291,32 @@ def _volumes(api: Api, node: str, vmid: int, config: Mapping[str, Any]) -> tuple
     return tuple(sorted(held_volumes(config) | named_volumes(api, node, vmid, mark_of(config))))
 
 
-def remove_orphan(api: Api, stray: OrphanVm, *, pool: str, clock: Clock, journal: Journal) -> str:
-    """Remove it with its volumes, forget what the journal says of it; return a line about it.
+def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journal: Journal) -> str:
+    """Remove the VM with its volumes and its journal entries; return a line about it.
 
     Raises:
-        NotOurs: it changed since it was found. Others as `BenchVm.destroy`.
+        NotOwned: the VM changed since it was listed. Others as `BenchVm.destroy`.
     """
-    place = VmPlace(node=stray.node, pool=pool, vmids=(stray.vmid, stray.vmid))
-    vm = BenchVm(api, clock, place, stray.vmid, stray.mark)
+    place = VmPlace(node=orphan.node, pool=pool, vmids=(orphan.vmid, orphan.vmid))
+    vm = BenchVm(api, clock, place, orphan.vmid, orphan.mark)
     vm.learn()
     vm.destroy()
     for number, kind, details in journal.pending():
-        if kind in _WHY and details["mark"] == stray.mark:
+        if kind in _WHY and details["mark"] == orphan.mark:
             journal.close(number)
-    return f"removed VM {stray.vmid} on {stray.node} with its volumes"
+    return f"removed VM {orphan.vmid} on {orphan.node} with its volumes"
 
 
-def choose(strays: Collection[OrphanVm], vmid: int) -> OrphanVm:
-    """Return the stray with that number.
+def choose(orphans: Collection[OrphanVm], vmid: int) -> OrphanVm:
+    """Return the orphan with that ID.
 
     Raises:
-        NotOurs: there is none: nothing else is ever removed.
+        NotOwned: it is not listed; nothing else is ever removed.
     """
-    for stray in strays:
-        if stray.vmid == vmid:
-            return stray
+    for orphan in orphans:
+        if orphan.vmid == vmid:
+            return orphan
     raise NotOwned(
-        f"VM {vmid} is left alone: it is not among those that were found",
-        next_step="see the list: pvebench cleanup --orphans",
+        f"VM {vmid} not changed: not listed as an orphan",
+        next_step="run `pvebench cleanup --orphans` to list the orphans",
     )

@@ -1,6 +1,6 @@
-"""Making a benchmark VM: the guest's image, a free number, what the VM is in Proxmox's words.
+"""Creation of a benchmark VM: guest image, free VM ID, VM options.
 
-The mark and the journal come before the call, the tag after it.
+The marker and the journal entry precede the call; the tag follows it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def make_vm(
     options: Mapping[str, Any],
     iso: str,
 ) -> tuple[BenchVm, int]:
-    """Make a VM with a number that is free in the range; return it and its journal entry.
+    """Create a VM with a free ID of the range; return it and its journal entry.
 
     Raises:
-        NotOurs: every number of the range is taken. Others as `Connection` and `Tasks.run`.
+        NotOwned: every ID of the range is taken. Others as `Connection` and `Tasks.run`.
     """
     first, last = place.vmids
     for vmid in range(first, last + 1):
@@ -65,42 +65,42 @@ def make_vm(
         except Rejected as error:
             if "already exists" in error.text:
                 journal.close(entry)
-                continue  # somebody was quicker
+                continue  # the ID was taken in between
             with contextlib.suppress(DriverError):
-                if is_free(api, vmid):  # else the refusal was of something else: it is undone later
+                if is_free(api, vmid):  # else the VM exists: it is removed later
                     journal.close(entry)
             raise
         _tag(vm, journal, entry)
         return vm, entry
     raise NotOwned(
-        f"all VM numbers from {first} to {last} are taken",
-        next_step="give another range in the settings, or see what is there: pvebench check",
+        f"no free VM ID from {first} to {last}",
+        next_step="set another range in vmids, or run `pvebench cleanup --orphans`",
     )
 
 
 def refuse_without_rights(api: Api, pool: str) -> None:
-    """After a refusal look whether the right that was missing is there; else nothing is asked.
+    """Check missing rights after a rejected call; without one, make no request.
 
-    A VM that may not be looked at seems to be gone: each case would make another one.
+    A VM that the token may not see seems to be gone: each case would create another one.
 
     Raises:
-        AccessDenied: it is missing still, so nothing is to be made or started.
+        AccessDenied: the right is still missing, so nothing may be created or started.
     """
     if not api.refused:
         return
     table = api.get("/access/permissions")
     missing = missing_rights(table, pool=pool, major=version_number(api)[0])
-    if found := [one for one in missing if privileges_in(one) & api.refused]:
+    if lacking := [entry for entry in missing if privileges_in(entry) & api.refused]:
         raise AccessDenied(
-            f"the token lacks {'; '.join(found)}",
-            cause="its role or its user's was changed, or the cluster was upgraded",
-            next_step="pvebench proxmox init --apply gives what is missing",
+            f"the token lacks {'; '.join(lacking)}",
+            cause="a role of the token or its user was changed, or the cluster was upgraded",
+            next_step="run `pvebench proxmox init --apply`",
         )
     api.refused.clear()
 
 
 def is_free(api: Api, vmid: int) -> bool:
-    """Return whether no VM or container of the cluster has this number; nothing is reserved."""
+    """Return whether no VM or container of the cluster has this ID; nothing is reserved."""
     try:
         api.get("/cluster/nextid", vmid=vmid)
     except Rejected:
@@ -112,7 +112,7 @@ def _create(
     api: Api, vm: BenchVm, place: VmPlace, options: Mapping[str, Any], claim: float
 ) -> None:
     vm.learn()
-    vm._tasks.run(  # noqa: SLF001 # the VM's own birth
+    vm._tasks.run(  # noqa: SLF001 # part of the VM's creation
         lambda: api.post(
             f"/nodes/{place.node}/qemu",
             vmid=vm.vmid,
@@ -127,9 +127,9 @@ def _create(
 
 
 def _tag(vm: BenchVm, journal: Journal, entry: int) -> None:
-    """Tag a new VM; if that fails, take the VM back, or leave it to the journal.
+    """Tag a new VM; if that fails, remove the VM, or leave it to the journal.
 
-    Only after it was made: with rights through the pool alone, version 9.2 refuses tags before.
+    The tag is set after creation: with pool rights alone, version 9.2 rejects tags during it.
     """
     try:
         vm.change("tag", tags=TAG)
@@ -142,14 +142,14 @@ def _tag(vm: BenchVm, journal: Journal, entry: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmOptions:
-    """What the benchmark VM is, beside what scenarios say.
+    """VM options that scenarios do not set.
 
     Attributes:
-        iso_storage: where the guest's image is kept; its content must allow `iso`.
-        cpu: CPU type; `host` hides nothing from the guest.
-        machine: machine type; empty: the newest that the node has.
-        keep: it stays, switched off, with its filled volumes from one start to the next.
-        kvm: False only where nested virtualisation is missing; results carry accel=tcg.
+        iso_storage: storage of the guest image; its content must include `iso`.
+        cpu: CPU type; `host` exposes all features to the guest.
+        machine: machine type; empty: the node's newest.
+        keep: keep the VM, switched off, with its filled volumes between starts.
+        kvm: False only without nested virtualization; results have accel=tcg.
     """
 
     iso_storage: str
@@ -160,7 +160,7 @@ class VmOptions:
 
 
 def vm_options(node: str, given: VmOptions, machine: Machine) -> dict[str, Any]:
-    """Return the options that a new VM is made with: no network, no disk but the guest's image."""
+    """Return the options of a new VM: no network, no disk except the guest image."""
     options: dict[str, Any] = {
         "name": f"pvebench-{node}",
         "ostype": "l26",
@@ -170,7 +170,7 @@ def vm_options(node: str, given: VmOptions, machine: Machine) -> dict[str, Any]:
         "cpu": given.cpu,
         "machine": given.machine or None,
         "scsihw": str(ScsiHw.SINGLE),
-        # Both versions know the older name; a freeze in mid-run would be measured.
+        # Both versions support the older name. A file system freeze would distort a run.
         "agent": "enabled=1,freeze-fs-on-backup=0",
         "hotplug": "disk",
         "boot": "order=ide2",
@@ -185,11 +185,11 @@ def vm_options(node: str, given: VmOptions, machine: Machine) -> dict[str, Any]:
 
 
 def cpu_options(given: VmOptions, machine: Machine) -> dict[str, int]:
-    """Return how many CPUs the VM has: without KVM there is room for two, but `vcpus` are plugged.
+    """Return the CPU options: without KVM at least two `cores`, of which `vcpus` are plugged.
 
-    Proxmox makes it `-smp VCPUS,…,maxcpus=CORES`, with or without `hotplug: cpu`
-    (`config_to_command` in PVE/QemuServer.pm). Why there must be room: `cpus_option` in
-    drivers/qemu/machine.py.
+    Proxmox translates them to `-smp VCPUS,…,maxcpus=CORES`, with or without `hotplug: cpu`
+    (`config_to_command` in PVE/QemuServer.pm). `cpus_option` in drivers/qemu/machine.py gives the
+    reason for the minimum.
     """
     if given.kvm:
         return {"cores": machine.cpus}
@@ -198,33 +198,33 @@ def cpu_options(given: VmOptions, machine: Machine) -> dict[str, int]:
 
 _UPLOAD_SECONDS: Final = 600.0
 _SEEN_SECONDS: Final = 20.0
-"""How long a file that is uploaded may take to be listed, whole."""
+"""Time within which an uploaded file must be listed completely, seconds."""
 _ONE_AT_A_TIME: Final = threading.Lock()
-"""On a storage that several nodes share, a second upload would write over the first one's file."""
+"""Upload lock: on a shared storage a second upload would overwrite the first one's file."""
 
 
 def iso_name(image: GuestImage) -> str:
-    """Return the image's name on the storage: another content has another name."""
+    """Return the image's name on the storage; different content has a different name."""
     return f"pvebench-guest-{file_digest(image.iso)[:16]}.iso"
 
 
 def find_iso(api: Api, node: str, storage: str, image: GuestImage) -> str:
-    """Return the image's volid if it is on the storage, whole; else an empty string.
+    """Return the image's volid if the storage has it completely, else an empty string.
 
-    The API tells no digests, so the name carries one; a file cut off has another size.
+    The API reports no digests, so the name contains one; a truncated file has another size.
     """
-    wanted, size = f"{storage}:iso/{iso_name(image)}", image.iso.stat().st_size
+    volid, size = f"{storage}:iso/{iso_name(image)}", image.iso.stat().st_size
     for entry in api.get(f"/nodes/{node}/storage/{storage}/content", content="iso"):
-        if entry["volid"] == wanted and int(entry.get("size", 0)) == size:
-            return wanted
+        if entry["volid"] == volid and int(entry.get("size", 0)) == size:
+            return volid
     return ""
 
 
 def upload_iso(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) -> str:
-    """Return the volid of the image on the storage, uploading it where it is missing.
+    """Return the volid of the image on the storage; upload it if missing.
 
     Raises:
-        GuestImageError: it is not there after the upload. Others as `Connection` and `Tasks.run`.
+        GuestImageError: it is missing after the upload. Others as `Connection` and `Tasks.run`.
     """
     with _ONE_AT_A_TIME:
         return find_iso(api, node, storage, image) or _upload(api, node, storage, image, clock)
@@ -234,7 +234,7 @@ def _upload(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) 
     tasks = Tasks(api, node, clock)
     tasks.learn()
     content = _Named(image.iso.read_bytes(), iso_name(image))
-    # The server wants these parts in this order, the file last.
+    # The server requires these parts in this order, the file last.
     parts = {
         "content": "iso",
         "checksum-algorithm": "sha256",
@@ -250,15 +250,14 @@ def _upload(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) 
         seconds=_UPLOAD_SECONDS,
     )
     deadline = clock.monotonic() + _SEEN_SECONDS
-    while not (found := find_iso(api, node, storage, image)):
+    while not (volid := find_iso(api, node, storage, image)):
         if clock.monotonic() > deadline:
             raise GuestImageError(
-                f"the guest image is not on storage {storage} of {node} after its upload",
-                next_step="look at the storage's content; its type and content `iso` must be "
-                "enabled",
+                f"guest image not found on storage {storage} of {node} after its upload",
+                next_step="check the storage's content; content type `iso` must be enabled",
             )
         clock.sleep(1.0)
-    return found
+    return volid
 
 
 class _Named(io.BytesIO):

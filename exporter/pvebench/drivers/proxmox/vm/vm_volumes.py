@@ -1,8 +1,7 @@
-"""The benchmark VM of one node and its volumes: made, or taken up again from an earlier start.
+"""Benchmark VM of a node and its volumes: created, or reused from an earlier start.
 
-Volumes are made through the storage, freed through the VM: a storage frees a volume only for its
-administrators; a VM frees its own. So a volume goes back by way of `unusedN`, and whatever is
-left goes with the VM.
+Volumes are created at the storage but freed through the VM: a storage frees a volume only for its
+administrators, a VM its own. So a volume is freed as `unusedN`, and the rest with the VM.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from pvebench.model.units import KIB, MIB, show_bytes
 from pvebench.model.volume import Volume
 
 RESERVE_BYTES: Final = 256 * MIB
-"""Left free on the storage beside the volume: a thin pool that fills up stops every VM on it."""
+"""Free space to leave on the storage, bytes: a full thin pool stops every VM on it."""
 _CREATE_SECONDS: Final = 300.0
 _TRIES: Final = 100
 _TIDY_SECONDS: Final = 600.0
@@ -51,22 +50,22 @@ log = structlog.get_logger()
 
 
 def lacks_space(storage: str, node: str, free: int, size_bytes: int) -> str:
-    """Return in words that a volume does not fit, or an empty string."""
+    """Return a message if a volume does not fit, else an empty string."""
     if free >= size_bytes + RESERVE_BYTES:
         return ""
     return (
-        f"storage {storage}: {show_bytes(free)} free on {node}, a volume of "
-        f"{show_bytes(size_bytes)} does not fit ({show_bytes(RESERVE_BYTES)} stay free)"
+        f"storage {storage}: {show_bytes(size_bytes)} needed, {show_bytes(free)} free on {node} "
+        f"({show_bytes(RESERVE_BYTES)} must stay free)"
     )
 
 
 class Volumes:
-    """The volumes of one VM, by what scenarios need them for."""
+    """Volumes of a VM by scenario."""
 
     def __init__(
         self, api: Api, node: str, vm: BenchVm, storages: Mapping[str, ClusterStorage]
     ) -> None:
-        """Make the book of a new VM's volumes.
+        """Create the record of a new VM's volumes.
 
         Args:
             storages: name in packs -> storage of the cluster.
@@ -78,18 +77,18 @@ class Volumes:
         self._known: dict[str, Volume] = {}
         self._formats: dict[str, str] = {}
         self._filled: dict[str, Filled] = {}
-        """volid -> what the VM's description says of it."""
+        """volid -> its record in the VM's description."""
 
     def find(self, scenario: Scenario) -> Volume | None:
-        """Return the volume that is there for `scenario`, of whatever size."""
+        """Return the existing volume for `scenario`, of any size."""
         return self._known.get(scenario.volume)
 
     def create(self, scenario: Scenario) -> Volume:
-        """Make a new, unfilled volume.
+        """Create a new, unfilled volume.
 
         Raises:
-            NoSpace: the storage could not hold it when it is full.
-            VolumeError: it could not be made.
+            NoSpace: the storage has too little space for the filled volume.
+            VolumeError: creation failed.
         """
         storage, kind = self._storages[scenario.storage].id, scenario.disk.format
         status = self._status(storage)
@@ -97,7 +96,7 @@ class Volumes:
             storage, self._node, int(status.get("avail", 0)), scenario.volume_bytes
         )
         if lacking:
-            step = "free space, or make volume.size or the scale of the pack smaller"
+            step = "free space, or reduce volume.size or the scale of the pack"
             raise NoSpace(lacking, next_step=step)
         extension = STORAGE_TYPES[str(status["type"])].extension
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
@@ -112,16 +111,16 @@ class Volumes:
 
     def _status(self, storage: str) -> Mapping[str, Any]:
         try:
-            found: dict[str, Any] = self._api.get(f"/nodes/{self._node}/storage/{storage}/status")
+            status: dict[str, Any] = self._api.get(f"/nodes/{self._node}/storage/{storage}/status")
         except Rejected as error:
             raise VolumeError(f"storage {storage} of {self._node}: {error.text}") from error
-        if not found.get("active") or found.get("type") not in STORAGE_TYPES:
+        if not status.get("active") or status.get("type") not in STORAGE_TYPES:
             raise VolumeError(
-                f"storage {storage} of {self._node} is not active, or of a type that holds no "
-                f"test volumes ({found.get('type')})",
-                next_step="see what there is: pvebench check",
+                f"storage {storage} of {self._node} is inactive or does not support test volumes "
+                f"(type {status.get('type')})",
+                next_step="run `pvebench check`",
             )
-        return found
+        return status
 
     def _allocate(self, storage: str, kind: Format, size_bytes: int, *, extension: bool) -> str:
         path = f"/nodes/{self._node}/storage/{storage}/content"
@@ -145,23 +144,23 @@ class Volumes:
             except Rejected as error:
                 if "already exists" not in error.text:
                     raise VolumeError(f"volume {name} on {storage}: {error.reason}") from error
-        raise VolumeError(f"storage {storage} is full of volumes of VM {self._vm.vmid}")
+        raise VolumeError(f"storage {storage} has {_TRIES} volumes of VM {self._vm.vmid} already")
 
     def _look_for(self, storage: str, name: str) -> str:
-        """Return the volid of a volume whose making was not answered; nobody else names so."""
+        """Return the volid of a volume after a lost response; the name is unique to this VM."""
         for volid in self._listed(storage):
             if volid.endswith(name):
                 return volid
         raise VolumeError(
-            f"volume {name} on {storage}: the server did not answer, and it is not there",
-            next_step="nothing to do: the next run makes one",
+            f"volume {name} on {storage} not created: the server did not respond",
+            next_step="no action needed; the next run creates one",
         )
 
     def free(self, scenario: Scenario) -> None:
         """Remove the scenario's volume, which must not be plugged in.
 
         Raises:
-            NotOurs: its name does not carry our mark.
+            NotOwned: its name does not contain the VM's marker.
         """
         volume = self._known.get(scenario.volume)
         if volume is not None:
@@ -169,20 +168,20 @@ class Volumes:
 
     def discard(self, volume: Volume) -> None:
         """Remove a volume, which must not be plugged in. Raises as `free`."""
-        self._known = {key: one for key, one in self._known.items() if one != volume}
+        self._known = {key: known for key, known in self._known.items() if known != volume}
         self._formats.pop(volume.volid, None)
         self.note(volume, "")
         if not self._vm.owns(volume.volid):
-            raise NotOwned(f"volume {volume.volid} is left alone: its name is not one of ours")
+            raise NotOwned(f"volume {volume.volid} not changed: not created by pvebench")
         seen = self._vm.prove_ours()
         if volume.volid in test_slots(seen.values).values():
-            raise VolumeError(f"volume {volume.volid} is still plugged in")
+            raise VolumeError(f"volume {volume.volid} still plugged in")
         key = unused_volumes(seen.values).get(volume.volid)
-        if key is not None:  # else it was never plugged in: `BenchVm.destroy` finds it
+        if key is not None:  # else it was never plugged in: `BenchVm.destroy` removes it
             self._vm.change(f"free {volume.volid}", delete=key)
 
     def resolve(self, volume: Volume) -> str:
-        """Return the volume's format as the storage tells it; empty where it may not be asked."""
+        """Return the volume's format from the storage; empty if the token may not list it."""
         if volume.volid not in self._formats:
             try:
                 entries = self._listed(self._storages[volume.storage].id)
@@ -192,53 +191,56 @@ class Volumes:
         return self._formats.get(volume.volid, "")
 
     def _listed(self, storage: str) -> dict[str, Mapping[str, Any]]:
-        """Return volid -> what the storage tells of it, for the volumes of our VM."""
+        """Return volid -> storage entry, for the volumes of the VM."""
         path = f"/nodes/{self._node}/storage/{storage}/content"
         entries = self._api.get(path, content="images", vmid=self._vm.vmid)
         return {str(entry["volid"]): entry for entry in entries}
 
     def take_over(self) -> None:
-        """Know the filled volumes that the VM was kept for; free what else of ours it has.
+        """Reuse the filled volumes of a kept VM; free its other volumes.
 
         Raises:
             As `BenchVm.change`.
         """
         config = self._vm.prove_ours().values
         claimed = filled_of(config)
-        self._filled = {one.volid: one for one in claimed if self._holds(one)}
+        self._filled = {volume.volid: volume for volume in claimed if self._holds(volume)}
         self._known |= {
-            one.key: Volume(
-                storage=one.storage, volid=one.volid, format=one.format, size_bytes=one.size_bytes
+            record.key: Volume(
+                storage=record.storage,
+                volid=record.volid,
+                format=record.format,
+                size_bytes=record.size_bytes,
             )
-            for one in self._filled.values()
+            for record in self._filled.values()
         }
         if len(claimed) > len(self._filled):
             self._vm.note_filled(self._filled.values())
-        useless = [
+        unfilled = [
             key
             for volid, key in unused_volumes(config).items()
             if self._vm.owns(volid) and volid not in self._filled
         ]
-        if useless:
-            self._vm.change("free what is not filled", delete=",".join(useless))
+        if unfilled:
+            self._vm.change("free unfilled volumes", delete=",".join(unfilled))
 
-    def _holds(self, one: Filled) -> bool:
-        """Whether a volume is where and what it was when it was filled."""
-        storage = self._storages.get(one.storage)
-        if storage is None or not one.volid.startswith(f"{storage.id}:"):
+    def _holds(self, record: Filled) -> bool:
+        """Return whether a volume has the storage, format and size of its record."""
+        storage = self._storages.get(record.storage)
+        if storage is None or not record.volid.startswith(f"{storage.id}:"):
             return False
-        if not self._vm.owns(one.volid):
+        if not self._vm.owns(record.volid):
             return False
-        entry = self._listed(storage.id).get(one.volid, {})
-        told = (str(entry.get("format")), entry.get("size"))
-        return told == (one.format, one.listed_bytes)
+        entry = self._listed(storage.id).get(record.volid, {})
+        listed = (str(entry.get("format")), entry.get("size"))
+        return listed == (record.format, record.listed_bytes)
 
     def content(self, volume: Volume) -> str:
-        one = self._filled.get(volume.volid)
-        return one.content if one else ""
+        record = self._filled.get(volume.volid)
+        return record.content if record else ""
 
     def note(self, volume: Volume, content: str) -> None:
-        filled = {volid: one for volid, one in self._filled.items() if volid != volume.volid}
+        filled = {volid: record for volid, record in self._filled.items() if volid != volume.volid}
         if content:
             entry = self._listed(self._storages[volume.storage].id).get(volume.volid, {})
             key = next(key for key, known in self._known.items() if known.volid == volume.volid)
@@ -257,7 +259,7 @@ class Volumes:
 
 
 class VmVolumes:
-    """What a node holds of ours. Owned by one worker thread.
+    """pvebench's VM and volumes on a node. Owned by one worker thread.
 
     Args:
         storages: name in packs -> storage of the cluster.
@@ -291,24 +293,24 @@ class VmVolumes:
 
     @property
     def the_vm(self) -> BenchVm:
-        """The VM that must be there. Raises SwitchFailed."""
+        """The VM; raises SwitchFailed if there is none."""
         return self._both()[0]
 
     @property
     def the_volumes(self) -> Volumes:
-        """Its volumes. Raises SwitchFailed."""
+        """The VM's volumes; raises SwitchFailed if there is none."""
         return self._both()[1]
 
     def _both(self) -> tuple[BenchVm, Volumes]:
         if self._held is None:
-            raise SwitchFailed("there is no VM")
+            raise SwitchFailed("no benchmark VM")
         return self._held
 
     def is_there(self) -> bool:
-        """Return whether there is a VM and it is ours still; it is forgotten otherwise.
+        """Return whether there is a VM that pvebench still owns; drop it otherwise.
 
         Raises:
-            DriverError: it cannot be told now.
+            DriverError: the VM's state is unknown at present.
         """
         if self.vm is None:
             return False
@@ -319,7 +321,7 @@ class VmVolumes:
         return self._held is not None
 
     def tidy(self) -> None:
-        """Try again now and then to remove VMs of ours that somebody's work held before."""
+        """Retry periodically to remove own VMs that were locked before."""
         if self.vm is None or self._clock.monotonic() - self._tidied < _TIDY_SECONDS:
             return
         self._tidied = self._clock.monotonic()
@@ -327,13 +329,13 @@ class VmVolumes:
         for line in undo_pending(
             self._journal, self._api, self._clock, node=node, keep=keep, but=used
         ):
-            log.warning("what was left before", node=node, found=line)
+            log.warning("leftover from an earlier start", node=node, result=line)
 
     def obtain(self, machine: Machine) -> None:
-        """Take up the VM that was kept, or make one.
+        """Reuse the kept VM, or create one.
 
         Raises:
-            NotOurs, GuestImageError, DriverError: as `make_vm` and `upload_iso`.
+            NotOwned, GuestImageError, DriverError: as `make_vm` and `upload_iso`.
         """
         node, storage = self._place.node, self._options.iso_storage
         iso = upload_iso(self._api, node, storage, self._image, self._clock)
@@ -345,11 +347,11 @@ class VmVolumes:
             self._held = vm, Volumes(self._api, node, vm, self._storages)
 
     def _take_up(self, options: Mapping[str, Any], iso: str) -> bool:
-        """Take up the VM that was kept with filled volumes; return whether there is one."""
-        found = find_kept(self._api, self._clock, self._place, self._journal)
-        if found is None:
+        """Reuse the VM that was kept with filled volumes; return whether there is one."""
+        kept = find_kept(self._api, self._clock, self._place, self._journal)
+        if kept is None:
             return False
-        vm, in_use = found
+        vm, in_use = kept
         fit(vm, options, iso)
         volumes = Volumes(self._api, self._place.node, vm, self._storages)
         volumes.take_over()
@@ -358,13 +360,13 @@ class VmVolumes:
         return True
 
     def give_up(self, clock: Clock) -> None:
-        """Remove the VM with its volumes, or set it aside with them.
+        """Remove the VM with its volumes, or keep it with them.
 
         Args:
-            clock: one that nobody has stopped: the wish to stop must not stop the tidying up.
+            clock: clock that is not stopped, so that a stop does not interrupt the cleanup.
 
         Raises:
-            ServerGone: it could not be done now.
+            ServerGone: cleanup is not possible at present.
         """
         node = self._place.node
         lines = undo_pending(
@@ -375,5 +377,6 @@ class VmVolumes:
             kind == KIND and details["node"] == node for _, kind, details in self._journal.pending()
         ):
             raise ServerGone(
-                "; ".join(lines), next_step="it is removed at the next start of pvebench"
+                "; ".join(lines),
+                next_step="no action needed; the next start of pvebench removes it",
             )
