@@ -16,6 +16,8 @@ import pytest
 from pve.instance import write_settings
 from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
+from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.errors import CycleIncomplete, NoSpace, VolumeError
 from pvebench.model.disk import Bus
@@ -226,3 +228,49 @@ def test_a_backup_that_begins_in_the_middle_of_a_case_costs_that_try_and_no_rest
     both.node.boot(MACHINE)
     both.node.attach(volume, scenario().disk)
     assert [task.kind for task in both.cluster.tasks.all].count("qmstart") == 1
+
+
+@pytest.mark.parametrize("call", ["plug", "unplug"])
+def test_a_backup_that_begins_between_two_calls_of_a_switch_is_waited_for(
+    both: Site, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is part of the configuration: the server reports a changed file, not the lock."""
+    volume, _ = both.node.volume(scenario())
+    both.node.boot(MACHINE)
+    both.node.attach(volume, scenario().disk)
+    vm = both.cluster.vms[9000]
+    change = BenchVm.change
+
+    def lock_before(self: BenchVm, what: str, **params: Any) -> None:
+        if what.startswith(f"{call} "):
+            self.lately()
+            vm.config["lock"] = "backup"
+        change(self, what, **params)
+
+    monkeypatch.setattr(BenchVm, "change", lock_before)
+    run = run_once(both, bus=Bus.VIRTIO)
+    assert (run.outcome, run.retryable) == (Outcome.SKIPPED, True)
+    assert "file change by other user" in run.reason
+    assert vm.running
+
+
+@pytest.mark.parametrize("call", ["plug", "unplug"])
+def test_a_locked_vm_is_waited_for_whatever_the_server_reports(
+    both: Site, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, _ = both.node.volume(scenario())
+    both.node.boot(MACHINE)
+    both.node.attach(volume, scenario().disk)
+    vm = both.cluster.vms[9000]
+    change = BenchVm.change
+
+    def fail(self: BenchVm, what: str, **params: Any) -> None:
+        if what.startswith(f"{call} "):
+            vm.config["lock"] = "backup"
+            raise Rejected("PUT config", "hotplug problem - timeout")
+        change(self, what, **params)
+
+    monkeypatch.setattr(BenchVm, "change", fail)
+    run = run_once(both, bus=Bus.VIRTIO)
+    assert (run.outcome, run.retryable) == (Outcome.SKIPPED, True)
+    assert run.reason.endswith("VM is locked (backup)")

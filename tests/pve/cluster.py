@@ -796,13 +796,15 @@ class Cluster:
                 raise bad_parameter({"delete": text})
         self._need_volumes(who, node, int(vmid), changed)
         self._need_options(who, f"/vms/{vmid}", {**dict.fromkeys(filter(None, drops)), **changed})
-        vm.refuse_lock()
+        # In this order, as `update_vm_api` in PVE/API2/Qemu.pm of qemu-server: a lock is part of
+        # the configuration, so that a new one is reported as a mismatch.
         vm.check_digest(digest)
+        vm.refuse_lock()
 
         def change() -> None:
             with vm.locked():
-                vm.refuse_lock()
                 vm.check_digest(digest)
+                vm.refuse_lock()
                 vm.update(options, force=force == "1")
 
         return change

@@ -32,6 +32,7 @@ _LONGEST: Final = 2000
 """Maximum characters of server text in a message."""
 _LOCKED: Final = "VM is locked ("
 _CONFIG_LOCK: Final = "can't lock file"
+_CHANGED: Final = "file change by other user"
 _NO_QUORUM: Final = "no quorum"
 
 
@@ -178,11 +179,13 @@ def refusal(
     """Return the error for a rejected call or a failed task, from the server's message."""
     everything = " ".join([text, *(fields or {}).values()])
     if _LOCKED in everything:
+        return vm_locked(what, text)
+    if _CHANGED in everything:
+        # The server checks the digest before the lock, and a lock changes the digest.
         return Busy(
             f"{what}: {text}",
-            cause="a backup, snapshot or migration locks the VM",
-            next_step="no action needed; pvebench retries later. If the lock is stale, run "
-            "qm unlock NUMBER",
+            cause="a backup, snapshot, migration or administrator changed the VM's configuration",
+            next_step="no action needed; pvebench reads the configuration again and retries",
         )
     if _CONFIG_LOCK in everything:
         return ConfigLocked(
@@ -193,6 +196,16 @@ def refusal(
     if _NO_QUORUM in everything:
         return _gone(what, text)
     return Rejected(what, text, status=status, fields=fields, evidence=evidence)
+
+
+def vm_locked(what: str, text: str) -> Busy:
+    """Return the error for a locked VM."""
+    return Busy(
+        f"{what}: {text}",
+        cause="a backup, snapshot or migration locks the VM",
+        next_step="no action needed; pvebench retries later. If the lock is stale, run "
+        "qm unlock NUMBER",
+    )
 
 
 def _gone(what: str, text: str) -> ServerGone:

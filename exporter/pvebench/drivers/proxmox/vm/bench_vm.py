@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
+from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected, vm_locked
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
 from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, OutcomeUnknown
@@ -145,6 +145,11 @@ class BenchVm:
         at, config = self._seen or (0.0, None)
         recent = self._clock.monotonic() - at < _LATELY_SECONDS
         return config if config is not None and recent else self.prove_ours()
+
+    def require_unlocked(self, what: str) -> None:
+        """Raise Busy if a backup, snapshot or migration locks the VM. Raises as `prove_ours`."""
+        if lock := self.prove_ours().values.get("lock"):
+            raise vm_locked(f"VM {self.vmid}: {what}", f"VM is locked ({lock})")
 
     def change(self, what: str, **params: Any) -> None:
         """Change the configuration; applied immediately where Proxmox can, else pending.

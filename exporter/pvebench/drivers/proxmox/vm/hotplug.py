@@ -33,6 +33,7 @@ def plug(vm: BenchVm, slot: str, text: str) -> Configuration:
 
     Raises:
         SwitchFailed: rejected, or accepted but not effective. Pending changes are reverted.
+        Busy: the VM is locked, which may also be the reason for a rejection.
     """
     volid, _ = parse_drive(text)
     slots = test_slots(vm.lately().values)
@@ -43,6 +44,7 @@ def plug(vm: BenchVm, slot: str, text: str) -> Configuration:
         vm.change(f"plug {slot}", **{slot: text})
         return _effective(vm, slot, volid)
     except (Rejected, SwitchFailed) as error:
+        vm.require_unlocked(f"plug {slot}")
         _revert(vm, [slot])
         raise SwitchFailed(
             f"VM {vm.vmid}: plugging {slot} failed: {error.reason}",
@@ -77,6 +79,7 @@ def unplug(vm: BenchVm, slot: str) -> None:
     try:
         vm.change(f"unplug {slot}", delete=slot)
     except Rejected as error:
+        vm.require_unlocked(f"unplug {slot}")
         raise SwitchFailed(
             f"VM {vm.vmid}: unplugging {slot} failed: {error.reason}",
             cause="the guest hangs or still uses the disk",
