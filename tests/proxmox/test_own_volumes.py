@@ -15,7 +15,7 @@ from pve.cluster import Cluster
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.vm.leftovers import find_orphans, remove_orphan, undo_pending
-from pvebench.errors import NotOwned, VolumeError
+from pvebench.errors import NotOwned, ServerGone, VolumeError
 from pvebench.model.disk import Bus, Format
 from pvebench.model.volume import Plug
 
@@ -107,6 +107,24 @@ def test_a_vm_that_somebody_gave_a_disk_is_not_removed_with_it(site: Site) -> No
         remove_orphan(
             site.connect(), stray, pool="bench", clock=SystemClock(), journal=site.store.journal
         )
+
+
+def test_a_vm_with_a_disk_of_somebody_stays_in_the_journal_until_it_is_gone(site: Site) -> None:
+    site.node.boot(MACHINE)
+    vm = site.cluster.vms[site.node.vmid]
+    disk = site.cluster.volumes.allocate("local", vm.vmid, "vm-9000-disk-0.raw", 1024, "raw")
+    vm.config["scsi5"] = disk
+    with pytest.raises(ServerGone, match=f"{disk} was not created by pvebench"):
+        site.node.shutdown()
+    for _ in range(2):
+        (line,) = undo_pending(site.store.journal, site.connect(), SystemClock(), node="pve1")
+        assert f"{disk} was not created by pvebench" in line
+        assert [details["vmid"] for _, _, details in site.store.journal.pending()] == ["9000"]
+    del vm.config["scsi5"]
+    lines = undo_pending(site.store.journal, site.connect(), SystemClock(), node="pve1")
+    assert lines == ["removed VM 9000 with its volumes"]
+    assert site.store.journal.pending() == []
+    assert site.cluster.volumes.path(disk).exists()
 
 
 HOLDS = {

@@ -65,7 +65,7 @@ def test_sweep_shows_what_a_killed_process_left_and_removes_it_when_asked(
     site.close()
     (tmp_path / "pvebench.db").rename(tmp_path / "state" / "pvebench.db")
     assert run_cli(["cleanup", "--orphans", "--config", str(config)]) == 0
-    assert "VM 9000 on pve1, stopped, left when a pvebench was killed" in capsys.readouterr().out
+    assert "VM 9000 on pve1, stopped, left by a crash" in capsys.readouterr().out
     assert run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", "9000"]) == 0
     assert site.cluster.vms == {}
     store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
@@ -123,3 +123,18 @@ def test_abort_after_a_crash_removes_what_was_left(
     assert run_cli(["abort", "--config", str(config)]) == 0
     assert site.cluster.vms == {}
     assert site.cluster.pools[POOL] == set()
+
+
+def test_abort_names_a_vm_with_a_disk_of_somebody_each_time(
+    site: Site, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.node.volume(scenario())
+    disk = site.cluster.volumes.allocate("local", 9000, "vm-9000-disk-0.raw", 1024, "raw")
+    site.cluster.vms[9000].config["scsi5"] = disk
+    StateDirectory(tmp_path / "state", exclusive=False)
+    site.close()
+    (tmp_path / "pvebench.db").rename(tmp_path / "state" / "pvebench.db")
+    for command in ("abort", "abort", "cleanup"):
+        run_cli([command, "--config", str(config)])
+        assert f"its disk {disk} was not created by pvebench" in capsys.readouterr().out
+    assert 9000 in site.cluster.vms

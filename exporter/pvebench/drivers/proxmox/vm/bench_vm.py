@@ -72,6 +72,13 @@ def read_configuration(api: Api, path: str) -> Configuration:
     )
 
 
+class ForeignDisk(NotOwned):
+    """Disk in the VM that pvebench did not create; VM and disk are not changed."""
+
+    usual_cause = "the disk was attached to the benchmark VM outside pvebench"
+    usual_next_step = "detach it from that VM, then run `pvebench cleanup`"
+
+
 class BenchVm:
     """VM with pvebench's ownership marker. Owned by one worker thread."""
 
@@ -246,7 +253,7 @@ class BenchVm:
         VM ID: on a storage that two clusters share, that could be another cluster's disk.
 
         Raises:
-            NotOwned: it has a disk that pvebench did not create. Others as `change`.
+            ForeignDisk: it has a disk that pvebench did not create. Others as `change`.
         """
         try:
             self.stop()
@@ -272,10 +279,8 @@ class BenchVm:
         config = seen.values
         held = held_volumes(config) | held_volumes(waiting)
         if foreign := sorted(volid for volid in held if not self.owns(volid)):
-            raise NotOwned(
-                _unchanged(self.vmid, f"its disk {', '.join(foreign)} was not created by pvebench"),
-                cause="the disk was attached to the benchmark VM outside pvebench",
-                next_step="detach it from that VM, then run `pvebench cleanup --orphans`",
+            raise ForeignDisk(
+                _unchanged(self.vmid, f"its disk {', '.join(foreign)} was not created by pvebench")
             )
         loose = named_volumes(self._api, self._place.node, self.vmid, self.mark) - held
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)

@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, Configuration
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, Configuration, ForeignDisk
 from pvebench.drivers.proxmox.vm.drive import UNUSED, parse_drive, read_back, test_slots
 from pvebench.errors import (
     GuestTimeout,
     HypervisorGone,
-    NotOwned,
     OutputUnreadable,
     SwitchFailed,
     VolumeError,
@@ -99,7 +98,7 @@ def clear(vm: BenchVm) -> None:
 
     Raises:
         SwitchFailed: disks or pending changes remain.
-        NotOwned: the VM has a disk that pvebench did not create.
+        ForeignDisk: the VM has a disk that pvebench did not create.
     """
     _revert(vm, list(vm.prove_ours().waiting))
     slots = test_slots(vm.lately().values)
@@ -142,11 +141,7 @@ def _revert(vm: BenchVm, keys: list[str]) -> None:
 
 def _refuse_foreign(vm: BenchVm, volid: str) -> None:
     if not vm.owns(volid):
-        raise NotOwned(
-            f"volume {volid} in VM {vm.vmid} not changed: not created by pvebench",
-            cause="the disk was attached to the benchmark VM outside pvebench",
-            next_step="detach it from that VM",
-        )
+        raise ForeignDisk(f"volume {volid} in VM {vm.vmid} not changed: not created by pvebench")
 
 
 _SEEN_SECONDS: Final = 20.0

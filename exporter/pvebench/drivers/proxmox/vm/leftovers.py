@@ -21,6 +21,7 @@ from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.bench_vm import (
     KIND,
     BenchVm,
+    ForeignDisk,
     VmPlace,
     filled_of,
     mark_of,
@@ -51,8 +52,9 @@ def undo_pending(
 ) -> list[str]:
     """Undo every open change on a node; return a line about each.
 
-    Changes that cannot be undone yet, because the node is unreachable or a backup locks the VM, are
-    reported and stay open; pvebench retries periodically and at the next start.
+    Changes that cannot be undone yet, because the node is unreachable, a backup locks the VM or the
+    VM has a foreign disk, are reported and stay open; pvebench retries periodically and at the next
+    start.
 
     Args:
         but: ID of a VM that is in use.
@@ -78,6 +80,9 @@ def undo_pending(
                 _wait_for_lock(vm, clock)
             kept = vm and keep and set_aside(vm, journal, details, clean=clean)
             lines.append(kept or _destroy(vm, details))
+        except ForeignDisk as error:
+            lines.append(str(error))
+            continue
         except NotOwned as error:
             lines.append(str(error))
         except DriverError as error:

@@ -378,5 +378,5 @@ class VmVolumes:
         ):
             raise ServerGone(
                 "; ".join(lines),
-                next_step="no action needed; the next start of pvebench removes it",
+                next_step="follow the steps above, if any; the next start of pvebench retries",
             )
