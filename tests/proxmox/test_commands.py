@@ -181,7 +181,7 @@ def test_check_tells_what_space_the_packs_need(
     api.cluster.storages["local"].avail = 300 << 20
     good, text = findings(granted, capsys)["storage local"]
     assert not good
-    assert "300.0 MiB free, 320.0 MiB needed" in text
+    assert "320.0 MiB needed, 300.0 MiB free" in text
 
 
 def test_check_tells_an_lvm_storage_that_holds_raw_only(

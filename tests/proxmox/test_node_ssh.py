@@ -213,7 +213,7 @@ def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:
 
 def test_a_volume_that_is_gone_is_told(node: Node, asked: NodeSsh) -> None:
     node.volume.unlink()
-    with pytest.raises(VolumeError, match="is no file or device of this node"):
+    with pytest.raises(VolumeError, match="is not a file or device of this node"):
         asked.drop(VOLUME)
 
 

@@ -164,7 +164,7 @@ class SimulatedNode:
         vmid, mark = int(words[0]), words[1]
         self._take_turn(vmid, mark, line)
         if self.turns.get(mark):
-            raise _Refused(f"container {vmid} was made or called off before")
+            raise _Refused(f"container {vmid} was created or cancelled before")
         self.turns[mark] = "made"
         if vmid in self.containers:
             raise _Refused(f"container {vmid} already exists")
@@ -189,7 +189,7 @@ class SimulatedNode:
         vmid, found = self._find(words)
         if found is None:
             raise _Refused(
-                f"container {vmid} is left alone: it is not there, or without this mark and tag"
+                f"container {vmid} not changed: not found, or without this marker and tag"
             )
         if found.mark in self.frozen:
             self._take_turn(vmid, found.mark, line)
@@ -221,7 +221,7 @@ class SimulatedNode:
         if vmid not in self.containers:
             return ""
         if found is None:
-            raise _Refused(f"container {vmid} is left alone: it does not carry this mark and tag")
+            raise _Refused(f"container {vmid} not changed: without this marker and tag")
         self.frozen.discard(found.mark)
         line.spend(2.0)
         del self.containers[vmid]

@@ -81,7 +81,10 @@ def init(config: Path, apply_now: bool, scrub_guard: bool, new_token: bool, user
 
 @proxmox.command()
 def node_script() -> None:
-    """Print the SSH script, /usr/local/sbin/pvebench-node on a node."""
+    """Print the SSH script.
+
+    Install it on nodes as /usr/local/sbin/pvebench-node.
+    """
     click.echo(NODE_SCRIPT, nl=False)
 
 

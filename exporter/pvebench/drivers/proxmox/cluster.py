@@ -93,7 +93,7 @@ class ClusterEngine(Engine):
         return [_site(cluster, node, image, place) for node in nodes_of(settings)]
 
     def undo(self, settings: ClusterSettings, journal: Journal) -> list[str]:
-        """Undo what is open in the journal, on all nodes; only those nodes are contacted."""
+        """Undo open journal entries on all nodes; contact only those nodes."""
         nodes = {details["node"] for _, kind, details in journal.pending() if kind == KIND}
         cluster, clock = section(settings), SystemClock()
         lines = _undo_containers(cluster, journal)

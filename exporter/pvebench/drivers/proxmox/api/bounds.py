@@ -39,10 +39,10 @@ class _Limit:
     bytes: int = 0
 
     def seconds(self) -> float:
-        left = self.until - time.monotonic()
-        if left <= 0:
+        remaining = self.until - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError("deadline passed")
-        return left
+        return remaining
 
 
 class _Socket(ssl.SSLSocket):
@@ -50,11 +50,11 @@ class _Socket(ssl.SSLSocket):
 
     def recv_into(self, *args: Any, **options: Any) -> int:
         self.settimeout(self.limit.seconds())
-        got = super().recv_into(*args, **options)
-        self.limit.bytes -= got
+        received = super().recv_into(*args, **options)
+        self.limit.bytes -= received
         if self.limit.bytes < 0:
             raise OSError("response exceeds the byte limit")
-        return got
+        return received
 
     def send(self, *args: Any, **options: Any) -> int:
         self.settimeout(self.limit.seconds())

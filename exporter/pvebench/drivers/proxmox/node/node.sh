@@ -1,15 +1,12 @@
 #!/bin/sh
-# pvebench-node: what pvebench may ask of a Proxmox VE node by ssh, and nothing else.
-#
-# Install it as /usr/local/sbin/pvebench-node, owner root, mode 755, and let the key run only it:
+# pvebench-node: the only requests that pvebench may make to a Proxmox VE node over SSH.
+# Install it as /usr/local/sbin/pvebench-node, owner root, mode 755, and restrict the key to it:
 #   ~pvebench/.ssh/authorized_keys: restrict,command="sudo -n /usr/local/sbin/pvebench-node" KEY
 #   sudoers: pvebench ALL=(root) NOPASSWD: /usr/local/sbin/pvebench-node ""
-#
-# The question comes on stdin, a word a line; what the client wants to run is ignored. It reads
-# counters of VMs, and writes back and drops the page cache of volumes that pvebench made. It makes
-# unprivileged containers with a mark in their description, and starts, stops and removes those that
-# have it and runs programs in them. It changes nothing else, and what it is asked about must look
-# like what it is.
+# Requests come on stdin, one word per line; the client's command is ignored. The script reads VM
+# counters, and writes back and drops the page cache of pvebench's volumes. It creates unprivileged
+# containers with an ownership marker in their description, and starts, stops, removes and runs
+# programs only in those. It changes nothing else, and validates every word.
 set -eu
 export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
 readonly PIDS=/run/qemu-server GROUPS_OF=/sys/fs/cgroup/lxc
@@ -25,8 +22,8 @@ refuse() {
 
 next_word() {
     word=
-    IFS= read -r word || refuse "a word is missing"
-    [ "${#word}" -le 1000 ] || refuse "a word is too long"
+    IFS= read -r word || refuse "missing word"
+    [ "${#word}" -le 1000 ] || refuse "word too long"
 }
 
 number() { # WORD LENGTH
@@ -40,11 +37,11 @@ hexadecimal() { # WORD LENGTH
     printf '%s\n' "$1" | grep -qE "^[0-9a-f]{$2}\$" || refuse "not $2 hexadecimal digits: $1"
 }
 
-name() { # WORD, of a storage or pool
+name() { # WORD: name of a storage or pool
     printf '%s\n' "$1" | grep -qE '^[A-Za-z][A-Za-z0-9._-]{0,99}$' || refuse "not a name: $1"
 }
 
-# A volume's name as pvebench makes it, in Proxmox's own form: STORAGE:[DIRECTORY/]NAME.
+# A volume name of pvebench, in Proxmox's format STORAGE:[DIRECTORY/]NAME.
 volume() {
     case $1 in
     *[!A-Za-z0-9:/._-]* | *..* | -*) refuse "not a volume: $1" ;;
@@ -52,11 +49,11 @@ volume() {
     printf '%s\n' "$1" |
         grep -qE '^[A-Za-z][A-Za-z0-9._-]*:([0-9]{1,10}/)?vm-[0-9]{1,10}-pvebench-[0-9a-f]{12}-[a-z0-9.-]+$' ||
         refuse "not a volume of pvebench: $1"
-    path=$(pvesm path "$1") || refuse "$1 is not there"
-    [ -e "$path" ] || refuse "$1 is no file or device of this node: $path"
+    path=$(pvesm path "$1") || refuse "volume $1 not found"
+    [ -e "$path" ] || refuse "$1 is not a file or device of this node: $path"
 }
 
-# What a path is; the numbers of its device, or of those that it lies on.
+# Type of a volume's path, and the numbers of its devices.
 find_volume() {
     next_word
     volume "$word"
@@ -70,14 +67,13 @@ drop() {
     fincore --bytes --noheadings --output RES -- "$path"
 }
 
-# Counters of the node, of a VM (0: of none), of block devices (M:N,…; 0:0: of none) and of a
-# container.
+# Counters of the node, of a VM (0: none), of block devices (M:N,…; 0:0: none) and of a container.
 look() {
     next_word
     vmid=$word
     number "$vmid" 10
     next_word
-    case $word in *[!0-9:,]*) refuse "no devices: $word" ;; esac
+    case $word in *[!0-9:,]*) refuse "not a list of devices: $word" ;; esac
     set --
     for device in $(printf '%s\n' "$word" | tr , ' '); do
         number "${device%%:*}" 4
@@ -97,7 +93,7 @@ look() {
     grep -saHZ '' -- "$@" || :
 }
 
-# The number in the file may be another process's by now.
+# The process ID in the file may have been reused.
 is_vm() { # PID VMID
     case $1 in
     '' | *[!0-9]*) return 1 ;;
@@ -105,7 +101,7 @@ is_vm() { # PID VMID
     tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qE "(^| )-id $2 "
 }
 
-# State of what lies below the storages, for the evidence of a run.
+# State of the devices below the storages, for the evidence of a run.
 state() {
     part md cat /proc/mdstat
     part zpool zpool list -H -o name,size,allocated,free,fragmentation,capacity,health
@@ -128,7 +124,7 @@ part() { # NAME COMMAND…
     { "$@" 2>/dev/null || echo "not available"; } | head -c 8000
 }
 
-# A container of pvebench, by number and mark: `vmid`, `mark`, and its `configuration`.
+# A container of pvebench by ID and marker: sets `vmid`, `mark` and `configuration`.
 named() {
     next_word
     vmid=$word
@@ -141,14 +137,14 @@ named() {
 
 ours() {
     named
-    is_ours || refuse "container $vmid is left alone: it is not there, or without this mark and tag"
+    is_ours || refuse "container $vmid not changed: not found, or without this marker and tag"
     leave_foreign
     thaw
 }
 
 # pct writes the description as comments, with ':' as %3A (`write_pct_config` in PVE/LXC/Config.pm of
-# pve-container). The file is read, not `pct config`: that would start a perl for each question.
-# A copy that somebody made privileged is not ours: root in it is root here.
+# # pve-container). The file is read directly, as `pct config` would start Perl for each request. A
+# # privileged copy is not accepted: root in it is root on the node.
 is_ours() {
     settings | grep -qxF "#pvebench-mark%3A $mark" &&
         settings | grep -qE '^tags: (.*;)?pvebench(;|$)' &&
@@ -156,71 +152,71 @@ is_ours() {
         ! settings | grep -q '^template: 1'
 }
 
-# A volume that somebody gave it may be read and changed in it, and pct destroys it with it: those
-# of pending changes too (`destroy_lxc_container` in PVE/LXC.pm).
+# A foreign volume could be read and changed in the container, and pct destroys it with the container,
+# # even if the change is pending (`destroy_lxc_container` in PVE/LXC.pm).
 leave_foreign() {
     if foreign=$(grep -E '^(mp[1-9][0-9]*|unused[0-9]+): ' "$configuration"); then
-        refuse "container $vmid is left alone: not ours in it is $(printf '%s\n' "$foreign" | head -n 1)"
+        refuse "container $vmid not changed: foreign volume $(printf '%s\n' "$foreign" | head -n 1)"
     fi
 }
 
-# What is in force; sections of snapshots and pending changes follow.
+# Effective configuration, without the sections of snapshots and pending changes.
 settings() { sed '/^\[/,$d' "$configuration" 2>/dev/null; }
 
 setting() { settings | sed -n "s/^$1: //p" | head -n 1; }
 
-# Number of the first process of container `vmid`; nothing where it does not run.
+# Process ID of the first process of container `vmid`; empty if it does not run.
 first_process() { lxc-info -n "$vmid" -p -H 2>/dev/null | grep -xE '[1-9][0-9]*' || :; }
 
-# Where the volume of the mount point is, by the way of Proxmox; nothing where it has no path.
+# Path of the mount point's volume from Proxmox; empty if it has none.
 volume_path() {
     mounted=$(setting mp0)
     found=$(pvesm path "${mounted%%,*}" 2>/dev/null) || return 0
     [ ! -e "$found" ] || printf '%s\n' "$found"
 }
 
-# pct ends with 255 when its task did not end well (`$upid_exit` in PVE/CLI/pct.pm).
+# pct exits with 255 if its task failed (`$upid_exit` in PVE/CLI/pct.pm).
 pct_does() {
-    said=$(pct "$@" </dev/null 2>&1) ||
-        refuse "pct $1 $2: $(printf '%s\n' "$said" | grep . | tail -n 1)"
+    output=$(pct "$@" </dev/null 2>&1) ||
+        refuse "pct $1 $2: $(printf '%s\n' "$output" | grep . | tail -n 1)"
 }
 
-# Whether the archive of a root file system is there.
+# Print whether the archive of a root file system exists.
 has_archive() {
     next_word
     hexadecimal "$word" 64
     if [ -f "$ARCHIVES/$word.tar.gz" ]; then echo there; else echo absent; fi
 }
 
-# Take such an archive, whose name is its digest; what nobody used for a day goes.
+# Store such an archive, named by its digest; archives unused for a day are deleted.
 take_archive() {
     next_word
     digest=$word
     hexadecimal "$digest" 64
     next_word
     number "$word" 9
-    [ "$word" -le 300000000 ] || refuse "an archive of $word bytes is too large"
+    [ "$word" -le 300000000 ] || refuse "archive too large: $word bytes"
     umask 077
     mkdir -p "$ARCHIVES"
     exec 9<"$ARCHIVES"
-    flock 9 # until this one is counted too
-    # what is named so was broken off where nothing was added to it for longer than its sender waits
+    flock 9 # until this archive is counted too
+    # coming-* files without changes for longer than the sender's time limit are interrupted uploads
     find "$ARCHIVES" -type f \( -mmin +1440 -o -name 'coming-*' -mmin +15 \) -delete
-    [ "$(find "$ARCHIVES" -type f | wc -l)" -lt 5 ] || refuse "there are five archives already"
+    [ "$(find "$ARCHIVES" -type f | wc -l)" -lt 5 ] || refuse "five archives already exist"
     coming=$(mktemp "$ARCHIVES/coming-XXXXXXXX")
     exec 9<&-
     trap 'rm -f "$coming"' EXIT
     head -c "$word" >"$coming"
-    echo "$digest  $coming" | sha256sum --check --status || refuse "not the archive $digest"
-    sync "$coming" # its name says what is in it, after a power cut too
+    echo "$digest  $coming" | sha256sum --check --status || refuse "digest of the archive differs from $digest"
+    sync "$coming" # the name must match the content, even after a power failure
     mv "$coming" "$ARCHIVES/$digest.tar.gz"
 }
 
-# A container is made but once, and not after somebody who lost the answer has called it off: who
-# removes waits for who makes, and says so in the file whose lock both take.
+# A container is created only once, and not after a client that lost the response cancelled it:
+# # removal waits for creation and records the cancellation in the file that both lock.
 begin_making() {
     take_turn
-    [ ! -s "$TURNS/$mark" ] || refuse "container $vmid was made or called off before"
+    [ ! -s "$TURNS/$mark" ] || refuse "container $vmid was created or cancelled before"
     echo made >"$TURNS/$mark"
 }
 
@@ -229,8 +225,8 @@ call_off() {
     echo off >"$TURNS/$mark"
 }
 
-# Nobody else may hold such a lock; what this calls has it too, and may outlive this. What nobody
-# used for a day, nor holds, nobody waits for any more: /run is memory.
+# Programs that this script starts inherit the lock and may outlive the script. Files without a lock
+# # and unused for a day are deleted, as /run is memory.
 take_turn() {
     (umask 077 && mkdir -p "$TURNS")
     find "$TURNS" -type f ! -name '*.frozen' -mmin +1440 -exec flock -n {} rm -f {} \;
@@ -240,14 +236,14 @@ take_turn() {
     flock -w 300 9 || refuse "container $vmid is still being made or looked at"
 }
 
-# What is there can always be removed, whoever filled the memory of those that were.
+# Existing containers can always be removed, even if there are too many of these files.
 has_room() {
     [ "$(find "$TURNS" -type f ! -name '*.frozen' | wc -l)" -lt 2000 ] ||
-        refuse "there were 2000 containers today already"
+        refuse "limit of 2000 containers per day reached"
 }
 
-# Who is killed while it looks at a container's files leaves it frozen, and a note of that. Nothing
-# would ever end in it then. Who still looks is waited for.
+# A request that was killed during a page cache check leaves the container frozen, and a note of that.
+# # Nothing in it would ever end. A running check is waited for.
 thaw() {
     [ -e "$TURNS/$mark.frozen" ] || return 0
     take_turn
@@ -255,17 +251,17 @@ thaw() {
     exec 9>&-
 }
 
-# Who waited for the turn may have waited for one who was killed.
+# The lock may have been held by a request that was killed.
 thaw_in_turn() {
     [ ! -e "$TURNS/$mark.frozen" ] || end_freeze
 }
 
 end_freeze() {
-    lxc-unfreeze -n "$vmid" || [ -z "$(first_process)" ] || refuse "container $vmid cannot be thawed"
+    lxc-unfreeze -n "$vmid" || [ -z "$(first_process)" ] || refuse "thawing container $vmid failed"
     rm -f "$TURNS/$mark.frozen"
 }
 
-# Unprivileged, so that root in it is nobody here; without network; its volumes are pct's own.
+# Unprivileged, so that root in it has no rights on the node; without network; volumes made by pct.
 make_container() {
     named
     next_word
@@ -291,12 +287,12 @@ make_container() {
     begin_making
     [ ! -e "$configuration" ] || refuse "container $vmid already exists"
     archive=$ARCHIVES/$digest.tar.gz
-    [ -f "$archive" ] || refuse "the archive $digest is not there"
+    [ -f "$archive" ] || refuse "archive $digest not found"
     touch "$archive"
     pct_does create "$vmid" "$archive" --unprivileged 1 --ostype unmanaged --hostname pvebench \
         --memory "$memory" --swap 0 --cores "$cores" --onboot 0 --pool "$word" --tags pvebench \
         --rootfs "$root:1" --mp0 "$storage:$gibibytes,mp=$POINT,backup=0" \
-        --description "Benchmark container of pvebench. It is removed automatically: keep nothing here.
+        --description "Benchmark container, removed automatically by pvebench: do not store data here.
 
 pvebench-mark: $mark"
 }
@@ -311,7 +307,7 @@ stop_container() {
     [ -z "$(first_process)" ] || pct_does stop "$vmid"
 }
 
-# With its volumes; not with one that somebody gave it. One that is gone is fine.
+# Remove a container with its volumes, unless it has a foreign one; do nothing if it is gone.
 remove_container() {
     named
     call_off
@@ -320,9 +316,9 @@ remove_container() {
             rm -f "$TURNS/$mark.frozen"
             return 0
         }
-        refuse "container $vmid is another node's now: $moved"
+        refuse "container $vmid is on another node: $moved"
     fi
-    is_ours || refuse "container $vmid is left alone: it does not carry this mark and tag"
+    is_ours || refuse "container $vmid not changed: without this marker and tag"
     leave_foreign
     thaw_in_turn
     [ -z "$(first_process)" ] || pct_does stop "$vmid"
@@ -330,9 +326,10 @@ remove_container() {
     pct_does destroy "$vmid" --purge 1
 }
 
-# What a pct has mounted that was killed when its making was nearly done (`create_vm` in
-# PVE/API2/LXC.pm): its volumes are in use else. Where there is a lock, somebody works with it. Only
-# what the kernel names, so that no link in it leads elsewhere: nobody in it runs.
+# Unmount the file systems of a pct that was killed near the end of creation (`create_vm` in
+# # PVE/API2/LXC.pm): otherwise its volumes stay in use. A lock means that another program works with
+# # it. Only mounts that the kernel lists are unmounted, so that no link leads elsewhere; nothing runs
+# # in the container.
 unmount_left() {
     [ -z "$(setting lock)" ] || return 0
     for place in "$MOUNTS/$vmid/rootfs$POINT" "$MOUNTS/$vmid/rootfs"; do
@@ -342,7 +339,7 @@ unmount_left() {
     done
 }
 
-# Whether a container is there, being made, somebody's, or ours; of ours what it is.
+# Print whether a container is gone, in creation, foreign or owned; for owned ones, its properties.
 tell_container() {
     named
     if [ ! -e "$configuration" ]; then
@@ -362,18 +359,18 @@ tell_process() { # PID
     [ -n "$1" ] || return 0
     echo "pid: $1"
     sed -n 's/^Cpus_allowed_list:[[:space:]]*/cpus: /p' "/proc/$1/status" ||
-        refuse "container $vmid has just ended"
+        refuse "container $vmid just stopped"
     echo "limit: $(cat "$GROUPS_OF/$vmid/memory.max" 2>/dev/null || :)"
     mount=$(grep -F " $POINT " "/proc/$1/mountinfo" | tail -n 1)
     device=/sys/dev/block/$(printf '%s\n' "$mount" | cut -d ' ' -f 3)
-    printf 'mount: %s\n' "$mount" # echo would make lines of what the container names \012
+    printf 'mount: %s\n' "$mount" # echo would expand \012 in names from the container
     echo "sectors: $(cat "$device/size" 2>/dev/null)"
     echo "direct: $(cat "$device/loop/dio" 2>/dev/null || echo 1)"
     below=$(volume_path)
     echo "below: $([ -z "$below" ] || tell_path "$below" 0)"
 }
 
-# Every container with a mark: its number, the mark, whether it runs.
+# List containers with a marker: ID, marker, status.
 list_containers() {
     for configuration in "$CONFIGURATIONS"/*.conf; do
         mark=$(settings | sed -nE 's/^#pvebench-mark%3A ([0-9a-f]{32})$/\1/p' | head -n 1)
@@ -385,15 +382,15 @@ list_containers() {
     done
 }
 
-# A program in a container, as `pct exec --keep-env 0` starts it, but without that one's perl: this
-# is asked often, while the node is measured. What follows the command on stdin is the program's.
-# One that ignores the signal to end is killed where it is: lxc-attach alone would leave it there.
+# Run a program in a container as `pct exec --keep-env 0` does, but without Perl: this request is
+# # frequent during measurements. The rest of stdin is the program's input. A program that ignores TERM
+# # is killed inside the container: lxc-attach alone would leave it running.
 run_inside() {
     ours
     next_word
     seconds=$word
     number "$seconds" 5
-    case $seconds in 0*) refuse "a program has to have an end, in seconds: $seconds" ;; esac
+    case $seconds in 0*) refuse "not a time limit in seconds: $seconds" ;; esac
     next_word
     number "$word" 5
     command=$(head -c "$word")
@@ -402,17 +399,17 @@ run_inside() {
         /bin/busybox env PATH=/usr/bin:/usr/sbin:/bin:/sbin sh -c "$command"
 }
 
-# Write back and forget what is cached of a container's files, and of a file that they lie in; tell
-# how much stays. Root looks at them by the container's own paths, so nobody in it may put a link or
-# a pipe into the way meanwhile: it is frozen. A link above would lead to files of the node.
+# Write back and drop the page cache of a container's files, and of the file that contains them;
+# # print the bytes still cached. Root opens them by paths in the container, which is frozen meanwhile,
+# # so that no program in it can insert a link or a pipe. A link above would lead to files of the node.
 drop_inside() {
     ours
     [ -n "$(first_process)" ] || refuse "container $vmid does not run"
-    take_turn # one whose answer was lost may look still
+    take_turn # a request whose response was lost may still be running
     thaw_in_turn
     timeout -k 5 80 lxc-attach -n "$vmid" --clear-env -- /bin/busybox find "$POINT" -name lost+found -prune \
         -o -type f -exec /bin/dd of={} oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none \; \
-        </dev/null >/dev/null 9>&- || refuse "files of container $vmid cannot be put out of the cache"
+        </dev/null >/dev/null 9>&- || refuse "dropping cached files of container $vmid failed"
     path=$(volume_path)
     set --
     if [ -f "$path" ]; then
@@ -420,16 +417,16 @@ drop_inside() {
         set -- "$path"
     fi
     trap end_freeze EXIT
-    trap 'exit 143' HUP INT TERM # else nothing is run at the end
+    trap 'exit 143' HUP INT TERM # otherwise the EXIT trap does not run
     : >"$TURNS/$mark.frozen"
-    timeout -k 5 10 lxc-freeze -n "$vmid" || refuse "container $vmid cannot be frozen"
+    timeout -k 5 10 lxc-freeze -n "$vmid" || refuse "freezing container $vmid failed"
     root=/proc/$(first_process)/root
     if [ -L "$root${POINT%/*}" ] || [ -L "$root$POINT" ]; then
         refuse "$POINT of container $vmid is a link"
     fi
     cached=$(timeout 25 find "$root$POINT" "$@" -xdev -type f -exec \
         fincore --bytes --noheadings --output RES -- {} +) ||
-        refuse "what is cached of container $vmid cannot be counted"
+        refuse "counting the cached bytes of container $vmid failed"
     printf '%s\n' "$cached" | awk '{ sum += $1 } END { print sum + 0 }'
 }
 

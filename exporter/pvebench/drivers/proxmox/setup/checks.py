@@ -134,18 +134,18 @@ def _storages(
     rows = _rows(api, place)
     add = f"pveum pool modify {place.pool} --storage"
     marks = _marks(api, place)
-    for name, wanted in storages.items():
-        row = rows.get(wanted.id)
+    for name, storage in storages.items():
+        row = rows.get(storage.id)
         if row is None:
             yield (
                 f"storage {name}",
                 False,
-                f"{wanted.id} not on {place.node} or not in the pool; run {add} {wanted.id}",
+                f"{storage.id} not on {place.node} or not in the pool; run {add} {storage.id}",
             )
             continue
-        need = max(0, needs.get(name, 0) - _held_already(api, place, wanted.id, marks))
-        wrong = _wrong_storage(row, wanted) or _too_small(row, need)
-        free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
+        need = max(0, needs.get(name, 0) - _held_already(api, place, storage.id, marks))
+        wrong = _wrong_storage(row, storage) or _too_small(row, need)
+        free = f"{storage.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
         idle = (
             "" if name in needs else f"; not measured by any pack; add axes: {{storage: [{name}]}}"
         )
@@ -216,10 +216,10 @@ def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Findi
     yield "image storage", not text, text or iso_storage
 
 
-def _containers(api: Api, place: VmPlace, wanted: Collection[str]) -> Iterator[Finding]:
+def _containers(api: Api, place: VmPlace, storages: Collection[str]) -> Iterator[Finding]:
     """Yield whether storages allow containers. The node's root creates them without API rights."""
     rows = _rows(api, place)
-    for name in sorted(wanted):
+    for name in sorted(storages):
         row = rows.get(name, {})
         allowed = "rootdir" in str(row.get("content", "rootdir")).split(",")
         allows = "allows containers" if row else "not visible to the token; the node's root decides"
@@ -233,15 +233,15 @@ def _allow(row: Mapping[str, Any], kind: str) -> str:
     return f"pvesm set {row['storage']} --content {','.join([*kinds, kind])}"
 
 
-def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
+def _wrong_storage(row: Mapping[str, Any], storage: ClusterStorage) -> str:
     if not row.get("active") or not row.get("enabled"):
-        return f"{wanted.id} is inactive; run pvesm status --storage {wanted.id}"
-    if row["type"] != wanted.type:
-        return f"{wanted.id} has type {row['type']}; set type: {row['type']} in the settings"
+        return f"{storage.id} is inactive; run pvesm status --storage {storage.id}"
+    if row["type"] != storage.type:
+        return f"{storage.id} has type {row['type']}; set type: {row['type']} in the settings"
     if "images" not in str(row.get("content")).split(","):
-        return f"{wanted.id} does not allow disk images; run {_allow(row, 'images')}"
+        return f"{storage.id} does not allow disk images; run {_allow(row, 'images')}"
     if row["type"] not in STORAGE_TYPES:
-        return f"{wanted.id}: type {row['type']} does not support test volumes"
+        return f"{storage.id}: type {row['type']} does not support test volumes"
     return ""
 
 

@@ -142,7 +142,7 @@ def _acls(wanted: Wanted) -> list[Acl]:
 
 
 def _role(name: str, privileges: set[str]) -> list[GrantStep]:
-    wanted = sorted(privileges)
+    names = sorted(privileges)
     return [
         GrantStep(
             ("pveum", "role", "add", name),
@@ -153,10 +153,10 @@ def _role(name: str, privileges: set[str]) -> list[GrantStep]:
             unless=Listing(("pveum", "role", "list"), "roleid", name),
         ),
         GrantStep(
-            ("pveum", "role", "modify", name, "--privs", " ".join(wanted)),
+            ("pveum", "role", "modify", name, "--privs", " ".join(names)),
             "PUT",
             f"/access/roles/{name}",
-            (("privs", ",".join(wanted)),),
+            (("privs", ",".join(names)),),
             lambda grants: grants.roles.get(name) != privileges,
         ),
     ]

@@ -184,9 +184,9 @@ def _storage(name: str, storage: StorageInfo, nodes: Sequence[str]) -> dict[str,
     entry: dict[str, object] = {"type": storage.type}
     if name != storage.id:
         entry["id"] = storage.id
-    here = [node for node in nodes if node in storage.nodes]
-    if len(here) < len(nodes):
-        entry["nodes"] = here
+    active = [node for node in nodes if node in storage.nodes]
+    if len(active) < len(nodes):
+        entry["nodes"] = active
     if storage.shared and not STORAGE_TYPES[storage.type].of_server:
         entry["shared"] = True
     return entry

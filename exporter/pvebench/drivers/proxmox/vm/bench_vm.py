@@ -64,7 +64,7 @@ class Configuration:
 
 
 def read_configuration(api: Api, path: str) -> Configuration:
-    """Return the configuration of the VM at `path`, whoever created it."""
+    """Return the configuration of the VM at `path`, without an ownership check."""
     rows = api.get(f"{path}/pending")
     return Configuration(
         values={str(row["key"]): row["value"] for row in rows if "value" in row},

@@ -266,7 +266,7 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
     Args:
         known: marker -> reason.
     """
-    found = []
+    orphans = []
     for member in api.get(f"/pools/{pool}")["members"]:
         if member.get("type") != "qemu" or not {"node", "vmid"} <= set(member):
             continue
@@ -279,7 +279,7 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
         mark = mark_of(config)
         if mark:
             volumes = _volumes(api, node, vmid, config)
-            found.append(
+            orphans.append(
                 OrphanVm(
                     node=node,
                     vmid=vmid,
@@ -289,7 +289,7 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
                     why=known.get(mark, ""),
                 )
             )
-    return found
+    return orphans
 
 
 def _volumes(api: Api, node: str, vmid: int, config: Mapping[str, Any]) -> tuple[str, ...]:

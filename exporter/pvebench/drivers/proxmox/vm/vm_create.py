@@ -159,16 +159,16 @@ class VmOptions:
     keep: bool = False
 
 
-def vm_options(node: str, given: VmOptions, machine: Machine) -> dict[str, Any]:
+def vm_options(node: str, configured: VmOptions, machine: Machine) -> dict[str, Any]:
     """Return the options of a new VM: no network, no disk except the guest image."""
     options: dict[str, Any] = {
         "name": f"pvebench-{node}",
         "ostype": "l26",
         "memory": machine.memory_bytes // MIB,
         "balloon": 0,
-        **cpu_options(given, machine),
-        "cpu": given.cpu,
-        "machine": given.machine or None,
+        **cpu_options(configured, machine),
+        "cpu": configured.cpu,
+        "machine": configured.machine or None,
         "scsihw": str(ScsiHw.SINGLE),
         # Both versions support the older name. A file system freeze would distort a run.
         "agent": "enabled=1,freeze-fs-on-backup=0",
@@ -179,19 +179,19 @@ def vm_options(node: str, given: VmOptions, machine: Machine) -> dict[str, Any]:
         "tablet": 0,
         "onboot": 0,
     }
-    if not given.kvm:
+    if not configured.kvm:
         options["kvm"] = 0
     return {key: value for key, value in options.items() if value is not None}
 
 
-def cpu_options(given: VmOptions, machine: Machine) -> dict[str, int]:
+def cpu_options(configured: VmOptions, machine: Machine) -> dict[str, int]:
     """Return the CPU options: without KVM at least two `cores`, of which `vcpus` are plugged.
 
     Proxmox translates them to `-smp VCPUS,…,maxcpus=CORES`, with or without `hotplug: cpu`
     (`config_to_command` in PVE/QemuServer.pm). `cpus_option` in drivers/qemu/machine.py gives the
     reason for the minimum.
     """
-    if given.kvm:
+    if configured.kvm:
         return {"cores": machine.cpus}
     return {"cores": max(2, machine.cpus), "vcpus": machine.cpus}
 
