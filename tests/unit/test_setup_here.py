@@ -1,4 +1,4 @@
-"""`pvebench setup` for the lab and for this host, asked or by options."""
+"""`pvebench setup` for QEMU and for this host, asked or by options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_script_gets_settings_and_when_the_first_answers_come(
     here: Path, capsys: Captured
 ) -> None:
     (here / "disks").mkdir()
-    assert setup("lab", "--yes", "--storage", "disks", "--label", "bench", "--pack", "quick") == 0
+    assert setup("qemu", "--yes", "--storage", "disks", "--label", "bench", "--pack", "quick") == 0
     settings = load_settings(here / "pvebench.yaml")
     assert (settings.driver, settings.node) == ("qemu", "bench")
     assert settings.state == here / "state"
@@ -60,7 +60,7 @@ def test_everything_is_asked_that_is_not_given(here: Path) -> None:
 
 
 def test_a_no_writes_nothing(here: Path) -> None:
-    command = ["setup", "lab", "--state", "state", "--no-check"]
+    command = ["setup", "qemu", "--state", "state", "--no-check"]
     done = CliRunner().invoke(cli, command, input="\n\nn\n")
     assert done.exit_code == 1
     assert list(here.iterdir()) == []
@@ -71,7 +71,7 @@ def test_what_is_found_is_shown(
 ) -> None:
     (here / "mounts").write_text(f"tank/bench {here} zfs rw 0 0\n", "utf-8")
     monkeypatch.setattr(local, "_MOUNTS", here / "mounts")
-    assert setup("lab", "--yes") == 0
+    assert setup("qemu", "--yes") == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if " zfs " in line]
     assert line.split()[0] == str(here)
     assert line.endswith(" free")
@@ -99,15 +99,15 @@ def test_only_disks_of_this_machine_are_looked_at(
 
 
 def test_it_can_be_run_again_and_writes_nothing_over(here: Path, capsys: Captured) -> None:
-    assert setup("lab", "--yes") == 0
+    assert setup("qemu", "--yes") == 0
     before = (here / "pvebench.yaml").stat()
-    assert setup("lab", "--yes") == 0
+    assert setup("qemu", "--yes") == 0
     assert "is up to date" in capsys.readouterr().out
     assert (here / "pvebench.yaml").stat().st_ino == before.st_ino
-    assert setup("lab", "--yes", "--label", "other") == 3
+    assert setup("qemu", "--yes", "--label", "other") == 3
     assert "--replace" in capsys.readouterr().err
     (here / "pvebench.yaml").chmod(0o640)
-    assert setup("lab", "--yes", "--label", "other", "--replace") == 0
+    assert setup("qemu", "--yes", "--label", "other", "--replace") == 0
     after = (here / "pvebench.yaml").stat()
     assert (after.st_ino, after.st_mode & 0o777) == (before.st_ino, 0o640)
     assert load_settings(here / "pvebench.yaml").node == "other"
@@ -127,7 +127,7 @@ def test_it_can_be_run_again_and_writes_nothing_over(here: Path, capsys: Capture
 def test_an_answer_that_makes_no_settings_writes_nothing(
     here: Path, options: list[str], capsys: Captured
 ) -> None:
-    code = setup("lab", "--yes", *options)
+    code = setup("qemu", "--yes", *options)
     written = (here / "pvebench.yaml").exists()
     assert (code, written) == ((0, True) if options[1] == "" else (2, False))
     assert [path for path in here.iterdir() if path.name.startswith(".")] == []
@@ -135,14 +135,14 @@ def test_an_answer_that_makes_no_settings_writes_nothing(
 
 def test_odd_names_of_directories_stay_what_they_are(here: Path) -> None:
     name = "a \"b\" 'c' # d: é"
-    assert setup("lab", "--yes", "--storage", "/x", "--storage", f"odd={name}") == 0
+    assert setup("qemu", "--yes", "--storage", "/x", "--storage", f"odd={name}") == 0
     assert load_settings(here / "pvebench.yaml").storages["odd"].path == here / name
 
 
 def test_where_no_storage_is_called_local_the_first_is_and_is_told(
     here: Path, capsys: Captured
 ) -> None:
-    assert setup("lab", "--yes", "--storage", "fast=/x", "--storage", "slow=/y") == 0
+    assert setup("qemu", "--yes", "--storage", "fast=/x", "--storage", "slow=/y") == 0
     assert "fast is called local" in capsys.readouterr().out
     assert set(load_settings(here / "pvebench.yaml").storages) == {"local", "slow"}
 
@@ -156,7 +156,7 @@ def test_what_is_missing_is_told_after_the_settings_are_written(
     here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert run_cli(["setup", "lab", "--yes", "--state", "state"]) == 3
+    assert run_cli(["setup", "qemu", "--yes", "--state", "state"]) == 3
     captured = capsys.readouterr()
     assert "FAIL  qemu-system-x86_64" in captured.out
     assert load_settings(here / "pvebench.yaml").driver == "qemu"

@@ -28,7 +28,7 @@ CLUSTER = "proxmox"
 
 
 @click.command()
-@click.argument("what", type=click.Choice([CLUSTER, "lab", "host"]), required=False)
+@click.argument("what", type=click.Choice([CLUSTER, "qemu", "host"]), required=False)
 @click.option("--config", type=PATH, default=Path("pvebench.yaml"), show_default=True)
 @click.option("--host", help="Address of any cluster node.")
 @click.option("--port", default=8006, show_default=True)
@@ -59,9 +59,9 @@ CLUSTER = "proxmox"
     "--with-scrub-guard", "scrub_guard", is_flag=True, help="See `pvebench proxmox init --help`."
 )
 @click.option("--new-token", is_flag=True, help="Create a new token; the old one becomes invalid.")
-@click.option("--label", help="Name of this machine in results (lab and host).")
-@click.option("--state", type=PATH, help="State directory (lab and host).")
-@click.option("--listen", help="Address of the web UI and /metrics (lab and host).")
+@click.option("--label", help="Name of this machine in results (qemu and host).")
+@click.option("--state", type=PATH, help="State directory (qemu and host).")
+@click.option("--listen", help="Address of the web UI and /metrics (qemu and host).")
 @click.option("--pack", "packs", multiple=True, help="Pack to measure; default: quick.")
 @click.option("--replace", is_flag=True, help="Overwrite existing settings.")
 @click.option("--check/--no-check", "checked", default=True, help="Check the settings afterwards.")
@@ -69,12 +69,12 @@ CLUSTER = "proxmox"
 def setup(what: str | None, checked: bool, packs: tuple[str, ...], **options: Any) -> None:
     """Create settings interactively.
 
-    proxmox: a cluster, through its API. lab: VMs in this machine's QEMU. host: no VM, only this
+    proxmox: a cluster, through its API. qemu: VMs in this machine's QEMU. host: no VM, only this
     machine's own throughput.
     """
     ask = Questions(options["yes"])
     if what is None:
-        kinds = (CLUSTER, "lab", "host")
+        kinds = (CLUSTER, "qemu", "host")
         what = CLUSTER if options["host"] else ask.one_of("What to measure", kinds, "the kind")
     for pack in packs:
         pack_file(Path(pack), options["config"])  # rejects unknown names before any change

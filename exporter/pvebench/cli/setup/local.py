@@ -1,4 +1,4 @@
-"""`pvebench setup lab` and `setup host`: questions and settings for this machine."""
+"""`pvebench setup qemu` and `setup host`: questions and settings for this machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from pvebench.config import Settings
 from pvebench.errors import NotWritable
 from pvebench.model.units import show_bytes
 
-DRIVERS: Final = {"lab": "qemu", "host": "host"}
-"""Answer -> driver."""
 _MOUNTS: Final = Path("/proc/self/mounts")
 _USUAL: Final = "local"
 """Default storage name of packs."""
@@ -30,6 +28,7 @@ class LocalAnswers:
     """Options by name; missing ones are asked for or get defaults.
 
     Attributes:
+        what: driver, `qemu` or `host`.
         storages: NAME=DIRECTORY or a directory.
     """
 
@@ -70,9 +69,7 @@ def set_up_here(answers: LocalAnswers, ask: Questions, packs: Sequence[str]) -> 
     listen = answers.listen or Settings().listen
     ask.agree(f"Write {answers.config}?")
     _make_paths(storages, state)
-    text = settings_text(
-        DRIVERS[answers.what], label, storages, state=state, listen=listen, packs=packs
-    )
+    text = settings_text(answers.what, label, storages, state=state, listen=listen, packs=packs)
     write_settings(answers.config, text, replace=answers.replace)
 
 
