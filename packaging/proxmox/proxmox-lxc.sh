@@ -243,11 +243,11 @@ find_address() {
 readonly wait_for_network='for _ in $(seq 60); do [ -n "$(hostname -I)" ] && exit 0; sleep 1; done; exit 1'
 
 # SECONDS COMMAND…: run pct with a time limit, in a session without this terminal: a program with
-# # access to it could type commands on the node.
+# access to it could type commands on the node.
 attach() { setsid --wait timeout --kill-after=5 "$1" pct exec "$ctid" -- "${@:2}" </dev/null; }
 
 # SECONDS COMMAND…: run a command in the container. Its output is shown as printable ASCII with a
-# # prefix, at most 64 KiB. It runs in the background, so that Ctrl-C stops the script immediately.
+# prefix, at most 64 KiB. It runs in the background, so that Ctrl-C stops the script immediately.
 in_container() {
     local seconds=$(($1 < longest ? $1 : longest)) status=0
     {

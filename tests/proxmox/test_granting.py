@@ -138,7 +138,7 @@ def test_after_an_upgrade_only_the_role_is_mended(
     assert init() == 0
     assert changes(api) == ["PUT /access/roles/StorageBenchVM"]
     assert api.cluster.access.roles["StorageBenchVM"] == vm_privileges(major)
-    assert f"{FULL_TOKEN} has all the rights" in capsys.readouterr().out
+    assert f"{FULL_TOKEN} has all required rights" in capsys.readouterr().out
 
 
 def test_a_storage_that_is_new_in_the_settings_is_the_only_one_added(

@@ -250,7 +250,7 @@ def test_a_vm_that_somebody_gave_to_ha_measures_nothing_and_says_how_to_take_it_
     hold = guard(both).enter(case())
     assert hold is not None
     assert hold.skip
-    assert "managed by HA (started)" in hold.reason
+    assert "HA manages the benchmark VM on pve1 (started)" in hold.reason
     assert "ha-manager remove vm:9000" in hold.reason
     vm.hastate = "ignored"
     assert guard(both).enter(case()) is None

@@ -93,7 +93,7 @@ def test_a_script_gets_settings_a_token_and_the_next_command(
     checked = capsys.readouterr().out
     assert "pve1: rights: complete" in checked
     assert "pve2: storage local: dir, 100.0 GiB free\n" in checked
-    assert "pve2: storage thin: lvmthin, 100.0 GiB free; no pack measures it" in checked
+    assert "pve2: storage thin: lvmthin, 100.0 GiB free; not measured by any pack" in checked
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_it_shows_what_the_cluster_has(
     assert setup() == 0
     out = capsys.readouterr().out
     assert f"Proxmox VE {api.cluster.get_version('')['version']}" in out
-    assert "pve2             not online: left out" in out
+    assert "pve2             offline, not used" in out
     assert "100.0 GiB of 200.0 GiB free" in out
     assert "neither disks nor ISO images" in out
     assert "apt install prometheus-node-exporter" in out

@@ -45,8 +45,8 @@ from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 
 # --- Identity of a cluster storage: its configuration, as far as the API shows it
-# #
-# # It does not include the disks below a storage of the nodes. `pvebench check` reports that.
+#
+# It does not include the disks below a storage of the nodes. `pvebench check` reports that.
 
 _KEYS: Final = (
     "type",

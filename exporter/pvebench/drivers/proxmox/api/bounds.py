@@ -17,10 +17,10 @@ from requests.adapters import HTTPAdapter
 from pvebench.errors import DriverError
 
 # --- Limits of a call
-# #
-# # Every call ends by one deadline and one byte limit, whatever the server sends. The socket
-# # enforces both, so that endless headers, slow bodies and endless chunk lengths cannot bypass
-# # them. Redirects and compressed responses are rejected: pvebench did not request them.
+#
+# Every call ends by one deadline and one byte limit, whatever the server sends. The socket
+# enforces both, so that endless headers, slow bodies and endless chunk lengths cannot bypass
+# them. Redirects and compressed responses are rejected: pvebench did not request them.
 
 _CONNECT_SECONDS: Final = 10.0
 _HEAD_BYTES: Final = 1 << 20
@@ -100,7 +100,7 @@ class BoundedAdapter(HTTPAdapter):
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
         if request.method != "GET" and self.poolmanager is not None:
             # The server closes idle connections. On one that is closing, a change could be lost
-            # # without evidence of whether the server received it.
+            # without evidence of whether the server received it.
             self.poolmanager.clear()
         self._limit.until = time.monotonic() + self._seconds
         self._limit.bytes = self._bytes + _HEAD_BYTES

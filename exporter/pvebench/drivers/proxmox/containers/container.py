@@ -125,7 +125,7 @@ class CreationInterrupted(VolumeError):
 
     def __init__(self, vmid: int) -> None:
         # pct writes the marker after it unpacked the root. Volumes created before are not in the
-        # # configuration, so only a search by VM ID finds them.
+        # configuration, so only a search by VM ID finds them.
         super().__init__(
             "creation running or interrupted, owner unknown",
             cause="the node went down or pct was killed during pct create",

@@ -143,8 +143,8 @@ ours() {
 }
 
 # pct writes the description as comments, with ':' as %3A (`write_pct_config` in PVE/LXC/Config.pm of
-# # pve-container). The file is read directly, as `pct config` would start Perl for each request. A
-# # privileged copy is not accepted: root in it is root on the node.
+# pve-container). The file is read directly, as `pct config` would start Perl for each request. A
+# privileged copy is not accepted: root in it is root on the node.
 is_ours() {
     settings | grep -qxF "#pvebench-mark%3A $mark" &&
         settings | grep -qE '^tags: (.*;)?pvebench(;|$)' &&
@@ -153,7 +153,7 @@ is_ours() {
 }
 
 # A foreign volume could be read and changed in the container, and pct destroys it with the container,
-# # even if the change is pending (`destroy_lxc_container` in PVE/LXC.pm).
+# even if the change is pending (`destroy_lxc_container` in PVE/LXC.pm).
 leave_foreign() {
     if foreign=$(grep -E '^(mp[1-9][0-9]*|unused[0-9]+): ' "$configuration"); then
         refuse "container $vmid not changed: foreign volume $(printf '%s\n' "$foreign" | head -n 1)"
@@ -213,7 +213,7 @@ take_archive() {
 }
 
 # A container is created only once, and not after a client that lost the response cancelled it:
-# # removal waits for creation and records the cancellation in the file that both lock.
+# removal waits for creation and records the cancellation in the file that both lock.
 begin_making() {
     take_turn
     [ ! -s "$TURNS/$mark" ] || refuse "container $vmid was created or cancelled before"
@@ -226,7 +226,7 @@ call_off() {
 }
 
 # Programs that this script starts inherit the lock and may outlive the script. Files without a lock
-# # and unused for a day are deleted, as /run is memory.
+# and unused for a day are deleted, as /run is memory.
 take_turn() {
     (umask 077 && mkdir -p "$TURNS")
     find "$TURNS" -type f ! -name '*.frozen' -mmin +1440 -exec flock -n {} rm -f {} \;
@@ -243,7 +243,7 @@ has_room() {
 }
 
 # A request that was killed during a page cache check leaves the container frozen, and a note of that.
-# # Nothing in it would ever end. A running check is waited for.
+# Nothing in it would ever end. A running check is waited for.
 thaw() {
     [ -e "$TURNS/$mark.frozen" ] || return 0
     take_turn
@@ -327,9 +327,9 @@ remove_container() {
 }
 
 # Unmount the file systems of a pct that was killed near the end of creation (`create_vm` in
-# # PVE/API2/LXC.pm): otherwise its volumes stay in use. A lock means that another program works with
-# # it. Only mounts that the kernel lists are unmounted, so that no link leads elsewhere; nothing runs
-# # in the container.
+# PVE/API2/LXC.pm): otherwise its volumes stay in use. A lock means that another program works with
+# it. Only mounts that the kernel lists are unmounted, so that no link leads elsewhere; nothing runs
+# in the container.
 unmount_left() {
     [ -z "$(setting lock)" ] || return 0
     for place in "$MOUNTS/$vmid/rootfs$POINT" "$MOUNTS/$vmid/rootfs"; do
@@ -383,8 +383,8 @@ list_containers() {
 }
 
 # Run a program in a container as `pct exec --keep-env 0` does, but without Perl: this request is
-# # frequent during measurements. The rest of stdin is the program's input. A program that ignores TERM
-# # is killed inside the container: lxc-attach alone would leave it running.
+# frequent during measurements. The rest of stdin is the program's input. A program that ignores TERM
+# is killed inside the container: lxc-attach alone would leave it running.
 run_inside() {
     ours
     next_word
@@ -400,8 +400,8 @@ run_inside() {
 }
 
 # Write back and drop the page cache of a container's files, and of the file that contains them;
-# # print the bytes still cached. Root opens them by paths in the container, which is frozen meanwhile,
-# # so that no program in it can insert a link or a pipe. A link above would lead to files of the node.
+# print the bytes still cached. Root opens them by paths in the container, which is frozen meanwhile,
+# so that no program in it can insert a link or a pipe. A link above would lead to files of the node.
 drop_inside() {
     ours
     [ -n "$(first_process)" ] || refuse "container $vmid does not run"

@@ -20,9 +20,9 @@ from pvebench.model.disk import (
 from pvebench.model.rules import StorageKind
 
 # --- Drive strings, `STORAGE:VOLUME,key=value…`
-# #
-# # The server sorts the keys, turns booleans into 1 and 0, adds `size` and drops keys. So strings
-# # are never compared, only their parsed values.
+#
+# The server sorts the keys, turns booleans into 1 and 0, adds `size` and drops keys. So strings
+# are never compared, only their parsed values.
 
 SLOT: Final = re.compile(r"(?P<bus>scsi|virtio|sata|ide)(?P<index>\d+)\Z")
 UNUSED: Final = re.compile(r"unused\d+\Z")
