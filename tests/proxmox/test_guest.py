@@ -107,7 +107,7 @@ def test_a_result_that_was_handed_out_and_lost_is_said_to_be_lost(
     both: Site, guest: AgentGuest
 ) -> None:
     both.faults.add("drop_after", "GET", "/agent/exec-status")
-    with pytest.raises(GuestTimeout, match="is lost"):
+    with pytest.raises(GuestTimeout, match="in the guest lost"):
         guest.run(["/bin/echo"])
 
 

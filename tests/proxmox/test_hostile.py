@@ -296,7 +296,6 @@ PASSING: tuple[tuple[tuple[object, ...], str], ...] = (
         GARBAGE,  # nobody looks at the answer
         """POST /access/roles
         PUT /access/roles/{roleid}
-        DELETE /access/roles/{roleid}
         POST /access/users
         PUT /access/users/{userid}/token/{tokenid}
         DELETE /access/users/{userid}/token/{tokenid}

@@ -469,7 +469,7 @@ def test_what_was_called_off_before_it_came_is_never_made(
     """Killed behind the journal; the question itself may be on its way still."""
     store.journal.open(KIND, {"node": "pve1", "vmid": "9500", "mark": MARK})
     assert undo(asked, store) == ["container 9500 on pve1 already gone"]
-    with pytest.raises(VolumeError, match="was made or called off before"):
+    with pytest.raises(VolumeError, match="was created or cancelled before"):
         BenchContainer(asked, 9500, MARK).make("bench", OPTIONS)
     assert node.calls() == []
 
@@ -486,7 +486,7 @@ def test_notes_of_who_was_made_are_kept_a_day_and_are_not_without_number(
     assert [path.name for path in turns.iterdir()] == [OTHER]
     for number in range(2000):
         (turns / f"{number:032x}").touch()
-    with pytest.raises(VolumeError, match="2000 containers today"):
+    with pytest.raises(VolumeError, match="limit of 2000 containers"):
         make(asked, store)
     assert node.calls() == []
 
@@ -584,7 +584,7 @@ def test_an_archive_that_was_sent_is_there_as_it_was(folder: Path, asked: NodeSs
 @pytest.mark.parametrize(
     ("content", "size", "why"),
     [
-        (ARCHIVE, 300_000_001, "an archive of 300000001 bytes is too large"),
+        (ARCHIVE, 300_000_001, "archive too large: 300000001 bytes"),
         (ARCHIVE, 200_000, f"digest of the archive differs from {ARCHIVE_DIGEST}"),
         (ARCHIVE[:-1], None, f"digest of the archive differs from {ARCHIVE_DIGEST}"),
         (ARCHIVE[:-1] + b"x", None, f"digest of the archive differs from {ARCHIVE_DIGEST}"),
