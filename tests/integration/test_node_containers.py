@@ -352,7 +352,7 @@ def test_a_name_in_the_container_is_no_line_of_what_the_node_tells(bench: Bench)
 def test_what_proxmox_made_is_not_called_what_a_pack_asks_for(bench: Bench) -> None:
     guest = bench.guest()
     for asked in (["mount", "x", "xfs"], ["mount", "x", "ext4", "noatime"]):
-        with pytest.raises(SwitchFailed, match="file system mismatch: requested .*, found ext4"):
+        with pytest.raises(SwitchFailed, match=r"file system mismatch: requested .*, found ext4"):
             guest.run([FILESYSTEM_TOOL, *asked])
     assert guest.run([FILESYSTEM_TOOL, "mount", "x", "ext4", ""]).exit_code == 0
 
@@ -384,7 +384,7 @@ def test_one_whose_limits_somebody_changed_does_not_measure(bench: Bench) -> Non
     assert "memory: 512\n" in text
     bench.both.detach()
     path.write_text(text.replace("memory: 512\n", "memory: 256\n"))
-    with pytest.raises(SwitchFailed, match="container mismatch: .*, found 256 MiB"):
+    with pytest.raises(SwitchFailed, match=r"container mismatch: .*, found 256 MiB"):
         bench.guest()
     assert bench.containers.vmid == 0
     command = ["lxc-info", "-n", path.stem, "-s", "-H"]
@@ -393,7 +393,7 @@ def test_one_whose_limits_somebody_changed_does_not_measure(bench: Bench) -> Non
     bench.guest()
     path.write_text(text.replace("memory: 512\n", "memory: 1024\n"))  # pct does so while it runs
     volume, _ = bench.both.volume(CONTAINER)
-    with pytest.raises(SwitchFailed, match="container mismatch: .*, found 1024 MiB"):
+    with pytest.raises(SwitchFailed, match=r"container mismatch: .*, found 1024 MiB"):
         bench.both.attach(volume, CONTAINER.disk)
     path.write_text(text)
 
@@ -429,7 +429,7 @@ def test_what_is_mounted_over_the_volume_is_not_measured_in_its_place(bench: Ben
     bench.both.detach()
     with (
         bench.node.program("pvesm", f"echo {other}"),
-        pytest.raises(SwitchFailed, match="disk mismatch: requested .*, mounted"),
+        pytest.raises(SwitchFailed, match=r"disk mismatch: requested .*, mounted"),
     ):
         bench.guest()
     bench.guest()
