@@ -45,12 +45,12 @@ FILES = {
     "docs/metrics.md": metrics_text(),
     "docs/settings-keys.md": keys_text(
         "Settings keys",
-        "[running.md](running.md#settings) explains the keys, and "
-        "[proxmox.md](proxmox.md#settings) those of a cluster.",
+        "[Configuration](configuration.md#settings-file) explains the keys; for a cluster, see "
+        "[Proxmox VE](proxmox.md#settings).",
         schema_text("settings"),
     ),
     "docs/pack-keys.md": keys_text(
-        "Pack keys", "[packs.md](packs.md) explains the keys.", schema_text("pack")
+        "Pack keys", "[Packs](packs.md) explains the keys.", schema_text("pack")
     ),
     SCRIPT: with_grants((ROOT / SCRIPT).read_text("utf-8")),
 }

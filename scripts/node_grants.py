@@ -16,7 +16,7 @@ from pvebench.drivers.proxmox.setup.permissions import NEW_TOKEN, GrantStep, Wan
 
 SCRIPT: Final = "packaging/proxmox/proxmox-lxc.sh"
 _BEGIN: Final = "# --- generated from drivers/proxmox/setup/permissions.py by make generate ---\n"
-_END: Final = "# --- end of what is generated ---\n"
+_END: Final = "# --- end of the generated part ---\n"
 _POOL, _STORAGE = "@pool@", "@storage@"
 _VARIABLES: Final = {_POOL: '"$pool"', _STORAGE: '"$storage"'}
 """Placeholder that shlex does not quote -> quoted variable in the script."""

@@ -37,7 +37,7 @@ Usage: proxmox-lxc.sh --deb FILE|URL [OPTION…]
   --host ADDRESS        address of this node for the container (that of the bridge)
   --listen ADDRESS:PORT address in the container (0.0.0.0:9620: results are readable for everyone on the
                         network; 127.0.0.1:9620: only in the container)
-  --web-config FILE     users and TLS of the web UI, see docs/running.md (none)
+  --web-config FILE     users and TLS of the web UI, see docs/security.md (none)
   --token-file FILE     file with pvebench@pve!bench=SECRET, if another pvebench created the token
   --yes                 ask nothing
   --remove              remove everything that this script created here

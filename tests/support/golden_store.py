@@ -70,7 +70,7 @@ def fill(store: Store) -> None:
         slow=False,
         cases=frozenset({"lab/a/b/0"}),
         text="a is slower",
-        told="open",
+        notified="open",
     )
     store.changes.keep([change])
     message = Message(about="c1", kind="changed", title="slower", body="a is slower")

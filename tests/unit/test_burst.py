@@ -103,7 +103,7 @@ def test_a_restart_of_pvebench_forgets_no_burst(tmp_path: Path) -> None:
     simulation.world.clock.sleep(700)
     run(simulation, 1)
     later = renewed(simulation, tmp_path)
-    assert later.results.rounds("lab") is not None
+    assert later.results.period_runs("lab") is not None
     run(later, ROUNDS - 1)
     assert packs_of(later) == ["core"] * (ROUNDS - 1)
 
@@ -143,7 +143,7 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
     families = Families()
     collect_scheduler([simulation.worker.status], families)
     snapshot = Snapshot(
-        now=simulation.world.clock.now(), records=[], episodes=simulation.results.now.episodes
+        now=simulation.world.clock.now(), records=[], episodes=simulation.results.now.periods
     )
     collect_environments(snapshot, families)
     found = {family.name: family.samples for family in families.families()}
@@ -155,4 +155,4 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
 
 def test_an_empty_store_knows_no_environment(tmp_path: Path) -> None:
     store = Store(tmp_path / "empty.db", simulated=True)
-    assert Results(store).rounds("lab") is None
+    assert Results(store).period_runs("lab") is None

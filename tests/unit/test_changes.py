@@ -259,7 +259,7 @@ def named(store: Store) -> KnownChange:
     ChangeTracker(store.changes).name(report(FINDING, until=110 * DAY))
     (one,) = store.changes.all()
     with writing(store.outbox._engine) as connection:  # as telling it does
-        note_notified(connection, [replace(one, told="open")])
+        note_notified(connection, [replace(one, notified="open")])
     return store.changes.all()[0]
 
 
@@ -268,7 +268,7 @@ def test_another_process_knows_a_change_again(store: Store, named: KnownChange) 
     (change,) = ChangeTracker(store.changes).name(report(moved, until=120 * DAY))
     assert change.id == named.id
     (kept,) = store.changes.all()
-    assert (kept.told, kept.since, kept.cases) == ("open", 103 * DAY, frozenset("abcde"))
+    assert (kept.notified, kept.since, kept.cases) == ("open", 103 * DAY, frozenset("abcde"))
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_part_of_what_was_told_as_a_whole_is_no_news(store: Store, named: Know
     changes = ChangeTracker(store.changes).name(report(*parts, until=120 * DAY))
     assert named.id in {one.id for one in changes}
     assert len({one.id for one in changes}) == 2
-    assert [one.told for one in store.changes.all()] == ["open", "open"]
+    assert [one.notified for one in store.changes.all()] == ["open", "open"]
     # Told as one again, the other part has not ended: it is in the whole.
     ChangeTracker(store.changes).name(report(FINDING, until=121 * DAY))
     (kept,) = store.changes.all()

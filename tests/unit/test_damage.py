@@ -94,15 +94,15 @@ def test_a_copy_a_day_is_kept_by_number_and_by_room(tmp_path: Path) -> None:
     store = Store(filled(tmp_path))
     size = 0
     for day in range(6):
-        made = store.back_up(NOW + timedelta(days=day), keep=4, room_bytes=1 << 30)
+        made = store.back_up(NOW + timedelta(days=day), keep=4, max_bytes=1 << 30)
         size = made.size_bytes
         assert count(made.path) == 200
     assert [one.made for one in backups_of(store.path)] == [
         NOW + timedelta(days=day) for day in (5, 4, 3, 2)
     ]
-    store.back_up(NOW + timedelta(days=6), keep=4, room_bytes=2 * size)
+    store.back_up(NOW + timedelta(days=6), keep=4, max_bytes=2 * size)
     assert len(backups_of(store.path)) == 2
-    store.back_up(NOW + timedelta(days=7), keep=4, room_bytes=1)
+    store.back_up(NOW + timedelta(days=7), keep=4, max_bytes=1)
     assert len(backups_of(store.path)) == 1
     assert (tmp_path / "backups").stat().st_mode & 0o77 == 0
 
@@ -112,10 +112,10 @@ def test_a_copy_of_a_clock_that_was_ahead_pushes_out_no_copy_of_today(
     tmp_path: Path, keep: int, room_copies: int
 ) -> None:
     store = Store(filled(tmp_path))
-    ahead = store.back_up(NOW + timedelta(days=30_000), keep=keep, room_bytes=1 << 30)
+    ahead = store.back_up(NOW + timedelta(days=30_000), keep=keep, max_bytes=1 << 30)
     room = room_copies * ahead.size_bytes + 4096
     for day in range(4):
-        made = store.back_up(NOW + timedelta(days=day), keep=keep, room_bytes=room)
+        made = store.back_up(NOW + timedelta(days=day), keep=keep, max_bytes=room)
         assert made.made == NOW + timedelta(days=day)
         assert made.path.exists()
     assert not ahead.path.exists()
@@ -125,11 +125,11 @@ def test_without_room_for_a_copy_the_older_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(filled(tmp_path))
-    store.back_up(NOW, keep=1, room_bytes=1 << 30)
+    store.back_up(NOW, keep=1, max_bytes=1 << 30)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=4096))
     with pytest.raises(StoreError, match=r"backup of .* failed"):
-        store.back_up(NOW + timedelta(days=1), keep=1, room_bytes=1 << 30)
+        store.back_up(NOW + timedelta(days=1), keep=1, max_bytes=1 << 30)
     assert [one.made for one in backups_of(store.path)] == [NOW]
 
 
@@ -138,7 +138,7 @@ def test_a_damaged_database_is_replaced_by_its_copy_and_kept(
 ) -> None:
     path = filled(tmp_path)
     store = Store(path)
-    made = store.back_up(NOW, keep=1, room_bytes=1 << 30)
+    made = store.back_up(NOW, keep=1, max_bytes=1 << 30)
     store.close()
     smear(path)
     damaged = path.read_bytes()
@@ -250,6 +250,6 @@ def test_a_value_that_a_damaged_page_made_is_told_as_damage(tmp_path: Path) -> N
     path.write_bytes(path.read_bytes().replace(b'{"', b"{*"))
     store = Store(path)
     store.check()
-    for ask in (store.episodes, store.environments, lambda: store.runs(limit=5), store.cases):
+    for ask in (store.periods, store.environments, lambda: store.runs(limit=5), store.cases):
         with pytest.raises(StoreLost, match="is damaged: invalid value"):
             ask()

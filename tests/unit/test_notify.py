@@ -113,7 +113,7 @@ def known(change: Change, before: KnownChange | None = None) -> KnownChange:
         severity=change.severity,
         cases=frozenset(change.cases),
         text=summary(change),
-        told=before.told if before else "",
+        notified=before.notified if before else "",
     )
 
 

@@ -106,7 +106,7 @@ class World:
     def mend(self) -> None:
         one = min(self.store.runs(limit=5), key=lambda run: len(run.samples) or 99)
         gone, put = one.samples[:1], [replace(each, value=7.5) for each in one.samples[1:]]
-        self.store.mending.apply(
+        self.store.replacement.apply(
             [
                 ReplacedRun(
                     number=one.number, gone=gone, put=tuple(put), outcome=Outcome.OK, reason=""
@@ -391,7 +391,7 @@ def test_a_damaged_block_is_logged_once_and_replaced_by_the_next_packing(
         flip(world, block)
     with captured_logs() as logs:
         assert world.read() == world.read() == world.rows()
-        world.store.numbers.look_through(WANTED)
+        world.store.numbers.log_damaged(WANTED)
     assert [(one["log_level"], one["block"]) for one in logs] == [("warning", n) for n in blocks]
     assert {one["event"] for one in logs} == {"number block damaged, reading its runs from rows"}
     assert {(one["first_run"], one["last_run"]) for one in logs} == {
@@ -439,7 +439,7 @@ def test_a_block_that_another_process_has_replaced_is_not_dropped(world: World) 
     flip(world, 1)
     world.read()
     other = Store(world.store.path)
-    other.numbers.look_through(WANTED)
+    other.numbers.log_damaged(WANTED)
     assert other.numbers.pack(WANTED) == 1
     other.close()
     asked = world.statements(lambda: world.store.numbers.pack(WANTED))
@@ -475,7 +475,7 @@ def test_a_block_of_other_numbers_or_another_machine_is_made_anew(world: World, 
 
 def test_a_copy_of_a_packed_store_is_read_and_lets_go_as_the_store_did(world: World) -> None:
     full(world)
-    copy = world.store.back_up(START, keep=1, room_bytes=2**30)
+    copy = world.store.back_up(START, keep=1, max_bytes=2**30)
     wanted, path = world.rows(), world.store.path
     world.sql("UPDATE samples SET value = 5")
     world.store.close()

@@ -266,7 +266,10 @@ def test_a_purge_removes_nothing_of_a_disk_mounted_below(
 def test_a_purge_keeps_the_files_of_others_and_says_so(tmp_path: Path, installed: Path) -> None:
     (installed / "thesis.txt").write_text("precious")
     done = purge(tmp_path)
-    assert "/var/lib/pvebench not removed: it contains files that pvebench did not create" in done.stderr
+    assert (
+        "/var/lib/pvebench not removed: it contains files that pvebench did not create"
+        in done.stderr
+    )
     assert (installed / "thesis.txt").read_text() == "precious"
     assert not (installed / "storage").exists()
 

@@ -39,7 +39,7 @@ def snapshot_of(simulation: Simulation, **changes: object) -> Snapshot:
     values: dict[str, object] = {
         "now": simulation.world.clock.now(),
         "records": list(view.cases.values()),
-        "episodes": view.episodes,
+        "episodes": view.periods,
         "intervals": dict.fromkeys(view.cases, 300.0),
         "totals": view.totals,
         "simulated": True,

@@ -93,10 +93,10 @@ def test_what_was_told_run_by_run_is_what_a_new_start_reads(tmp_path: Path) -> N
         key: one.points for key, one in read.trends.items()
     }
     assert [one.uid for one in told.failures] == [one.uid for one in read.failures] != []
-    assert told.episodes == read.episodes
-    assert len(told.episodes) == 2
+    assert told.periods == read.periods
+    assert len(told.periods) == 2
     assert (told.totals, told.version) == (read.totals, read.version)
-    assert simulation.results.rounds("lab") == Results(simulation.store).rounds("lab")
+    assert simulation.results.period_runs("lab") == Results(simulation.store).period_runs("lab")
 
 
 def test_a_history_that_is_written_at_once_reads_like_one_told_run_by_run(
@@ -115,7 +115,7 @@ def test_a_history_that_is_written_at_once_reads_like_one_told_run_by_run(
     other.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     other.add_history(runs)
     assert Results(other).now.cases == results.now.cases
-    assert Results(other).now.episodes == results.now.episodes
+    assert Results(other).now.periods == results.now.periods
     assert other.totals() == store.totals() == results.now.totals
     assert other.environments() == store.environments()
     assert len(other.environments()) == 2
@@ -162,7 +162,7 @@ def test_a_run_that_is_stored_is_told_even_if_the_sums_cannot_be_read(
     results = Results(store)
     for hour, environment in enumerate((OLD, NEW)):
         results.keep(run(hour=hour, environment=environment))
-    assert results.rounds("lab") == {CASE.key: 1}
+    assert results.period_runs("lab") == {CASE.key: 1}
 
     def broken(**_: object) -> Totals:
         raise StoreError("locked")
@@ -171,7 +171,7 @@ def test_a_run_that_is_stored_is_told_even_if_the_sums_cannot_be_read(
         patch.setattr(store, "totals", broken)
         results.keep(run(hour=2, environment=NEW))
     assert results.now.version == 3
-    assert results.rounds("lab") == {CASE.key: 2}
+    assert results.period_runs("lab") == {CASE.key: 2}
     assert results.now.totals.runs == 3
 
 
@@ -237,13 +237,13 @@ def test_going_back_to_an_earlier_kernel_is_a_new_episode_and_an_event(store: St
         for hour, environment in enumerate((OLD, OLD, NEW, NEW, OLD, OLD))
     ]
     assert begins == [False, False, True, False, True, False]
-    assert [(one.slug.split("/")[0], one.started.hour) for one in results.now.episodes] == [
+    assert [(one.slug.split("/")[0], one.started.hour) for one in results.now.periods] == [
         ("6.8", 0),
         ("6.11", 2),
         ("6.8", 4),
     ]
     families = Families()
-    collect_environments(Snapshot(now=START, records=[], episodes=results.now.episodes), families)
+    collect_environments(Snapshot(now=START, records=[], episodes=results.now.periods), families)
     found = {family.name: family.samples for family in families.families()}
     changes = found["pvebench_environment_change_info"]
     assert [(one.labels["before"], one.labels["after"]) for one in changes] == [
@@ -264,7 +264,7 @@ def test_a_run_whose_vm_did_not_start_begins_no_episode(store: Store) -> None:
         ((OLD, Outcome.OK), (half, Outcome.FAILED), (OLD, Outcome.OK))
     ):
         results.keep(run(hour=hour, environment=environment, outcome=outcome))
-    assert len(results.now.episodes) == 1
+    assert len(results.now.periods) == 1
 
 
 def redefined(store: Store) -> Results:

@@ -261,7 +261,7 @@ def test_a_mended_outcome_moves_the_newest_good_run_of_its_case(store: Store) ->
         number=worse, gone=(gone,), put=(new,), outcome=Outcome.IMPLAUSIBLE, reason="why"
     )
     for _ in range(2):  # again changes nothing
-        store.mending.apply([mended])
+        store.replacement.apply([mended])
         (case,) = store.cases().values()
         assert case.good is not None
         assert (case.good.number, case.failures_in_row) == (good, 1)

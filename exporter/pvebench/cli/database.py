@@ -155,10 +155,10 @@ def reparse(tool: str | None, write: bool, **options: Any) -> None:
             stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
         store = stack.enter_context(results_of(settings))
         rereader = Rereader(store, tool)
-        for batch in store.mending.batches(pack):
+        for batch in store.replacement.batches(pack):
             corrected = [_replacement(reread) for reread in _reread(store, rereader, batch, tally)]
             if write and corrected:
-                store.mending.apply(corrected)
+                store.replacement.apply(corrected)
     for line in _tally_lines(tally, written=write):
         click.echo(line)
 

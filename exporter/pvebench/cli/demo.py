@@ -83,7 +83,7 @@ def judge_past(database: Path, end: float) -> Sequence[PastMetrics]:
     store = Store(database, simulated=True)
     try:
         results = Results(store)
-        changes = {episode.started.timestamp() for episode in results.now.episodes}
+        changes = {episode.started.timestamp() for episode in results.now.periods}
         past = []
         for moment, verdicts in past_verdicts(
             results, load_known_issues(), judged_moments(changes, end)

@@ -193,7 +193,7 @@ def write_past(
         view, now=datetime.now(UTC), max_age_seconds=settings.max_age, wall=wall_slots(settings)
     )
     # The history may have nodes that the current packs no longer name.
-    snapshot = replace(present, episodes=view.episodes)
+    snapshot = replace(present, episodes=view.periods)
     runs = histories(results) if cases is None else cases
     current = frozenset(view.current().values())
     file.writelines(past_text(runs, snapshot, window, current=current))

@@ -14,7 +14,7 @@ from pvebench.notify.delivery import send
 from pvebench.notify.messages import show_time, trial
 from pvebench.notify.sender import address_of
 from pvebench.service.notifications import sender_of
-from pvebench.store import TargetCounts
+from pvebench.store import ReceiverCounts
 
 
 @click.command()
@@ -51,7 +51,7 @@ def _show(settings: Settings) -> None:
     with results_of(settings) as store:
         counts, queued = store.outbox.counts(), store.outbox.queued()
     for receiver in settings.notify.to if settings.notify else ():
-        count = counts.get(receiver.name, TargetCounts())
+        count = counts.get(receiver.name, ReceiverCounts())
         last = "" if count.last is None else f" (last {show_time(count.last)})"
         click.echo(
             f"{receiver.name}: {count.queued} queued, {count.sent} sent{last}, "
@@ -60,5 +60,5 @@ def _show(settings: Settings) -> None:
     for entry in queued:
         reason = f", {entry.attempts} failed attempts: {entry.reason}" if entry.reason else ""
         click.echo(
-            f"  {entry.target}  since {show_time(entry.made)}  {entry.message.title}{reason}"
+            f"  {entry.receiver}  since {show_time(entry.made)}  {entry.message.title}{reason}"
         )

@@ -40,7 +40,7 @@ from pvebench.service.instance import access_of
 from pvebench.service.selection import CHECKED_BYTES
 from pvebench.store import (
     QueuedMessage,
-    TargetCounts,
+    ReceiverCounts,
     backups_of,
     damaged_blocks_at,
     holder_of,
@@ -98,8 +98,8 @@ def check_notifications(settings: Settings, *, seconds: float) -> Iterator[Obser
     with outbox_at(path) if summary else nullcontext() as outbox:
         counts, queued = (outbox.counts(), outbox.queued()) if outbox else ({}, [])
     for receiver in receivers:
-        waiting = [entry for entry in queued if entry.target == receiver.name]
-        sent = counts.get(receiver.name, TargetCounts())
+        waiting = [entry for entry in queued if entry.receiver == receiver.name]
+        sent = counts.get(receiver.name, ReceiverCounts())
         state = _queue_state(waiting) if waiting else _sent_state(sent)
         yield Observation(f"notify {receiver.name}", *state)
 
@@ -133,7 +133,7 @@ def _queue_state(waiting: Sequence[QueuedMessage]) -> tuple[Severity, str]:
     return Severity.CRITICAL, f"{text}after {attempts}: {reason}; {_TRY}"
 
 
-def _sent_state(counts: TargetCounts) -> tuple[Severity, str]:
+def _sent_state(counts: ReceiverCounts) -> tuple[Severity, str]:
     if counts.given_up is not None and counts.given_up > (counts.last or 0.0):
         text = f"latest notification dropped, {show_time(counts.given_up)}; {_TRY}"
         return Severity.CRITICAL, text

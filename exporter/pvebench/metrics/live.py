@@ -13,7 +13,7 @@ from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
 from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import State, WorkerStatus
-from pvebench.store import TargetCounts
+from pvebench.store import ReceiverCounts
 
 # --- settings, scheduler, API, database ---
 
@@ -156,13 +156,13 @@ class TargetState:
 
     target: str
     failures: int = 0
-    counts: TargetCounts | None = None
+    counts: ReceiverCounts | None = None
 
 
 def collect_notified(states: Sequence[TargetState], families: Families) -> None:
     """Add the queued, sent and dropped notifications and the time of the last delivery."""
     for state in states:
-        labels, counts = {"receiver": state.target}, state.counts or TargetCounts()
+        labels, counts = {"receiver": state.target}, state.counts or ReceiverCounts()
         families.add(catalog.NOTIFICATIONS_QUEUED, labels, counts.queued)
         families.add(catalog.NOTIFICATIONS_SENT, labels, counts.sent)
         families.add(catalog.NOTIFICATIONS_DROPPED, labels, counts.dropped)

@@ -66,7 +66,7 @@ def snapshot_of(
     return Snapshot(
         now=now,
         records=[view.cases[key] for key in view.planned if key in view.cases],
-        episodes=[episode for episode in view.episodes if episode.node in nodes],
+        episodes=[episode for episode in view.periods if episode.node in nodes],
         intervals={key: planned.every_seconds for key, planned in view.planned.items()},
         totals=view.totals,
         max_age_seconds=max_age_seconds,

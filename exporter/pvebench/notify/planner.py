@@ -125,21 +125,21 @@ class NotificationPlanner:
     def _queue_changes(self, verdicts: Verdicts, policy: NotificationPolicy) -> None:
         known = {one.id: one for one in self._store.changes.all()}
         fresh = [one for one in verdicts.open_changes if one.id in known]
-        fresh = [one for one in fresh if known[one.id].told != "open"]
-        ends = [one for one in known.values() if one.ended is not None and one.told == "open"]
+        fresh = [one for one in fresh if known[one.id].notified != "open"]
+        ends = [one for one in known.values() if one.ended is not None and one.notified == "open"]
         # Improvements are only in the weekly summary.
         regressions = [one for one in fresh if one.severity != "info"]
         queued = self._of_changes(policy.sender, regressions, known)
         queued += self._of_ends(policy.sender, [one for one in ends if one.severity != "info"])
-        notified = [replace(known[one.id], told="open") for one in fresh]
-        notified += [replace(one, told="ended") for one in ends]
+        notified = [replace(known[one.id], notified="open") for one in fresh]
+        notified += [replace(one, notified="ended") for one in ends]
         if notified:
             self._put(policy, queued, notified)
 
     def _of_changes(
         self, sender: Sender, fresh: Sequence[Change], known: Mapping[str, KnownChange]
     ) -> list[Message]:
-        first = bool(fresh) and all(one.told == "" for one in known.values())
+        first = bool(fresh) and all(one.notified == "" for one in known.values())
         if first or len(fresh) > ALONE:
             about = self._of_many("open", [one.id for one in fresh])
             return [messages.many_changed(sender, fresh, about=about, first=first)]
@@ -148,7 +148,7 @@ class NotificationPlanner:
                 sender,
                 one,
                 about=f"change/{one.id}/open/{self._day()}",
-                again=known[one.id].told == "ended",
+                again=known[one.id].notified == "ended",
             )
             for one in fresh
         ]
@@ -230,4 +230,4 @@ class NotificationPlanner:
         notified: Iterable[KnownChange] = (),
     ) -> None:
         now = self._now().timestamp()
-        self._store.outbox.put(queued, policy.targets, now=now, told=notified)
+        self._store.outbox.put(queued, policy.targets, now=now, notified=notified)

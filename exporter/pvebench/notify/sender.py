@@ -127,11 +127,11 @@ class NotificationSender:
         for one in self._outbox.queued():
             if self._stopped.is_set() and not self._last_words:
                 break
-            if one.target not in targets:
+            if one.receiver not in targets:
                 self._outbox.drop(one.number, self._now(), "receiver not in the settings")
-            elif one.target not in waiting and not self._deliver(one, targets[one.target]):
+            elif one.receiver not in waiting and not self._deliver(one, targets[one.receiver]):
                 # Later ones wait: they would fail too, and arrive out of order.
-                waiting.add(one.target)
+                waiting.add(one.receiver)
         counts = self._outbox.counts()
         self._states = tuple(
             TargetState(target=name, failures=self._failures.get(name, 0), counts=counts.get(name))
@@ -181,17 +181,17 @@ class NotificationSender:
         if sent.reason:
             return self._failed(one, sent)
         self._outbox.arrived(one.number, self._now())
-        log.info("notification sent", target=one.target, about=one.message.about)
+        log.info("notification sent", target=one.receiver, about=one.message.about)
         return True
 
     def _failed(self, one: QueuedMessage, sent: Sent) -> bool:
         """Record a failed attempt; return whether the message was dropped."""
         attempts = one.attempts + 1
-        self._failures[one.target] = self._failures.get(one.target, 0) + 1
+        self._failures[one.receiver] = self._failures.get(one.receiver, 0) + 1
         dropped = attempts >= (HOPELESS_ATTEMPTS if sent.hopeless else MOST_ATTEMPTS)
         log.warning(
             "notification failed",
-            target=one.target,
+            target=one.receiver,
             about=one.message.about,
             attempts=attempts,
             reason=sent.reason,

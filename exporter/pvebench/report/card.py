@@ -95,7 +95,7 @@ def make_card(
     rankings = [summary.contest for summary in summaries(view, schedule_of(view, now), cases)]
     first = next(iter(cases.values()), None)
     node, storage = (first.node, first.storage) if first else ("", "")
-    facts = _facts([episode for episode in view.episodes if episode.node == node])
+    facts = _facts([episode for episode in view.periods if episode.node == node])
     return Card(
         where=storage if anonymous else ", ".join(part for part in (node, storage) if part),
         cpu=facts.get("cpu_model", ""),

@@ -21,7 +21,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
 from pvebench.runner.outcome import Circumstances, judge, slopes
 from pvebench.store import Store, StoredRun
-from pvebench.store.current import HOST_ROW_AGE
+from pvebench.store.current import HOST_RUN_AGE
 from pvebench.workloads import TOOLS
 
 MEASURED: Final = frozenset(
@@ -142,11 +142,11 @@ class Rereader:
         """Return the rates of the host case that this run was compared with, as parsed now."""
         if not any(sample.metric == "guest_to_host" for sample in run.samples):
             return {}
-        host = self._store.mending.newest_good(
+        host = self._store.replacement.newest_good(
             (run.node, case.scenario.host_slug, run.workload),
             run.definition.device_conditions,
             before=run,
-            age=HOST_ROW_AGE,
+            age=HOST_RUN_AGE,
         )
         if host is None:
             return {}

@@ -283,7 +283,7 @@ class CycleSelector:
 
         It is read from the database, so a restart of pvebench does not change it.
         """
-        rounds = self._results.rounds(self._node) if tier == CORE else None
+        rounds = self._results.period_runs(self._node) if tier == CORE else None
         return None if rounds is None else rounds.get(case.key, 0)
 
     def _has_failed(self, case: Case) -> bool:

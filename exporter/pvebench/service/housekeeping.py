@@ -158,7 +158,7 @@ class Tidier:
     def _look_through(self, _: datetime) -> None:
         self._results.store.check(full=self._days % FULL_DAYS == 0)
         self._days += 1
-        self._results.store.numbers.look_through(NUMBERS)
+        self._results.store.numbers.log_damaged(NUMBERS)
 
     def _back_up(self, now: datetime) -> None:
         settings = self._settings()
@@ -167,7 +167,7 @@ class Tidier:
         fresh = newest is not None and 0 <= (now - newest).total_seconds() < EVERY_SECONDS
         if settings.keep_backups and not fresh:
             backup = self._results.store.back_up(
-                now, keep=settings.keep_backups, room_bytes=settings.backup_max_size
+                now, keep=settings.keep_backups, max_bytes=settings.backup_max_size
             )
             log.info("database backup created", to=str(backup.path), bytes=backup.size_bytes)
 

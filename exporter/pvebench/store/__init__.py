@@ -12,7 +12,7 @@ from pvebench.store.changes import (
     Notified,
 )
 from pvebench.store.journal import StoredJournal
-from pvebench.store.outbox import Message, Outbox, QueuedMessage, TargetCounts
+from pvebench.store.outbox import Message, Outbox, QueuedMessage, ReceiverCounts
 from pvebench.store.records import GOOD, CaseRecord, Number, Point, StoredRun, Sums, Totals, summed
 from pvebench.store.retention import Removal
 from pvebench.store.state import (
@@ -44,6 +44,7 @@ __all__ = [
     "Outbox",
     "Point",
     "QueuedMessage",
+    "ReceiverCounts",
     "Removal",
     "ReplacedRun",
     "StateDirectory",
@@ -52,7 +53,6 @@ __all__ = [
     "StoredJournal",
     "StoredRun",
     "Sums",
-    "TargetCounts",
     "Totals",
     "backups_of",
     "damaged_blocks_at",

@@ -58,14 +58,14 @@ def backups_of(database: Path) -> list[Backup]:
     return sorted(backups, key=lambda backup: backup.made, reverse=True)
 
 
-def back_up(database: Path, now: datetime, *, keep: int, room_bytes: int) -> Backup:
+def back_up(database: Path, now: datetime, *, keep: int, max_bytes: int) -> Backup:
     """Back up a database that is in use, then remove the oldest backups; return the new one.
 
     Backups dated later than `now` count as older than all others.
 
     Args:
         keep: how many backups stay, at least one.
-        room_bytes: maximum size of all backups together; the newest stays whatever its size.
+        max_bytes: maximum size of all backups together; the newest stays whatever its size.
 
     Raises:
         StoreError: the backup failed; the older ones are unchanged.
@@ -89,7 +89,7 @@ def back_up(database: Path, now: datetime, *, keep: int, room_bytes: int) -> Bac
     total_bytes = 0
     for number, backup in enumerate(kept, start=1):
         total_bytes += backup.size_bytes
-        if number > 1 and (number > keep or total_bytes > room_bytes):
+        if number > 1 and (number > keep or total_bytes > max_bytes):
             backup.path.unlink()
     return kept[0]
 

@@ -103,7 +103,7 @@ class KnownChange:
         missing: since when it is no longer reported, UNIX seconds of the judged runs; None: it is.
         ended: when that was considered its end, UNIX seconds; None: it is open.
         ending: `over`: resolved; `accepted`; `unsaid`: no longer confirmed.
-        told: the newest notification about it.
+        notified: the newest notification about it.
     """
 
     id: str
@@ -116,7 +116,7 @@ class KnownChange:
     missing: float | None = None
     ended: float | None = None
     ending: Ending = ""
-    told: Notified = ""
+    notified: Notified = ""
 
 
 class Changes:
@@ -154,7 +154,7 @@ class Changes:
 
 def note_notified(connection: Connection, notified: Iterable[KnownChange]) -> None:
     """Store the notification state of changes, within a transaction."""
-    rows = [{"change": change.id, "now": change.told} for change in notified]
+    rows = [{"change": change.id, "now": change.notified} for change in notified]
     row = (
         update(changes).where(changes.c.id == bindparam("change")).values(notified=bindparam("now"))
     )
@@ -174,7 +174,7 @@ def _row(change: KnownChange) -> dict[str, Any]:
         "missing": change.missing,
         "ended": change.ended,
         "ending": change.ending,
-        "notified": change.told,
+        "notified": change.notified,
     }
 
 
@@ -190,5 +190,5 @@ def _change(row: Any) -> KnownChange:
         missing=row.missing,
         ended=row.ended,
         ending=row.ending,
-        told=row.notified,
+        notified=row.notified,
     )

@@ -56,7 +56,9 @@ class Trend:
         return Trend(metric, tuple(point for point in points if point.run in kept))
 
 
-def remembered(function: Callable[Concatenate[Trend, P], T]) -> Callable[Concatenate[Trend, P], T]:
+def cached_by_trend(
+    function: Callable[Concatenate[Trend, P], T],
+) -> Callable[Concatenate[Trend, P], T]:
     """Cache the results of a function for each trend; they are freed with the trend.
 
     A cache of a fixed size would fill up with results for outdated trends.
@@ -111,7 +113,7 @@ log = structlog.get_logger()
 
 FAILURES: Final = 10
 """Number of newest runs that are not ok, kept for display."""
-HOST_ROW_AGE: Final = timedelta(days=7)
+HOST_RUN_AGE: Final = timedelta(days=7)
 """Maximum age of a host run that guest runs are compared with."""
 
 
@@ -138,7 +140,7 @@ class View:
         cases: key -> state of the case, including cases that are no longer in a pack.
         trends: key -> newest points of its main metric.
         failures: the newest runs that are not ok, newest first.
-        episodes: environment periods of all nodes, in the order of their start.
+        periods: environment periods of all nodes, in the order of their start.
         removals: how often old runs may have been removed since the start of pvebench.
     """
 
@@ -148,7 +150,7 @@ class View:
     cases: Mapping[str, CaseRecord] = field(default_factory=dict)
     trends: Mapping[str, Trend] = field(default_factory=dict)
     failures: Sequence[StoredRun] = ()
-    episodes: Sequence[EnvironmentPeriod] = ()
+    periods: Sequence[EnvironmentPeriod] = ()
     totals: Totals = field(default_factory=Totals)
     removals: int = 0
 
@@ -198,7 +200,7 @@ class Results:
             cases=cases,
             trends=read_trends(store, {key: case.definition for key, case in cases.items()}),
             failures=tuple(store.runs(limit=FAILURES, not_ok=True)),
-            episodes=tuple(store.episodes()),
+            periods=tuple(store.periods()),
             totals=store.totals(),
         )
 
@@ -243,7 +245,7 @@ class Results:
         view, stored = self._view, StoredRun.of(run, number)
         key, known = stored.case_key, self._view.cases.get(stored.case_key)
         trend = view.trends.get(key, Trend())
-        periods, starts_period = _continued(view.episodes, run)
+        periods, starts_period = _continued(view.periods, run)
         self._view = replace(
             view,
             version=number,
@@ -252,7 +254,7 @@ class Results:
             failures=view.failures
             if run.outcome is Outcome.OK
             else (stored, *view.failures)[:FAILURES],
-            episodes=periods,
+            periods=periods,
             totals=self._updated_totals(view.totals.runs + 1),
         )
         self._count_good_run(run, starts_period=starts_period)
@@ -294,9 +296,9 @@ class Results:
             counts.clear()
         counts[run.case.key] += 1
 
-    def rounds(self, node: str) -> Mapping[str, int] | None:
+    def period_runs(self, node: str) -> Mapping[str, int] | None:
         """Return case key -> good runs in the node's current period; None: it is the first one."""
-        periods = [period for period in self._view.episodes if period.node == node]
+        periods = [period for period in self._view.periods if period.node == node]
         if node not in self._period_runs:
             since = periods[-1].started if periods else None
             counts = self.store.good_runs_since(node, since) if since else {}
@@ -317,7 +319,7 @@ class Results:
             if record.good is not None
             and record.definition.place == place
             and record.definition.device_conditions == definition.device_conditions
-            and record.good.finished > now - HOST_ROW_AGE
+            and record.good.finished > now - HOST_RUN_AGE
         ]
         if not runs:
             return {}

@@ -111,7 +111,7 @@ class Numbers:
             blocks = sorted(_packed_as(connection, form_of(requested)))
             return [block for block in blocks if _is_damaged(connection, block, requested)]
 
-    def look_through(self, requested: Sequence[Number]) -> None:
+    def log_damaged(self, requested: Sequence[Number]) -> None:
         """Log damaged blocks, and let the next packing replace them."""
         for block in self.damaged(requested):
             self._note(block)

@@ -21,7 +21,7 @@ MOST_WAIT_SECONDS: Final = 3600.0
 KEPT_SECONDS: Final = 400 * 86400.0
 """How long finished messages are kept: until then none is queued again."""
 _ENDS: Final = {"sent": "last", "dropped": "given_up"}
-"""State -> field of `TargetCounts` with the newest time of that state."""
+"""State -> field of `ReceiverCounts` with the newest time of that state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class QueuedMessage:
     """
 
     number: int
-    target: str
+    receiver: str
     message: Message
     made: float
     due: float
@@ -65,7 +65,7 @@ class QueuedMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetCounts:
+class ReceiverCounts:
     """Messages for one receiver by state.
 
     Attributes:
@@ -91,7 +91,7 @@ class Outbox:
         receivers: Sequence[str],
         *,
         now: float,
-        told: Iterable[KnownChange] = (),
+        notified: Iterable[KnownChange] = (),
     ) -> None:
         """Queue messages for every receiver, and note the changes they are about; both or nothing.
 
@@ -106,7 +106,7 @@ class Outbox:
                 _drop_beyond(connection, receiver, now)
             old = messages.c.done < now - KEPT_SECONDS
             connection.execute(delete(messages).where(old))
-            note_notified(connection, told)
+            note_notified(connection, notified)
 
     def queued(self) -> list[QueuedMessage]:
         """Return the messages to send, oldest first."""
@@ -139,7 +139,7 @@ class Outbox:
         """Drop a message."""
         self._set(number, state="dropped", done=now, reason=reason)
 
-    def counts(self) -> dict[str, TargetCounts]:
+    def counts(self) -> dict[str, ReceiverCounts]:
         """Return receiver -> its messages by state."""
         query = select(
             messages.c.receiver, messages.c.state, func.count(), func.max(messages.c.done)
@@ -152,7 +152,7 @@ class Outbox:
             values[state] = int(count)
             if state in _ENDS:
                 values[_ENDS[state]] = last
-        return {receiver: TargetCounts(**values) for receiver, values in by_receiver.items()}
+        return {receiver: ReceiverCounts(**values) for receiver, values in by_receiver.items()}
 
     def newest(self, *kinds: str, about: str = "") -> str | None:
         """Return the event ID of the newest message of these kinds, or None.
@@ -204,7 +204,7 @@ def _queued(row: Any) -> QueuedMessage:
     message = Message(about=row.about, kind=row.kind, title=row.title, body=row.body)
     return QueuedMessage(
         number=int(row.id),
-        target=row.receiver,
+        receiver=row.receiver,
         message=message,
         made=float(row.made),
         due=float(row.due),

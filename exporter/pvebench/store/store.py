@@ -60,7 +60,7 @@ from pvebench.store.writing import RunReplacement, add_history, add_run, month
 
 # --- Reading stored results.
 
-Beside = dict[tuple[str, str], float]
+Undirected = dict[tuple[str, str], float]
 
 
 class StoredResults:
@@ -180,9 +180,9 @@ class StoredResults:
         with reading(self._engine) as connection:
             return {key: float(end) for key, end in connection.execute(query)}
 
-    def beside(
+    def undirected(
         self, case_key: str, metrics: Collection[str], *, at: float, until: float, most: int
-    ) -> tuple[list[Beside], list[Beside]]:
+    ) -> tuple[list[Undirected], list[Undirected]]:
         """Return numbers without a direction, (metric, part) -> value, of runs before and after.
 
         Args:
@@ -192,7 +192,7 @@ class StoredResults:
         """
         good = select(runs.c.id).where(runs.c.case_key == case_key, runs.c.outcome.in_(GOOD))
         good = good.order_by(runs.c.finished.desc()).limit(most)
-        sides: list[list[Beside]] = []
+        sides: list[list[Undirected]] = []
         with reading(self._engine) as connection:
             for side in (
                 good.where(runs.c.finished < at),
@@ -204,7 +204,7 @@ class StoredResults:
                     samples.c.metric.in_(metrics),
                     samples.c.direction == "",
                 )
-                by_run: dict[int, Beside] = {}
+                by_run: dict[int, Undirected] = {}
                 for run, metric, part, value in connection.execute(query):
                     by_run.setdefault(run, {})[metric, part] = value
                 sides.append([*by_run.values()])
@@ -220,7 +220,7 @@ class StoredResults:
             rows = connection.execute(query).mappings().all()
             return [{**row, "facts": json.loads(row["facts"])} for row in rows]
 
-    def episodes(self) -> list[EnvironmentPeriod]:
+    def periods(self) -> list[EnvironmentPeriod]:
         """Return the environment periods of all nodes, in the order of their start."""
         query = (
             select(environment_periods, environments.c.slug, environments.c.facts)
@@ -329,7 +329,7 @@ class Store(StoredResults):
         self.changes = Changes(self._engine)
         self.identities = StorageIdentities(self._engine)
         self.outbox = Outbox(self._engine)
-        self.mending = RunReplacement(self._engine)
+        self.replacement = RunReplacement(self._engine)
         self.numbers = Numbers(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")
@@ -358,9 +358,9 @@ class Store(StoredResults):
         """Raise StoreLost if the database's file was removed or replaced."""
         check_there(self._engine)
 
-    def back_up(self, now: datetime, *, keep: int, room_bytes: int) -> Backup:
+    def back_up(self, now: datetime, *, keep: int, max_bytes: int) -> Backup:
         """Back up the database; see `backups.back_up`. Raises StoreError."""
-        return back_up(self.path, now, keep=keep, room_bytes=room_bytes)
+        return back_up(self.path, now, keep=keep, max_bytes=max_bytes)
 
     def close(self) -> None:
         """Close all connections."""

@@ -372,7 +372,7 @@ class ReplacedRun:
 
 
 class RunReplacement:
-    """Iterates over all runs and corrects them. `Store.mending` is one."""
+    """Iterates over all runs and corrects them. `Store.replacement` is one."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

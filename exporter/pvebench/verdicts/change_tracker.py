@@ -59,8 +59,8 @@ class ChangeTracker:
         now = {change.id: self._as_known(change) for change in named}
         for number, place in enumerate(rest):
             if number in parts:  # part of a change that was reported as a whole
-                notified = self._known[parts[number]].told
-                now[named[place].id] = replace(now[named[place].id], told=notified)
+                notified = self._known[parts[number]].notified
+                now[named[place].id] = replace(now[named[place].id], notified=notified)
         missing = [one for one in known if one.id not in now]
         self._update(now, missing, opened, verdicts, apart)
         in_order = iter(named)
@@ -97,7 +97,7 @@ class ChangeTracker:
             severity=change.severity,
             cases=frozenset(change.cases),
             text=summary(change),
-            told=before.told if before else "",
+            notified=before.notified if before else "",
         )
 
     def _update(

@@ -267,7 +267,7 @@ class Feed:
     @property
     def environments(self) -> dict[str, str]:
         """Digest -> slug."""
-        return {one.environment: one.slug for one in self._results.now.episodes}
+        return {one.environment: one.slug for one in self._results.now.periods}
 
     def labels(self, case_key: str) -> Mapping[str, str]:
         """Return the labels that the results of a case carry."""
@@ -355,7 +355,7 @@ class Feed:
             node=node,
             histories=histories,
             timeline=self._timeline[node],
-            facts={one.environment: one.facts for one in view.episodes},
+            facts={one.environment: one.facts for one in view.periods},
             accepted_until=accepted,
         )
 

@@ -18,7 +18,7 @@ from pvebench.analysis.case_history import FIGURES, GoodRun, GoodRuns
 from pvebench.analysis.difference import CHANCE, difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
-from pvebench.store.current import Trend, remembered
+from pvebench.store.current import Trend, cached_by_trend
 
 if TYPE_CHECKING:
     from pvebench.analysis.arrays import Matrix
@@ -183,7 +183,7 @@ def _entered(key: str, definition: Definition, trend: Trend, environment: str) -
         )
 
 
-@remembered
+@cached_by_trend
 def totals(trend: Trend, environment: str) -> tuple[float, ...]:
     """Return the newest runs' values in an environment, all directions together, oldest first."""
     sums: dict[int, float] = {}
@@ -231,7 +231,7 @@ def _apart(
     return known[environment, chance]
 
 
-@remembered
+@cached_by_trend
 def _against(
     _: Trend,
 ) -> WeakKeyDictionary[Trend, dict[tuple[str, float], tuple[float, float, float]]]:

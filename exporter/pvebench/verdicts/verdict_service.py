@@ -52,7 +52,8 @@ def _with_causes(change: Change, until: float, store: Store) -> Change:
     new = {difference.fact for difference in change.differences}
     metrics = [name for name in METRICS if not new & OF_VERSION.get(name, frozenset())]
     sides = [
-        store.beside(key, metrics, at=at, until=until, most=RUNS) for key in change.cases[:CASES]
+        store.undirected(key, metrics, at=at, until=until, most=RUNS)
+        for key in change.cases[:CASES]
     ]
     before, after = ([run for side in sides for run in side[place]] for place in (0, 1))
     return replace(change, meanwhile=concurrent_changes(before, after))

@@ -20,7 +20,7 @@ from pvebench.model.workload import Direction
 from pvebench.report.charts import Spark, spark
 from pvebench.report.text import iso, outcome_text, show_age, show_spread, show_value
 from pvebench.store import CaseRecord, Point, StoredRun
-from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, remembered
+from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
 from pvebench.verdicts.headline import verdict_sign
 from pvebench.verdicts.ranking import Exclusion, Place, Rank, Ranking, exclusion_of
 from pvebench.verdicts.summary import Summary
@@ -60,7 +60,7 @@ def numbers_of(trend: Trend | None) -> tuple[Number, ...]:
 
 
 # Cached: a page with a thousand cases is rendered every few seconds.
-@remembered
+@cached_by_trend
 def _numbers(trend: Trend) -> tuple[Number, ...]:
     by_direction: dict[Direction, list[Point]] = {}
     for point in trend.points:

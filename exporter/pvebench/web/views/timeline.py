@@ -140,7 +140,7 @@ def year_chart(
         point="one day" if end - start >= 2 * DAY else "one run",
         label=_label(histories, cases, axis),
         lines=lines,
-        bands=tuple(_bands([period for period in content.episodes if period.node == node], axis)),
+        bands=tuple(_bands([period for period in content.periods if period.node == node], axis)),
         marks=marks,
         value_ticks=tuple(_value_ticks(axis)),
         time_ticks=tuple(_time_ticks(axis)),
