@@ -22,7 +22,7 @@ class BenchLab:
 
     site: Site
     store: Store
-    given: Assignment
+    assignment: Assignment
 
 
 @contextmanager

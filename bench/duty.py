@@ -100,7 +100,7 @@ def cycle(made: BenchLab, cases: Sequence[Case], *, naive: bool) -> Counter[str]
             made.site.hypervisor.power_off()
             ledger.enter("the rest")
         before = case.scenario
-        run = runner.run(case, cycle=f"naive-{naive}", conduct=made.given.pack.conduct)
+        run = runner.run(case, cycle=f"naive-{naive}", conduct=made.assignment.pack.conduct)
         ledger.enter("the rest")
         made.store.add_run(run)
         if not run.outcome.good:
@@ -126,8 +126,8 @@ def main() -> None:
     """Measure and print both ways."""
     some = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     with lab(PACK) as made:
-        conduct = made.given.pack.conduct
-        cases = make_plan(made.given.matrix, seed=1, conduct=conduct).cases
+        conduct = made.assignment.pack.conduct
+        cases = make_plan(made.assignment.matrix, seed=1, conduct=conduct).cases
         chosen = list(dict.fromkeys(case.scenario for case in cases))
         ours = cycle(made, cases, naive=False)
         few = [case for case in cases if case.scenario in chosen[:some]]

@@ -79,8 +79,8 @@ class Pair:
     def __init__(self, made: BenchLab) -> None:
         self._made = made
         self._runner = Runner(made.site, Silent())
-        self._case = made.given.matrix.cases[0]
-        self._conduct = made.given.pack.conduct
+        self._case = made.assignment.matrix.cases[0]
+        self._conduct = made.assignment.pack.conduct
 
     def ours(self) -> float:
         """Return the IOPS that pvebench reports."""

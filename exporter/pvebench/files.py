@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
-import structlog
-
 from pvebench.errors import ConfigError, MachineError, Problem
 from pvebench.model.units import MIB, show_bytes
 
@@ -25,8 +23,6 @@ _SECRET_BYTES: Final = 64 * 1024
 RUNTIME: Final = "run"
 """Folder of a state directory that holds the sockets and logs of running VMs."""
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-
-log = structlog.get_logger()
 
 
 def read_text(path: Path, *, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:
@@ -95,7 +91,10 @@ def check_secret(path: Path) -> None:
         message = f"secret file is accessible to other users (mode {mode:04o})"
         raise ConfigError([Problem(str(path), 0, 0, message)], next_step=f"chmod 600 {path}")
     if is_open(path):
-        log.warning(
+        # Not at the top: the Dockerfile builds the guest image with the standard library alone.
+        import structlog  # noqa: PLC0415 # see above
+
+        structlog.get_logger().warning(
             "secret file is world-readable",
             file=str(path),
             mode=f"{mode:04o}",

@@ -312,7 +312,7 @@ class _Life:
                 hypervisor=UnreliableHypervisor(measures, self._clock, trouble),
                 probe=WrongProbe(site.probe, trouble),
             ),
-            assignments=self._reloader.current.given,
+            assignments=self._reloader.current.assignments,
             results=results,
             observer=self._story.told,
             between=self._between,
@@ -366,7 +366,7 @@ class _Life:
             self._end_faults() if self._last else self._clock.stop()
         changed = self._reloader.check()
         if changed is not None:
-            worker.assign(changed.given)
+            worker.assign(changed.assignments)
 
     def _let_a_rival_try(self) -> None:
         with suppress(AlreadyRunning):

@@ -90,7 +90,7 @@ def lively(
     # Between two steps nothing runs: put the next case into the middle of its window.
     case, *rest = worker.status.upcoming
     now = world.clock.now()
-    worker._present.change(
+    worker._tracker.change(
         lambda status: replace(
             status,
             state=State.RUNNING,

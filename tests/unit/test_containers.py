@@ -99,7 +99,10 @@ def test_on_a_node_containers_are_made_by_ssh_where_proxmox_gives_them_a_device_
     assert set(slugs) == {"local.lxc.raw.none.filesystem-ext4"}
     for changes, reason in (
         ({}, "containers on a node require SSH; set proxmox.ssh in the settings"),
-        ({**SSH, "storages": {"local": {"type": "dir"}}}, "through the node's page cache"),
+        (
+            {**SSH, "storages": {"local": {"type": "dir"}}},
+            "a loop device with the node's page cache",
+        ),
         ({**SSH, "storages": {"local": {"type": "zfspool"}}}, "uses a ZFS dataset"),
         ({**SSH, "storages": {"local": {"type": "zfs"}}}, "does not support containers"),
     ):

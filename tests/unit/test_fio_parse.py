@@ -362,9 +362,9 @@ def test_numbers_that_cannot_be_true_are_unreadable(change: dict[str, Any], what
 @pytest.mark.parametrize(
     ("ranks", "what"),
     [
-        ({"150.000000": 500000}, "there is no percentile 150"),
+        ({"150.000000": 500000}, "clat_ns: percentile 150 does not exist"),
         ({"99.0": 405504}, "duplicate percentile"),
-        ({"0.000000": 150000}, "there is no percentile 0"),
+        ({"0.000000": 150000}, "clat_ns: percentile 0 does not exist"),
         ({"half": 150000}, "percentile 'half' is 150000"),
         ({"99.000000": -1}, "percentile '99.000000' is -1"),
         ({"99.000000": 0}, "percentile 95 of 378880 is above 99 of 0"),

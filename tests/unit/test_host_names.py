@@ -112,10 +112,11 @@ def test_names_come_from_the_settings_and_from_the_option(
     path.write_text("host_names: [Bench.example.org]\n", "utf-8")
     assert load_settings(path).host_names == ("bench.example.org",)
     path.write_text('host_names: ["http://bench"]\n', "utf-8")
-    with pytest.raises(ConfigError, match=r":1:14: host_names\.0: 'http://bench' is not a host"):
+    message = r":1:14: host_names\.0: invalid host name 'http://bench': write it as bench\."
+    with pytest.raises(ConfigError, match=message):
         load_settings(path)
     assert run_cli(["serve", "--state", str(tmp_path), "--host-name", "no name"]) == 2
-    assert "'no name' is not a host name" in capsys.readouterr().err
+    assert "invalid host name 'no name': write it as bench.example.org" in capsys.readouterr().err
 
 
 def test_the_names_by_which_the_stack_scrapes_are_the_containers_own() -> None:

@@ -201,7 +201,7 @@ def test_a_series_is_never_written_outside_its_directory(
     columns = ["--column", "rw=rw", "--column", "bs=bs", "--column", "iops=iops"]
     command = ["import", str(table), "--name", name, "--state", str(state), *columns]
     assert run_cli(command) == StoreError.exit_code
-    assert "cannot be the name of a series" in capsys.readouterr().err
+    assert "is not a valid name of a series" in capsys.readouterr().err
     assert [path.name for path in tmp_path.rglob("*.json")] == []
 
 

@@ -45,7 +45,7 @@ def test_a_slower_history_ends_with_1_and_a_sentence(tmp_path: Path, capsys: Cap
 def test_a_steady_history_ends_with_0(tmp_path: Path, capsys: Captured) -> None:
     assert run_cli(["judge", str(history(tmp_path / "disk.csv"))]) == 0
     assert capsys.readouterr().out.startswith(
-        "Nothing got slower, and no change above 2%: 1 the same."
+        "No regressions. Changes above 2% ruled out: 1 unchanged.\n"
     )
 
 

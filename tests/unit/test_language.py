@@ -25,7 +25,7 @@ LONGEST_PAGE: Final = {
     "configuration": 100,
     "containers": 130,
     "dashboards": 60,
-    "design": 115,
+    "design": 120,
     "detection": 100,
     "glossary": 60,
     "index": 40,

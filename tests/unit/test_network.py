@@ -210,8 +210,8 @@ def test_the_report_has_ratios_and_says_over_what(hosted: Simulation) -> None:
         title="", source="", node="lab", now=runs[0].finished, simulated=True, environments=()
     )
     html = report_html(subject, runs, relative_to="local.host.raw.none")
-    assert "Relative: over local.host.raw.none with the same workload" in html
-    assert '<th class="n" title="over local.host.raw.none">relative</th>' in html
+    assert "Relative: divided by local.host.raw.none with the same workload" in html
+    assert '<th class="n" title="divided by local.host.raw.none">relative</th>' in html
     assert "relative</th>" not in report_html(subject, runs)
 
 

@@ -67,9 +67,9 @@ def test_a_loss_among_the_first_runs_is_told_with_its_end(tmp_path: Path, capsys
     path = written(tmp_path / "a.csv", step(0.7, 20, 45), runs=145)
     status, text = said(path, capsys)
     assert status == 0
-    assert re.search("disk got (29|30|31) % slower since 2026-03-2", text)
-    assert "over since 2026-04-1" in text
-    assert "the same (back at the baseline, changes above" in " ".join(text.split())
+    assert re.search("disk is (29|30|31)% slower since 2026-03-2", text)
+    assert "[resolved 2026-04-1" in text
+    assert "unchanged (back at the baseline, changes above" in " ".join(text.split())
 
 
 def test_a_recovery_closes_a_change_and_its_return_opens_one(
@@ -114,7 +114,7 @@ def test_a_fifth_less_is_told_beside_a_nightly_backup(tmp_path: Path, capsys: Ca
     quiet = written(tmp_path / "a.csv", nightly, runs=400, hours=1)
     status, text = said(quiet, capsys)
     assert status == 0
-    assert "1 the same" in text
+    assert "1 unchanged." in text
     assert "; 4% of runs, around 02:00 UTC, are 41% slower" in " ".join(text.split())
 
     def slower(run: int, time: float) -> float:
@@ -133,7 +133,7 @@ def test_what_neighbours_do_now_and_then_is_told_as_that(tmp_path: Path, capsys:
 
     status, text = said(written(tmp_path / "a.csv", bursts, runs=290), capsys)
     assert status == 0
-    assert "1 the same" in text
+    assert "1 unchanged." in text
     assert (
         "; occasionally (6 times in 290 runs) about 4 consecutive runs are 20% slower"
         in " ".join(text.split())

@@ -34,9 +34,9 @@ def test_a_script_gets_settings_and_when_the_first_answers_come(
     assert settings.state == here / "state"
     assert settings.storages["local"].path == here / "disks"
     out = capsys.readouterr().out
-    assert "a cycle: 12 cases, about" in out
-    assert "3 runs of each: whether settings differ" in out
-    assert "the first verdict on a change is possible" in out
+    assert "Cycle: 12 cases, about" in out
+    assert "(3 runs per case): significant differences between configurations\n" in out
+    assert "(7 runs per case): first verdicts\n" in out
     assert "Next: pvebench serve --config pvebench.yaml" in out
 
 
@@ -45,7 +45,7 @@ def test_the_times_are_those_of_the_schedule(capsys: Captured) -> None:
     lines = capsys.readouterr().out.splitlines()
     # Each case every 30 minutes: the seventh run begins after three hours.
     (verdict,) = [line for line in lines if "7 runs" in line]
-    assert verdict.startswith("after about 3 h")
+    assert verdict.startswith("After about 3 h")
 
 
 def test_everything_is_asked_that_is_not_given(here: Path) -> None:
@@ -143,13 +143,13 @@ def test_where_no_storage_is_called_local_the_first_is_and_is_told(
     here: Path, capsys: Captured
 ) -> None:
     assert setup("qemu", "--yes", "--storage", "fast=/x", "--storage", "slow=/y") == 0
-    assert "fast is called local" in capsys.readouterr().out
+    assert "fast is named local: packs without a storage measure local\n" in capsys.readouterr().out
     assert set(load_settings(here / "pvebench.yaml").storages) == {"local", "slow"}
 
 
 def test_a_script_that_does_not_say_what_is_told(here: Path, capsys: Captured) -> None:
     assert setup("--yes") == 2
-    assert "proxmox, lab, host" in capsys.readouterr().err
+    assert "--yes requires the kind: proxmox, qemu, host\n" in capsys.readouterr().err
 
 
 def test_what_is_missing_is_told_after_the_settings_are_written(

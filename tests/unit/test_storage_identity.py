@@ -258,7 +258,7 @@ def test_setup_makes_the_directories_that_it_is_given_and_leaves_the_default_to_
     asked += ["--state", str(tmp_path / "state"), f"--storage={tmp_path / 'state/storage'}"]
     assert run_cli([*asked, f"--storage=fast={tmp_path / 'mnt/fast'}"]) == 0
     assert (tmp_path / "mnt/fast").is_dir()
-    assert f"made {tmp_path / 'mnt/fast'}" in capsys.readouterr().out
+    assert f"Created {tmp_path / 'mnt/fast'}\n" in capsys.readouterr().out
     assert not (tmp_path / "state").exists()
 
 

@@ -284,7 +284,11 @@ def test_a_tool_with_files_of_its_own_makes_them_no_larger_than_the_test_file() 
     [
         ("ioping", {"cuont": 3}, "unknown key 'cuont'; did you mean 'count'?"),
         ("ioping", {"count": 2}, ".ioping.count: expected 3 or more, found 2"),
-        ("ioping", {"interval": "5"}, ".ioping.interval: '5' is not a duration"),
+        (
+            "ioping",
+            {"interval": "5"},
+            ".ioping.interval: invalid duration '5': write a number with",
+        ),
         ("ioping", {"size": 512}, ".ioping.size: 512 bytes is less than one block of 4096"),
         ("dd", {}, "missing key 'rw'"),
         ("dd", {"rw": "write", "input": "one"}, ".dd.input: 'one' is not one of 'random' or"),

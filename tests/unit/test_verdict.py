@@ -208,7 +208,9 @@ def test_an_accepted_change_is_no_alarm_any_more_and_stays_visible() -> None:
     last = max(point.time for one in found for point in one.points)
     quiet = Judge().judge(material(found, accepted_until={one.of: last for one in found}))
     assert [finding.regression for finding in loud.findings] == [True]
-    assert [(finding.regression, finding.accepted) for finding in quiet.findings] == [(False, True)]
+    assert [(finding.regression, finding.state) for finding in quiet.findings] == [
+        (False, "accepted")
+    ]
     assert states(quiet) == {"unchanged": 24}
     assert sum(bool(verdict.accepted) for verdict in quiet.verdicts) == 8
 

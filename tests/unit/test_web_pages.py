@@ -12,22 +12,21 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from pvebench.drivers.simulated.reality import Fault
-from pvebench.judging import Feed, Keeper
-from pvebench.judging.headline import headline
-from pvebench.results import Results
-from pvebench.web.present import worker_view
-from pvebench.web.render import render
-from pvebench.web.tables import STALE_INTERVALS
 from sqlalchemy import event
 
 from pvebench.drivers.clocks import START
+from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
 from pvebench.store import Store
-from pvebench.verdicts import Verdicts
-from pvebench.web.views import index_view
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.headline import headline
+from pvebench.web.responses import render
+from pvebench.web.views.overview import index_view
+from pvebench.web.views.tables import STALE_INTERVALS
+from pvebench.web.views.workers import worker_view
 from support import asking
 from support.changes import START as UPGRADE_START
 from support.changes import upgrade
@@ -106,7 +105,7 @@ def test_each_cell_says_how_far_it_is_behind_the_fastest_and_the_table_says_it_i
     assert sum(cell.best for cell in cells) >= 1
     assert [cell.against for cell in cells].count("fastest") == 1
     behind = [cell.against for cell in cells if not cell.best]
-    assert all(re.fullmatch("\N{MINUS SIGN}[0-9.]+ %", text) for text in behind), behind
+    assert all(re.fullmatch("\N{MINUS SIGN}[0-9.]+%", text) for text in behind), behind
     assert reads.found.startswith("virtio, raw, cache writeback is ")
     assert "The default (scsi, raw, cache none) is" in reads.found
     assert "% slower (95% CI " in reads.found
@@ -309,7 +308,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     results = Results(store)
-    verdicts = Keeper(Feed(results), ()).judge()
+    verdicts = VerdictService(Feed(results), ()).judge()
     view = index_view(results.now, [], UPGRADE_START + timedelta(days=40), verdicts)
     (change,) = view.changes
     assert change.worse
@@ -324,9 +323,9 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     chart = view.year
     assert chart is not None
     assert [(mark.number, mark.open) for mark in chart.marks] == [(1, True)]
-    assert [band.text for band in chart.bands] == ["the first runs", "qemu_package 9.2.0-2"]
-    assert re.search("last (7[789]|8[0123]) %", chart.label)
-    assert chart.title == "What the newest open change moved"
+    assert [band.text for band in chart.bands] == ["first runs", "qemu_package 9.2.0-2"]
+    assert re.search("last (7[789]|8[0123])%", chart.label)
+    assert chart.title == "Cases of the latest open change"
 
 
 def test_the_chart_ends_where_the_year_does_and_begins_with_two_runs(tmp_path: Path) -> None:
@@ -340,7 +339,7 @@ def test_the_chart_ends_where_the_year_does_and_begins_with_two_runs(tmp_path: P
     assert (chart.title, chart.point, chart.marks) == ("Default configuration", "one run", ())
     assert all("scsi, raw, cache none" in line.text for line in chart.lines)
     assert [len(line.points.split()) for line in chart.lines] == [2, 2]
-    assert chart.value_ticks[0].text == "0 %"
+    assert chart.value_ticks[0].text == "0%"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 7, 13, 30])
@@ -349,7 +348,7 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     for _ in range(steps):
         simulation.world.clock.sleep(simulation.worker.step())
     results = results_of(simulation)
-    verdicts = Keeper(Feed(results), ()).judge()
+    verdicts = VerdictService(Feed(results), ()).judge()
     now = simulation.world.clock.now()
     view = index_view(results.now, [simulation.worker.status], now, verdicts)
     assert [one.reached for one in view.ahead] == [steps >= 13, False, False]
@@ -495,7 +494,7 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
     )
     (tmp_path / "other").mkdir()
     simulation = simulate(tmp_path / "other")
-    simulation.worker._present.change(
+    simulation.worker._tracker.change(
         lambda status: replace(
             status, node=EVIL, case=case, phase=Phase.BOOT, fault=EVIL, upcoming=(case,)
         )
@@ -605,7 +604,7 @@ def test_a_fault_of_ours_is_told_without_its_details(
     def broken(*_: object) -> None:
         raise OSError("a detail for the log")
 
-    monkeypatch.setattr("pvebench.web.pages.index_view", broken)
+    monkeypatch.setattr("pvebench.web.endpoints.index_view", broken)
     monkeypatch.setattr("pvebench.web.api.status_data", broken)
     with served(app) as where:
         for path in ("/", "/api/v1/status"):
@@ -637,7 +636,7 @@ def test_many_viewers_in_one_moment_get_the_same_page_made_once(
         made.append(given)
         return index_view(*given)  # type: ignore[arg-type] # passed on
 
-    monkeypatch.setattr("pvebench.web.pages.index_view", counting)
+    monkeypatch.setattr("pvebench.web.endpoints.index_view", counting)
     with served(app_of(simulation)) as where:
         for _ in range(5):
             asking.get(f"{where}/")

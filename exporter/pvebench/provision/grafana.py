@@ -161,7 +161,7 @@ def _read(action: str, response: Body) -> bytes:
         return read_body(response, most=MOST_BYTES, seconds=_ALL_SECONDS)
     except ResponseTooLarge as error:
         raise PipelineError(
-            f"response to {action} was {error}",
+            f"{action}: {error}",
             cause="another program than Grafana",
             next_step="pass the root URL of Grafana with --url",
         ) from error

@@ -36,7 +36,7 @@ class GuardChain:
         return None
 
     def leave(self, case: Case) -> str:
-        """Tell all guards that the run has ended; return its disturbances, or an empty string.
+        """Notify all guards that the run has ended; return its disturbances, or an empty string.
 
         A stop during this is handled at the next wait: the finished run comes first.
         """
