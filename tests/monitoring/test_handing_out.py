@@ -144,4 +144,5 @@ def test_one_dashboard_is_printed_by_its_name_and_a_wrong_name_tells_them(capsys
     assert json.loads(capsys.readouterr().out)["uid"] == "pvebench-overview"
     for name in ("../overview", "nothing", "/etc/passwd"):
         assert run_cli(["print", "dashboards", name]) == 2
-        assert "there are before-after-upgrade" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert f"unknown dashboard {name!r}; use one of before-after-upgrade" in error

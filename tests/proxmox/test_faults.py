@@ -99,7 +99,7 @@ def test_a_cluster_without_quorum_is_the_servers_trouble_and_nothing_is_left_hal
     attach(site)
     site.node.detach()
     site.cluster.tasks.doomed["qmconfig"] = "cluster not ready - no quorum?"
-    with pytest.raises(DriverError, match=r"does not answer: .*no quorum"):
+    with pytest.raises(DriverError, match=r"Proxmox API unreachable: .*no quorum"):
         attach(site)
     vm = site.cluster.vms[site.node.vmid]
     assert not vm.pending
@@ -209,7 +209,7 @@ def test_output_that_the_agent_cut_off_is_not_taken_for_whole(
         return {**original(who, **params), "out-truncated": 1}
 
     monkeypatch.setattr(site.cluster, "get_nodes_qemu_agent_exec_status", cut)
-    with pytest.raises(OutputUnreadable, match="cut off"):
+    with pytest.raises(OutputUnreadable, match="the guest agent truncated the output of /bin/echo"):
         guest.run(["/bin/echo", "much"])
 
 

@@ -254,7 +254,7 @@ def test_a_handshake_that_stalls_ends_at_the_deadline(hostile: Hostile) -> None:
 
 def test_a_packed_answer_is_not_unpacked(hostile: Hostile) -> None:
     hostile.reply = answer(b"\x1f\x8b" + b"\0" * 1000, "Content-Encoding: gzip")
-    with pytest.raises(InvalidResponse, match="packed"):
+    with pytest.raises(InvalidResponse, match="the response is compressed without being requested"):
         hostile.connect().get("/version")
     assert b"Accept-Encoding: identity" in hostile.heard[0]
 
@@ -302,6 +302,7 @@ PASSING: tuple[tuple[tuple[object, ...], str], ...] = (
         PUT /access/acl
         POST /pools
         PUT /pools
+        PUT /nodes/{node}/qemu/{vmid}/config
         POST /nodes/{node}/qemu/{vmid}/agent/ping
         POST /nodes/{node}/qemu/{vmid}/agent/file-write""",
     ),
@@ -343,7 +344,6 @@ PASSING: tuple[tuple[tuple[object, ...], str], ...] = (
         """POST /nodes/{node}/storage/{storage}/content
         POST /nodes/{node}/qemu/{vmid}/monitor""",
     ),
-    ((None,), "POST /nodes/{node}/qemu/{vmid}/config"),
 )
 """What of the garbage passes, and for which requests; for every other one nothing does."""
 KIND = "(nothing|a list|an object|a string|a number)"
@@ -501,7 +501,7 @@ def test_a_guest_that_talks_nonsense_of_its_disk_is_one_clear_error(
 
     done = Completed(exit_code=0, stdout=said, stderr=b"")
     monkeypatch.setattr(AgentGuest, "run", lambda *_, **__: done)
-    with pytest.raises(PvebenchError, match="not understood"):
+    with pytest.raises(PvebenchError, match="unexpected guest output about the disk"):
         site.node.attach(volume, scenario().disk)
 
 
@@ -533,7 +533,7 @@ def test_a_file_without_end_in_the_guest_is_broken_off(
     guest = site.node.boot(MACHINE, None)
     monkeypatch.setattr(agent, "_LONGEST_FILE", MIB)
     monkeypatch.setattr(AgentGuest, "_slice", lambda *_: (b"x" * 262_144, True))
-    with pytest.raises(OutputUnreadable, match="longer than 1 MiB"):
+    with pytest.raises(OutputUnreadable, match="/run/pvebench/endless in the guest exceeds 1 MiB"):
         guest.read_file("/run/pvebench/endless")
 
 
@@ -694,7 +694,7 @@ def test_an_authority_that_has_expired_is_no_matter_of_the_servers_certificate(
     pem = dated_certificate(tmp_path, "20151001", "20251001")
     with shaking_hands(pem) as port:
         server = Server(host="127.0.0.1", port=port, ca_file=tmp_path / "c.pem")
-        with pytest.raises(ServerUntrusted, match=r"c\.pem: its certificate has expired") as told:
+        with pytest.raises(ServerUntrusted, match=r"c\.pem: certificate expired \(Oct  1 ") as told:
             Connection(server, TOKEN, QuickClock()).get("/version")
     assert "updatecerts" not in told.value.next_step
     assert "tls.fingerprint" in told.value.next_step

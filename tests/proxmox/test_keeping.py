@@ -354,7 +354,7 @@ def test_a_volume_is_believed_to_be_filled_only_if_it_reads_so(
     device = node.attach(volume, scenario().disk).device
     contents = Contents(node)
     target = Target(device=device, size_bytes=volume.size_bytes)
-    contents.meet(volume, scenario().layout, guest, target)
+    contents.verify(volume, scenario().layout, guest, target)
     assert contents.holds(volume, scenario().layout) is believed
 
 

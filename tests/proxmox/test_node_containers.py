@@ -14,7 +14,6 @@ import hashlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -232,8 +231,8 @@ def test_one_that_somebody_gave_a_volume_stays_until_that_is_taken_out(
     path.write_text(f"{text}{key}: fast:vm-100-disk-7,mp=/data\n")
     (line,) = undo(asked, store)
     assert "could not remove container 9500 on pve1 yet" in line
-    assert f"not ours in it is {key.splitlines()[-1]}: fast:vm-100-disk-7" in line
-    with pytest.raises(VolumeError, match="not ours in it is"):
+    assert f"not changed: foreign volume {key.splitlines()[-1]}: fast:vm-100-disk-7" in line
+    with pytest.raises(VolumeError, match="not changed: foreign volume"):
         made.start()  # programs in it would reach that volume
     assert "destroy 9500" not in node.calls()
     path.write_text(text)
@@ -324,8 +323,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = {path}
 from test_node_containers import *
-from pvebench.drivers.host.ssh import SshConnection
-from pvebench.drivers.host.ssh_settings import SshSettings
+from pvebench.drivers.ssh import SshSettings
 store = Store(Path({database!r}), simulated=False)
 settings = SshSettings.model_validate({settings!r})
 make(NodeSsh(SshConnection(settings)), store)
@@ -342,9 +340,11 @@ def test_a_pvebench_that_is_killed_while_pct_makes_one_has_it_in_its_journal(
         settings=node.server.settings().model_dump(mode="json"),
     )
     process = subprocess.Popen([sys.executable, "-c", program])
-    until((node.folder / "creating").exists)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        until((node.folder / "creating").exists)
+    finally:
+        process.kill()
+        process.wait()
     (node.folder / "wait").unlink()
     store = Store(tmp_path / "killed.db", simulated=False)
     assert undo(asked, store) == ["container 9500 on pve1 removed with its volumes"]

@@ -137,7 +137,7 @@ def settings_text(
     """Return the settings file. JSON scalars are valid YAML, so every text is quoted."""
     lines: Iterator[str] = iter(
         [
-            "# Created by pvebench setup. Keys: `pvebench schema settings`, or docs/configuration.md.",
+            "# Created by pvebench setup. Keys: `pvebench schema settings`, docs/configuration.md.",
             f"driver: {driver}",
             f"node: {json.dumps(label)}  # label `node` of all results",
             f"state: {json.dumps(str(state))}  # results, lock, sockets",
