@@ -49,7 +49,7 @@ def test_an_accepted_file_system_starts_a_history_and_the_first_one_continues_it
     assert "nothing to accept: local is unchanged" in again.said
     (_, outcome, reason), (second, now, _) = here.runs()[2:]
     assert outcome == "invalid"
-    assert reason.startswith("storage local is not the file system it was (was type ext4, fsid ")
+    assert reason.startswith("file system of storage local changed (was type ext4, fsid ")
     assert second != first[0]
     assert now in MEASURED
 

@@ -270,7 +270,10 @@ def test_the_program_of_the_node_thaws_when_it_is_told_to_end(bench: Bench) -> N
     """Witness: lxc-info. dash(1) runs nothing at its end when a signal ends it."""
     volume = filled(bench)
     tell = 'kill -TERM "$(ps -o sid= -p $$ | tr -d " ")"; /usr/bin/fincore "$@"'
-    with bench.node.program("fincore", tell), pytest.raises(OutcomeUnknown, match="by signal 15"):
+    with (
+        bench.node.program("fincore", tell),
+        pytest.raises(OutcomeUnknown, match="signal 15 ended"),
+    ):
         bench.both.drop_caches(volume)
     assert state(bench.containers.vmid) == "RUNNING"
 
@@ -370,7 +373,7 @@ def test_a_container_that_somebody_stops_is_said_and_started_anew(bench: Bench) 
     guest = bench.guest()
     command = ["lxc-stop", "-n", str(bench.containers.vmid), "--kill"]
     subprocess.run(command, check=True)
-    with pytest.raises(HypervisorGone, match="has ended"):
+    with pytest.raises(HypervisorGone, match=r"container \d+ of .* stopped"):
         guest.run(["true"])
     again = bench.guest()
     assert again is not guest
@@ -412,10 +415,12 @@ def test_one_that_may_run_on_other_cpus_than_its_configuration_says_does_not_mea
     path.write_text(text.replace("cores: 1\n", "cores: 2\n"))
     next(iter(bench.containers._held.values())).container.start()
     path.write_text(text)
-    with pytest.raises(SwitchFailed, match=r"may run on CPUs \d+[-,]\d+, not on 1"):
+    with pytest.raises(SwitchFailed, match=r"requested 1 CPUs, may use CPUs \d+[-,]\d+\n"):
         bench.guest()
     path.write_text(f"{text}cpulimit: 0.5\n")
-    with pytest.raises(SwitchFailed, match=r"for 0\.5 of their time, not on 1"):
+    with pytest.raises(
+        SwitchFailed, match=r"requested 1 CPUs, may use CPUs .* for 0\.5 of their time"
+    ):
         bench.guest()
     path.write_text(text)
     assert bench.guest().run(["true"]).exit_code == 0
