@@ -147,7 +147,9 @@ def test_a_hung_guest_is_said_and_replaced(own_lab: Lab, monkeypatch: pytest.Mon
     guest = own_lab.qemu.boot(MACHINE)
     assert own_lab.qemu.pid is not None
     os.kill(own_lab.qemu.pid, signal.SIGSTOP)
-    with pytest.raises(GuestTimeout, match="no response of the guest agent to guest-ping within 3 s"):
+    with pytest.raises(
+        GuestTimeout, match="no response of the guest agent to guest-ping within 3 s"
+    ):
         guest.ping(timeout=3.0)
     fresh = own_lab.qemu.boot(MACHINE)
     assert fresh is not guest
