@@ -91,7 +91,7 @@ def demo_series() -> list[Series]:
         store = filled_store(Path(name), days=STORY_DAYS)
         results = results_of(store)
         page = demo_page(results)
-        VerdictService(Feed(results), (), told=page.judged).judge()
+        VerdictService(Feed(results), (), on_update=page.judged).judge()
         text = page.render()[0].decode()
         store.close()
     found = re.findall(r"(?m)^(\w+)(?:\{(.*)\})? (\S+)$", text)

@@ -12,7 +12,12 @@ from typing import Final, get_args
 
 from pvebench.drivers.proxmox.api.privileges import TOKEN_NAME, USER
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
-from pvebench.drivers.proxmox.setup.permissions import NEW_TOKEN, GrantStep, Wanted, grant_steps
+from pvebench.drivers.proxmox.setup.permissions import (
+    NEW_TOKEN,
+    GrantStep,
+    RequiredGrants,
+    grant_steps,
+)
 
 SCRIPT: Final = "packaging/proxmox/proxmox-lxc.sh"
 _BEGIN: Final = "# --- generated from drivers/proxmox/setup/permissions.py by make generate ---\n"
@@ -38,7 +43,8 @@ def _lines() -> Iterator[str]:
     yield "make_grants() {"
     yield "    local storage"
     tables = [
-        grant_steps(Wanted(major=major, pool=_POOL, storages=(_STORAGE,))) for major in _MAJORS
+        grant_steps(RequiredGrants(major=major, pool=_POOL, storages=(_STORAGE,)))
+        for major in _MAJORS
     ]
     for steps in zip(*tables, strict=True):
         yield f"    {_of_all_versions([_line(step) for step in steps])}"

@@ -130,7 +130,7 @@ def test_one_upgrade_is_one_alert_however_many_cases_and_figures_it_moved(tmp_pa
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     page = Page(lambda: Snapshot(now=START, records=[]), live={})
-    verdicts = VerdictService(Feed(Results(store)), (), told=page.judged).judge()
+    verdicts = VerdictService(Feed(Results(store)), (), on_update=page.judged).judge()
     store.close()
     assert verdicts.counts()[VerdictState.SLOWER] > 6
     test = {

@@ -25,7 +25,7 @@ from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.proxmox.api.privileges import FULL_TOKEN, NODE_PRIVILEGES, vm_privileges
-from pvebench.drivers.proxmox.setup.permissions import Wanted, shell_script
+from pvebench.drivers.proxmox.setup.permissions import RequiredGrants, shell_script
 
 POOL = "bench"
 
@@ -345,7 +345,7 @@ def test_the_printed_commands_stop_at_the_first_error(
 def test_a_name_with_a_dot_is_not_taken_for_another_that_is_there() -> None:
     (line,) = [
         line
-        for line in shell_script(Wanted(major=9, pool="a.b", storages=("local",)))
+        for line in shell_script(RequiredGrants(major=9, pool="a.b", storages=("local",)))
         if "pool add" in line
     ]
     found = '[{"poolid":"axb"}]'

@@ -30,7 +30,7 @@ from pvebench.config import load_settings
 from pvebench.drivers.proxmox.api import privileges
 from pvebench.drivers.proxmox.api.privileges import FULL_TOKEN, NODE_ROLE, VM_ROLE, vm_privileges
 from pvebench.drivers.proxmox.settings import section
-from pvebench.drivers.proxmox.setup.permissions import Wanted, grant_steps
+from pvebench.drivers.proxmox.setup.permissions import RequiredGrants, grant_steps
 from support.packs import ROOT
 
 SCRIPT = ROOT / "packaging/proxmox/proxmox-lxc.sh"
@@ -342,7 +342,7 @@ def test_what_is_wrong_is_refused_before_anything_is_made(
 
 def test_what_runs_on_the_node_is_what_init_prints(node: Node, major: int) -> None:
     assert_done(node.make())
-    wanted = Wanted(major=major, pool="pvebench", storages=("local", "share", "thin"))
+    wanted = RequiredGrants(major=major, pool="pvebench", storages=("local", "share", "thin"))
     ran = [["pveum", *words] for words in node.calls("pveum") if "list" not in words]
     assert sorted(ran) == sorted(list(step.command) for step in grant_steps(wanted))
     assert FULL_TOKEN in node.run("--help").stdout

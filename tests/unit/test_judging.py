@@ -68,7 +68,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
     upgrade(store, slower=1.0, after=0, days=22)
     told: list[Verdicts] = []
     results = Results(store)
-    keeper = VerdictService(Feed(results), (), told=told.append)
+    keeper = VerdictService(Feed(results), (), on_update=told.append)
     keeper.judge()
     keeper.judge()
     assert len(told) == 1
@@ -80,7 +80,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
 def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
     upgrade(store, slower=1.0, after=0, days=3)
     done = threading.Event()
-    keeper = VerdictService(Feed(Results(store)), (), told=lambda _: done.set())
+    keeper = VerdictService(Feed(Results(store)), (), on_update=lambda _: done.set())
     with keeper:
         assert done.wait(20)
     assert keeper.current.counts().keys() == {VerdictState.INCONCLUSIVE}
@@ -354,7 +354,7 @@ def no_results() -> Snapshot:
 def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
     upgrade(store, slower=1.25)
     page = Page(no_results, live={})
-    VerdictService(Feed(Results(store)), (), told=page.judged).judge()
+    VerdictService(Feed(Results(store)), (), on_update=page.judged).judge()
     text = page.render()[0].decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     virtio = [
@@ -393,7 +393,7 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
         for case in CASES
     )
     page = Page(no_results, live={})
-    verdicts = VerdictService(Feed(Results(store)), (), told=page.judged).judge()
+    verdicts = VerdictService(Feed(Results(store)), (), on_update=page.judged).judge()
     said = "Everything on virtio is gradually slower: 15% since 2026-05-01 (160 runs)"
     assert headline(verdicts).startswith(said)
     assert {one["state"] for one in verdicts_data(verdicts)["verdicts"]} == {

@@ -84,7 +84,7 @@ def test_a_judging_that_fails_is_no_empty_verdict_and_is_made_up_for(fault: Exce
     keeper = VerdictService(
         cast("Feed", feed),
         (),
-        told=lambda verdicts: told.append(("told", verdicts)),
+        on_update=lambda verdicts: told.append(("told", verdicts)),
         failed=lambda verdicts: told.append(("failed", verdicts)),
         monotonic=lambda: feed.now,
         rest=rest,

@@ -407,7 +407,7 @@ def test_from_an_upgrade_to_the_messages_and_after_it_is_accepted(world: World) 
     ids = set()
     for _ in range(2):  # the second one is another process
         keeper = VerdictService(
-            Feed(Results(store)), (), kept=store.changes, told=world.teller().judged
+            Feed(Results(store)), (), kept=store.changes, on_update=world.teller().judged
         )
         ids |= {one.id for one in keeper.judge().changes}
     assert len(ids) == 1

@@ -9,12 +9,13 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from pvebench.drivers.undo import undo_pending
+from pvebench.drivers.undo import HANDLERS, VM_HANDLER, VM_KIND, undo_pending
 from pvebench.errors import MachineError
 from pvebench.files import mounted_below, remove_tree
 from pvebench.store import Store
@@ -154,3 +155,14 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_mount_at_the_top_is_found() -> None:
     with pytest.raises(MachineError, match="a file system is mounted at /proc"):
         remove_tree(Path("/proc"))
+
+
+@pytest.mark.parametrize(("kind", "handler"), [(VM_KIND, VM_HANDLER), *HANDLERS.items()])
+def test_each_kind_of_entry_is_one_that_the_module_of_its_handler_writes(
+    kind: str, handler: str
+) -> None:
+    """The table has names, so that drivers do not import each other: it is held to them here."""
+    name, _, function = handler.partition(":")
+    module = vars(import_module(name))
+    assert callable(module[function])
+    assert kind in {value for key, value in module.items() if key.endswith("KIND")}

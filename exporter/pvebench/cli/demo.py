@@ -251,7 +251,7 @@ def show(state: Path, pack: Path, **web: Any) -> None:
         results = Results(store, planned_cases(assignments))
         page = demo_page(results)
         issues = load_known_issues()
-        service = VerdictService(Feed(results), issues, told=page.judged, failed=page.judged)
+        service = VerdictService(Feed(results), issues, on_update=page.judged, failed=page.judged)
         app = make_app(
             page=page, statuses=demo_statuses, results=results, verdicts=lambda: service.current
         )

@@ -19,7 +19,7 @@ from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
 from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
 from pvebench.drivers.proxmox.setup.permissions import (
     ExistingGrants,
-    Wanted,
+    RequiredGrants,
     apply_steps,
     find_granted,
     other_pools,
@@ -64,19 +64,19 @@ def init(config: Path, apply_now: bool, scrub_guard: bool, new_token: bool, user
         raise click.UsageError("--new-token requires --apply")
     settings = load_settings(config)
     configured = section(settings)
-    wanted = wanted_of(configured, configured.version, scrub_guard=scrub_guard)
+    needed = required_grants(configured, configured.version, scrub_guard=scrub_guard)
     if not apply_now:
         click.echo(
             "# Run as root on any node of the cluster. The token's secret is shown only once."
         )
         file = configured.token_file or "the token_file"
         click.echo(f"# Write it to {file} as USER@REALM!NAME=SECRET, then run chmod 600 {file}.")
-        click.echo("\n".join(shell_script(wanted)))
+        click.echo("\n".join(shell_script(needed)))
         return
     server = server_of(configured, settings.nodes_in_force()[0])
     api = Connection(server, ask_password(user), SystemClock())
-    wanted = wanted_of(configured, version_number(api)[0], scrub_guard=scrub_guard)
-    grant(api, server, wanted, configured.token_file, config=config, new_token=new_token)
+    needed = required_grants(configured, version_number(api)[0], scrub_guard=scrub_guard)
+    grant(api, server, needed, configured.token_file, config=config, new_token=new_token)
 
 
 @proxmox.command()
@@ -88,10 +88,12 @@ def node_script() -> None:
     click.echo(NODE_SCRIPT, nl=False)
 
 
-def wanted_of(configured: ProxmoxSettings, major: int, *, scrub_guard: bool) -> Wanted:
+def required_grants(
+    configured: ProxmoxSettings, major: int, *, scrub_guard: bool
+) -> RequiredGrants:
     """Return the objects that these settings require on a server of that major version."""
     names = [entry.id or name for name, entry in configured.storages.items()]
-    return Wanted(
+    return RequiredGrants(
         major=major,
         pool=configured.pool,
         storages=tuple(sorted({*names, configured.iso_storage})),
@@ -116,7 +118,7 @@ def _ask_second_factor() -> str:
 def grant(
     api: Api,
     server: Server,
-    wanted: Wanted,
+    needed: RequiredGrants,
     token_file: Path | None,
     *,
     config: Path,
@@ -127,18 +129,18 @@ def grant(
     Raises:
         AccessDenied: the token's secret is unknown, or rights are missing.
     """
-    grants = find_granted(api, wanted)
+    grants = find_granted(api, needed)
     changed = False
-    for step, secret in apply_steps(api, wanted, grants, new_token=new_token):
+    for step, secret in apply_steps(api, needed, grants, new_token=new_token):
         changed = True
         click.echo(f"Done: {step.text}")
         if secret:
             _store(secret, token_file)
     if not changed:
         click.echo("Everything exists already; nothing changed")
-    grants = find_granted(api, wanted)
-    _show_surplus(grants, wanted)
-    _verify(server, wanted, token_file, _renewal(config, other_pools(grants, wanted)))
+    grants = find_granted(api, needed)
+    _show_surplus(grants, needed)
+    _verify(server, needed, token_file, _renewal(config, other_pools(grants, needed)))
 
 
 def _renewal(config: Path, others: list[str]) -> str:
@@ -153,14 +155,14 @@ def _renewal(config: Path, others: list[str]) -> str:
     )
 
 
-def _show_surplus(grants: ExistingGrants, wanted: Wanted) -> None:
-    for step in surplus_steps(grants, wanted):
+def _show_surplus(grants: ExistingGrants, needed: RequiredGrants) -> None:
+    for step in surplus_steps(grants, needed):
         click.echo(
             f"Not needed by these settings, remove unless another pvebench needs it: {step.text}"
         )
 
 
-def _verify(server: Server, wanted: Wanted, token_file: Path | None, renewal: str) -> None:
+def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, renewal: str) -> None:
     """Log in with the stored token and check its rights.
 
     Args:
@@ -181,7 +183,7 @@ def _verify(server: Server, wanted: Wanted, token_file: Path | None, renewal: st
             cause="the token was replaced after the file was written",
             next_step=renewal,
         ) from error
-    if missing := missing_rights(table, pool=wanted.pool, major=wanted.major):
+    if missing := missing_rights(table, pool=needed.pool, major=needed.major):
         raise AccessDenied(
             f"the token still lacks {'; '.join(missing)}",
             cause="an ACL on a lower path, such as NoAccess, overrides them",

@@ -14,7 +14,7 @@ from pvebench.errors import PvebenchError
 from pvebench.model.ports import Journal
 
 VM_KIND: Final = "vm"
-_VM: Final = "pvebench.drivers.qemu.machine:undo_vm"
+VM_HANDLER: Final = "pvebench.drivers.qemu.machine:undo_vm"
 HANDLERS: Final = {
     "scratch": "pvebench.drivers.host.this_machine:undo_scratch",
     "device-setting": "pvebench.drivers.host.device_tuning:undo_setting",
@@ -56,7 +56,7 @@ def undo_pending(
 
 def _handlers(runtime: Path, more: Mapping[str, Undo]) -> dict[str, Undo]:
     return {
-        VM_KIND: partial(_function(_VM), runtime),
+        VM_KIND: partial(_function(VM_HANDLER), runtime),
         **{kind: _function(name) for kind, name in HANDLERS.items()},
         **UNDO,
         **more,

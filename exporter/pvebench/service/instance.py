@@ -189,7 +189,7 @@ class Instance:
             Feed(results),
             issues,
             kept=results.store.changes,
-            told=self._publish_verdicts,
+            on_update=self._publish_verdicts,
             failed=self._page.judged,
         )
         results.listen(self._page.refresh)

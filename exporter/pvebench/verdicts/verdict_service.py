@@ -95,7 +95,7 @@ class VerdictService:
         feed: of the store.
         issues: known ones.
         kept: where change IDs survive a restart; None: they do not.
-        told: called with new verdicts, in the thread of the update.
+        on_update: called with new verdicts, in the thread of the update.
         failed: called with the latest verdicts when an update fails in the service's own thread.
         monotonic: seconds of the clock that times updates.
         rest: waits so many seconds, or until the service ends; None: the service's own wait.
@@ -107,7 +107,7 @@ class VerdictService:
         issues: Sequence[KnownIssue],
         *,
         kept: Changes | None = None,
-        told: Callable[[Verdicts], None] = lambda _: None,
+        on_update: Callable[[Verdicts], None] = lambda _: None,
         failed: Callable[[Verdicts], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         rest: Callable[[float], object] | None = None,
@@ -115,7 +115,7 @@ class VerdictService:
         self._feed = feed
         self._judge = Judge(issues)
         self._tracker = ChangeTracker(kept)
-        self._updated, self._failed = told, failed
+        self._updated, self._failed = on_update, failed
         self._current = Verdicts()
         self._requested, self._stopped = threading.Event(), threading.Event()
         self._monotonic, self._rest = monotonic, rest or self._stopped.wait

@@ -15,7 +15,7 @@ from pvebench.drivers.linux.node_exporter import fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import Connection, Server
 from pvebench.drivers.proxmox.api.faults import spoken
 from pvebench.drivers.proxmox.settings import bare_host
-from pvebench.drivers.proxmox.setup.permissions import Wanted
+from pvebench.drivers.proxmox.setup.permissions import RequiredGrants
 from pvebench.drivers.proxmox.setup.survey import (
     ClusterInfo,
     ClusterOptions,
@@ -37,7 +37,7 @@ def set_up_cluster(answers: ClusterAnswers, ask: Questions) -> None:
     cluster = survey(api)
     _show(cluster)
     choice = _choice(answers, ask, server, cluster)
-    wanted = Wanted(
+    needed = RequiredGrants(
         major=choice.major,
         pool=choice.pool,
         storages=sorted({*(storage.id for storage in choice.storages), choice.iso_storage}),
@@ -47,7 +47,7 @@ def set_up_cluster(answers: ClusterAnswers, ask: Questions) -> None:
     ask.agree(f"Write {answers.config} and create role, user, token and {pool} on the cluster?")
     write_settings(answers.config, settings_text(choice), replace=answers.replace)
     token_file = answers.config.parent / answers.token_file
-    grant(api, server, wanted, token_file, config=answers.config, new_token=answers.new_token)
+    grant(api, server, needed, token_file, config=answers.config, new_token=answers.new_token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

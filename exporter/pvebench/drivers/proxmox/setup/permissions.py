@@ -27,7 +27,7 @@ _SUBJECTS: Final = {USER: "users", FULL_TOKEN: "tokens"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RequiredGrants:
     """Required objects and rights.
 
     Attributes:
@@ -119,19 +119,19 @@ class GrantStep:
         return calls[self.method](self.path, **dict(self.params))
 
 
-def grant_steps(wanted: Wanted) -> list[GrantStep]:
+def grant_steps(needed: RequiredGrants) -> list[GrantStep]:
     """Return the steps for exactly the rights that a token needs, in order."""
-    roles = {VM_ROLE: vm_privileges(wanted.major), NODE_ROLE: set(NODE_PRIVILEGES)}
+    roles = {VM_ROLE: vm_privileges(needed.major), NODE_ROLE: set(NODE_PRIVILEGES)}
     steps = [step for name, privileges in roles.items() for step in _role(name, privileges)]
-    steps.append(_pool(wanted.pool))
-    steps += [_member(wanted.pool, name) for name in sorted(set(wanted.storages))]
+    steps.append(_pool(needed.pool))
+    steps += [_member(needed.pool, name) for name in sorted(set(needed.storages))]
     steps += _user_and_token()
-    return steps + [_acl(entry) for entry in _acls(wanted)]
+    return steps + [_acl(entry) for entry in _acls(needed)]
 
 
-def _acls(wanted: Wanted) -> list[Acl]:
-    places = [(f"/pool/{wanted.pool}", VM_ROLE, True), ("/nodes", NODE_ROLE, True)]
-    if wanted.scrub_guard:
+def _acls(needed: RequiredGrants) -> list[Acl]:
+    places = [(f"/pool/{needed.pool}", VM_ROLE, True), ("/nodes", NODE_ROLE, True)]
+    if needed.scrub_guard:
         # Without propagation, rights on / do not apply to lower paths.
         places.append((SCRUB_PATH, NODE_ROLE, False))
     return [
@@ -230,7 +230,7 @@ def _acl(entry: Acl, *, remove: bool = False) -> GrantStep:
     )
 
 
-def find_granted(api: Api, wanted: Wanted) -> ExistingGrants:
+def find_granted(api: Api, needed: RequiredGrants) -> ExistingGrants:
     """Return the existing objects; reads only. Raises as `Connection`."""
     grants = ExistingGrants(
         roles={
@@ -238,8 +238,8 @@ def find_granted(api: Api, wanted: Wanted) -> ExistingGrants:
             for row in api.get("/access/roles")
         }
     )
-    if wanted.pool in {row["poolid"] for row in api.get("/pools")}:
-        rows = api.get(f"/pools/{wanted.pool}")["members"]
+    if needed.pool in {row["poolid"] for row in api.get("/pools")}:
+        rows = api.get(f"/pools/{needed.pool}")["members"]
         grants.storages = {str(row["storage"]) for row in rows if "storage" in row}
     grants.user = USER in {row["userid"] for row in api.get("/access/users")}
     if grants.user:
@@ -253,28 +253,28 @@ def find_granted(api: Api, wanted: Wanted) -> ExistingGrants:
     return grants
 
 
-def surplus_steps(grants: ExistingGrants, wanted: Wanted) -> list[GrantStep]:
+def surplus_steps(grants: ExistingGrants, needed: RequiredGrants) -> list[GrantStep]:
     """Return the steps that remove rights and pool members which these settings do not need.
 
     Another pvebench may need them.
     """
-    required = {(entry.path, entry.role) for entry in _acls(wanted)} | {(SCRUB_PATH, NODE_ROLE)}
+    required = {(entry.path, entry.role) for entry in _acls(needed)} | {(SCRUB_PATH, NODE_ROLE)}
     steps = [
         _acl(entry, remove=True)
         for entry in _sorted(grants.acls)
         if (entry.path, entry.role) not in required
     ]
     return steps + [
-        _no_member(wanted.pool, name)
-        for name in sorted((grants.storages or set()) - set(wanted.storages))
+        _no_member(needed.pool, name)
+        for name in sorted((grants.storages or set()) - set(needed.storages))
     ]
 
 
-def other_pools(grants: ExistingGrants, wanted: Wanted) -> list[str]:
+def other_pools(grants: ExistingGrants, needed: RequiredGrants) -> list[str]:
     """Return other pools on which the token has rights; another pvebench may use it."""
     paths = {entry.path for entry in grants.acls if entry.subject == FULL_TOKEN}
     pools = {path.removeprefix("/pool/") for path in paths if path.startswith("/pool/")}
-    return sorted(pools - {wanted.pool})
+    return sorted(pools - {needed.pool})
 
 
 def _sorted(entries: set[Acl]) -> list[Acl]:
@@ -302,7 +302,7 @@ NEW_TOKEN: Final = GrantStep(
 
 
 def apply_steps(
-    api: Api, wanted: Wanted, grants: ExistingGrants, *, new_token: bool = False
+    api: Api, needed: RequiredGrants, grants: ExistingGrants, *, new_token: bool = False
 ) -> Iterator[tuple[GrantStep, str]]:
     """Create missing objects; yield (step, the new token's secret or an empty string) after each.
 
@@ -317,28 +317,28 @@ def apply_steps(
         yield NEW_TOKEN, ""
         grants.separated = None
         grants.acls = {entry for entry in grants.acls if entry.subject != FULL_TOKEN}
-    for step in grant_steps(wanted):
+    for step in grant_steps(needed):
         if step.needed(grants):
             answer = step.make(api)
             secret = answer.get("value") if isinstance(answer, dict) else None
             yield step, f"{FULL_TOKEN}={secret}" if secret else ""
 
 
-def shell_script(wanted: Wanted) -> list[str]:
+def shell_script(needed: RequiredGrants) -> list[str]:
     """Return the lines of a script for root on a node that stops at the first error.
 
     It runs in a subshell, so that it can be pasted; when repeated it corrects only differences.
     """
-    version = f'case "$(pveversion)" in pve-manager/{wanted.major}.*) ;; *)'
+    version = f'case "$(pveversion)" in pve-manager/{needed.major}.*) ;; *)'
     lines = [
         "(",
         "set -e",
-        f"{version} echo 'wrong Proxmox VE version: not {wanted.major}; set version in settings' "
+        f"{version} echo 'wrong Proxmox VE version: not {needed.major}; set version in settings' "
         ">&2; exit 1;; esac",
     ]
     lines += [
         f"{step.unless.text} || {step.text}" if step.unless else step.text
-        for step in grant_steps(wanted)
+        for step in grant_steps(needed)
     ]
     lines.append(")")
     return lines
