@@ -26,7 +26,7 @@ from pvebench.store.current import Results
 from pvebench.verdicts import Feed
 from pvebench.verdicts.ranking import contests
 from pvebench.web.views.tables import numbers_of
-from support.changes import CASES, START, measured
+from testing.changes import CASES, START, measured
 
 SETTINGS = Settings.model_validate({"keep_runs": "60d", "keep_backups": 0})
 SHOWN_DAYS = 60

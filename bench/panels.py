@@ -40,9 +40,9 @@ from pvebench.cli.demo import demo_page
 from pvebench.metrics.catalog import ENVIRONMENT_END, ENVIRONMENT_START
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web import WebServer, listen
-from support.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
-from support.prometheus import Prometheus, backfill, free_port, prometheus
-from support.year import filled_store, results_of
+from testing.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
+from testing.demo_year import filled_store, results_of
+from testing.prometheus import Prometheus, backfill, free_port, prometheus
 
 DAY = 86_400.0
 BLOCK_SECONDS = 7200.0

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx2
 
-from support import asking
+from testing import http_client
 
 SCRAPE_SECONDS, SCRAPES = 15, 4
 WINDOW_SECONDS = SCRAPE_SECONDS * SCRAPES
@@ -49,7 +49,7 @@ def free_port() -> int:
 
 def now_of(address: str) -> dict[str, Any]:
     """Return the status of the only worker."""
-    answer: dict[str, Any] = asking.get(f"http://{address}/api/v1/status").json()
+    answer: dict[str, Any] = http_client.get(f"http://{address}/api/v1/status").json()
     return dict(answer["workers"][0])
 
 
@@ -74,7 +74,7 @@ def scraped_window(pids: dict[str, int], addresses: list[str]) -> dict[str, floa
     begun = time.monotonic()
     for number in range(SCRAPES):
         for address in addresses:
-            asking.get(f"http://{address}/metrics", headers={"accept-encoding": "gzip"})
+            http_client.get(f"http://{address}/metrics", headers={"accept-encoding": "gzip"})
         time.sleep(max(0.0, begun + (number + 1) * SCRAPE_SECONDS - time.monotonic()))
     spent = time.monotonic() - begun
     return {name: (cpu_seconds(pid) - before[name]) / spent for name, pid in pids.items()}

@@ -19,10 +19,10 @@ from pvebench.model.disk import Bus, Disk
 from pvebench.report.card import card_png, make_card
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.ranking import of_storage
-from support.packs import simulate
-from support.site import app_of, lively, served
-from support.year import filled_store
-from support.year import results_of as demo_results
+from testing.demo_year import filled_store
+from testing.demo_year import results_of as demo_results
+from testing.packs import simulate
+from testing.simulated_site import app_of, lively, served
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "images" / "page.png"

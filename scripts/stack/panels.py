@@ -9,8 +9,8 @@ from services import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tests"))  # the tests parse dashboards like Grafana
 
-from support.boards import chosen, dashboards, panels, substitute
-from support.prometheus import Prometheus
+from testing.boards import chosen, dashboards, panels, substitute
+from testing.prometheus import Prometheus
 
 PATIENCE_SECONDS: Final = 150.0
 """Time limit of the analysis: it takes half a minute of CPU; verdict panels are empty before."""

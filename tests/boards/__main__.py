@@ -5,9 +5,9 @@
     make boards-test GRAFANA=http://127.0.0.1:9692 ARGS=--tasks
 
 Grafana must show the dashboards without a login, as in `make demo` and `make run`. For the stores
-of the first day (`support/young.py` has their names, `all` selects each), the command starts the
-Grafana in PATH. Chromium opens each dashboard at three sizes; the command prints all problems and
-exits with code 1. With `--tasks`, it performs common tasks on the dashboards of `make demo` and
+of the first day (`testing/first_day.py` has their names, `all` selects each), the command starts
+the Grafana in PATH. Chromium opens each dashboard at three sizes; the command prints all problems
+and exits with code 1. With `--tasks`, it performs common tasks on the dashboards of `make demo` and
 counts the clicks. Without a Grafana, it exits with code 2.
 """
 
@@ -25,8 +25,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from shown import on_a_young_store
 from tasks import failed_tasks
 
-from support import asking
-from support.young import YOUNG
+from testing import http_client
+from testing.first_day import YOUNG
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SIZES: Final = ((1920, 1080), (1366, 768), (1280, 720))
@@ -104,7 +104,7 @@ def problems_at(address: str, save: Path | None, *, tasks: bool = False) -> list
 
 def version(address: str) -> str:
     """Return the version of the Grafana at an address."""
-    return str(asking.get(f"{address}/api/health", timeout=10).json()["version"])
+    return str(http_client.get(f"{address}/api/health", timeout=10).json()["version"])
 
 
 def boards() -> list[dict[str, Any]]:

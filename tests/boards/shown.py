@@ -14,9 +14,9 @@ from pathlib import Path
 
 import structlog
 
-from support.packs import ROOT
-from support.prometheus import free_port, wait_until_ready
-from support.young import young
+from testing.first_day import young
+from testing.packs import ROOT
+from testing.prometheus import free_port, wait_until_ready
 
 sys.path.append(str(ROOT / "scripts" / "stack"))
 from services import Layout, grafana  # as `make demo` starts it

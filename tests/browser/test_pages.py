@@ -16,9 +16,9 @@ from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.server import make_app
-from support.changes import START, upgrade
-from support.packs import simulate
-from support.site import Instance, app_of, lively, results_of, served
+from testing.changes import START, upgrade
+from testing.packs import simulate
+from testing.simulated_site import Instance, app_of, lively, results_of, served
 
 Open = Callable[..., Page]
 

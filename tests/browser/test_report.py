@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from pvebench.cli.main import run_cli
-from support.packs import simulate, write_pack
+from testing.packs import simulate, write_pack
 
 PACK = """\
 pack: shown

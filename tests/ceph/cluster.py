@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pvebench.model.units import GIB, MIB
-from support.prometheus import free_port
+from testing.prometheus import free_port
 
 PROGRAMS: Final = {
     "ceph-mon": "ceph-mon",

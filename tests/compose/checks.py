@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from project import Project, health, labelled, wait_for
 
-from support.packs import ROOT
+from testing.packs import ROOT
 
 HEALTHY_SECONDS: Final = 240.0
 FLOW_SECONDS: Final = 900.0

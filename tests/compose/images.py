@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from stand_ins import MARK, build_context, make_base
 
 from pvebench.errors import ToolFailed
-from support.packs import ROOT
+from testing.packs import ROOT
 
 EXPORTER: Final = "pvebench:compose-test"
 PULL_SECONDS: Final = 600.0

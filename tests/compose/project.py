@@ -16,9 +16,9 @@ from engine import Docker, compose_program, run
 from images import EXPORTER, Images
 
 from pvebench.errors import ToolFailed
-from support import asking
-from support.packs import ROOT
-from support.prometheus import free_port
+from testing import http_client
+from testing.packs import ROOT
+from testing.prometheus import free_port
 
 MOUNTED: Final = ("compose.yaml", "compose.kvm.yaml", "seccomp.json", "prometheus", "grafana")
 PORTS: Final = (
@@ -147,7 +147,7 @@ class Project:
     ) -> Any:
         """Return the JSON that a service answers with on its published port."""
         address = f"http://127.0.0.1:{self.ports[port]}{path}"
-        return asking.get(address, params=asked, auth=login, timeout=20).json()
+        return http_client.get(address, params=asked, auth=login, timeout=20).json()
 
     def query(
         self, expression: str, *, port: str = "PROMETHEUS_PORT", time: float | None = None

@@ -11,8 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pvebench.drivers.lxc.container import found_here
-from support.crashes import LabCrashTest, Report
-from support.node_crashes import node_crashes
+from testing.crashes import LabCrashTest, Report
+from testing.node_crashes import node_crashes
 
 
 def main(arguments: list[str]) -> int:

@@ -1,6 +1,6 @@
 """`make sim SEEDS=1000`: fault and crash schedules against the simulated driver; prints counts.
 
-ARGS: `--mutant NAME` breaks pvebench first (tests/support/simulated_mutants.py), `--from N` begins
+ARGS: `--mutant NAME` breaks pvebench first (tests/testing/simulated_mutants.py), `--from N` begins
 at another seed. Ctrl-C ends it with the counts so far.
 """
 
@@ -19,8 +19,8 @@ import structlog
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.simulated_crashes import Schedule, play
-from support.simulated_mutants import MUTANTS
+from testing.simulated_crashes import Schedule, play
+from testing.simulated_mutants import MUTANTS
 
 MEMORY = Path("/dev/shm")  # what dies here are processes, not disks
 ALIVE_EVERY = 500

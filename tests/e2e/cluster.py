@@ -21,8 +21,8 @@ from pve.real import real
 from pve.server import RunningApi, running_api
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.scheduler.due_cases import ROUNDS
-from support import asking
-from support.prometheus import free_port
+from testing import http_client
+from testing.prometheus import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 STORAGES = {"local": "{type: dir}", "share": "{type: nfs}"}
@@ -93,7 +93,7 @@ def measure(
         while process.poll() is None:
             time.sleep(2)
             try:
-                page = asking.get(f"http://{address}/metrics").text
+                page = http_client.get(f"http://{address}/metrics").text
             except httpx2.HTTPError:
                 continue
     assert process.returncode in (0, 9), process.returncode
@@ -173,7 +173,7 @@ def wait_for(address: str, start: str, part: str, *, at_least: float = 0.0) -> N
     while time.monotonic() < deadline:
         time.sleep(0.5)
         try:
-            page = asking.get(f"http://{address}/metrics").text
+            page = http_client.get(f"http://{address}/metrics").text
         except httpx2.HTTPError:
             continue
         lines = [line for line in page.splitlines() if line.startswith(start) and part in line]

@@ -25,8 +25,8 @@ from e2e.published_rows import measured, must_be_measured, must_have_run, pveben
 from hostvm.image import HostVmMissing
 from hostvm.machine import HostVm, HostVmError, running_host
 from pvebench.guest.image import FILES, MANIFEST, default_directory
-from support.packs import ROOT
-from support.published import HOST_VM, Row, rows
+from testing.packs import ROOT
+from testing.published import HOST_VM, Row, rows
 
 PACK_SECONDS: Final = 3600.0
 PACKS: Final = "tests/e2e/host-vm"

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from pvebench.drivers.storages.identity import claim
 from pvebench.model.units import MIB
-from support.devices import block_device
-from support.packs import ROOT
-from support.published import LAB, Row, rows
+from testing.devices import block_device
+from testing.packs import ROOT
+from testing.published import LAB, Row, rows
 
 SCALES: Final = {"cache-bus-format-2017": 0.0125, "raid-2017": 0.05, "zfs-mdadm-2016": 0.05}
 """Of packs whose volumes would be too small for a file system, or too large, at `SCALE`."""

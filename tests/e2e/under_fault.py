@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from ceph.cluster import POOL, USER, CephCluster, CephMissing, running_ceph
 from pvebench.drivers.storages.contract import MARK
-from support.nfs import nfs_server
-from support.outcomes import MEASURED
-from support.packs import ROOT
+from testing.nfs import nfs_server
+from testing.packs import ROOT
+from testing.real_outcomes import MEASURED
 
 SECONDS: Final = 5
 """Of each fault."""

@@ -39,7 +39,7 @@ from pvebench.scheduler.case_matrix import Assignment, expand
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.text import sentence
-from support.packs import STORAGES, Recorder, write_pack
+from testing.packs import STORAGES, Recorder, write_pack
 
 LIMIT: Final = 200
 """Operations a second, as of a small guest among many: far below what emulation gives."""

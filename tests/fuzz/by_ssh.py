@@ -14,7 +14,7 @@ from pvebench.drivers.proxmox.containers.node_containers import check_limits, de
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, check_node
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, SECTOR
-from support.said_by_ssh import Saying
+from testing.fixed_ssh_answers import Saying
 
 DISK = os.makedev(7, 0)
 OTHER = os.makedev(7, 1)

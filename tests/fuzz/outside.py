@@ -48,8 +48,8 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
 from pvebench.store import Store
 from pvebench.store.current import Results
-from support.packs import simulate
-from support.site import app_of
+from testing.packs import simulate
+from testing.simulated_site import app_of
 
 PVE = Path(__file__).resolve().parents[1] / "pve"
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -37,7 +37,7 @@ from pvebench.model.workload import Workload
 from pvebench.references.columns import ColumnMapping
 from pvebench.references.library import read_file
 from pvebench.workloads import TOOLS
-from support.packs import tool_workload
+from testing.packs import tool_workload
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"

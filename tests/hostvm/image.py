@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from support.packs import ROOT
-from support.sshd import make_key
+from testing.packs import ROOT
+from testing.sshd import make_key
 
 SUITE: Final = "bookworm"
 PYTHON: Final = "3.11"

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from hostvm.image import Image, image
-from support.packs import ROOT
-from support.prometheus import free_port
+from testing.packs import ROOT
+from testing.prometheus import free_port
 
 BOOT_SECONDS: Final = 300.0
 """Long: under emulation, beside others."""

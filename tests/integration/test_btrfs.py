@@ -13,10 +13,10 @@ from pvebench.drivers.host.remote_machine import ROWS, parse_device
 from pvebench.drivers.linux.block_devices import devices_below
 from pvebench.model.run import Run
 from pvebench.model.units import MIB, SECTOR
-from support.btrfs import Btrfs, btrfs, run
-from support.host_row import SIZE, measured
-from support.outcomes import MEASURED
-from support.sshd import ssh_server
+from testing.btrfs import Btrfs, btrfs, run
+from testing.host_row import SIZE, measured
+from testing.real_outcomes import MEASURED
+from testing.sshd import ssh_server
 
 
 @pytest.fixture(params=["single", "raid1"])

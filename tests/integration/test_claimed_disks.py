@@ -36,7 +36,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.store import Store
-from support.devices import block_device, need_loop_devices
+from testing.devices import block_device, need_loop_devices
 
 SIZE = 40 * MIB
 ROOM = SIZE - HEAD_BYTES - TAIL_BYTES

@@ -39,9 +39,9 @@ from pvebench.model.volume import Plug
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.store import Store
-from support.containers import left_of, losetup, processes, text
-from support.outcomes import MEASURED
-from support.packs import Recorder, tool_workload
+from testing.containers import left_of, losetup, processes, text
+from testing.packs import Recorder, tool_workload
+from testing.real_outcomes import MEASURED
 
 OWNER = "0123456789abcdef"
 NAME = f"pvebench-test-{OWNER}-container"

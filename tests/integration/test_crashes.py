@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.crashes import LabCrashTest
-from support.outcomes import MEASURED
+from testing.crashes import LabCrashTest
+from testing.real_outcomes import MEASURED
 
 
 @pytest.mark.timeout(1800)

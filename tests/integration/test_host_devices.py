@@ -31,9 +31,9 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.store import Store
-from support.devices import block_device
-from support.outcomes import MEASURED
-from support.packs import Recorder, tool_workload
+from testing.devices import block_device
+from testing.packs import Recorder, tool_workload
+from testing.real_outcomes import MEASURED
 
 # A doubt about the numbers of a busy machine is none about the tool.
 ROW = Scenario(

@@ -6,9 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from support.devices import need_loop_devices
-from support.mounted_storage import MountedStorage
-from support.outcomes import MEASURED
+from testing.devices import need_loop_devices
+from testing.mounted_storage import MountedStorage
+from testing.real_outcomes import MEASURED
 
 
 def test_an_accepted_file_system_starts_a_history_and_the_first_one_continues_its_own(

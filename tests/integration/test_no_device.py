@@ -10,10 +10,10 @@ import pytest
 
 from pvebench.model.run import Outcome, Run
 from pvebench.runner.runner import UNCOUNTED
-from support.host_row import SIZE, measured
-from support.outcomes import MEASURED
-from support.overlay import overlay
-from support.sshd import ssh_server
+from testing.host_row import SIZE, measured
+from testing.overlay import overlay
+from testing.real_outcomes import MEASURED
+from testing.sshd import ssh_server
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A container on a node: a real sshd, `node.sh`, a stand-in of `pct`, LXC's own programs.
 
-What the stand-in does, and from which file of pve-container, is in `support/standin_pct.py`. No
+What the stand-in does, and from which file of pve-container, is in `testing/standin_pct.py`. No
 node of Proxmox is here. The container, its file system and control group, fio and counters of the
 device are real. The VM beside it is one of the tests' API, which costs nothing.
 """
@@ -43,10 +43,10 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from support.container_node import GROUPS, ContainerNode, container_node
-from support.containers import processes
-from support.outcomes import MEASURED
-from support.packs import Recorder, tool_workload
+from testing.container_node import GROUPS, ContainerNode, container_node
+from testing.containers import processes
+from testing.packs import Recorder, tool_workload
+from testing.real_outcomes import MEASURED
 
 CONTAINER = Scenario(
     node="pve1",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.node_crashes import node_crashes
+from testing.node_crashes import node_crashes
 
 
 @pytest.mark.timeout(1800)

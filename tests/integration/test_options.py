@@ -31,10 +31,10 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
 from pvebench.store import Store
-from support.devices import block_device, need_loop_devices
-from support.nfs import nfs_server
-from support.outcomes import MEASURED
-from support.packs import tool_workload
+from testing.devices import block_device, need_loop_devices
+from testing.nfs import nfs_server
+from testing.packs import tool_workload
+from testing.real_outcomes import MEASURED
 
 HOT = [
     scenario(Bus.SCSI, ssd=True, queues=4),

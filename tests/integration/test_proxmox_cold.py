@@ -28,7 +28,7 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from support.packs import Recorder, tool_workload
+from testing.packs import Recorder, tool_workload
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)
 SIZE = 64 * MIB

@@ -17,7 +17,7 @@ from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.model.units import MIB
 from pvebench.store import Store
-from support.packs import write_pack
+from testing.packs import write_pack
 
 PACK = """\
 pack: short

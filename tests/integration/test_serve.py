@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from support import asking
-from support.outcomes import MEASURED
-from support.packs import SMALL, write_pack
-from support.prometheus import free_port, prometheus
+from testing import http_client
+from testing.packs import SMALL, write_pack
+from testing.prometheus import free_port, prometheus
+from testing.real_outcomes import MEASURED
 
 TINY = SMALL.replace("runtime: 2s", "runtime: 3s")
 
@@ -47,7 +47,7 @@ def test_one_cycle_is_measured_stored_served_and_scraped(tmp_path: Path) -> None
     ):
         try:
             server.wait_for("count(pvebench_iops) == 2", seconds=600)
-            ready = asking.get(f"http://{address}/-/ready")
+            ready = http_client.get(f"http://{address}/-/ready")
             # Asked while the exporter answers: a scrape that fails ends every series of it.
             buses = server.query("count by (bus, cache, format) (pvebench_iops > 1)")
             cores = server.query('pvebench_host_cpu_usage_cores{component="vcpu"} > 0.01')

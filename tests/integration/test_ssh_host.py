@@ -40,9 +40,9 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.store import Store
-from support.outcomes import MEASURED
-from support.packs import Recorder, tool_workload
-from support.sshd import SshServer, fingerprint, make_key, ssh_server
+from testing.packs import Recorder, tool_workload
+from testing.real_outcomes import MEASURED
+from testing.sshd import SshServer, fingerprint, make_key, ssh_server
 
 ROW = Scenario(
     node="faraway",

@@ -22,8 +22,8 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from support.outcomes import MEASURED
-from support.packs import Recorder, tool_workload
+from testing.packs import Recorder, tool_workload
+from testing.real_outcomes import MEASURED
 
 DEVICE = scenario()
 ON_EXT4 = replace(

@@ -19,9 +19,9 @@ from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.store import Store
 from pvebench.web import WebServer, listen
 from pvebench.web.server import make_app
-from support import asking
-from support.prometheus import Prometheus, backfill, free_port, prometheus
-from support.year import filled_store, results_of
+from testing import http_client
+from testing.demo_year import filled_store, results_of
+from testing.prometheus import Prometheus, backfill, free_port, prometheus
 
 HOUR = 3600.0
 
@@ -34,7 +34,7 @@ def exported(store: Store, path: Path, window: Window) -> Path:
 
 def changes(server: Prometheus, name: str, start: float, end: float) -> set[tuple[str, float]]:
     """Return (scenario, workload) as text and every value that a metric ever had."""
-    answer = asking.get(
+    answer = http_client.get(
         f"{server.address}/api/v1/query",
         params={"query": f"{name}[{int(end - start)}s]", "time": end},
         timeout=300,

@@ -9,7 +9,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from support.boards import queries, substitute
+from testing.boards import queries, substitute
 
 HOUR = 3600
 WINDOW_HOURS = 24

@@ -13,10 +13,10 @@ import pytest
 
 from pvebench.metrics import CATALOG
 from pvebench.model.run import LATENCY_BOUNDS
-from support.boards import STANDS_IN, chosen, dashboards, panels, queries, substitute, variables
-from support.monitored import monitored
-from support.packs import ROOT
-from support.prometheus import Prometheus
+from testing.boards import STANDS_IN, chosen, dashboards, panels, queries, substitute, variables
+from testing.monitored_demo import monitored
+from testing.packs import ROOT
+from testing.prometheus import Prometheus
 
 SAFE_PANELS = {
     "text",

@@ -10,7 +10,7 @@ import pytest
 
 from monitoring.test_selftest import Chain, chain
 from pvebench.cli.main import run_cli
-from support.prometheus import free_port, prometheus
+from testing.prometheus import free_port, prometheus
 
 __all__ = ["chain"]
 

@@ -20,8 +20,8 @@ from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.server import sections
-from support.changes import START, upgrade
-from support.packs import ROOT
+from testing.changes import START, upgrade
+from testing.packs import ROOT
 
 RULES = ROOT / "prometheus" / "rules"
 TESTS = ROOT / "prometheus" / "tests"

@@ -14,10 +14,10 @@ import pytest
 
 from pvebench.web import WebServer, listen
 from pvebench.web.server import make_app
-from support.boards import chosen, dashboards, queries, substitute
-from support.monitored import filled_store, page_of, results_of, statuses
-from support.packs import ROOT
-from support.prometheus import Prometheus, free_port, prometheus, wait_until_ready
+from testing.boards import chosen, dashboards, queries, substitute
+from testing.monitored_demo import filled_store, page_of, results_of, statuses
+from testing.packs import ROOT
+from testing.prometheus import Prometheus, free_port, prometheus, wait_until_ready
 
 LOOKBACK = "--query.lookback-delta=5m"
 

@@ -14,11 +14,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pvebench.cli.main import run_cli
-from support import asking
-from support.packs import simulate
-from support.prometheus import free_port, prometheus
-from support.site import app_of, served
-from unit.test_page import page_of
+from testing import http_client
+from testing.packs import simulate
+from testing.prometheus import free_port, prometheus
+from testing.simulated_site import app_of, served
+from unit.metrics.test_exposition import page_of
 
 Captured = pytest.CaptureFixture[str]
 
@@ -49,7 +49,7 @@ def grafana(prometheus_address: str) -> Starlette:
         (asked,) = (await request.json())["queries"]
         if asked["datasource"]["uid"] != "pvebench-prometheus":
             return JSONResponse({"message": "data source not found"}, status_code=404)
-        answer = asking.get(
+        answer = http_client.get(
             f"{prometheus_address}/api/v1/query", params={"query": asked["expr"]}
         ).json()
         values = [

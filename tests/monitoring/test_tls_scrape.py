@@ -11,11 +11,11 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.web import Access, WebServer, listen
-from support.certificates import make_certificate
-from support.packs import ROOT, simulate
-from support.prometheus import free_port, prometheus
-from support.site import app_of
-from unit.test_page import page_of
+from testing.certificates import make_certificate
+from testing.packs import ROOT, simulate
+from testing.prometheus import free_port, prometheus
+from testing.simulated_site import app_of
+from unit.metrics.test_exposition import page_of
 
 
 def documented(first: str) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from support.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
-from support.prometheus import Prometheus
-from support.young import YOUNG, young
+from testing.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
+from testing.first_day import YOUNG, young
+from testing.prometheus import Prometheus
 
 SHOWS_NOTHING = {"text", "row"}
 NEUTRAL = {"text", "transparent"}

@@ -17,7 +17,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Workload
 from pvebench.workloads.fio import Fio, fill_job
 from pvebench.workloads.tool import Target
-from support.packs import tool_workload
+from testing.packs import tool_workload
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"
 FIO = Fio()

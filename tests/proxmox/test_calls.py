@@ -19,7 +19,7 @@ from pvebench.model.run import Outcome
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner
-from support.packs import tool_workload
+from testing.packs import tool_workload
 
 MOST_CALLS = 31
 """With the first I/O waited for that is 35."""

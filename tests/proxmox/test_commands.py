@@ -17,7 +17,7 @@ from pvebench.config import load_settings
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.store import Store
-from support.packs import SMALL, write_pack
+from testing.packs import SMALL, write_pack
 
 
 @pytest.fixture

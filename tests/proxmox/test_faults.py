@@ -28,7 +28,7 @@ from pvebench.errors import (
 from pvebench.model.ports import HoldKind
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case
-from support.packs import tool_workload
+from testing.packs import tool_workload
 
 HERE = Path(__file__).parent
 

@@ -26,7 +26,7 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner
-from support.packs import tool_workload, write_pack
+from testing.packs import tool_workload, write_pack
 
 FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
 

@@ -38,7 +38,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import filled_of, pool_members
 from pvebench.drivers.proxmox.vm.leftovers import OrphanVm, find_orphans, undo_pending
 from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, ServerUntrusted
 from pvebench.model.ports import Completed
-from support import certificates
+from testing import certificates
 
 SECRET = "1f8a02c4-5b7d-4d3e-9a61-0c2f7e9b8d55"
 PASSWORD = "correct-horse"

@@ -24,7 +24,7 @@ from pvebench.model.volume import Plug, Volume
 from pvebench.runner.prepare import Contents
 from pvebench.store import StateDirectory, Store
 from pvebench.workloads import Target
-from support.packs import write_pack
+from testing.packs import write_pack
 
 
 def begin(site: Site, **options: object) -> ProxmoxNode:

@@ -31,7 +31,7 @@ from pvebench.drivers.proxmox.api import privileges
 from pvebench.drivers.proxmox.api.privileges import FULL_TOKEN, NODE_ROLE, VM_ROLE, vm_privileges
 from pvebench.drivers.proxmox.settings import section
 from pvebench.drivers.proxmox.setup.permissions import RequiredGrants, grant_steps
-from support.packs import ROOT
+from testing.packs import ROOT
 
 SCRIPT = ROOT / "packaging/proxmox/proxmox-lxc.sh"
 STORAGES = {

@@ -19,7 +19,7 @@ from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case
-from support.packs import ROOT, tool_workload
+from testing.packs import ROOT, tool_workload
 
 FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
 

@@ -2,7 +2,7 @@
 
 `node.sh` runs behind a forced command of OpenSSH's own server; `pct` is a stand-in that makes
 configurations as the public source of pve-container writes them and refuses what the recorded
-schema of `POST /nodes/{node}/lxc` refuses (`support/standin_pct.py`). No node of Proxmox is here.
+schema of `POST /nodes/{node}/lxc` refuses (`testing/standin_pct.py`). No node of Proxmox is here.
 What runs in a container is in tests/integration/test_node_containers.py.
 """
 
@@ -49,10 +49,10 @@ from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, conta
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.store import StateDirectory, Store
-from support import standin_pct
-from support.container_node import ContainerNode, container_node
-from support.containers import text
-from support.packs import SMALL, write_pack
+from testing import standin_pct
+from testing.container_node import ContainerNode, container_node
+from testing.containers import text
+from testing.packs import SMALL, write_pack
 
 MARK = "0123456789abcdef" * 2
 OTHER = "fedcba9876543210" * 2

@@ -29,8 +29,8 @@ from pvebench.metrics.families import Families
 from pvebench.metrics.results import _add_switches
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Sample, Unit
-from support.btrfs import btrfs
-from support.sshd import SshServer, ssh_server
+from testing.btrfs import btrfs
+from testing.sshd import SshServer, ssh_server
 
 NAME = "vm-9500-pvebench-0123456789ab-raw-0.raw"
 VOLUME = f"local:9500/{NAME}"

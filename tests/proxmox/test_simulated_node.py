@@ -21,9 +21,9 @@ from pvebench.errors import OutcomeUnknown
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.store import Store
-from support.container_node import ContainerNode, container_node
-from support.simulated_faults import Trouble
-from support.simulated_node import Container, SimulatedNode, SimulatedSsh
+from testing.container_node import ContainerNode, container_node
+from testing.simulated_faults import Trouble
+from testing.simulated_node import Container, SimulatedNode, SimulatedSsh
 
 MARK, OTHER, DIGEST = "01" * 16, "fe" * 16, "ab" * 32
 MAKE = (DIGEST, "512", "1", "fast", "0.0625", "fast", "bench")

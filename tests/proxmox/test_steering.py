@@ -14,8 +14,8 @@ from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.store import StateDirectory, Store
-from support.packs import SMALL, write_pack
-from support.prometheus import free_port
+from testing.packs import SMALL, write_pack
+from testing.prometheus import free_port
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import CLAIM_SECONDS, claim_of, filled
 from pvebench.model.ports import HoldKind
 from pvebench.model.workload import Case
 from pvebench.store import Store
-from support.packs import tool_workload
+from testing.packs import tool_workload
 
 CASE = Case(
     scenario=scenario(),

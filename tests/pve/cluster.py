@@ -20,8 +20,8 @@ from pve.machines import AgentRefusal, AgentSilence, CheapMachine, Machine
 from pve.refusals import Refused, bad_parameter, failure
 from pve.schema import Schema
 from pve.storage import FILES, Book, Storage, Volumes, parse_size
+from pve.tasks import Task, TaskFailure, Tasks
 from pve.vms import Vm
-from pve.work import Task, TaskFailure, Tasks
 
 VERSIONS = {8: "8.4.21", 9: "9.2.11"}
 PACKAGES = {

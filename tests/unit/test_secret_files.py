@@ -12,7 +12,7 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.api.connection import read_token
 from pvebench.errors import ConfigError
 from pvebench.files import check_secret, read_secret
-from support.logs import captured_logs
+from testing.captured_logs import captured_logs
 
 TOKEN = "a@pve!name=0123456789ab\n"
 

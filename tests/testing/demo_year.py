@@ -1,0 +1,41 @@
+"""A short version of the demo's year: the same cases and story, its last days only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pvebench.cli.demo import demo_assignments, fill_store
+from pvebench.config import load_pack
+from pvebench.drivers.simulated.demo_year import YEAR, Story
+from pvebench.scheduler.case_matrix import Assignment
+from pvebench.service.instance import planned_cases
+from pvebench.store import Store
+from pvebench.store.current import Results
+from testing.packs import ROOT
+
+DEMO = ROOT / "scenarios" / "demo.yaml"
+
+
+def last_days(days: float) -> Story:
+    return replace(YEAR, days=days)
+
+
+def assignments() -> list[Assignment]:
+    return demo_assignments(load_pack(DEMO))
+
+
+def results_of(store: Store) -> Results:
+    """Return the results of a store of the demo, which know its pack."""
+    return Results(store, planned_cases(assignments()))
+
+
+def filled_store(
+    directory: Path, *, days: float, end: datetime | None = None, story: Story | None = None
+) -> Store:
+    """Return a store with the last days of the story, ending now or at `end`."""
+    store = Store(directory / "pvebench.db", simulated=True)
+    chosen = story or last_days(days)
+    fill_store(store, assignments(), end=end or datetime.now(UTC), seed=1, story=chosen)
+    return store

@@ -1,0 +1,87 @@
+"""Stores of the first day: empty, after one run, an hour and a day of the demo's story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from pvebench.cli.demo import SHOWN, simulated_runs
+from pvebench.cli.export import Window, first_moment, write_past
+from pvebench.drivers.simulated.demo_year import history
+from pvebench.model.run import Run
+from pvebench.store import Store
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, VerdictService
+from pvebench.web import WebServer, listen
+from pvebench.web.server import make_app
+from testing.demo_year import assignments, last_days, results_of
+from testing.monitored_demo import page_of, statuses
+from testing.prometheus import Prometheus, backfill, free_port, prometheus
+
+YOUNG = {
+    "empty": (1.0, 0),
+    "first-run": (1.0, 1),
+    "first-hour": (1 / 24, None),
+    "first-day": (1.0, None),
+}
+"""Name -> (days of the story, how many of its runs; None: all of them)."""
+PAST_STEPS = 240
+"""Samples of each series in a past that is filled in."""
+
+
+def fill(store: Store, days: float, count: int | None) -> None:
+    """Put so many runs of the last days of the story into a store; None: all of them."""
+    runs = one_cycle()
+    for cycle, node in {(run.cycle, run.case.scenario.node) for run in runs}:
+        store.begin_cycle(cycle, node=node, pack="demo", tier="core", planned=1)
+    told = history(list(runs), last_days(days), end=datetime.now(UTC), seed=1)
+    store.add_history(islice(told, count))
+
+
+@cache
+def one_cycle() -> tuple[Run, ...]:
+    """A run of each case of the demo."""
+    return tuple(
+        replace(run, cycle=f"young-{run.case.scenario.node}")
+        for assignment in assignments()
+        for run in simulated_runs(assignment.matrix.cases[0].scenario.node, assignment, seed=1)
+    )
+
+
+@contextmanager
+def young(directory: Path, name: str, *, past: bool = False) -> Iterator[Prometheus]:
+    """Give a Prometheus that scrapes such a store.
+
+    Args:
+        past: it has scraped it since the first run; else it begins now.
+    """
+    store = Store(directory / "pvebench.db", simulated=True)
+    fill(store, *YOUNG[name])
+    results = results_of(store)
+    page = page_of(results, judged=VerdictService(Feed(results), ()).judge())
+    exporter = f"127.0.0.1:{free_port()}"
+    if past and first_moment(results):
+        _fill_past(directory, results, exporter)
+    app = make_app(page=page, statuses=statuses, results=results)
+    with WebServer(app, listen(exporter)), prometheus(directory, exporter, seconds=1) as server:
+        server.wait_for("pvebench_scheduler_state")
+        server.wait_for("count_over_time(pvebench_results[1m]) >= 2")
+        server.wait_for_rules()
+        yield server
+    store.close()
+
+
+def _fill_past(directory: Path, results: Results, exporter: str) -> None:
+    start, end = first_moment(results), datetime.now(UTC).timestamp()
+    labels = {"job": "pvebench", "instance": exporter}
+    # Above Prometheus' look-back of five minutes lines would be dashed.
+    step = min(240.0, max(15.0, (end - start) / PAST_STEPS))
+    path = directory / "past.om"
+    with path.open("w", encoding="utf-8") as file:
+        write_past(results, SHOWN, Window(start=start, end=end, step=step, labels=labels), file)
+    backfill(path, directory / "data")

@@ -1,0 +1,55 @@
+"""One row of the host, measured by the settings of a user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pvebench.config import Settings
+from pvebench.drivers import engine_of
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.driver import Workplace
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.run import Run
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.model.workload import Case, Conduct
+from pvebench.runner import Runner
+from pvebench.store import Store
+from testing.packs import Recorder, tool_workload
+
+SIZE = 8 * MIB
+
+
+def measured(
+    tmp_path: Path, where: Path, rw: str = "randread", seconds: float = 1.0, **more: object
+) -> Run:
+    """Return a run of fio, of `seconds`, on a file in `where`."""
+    settings = Settings.model_validate(
+        {
+            "driver": "host",
+            "node": "lab",
+            "state": tmp_path / "state",
+            "storages": {"local": {"path": where}},
+            **more,
+        }
+    )
+    settings.state.mkdir()
+    row = Scenario(
+        node="lab",
+        storage="local",
+        disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
+        machine=Machine(memory_bytes=MIB, cpus=1),
+        volume_bytes=SIZE,
+    )
+    options = {"rw": rw, "bs": "4k"}
+    workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=seconds)
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    clock = SystemClock()
+    made = Workplace(runtime=tmp_path, journal=store.journal, clock=clock, say=lambda _: None)
+    (site,) = engine_of("host").sites(settings, made)
+    runner = Runner(site, Recorder())
+    try:
+        return runner.run(Case(scenario=row, workload=workload), cycle="", conduct=Conduct())
+    finally:
+        runner.close()
+        store.close()

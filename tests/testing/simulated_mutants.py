@@ -1,0 +1,211 @@
+"""The product broken on purpose: each mutant breaks a rule of `simulated_rules` that it names.
+
+A rule that no mutant can break would be none. Each is what a hasty change might do.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+from unittest import mock
+
+from pvebench.drivers.proxmox.containers import container, node_containers
+from pvebench.drivers.simulated import simulated_guest, simulated_hypervisor
+from pvebench.errors import DriverError, StoreError
+from pvebench.model.ports import Journal
+from pvebench.model.run import Run
+from pvebench.runner import measure, prepare
+from pvebench.runner.runner import Runner
+from pvebench.scheduler import due_cases
+from pvebench.scheduler.due_cases import Due
+from pvebench.service.housekeeping import Reloader
+from pvebench.store import StateDirectory
+from pvebench.store.current import Results
+from testing import simulated_crashes
+
+_keep, _look, _next_due = Results.keep, Runner.run, due_cases.next_due
+_BEYOND: Final = datetime.max.replace(tzinfo=UTC)
+_wait_for_end, _undo = measure.wait_for_end, simulated_guest.undo_simulated
+
+
+def reported_before_stored() -> AbstractContextManager[Any]:
+    """A run that the database rejects is reported as finished."""
+
+    def keep(results: Results, run: Run) -> bool:
+        try:
+            return _keep(results, run)
+        except StoreError:
+            return False
+
+    return mock.patch.object(Results, "keep", keep)
+
+
+def stored_again() -> AbstractContextManager[Any]:
+    """A run whose storing is tried again is another run."""
+    return mock.patch.object(
+        Results, "keep", lambda results, run: _keep(results, replace(run, uid=uuid.uuid4().hex))
+    )
+
+
+def not_read_back() -> AbstractContextManager[Any]:
+    """What was asked for is believed to be there."""
+    return mock.patch.object(prepare, "mismatch", return_value="")
+
+
+def dated_by_the_wall() -> AbstractContextManager[Any]:
+    """A run lasts as long as the clock on the wall says."""
+
+    def run(runner: Runner, *given: Any, **named: Any) -> Run:
+        begun = runner._site.clock.now()
+        return replace(_look(runner, *given, **named), started=begun)
+
+    return mock.patch.object(Runner, "run", run)
+
+
+def undone_by_looks() -> AbstractContextManager[Any]:
+    """A start removes whatever is on the node."""
+
+    def undo(journal: Journal, node: simulated_guest.Reality) -> list[str]:
+        for name in [*node.vms]:
+            node.end_vm(name)
+        for name in [*node.volumes]:
+            node.remove_volume(name)
+        return _undo(journal, node)
+
+    return mock.patch.object(simulated_crashes, "undo_simulated", undo)
+
+
+def named_alike() -> AbstractContextManager[Any]:
+    """Two instances give their volumes the same names."""
+    return mock.patch.object(
+        simulated_hypervisor.SimulatedHypervisor, "_own", lambda _, name: f"b.{name}"
+    )
+
+
+def without_journal() -> AbstractContextManager[Any]:
+    """Nothing is noted before it is made."""
+    return mock.patch.object(simulated_hypervisor, "VM_KIND", "nobody-undoes-this")
+
+
+def journalled_too_late() -> AbstractContextManager[Any]:
+    """A volume is noted when it is there."""
+    real = simulated_hypervisor.SimulatedHypervisor.volume
+
+    def volume(node: simulated_hypervisor.SimulatedHypervisor, scenario: Any) -> Any:
+        journal, node._journal = node._journal, _Later()
+        try:
+            found = real(node, scenario)
+        finally:
+            node._journal = journal
+        if found[1]:
+            name = node._own(scenario.volume)
+            node._entries[scenario.volume] = journal.open(
+                simulated_hypervisor.VOLUME_KIND, {"name": name}
+            )
+        return found
+
+    return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "volume", volume)
+
+
+class _Later:
+    def open(self, kind: str, details: Mapping[str, str]) -> int:
+        return 0
+
+    def close(self, number: int) -> None:
+        pass
+
+    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
+        return []
+
+
+def container_without_journal() -> AbstractContextManager[Any]:
+    """A container of a node is made before anything is noted of it."""
+    real = node_containers.make_container
+
+    def make(node: Any, api: Any, place: Any, journal: Journal, options: Any) -> Any:
+        made = real(node, api, place, _Later(), options)
+        details = {"node": place.node, "vmid": str(made.vmid), "mark": made.mark}
+        made.entry = journal.open(container.KIND, details)
+        return made
+
+    return mock.patch.object(node_containers, "make_container", make)
+
+
+def container_forgotten() -> AbstractContextManager[Any]:
+    """A container that cannot be removed now is struck out of the journal."""
+    real = container._undo
+
+    def undo(made: container.BenchContainer) -> str:
+        try:
+            return real(made)
+        except DriverError:
+            return "could not be removed"
+
+    return mock.patch.object(container, "_undo", undo)
+
+
+def not_locked() -> AbstractContextManager[Any]:
+    """Whoever comes gets the state directory."""
+    return mock.patch.object(StateDirectory, "_lock")
+
+
+def without_deadline() -> AbstractContextManager[Any]:
+    """A tool that hangs is waited for."""
+
+    def wait(*given: Any, deadline: float) -> Any:
+        return _wait_for_end(*given, deadline=float("inf"))
+
+    return mock.patch.object(measure, "wait_for_end", wait)
+
+
+def without_a_pause() -> AbstractContextManager[Any]:
+    """A case that failed is tried again at once."""
+
+    def due(record: Any, now: datetime, **rules: Any) -> Due:
+        if record is not None and record.failures_in_row:
+            return Due(now)
+        return _next_due(record, now, **rules)
+
+    return mock.patch.object(due_cases, "next_due", due)
+
+
+def believing_the_clock() -> AbstractContextManager[Any]:
+    """A run of the future is waited for. This was pvebench's own until the simulation found it."""
+
+    def due(record: Any, now: datetime, **rules: Any) -> Due:
+        return _next_due(record, _BEYOND, **rules)
+
+    return mock.patch.object(due_cases, "next_due", due)
+
+
+def giving_up() -> AbstractContextManager[Any]:
+    """A pack that cannot be read ends the service."""
+
+    def check(reloader: Reloader) -> None:
+        reloader._load()
+
+    return mock.patch.object(Reloader, "check", check)
+
+
+MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]] = {
+    "reported-before-stored": (reported_before_stored, "lost"),
+    "stored-again": (stored_again, "doubled"),
+    "not-read-back": (not_read_back, "mislabeled"),
+    "dated-by-the-wall": (dated_by_the_wall, "mislabeled"),
+    "undone-by-looks": (undone_by_looks, "foreign"),
+    "named-alike": (named_alike, "foreign"),
+    "without-journal": (without_journal, "orphaned"),
+    "journalled-too-late": (journalled_too_late, "orphaned"),
+    "container-without-journal": (container_without_journal, "orphaned"),
+    "container-forgotten": (container_forgotten, "orphaned"),
+    "not-locked": (not_locked, "shared"),
+    "without-deadline": (without_deadline, "stuck"),
+    "without-a-pause": (without_a_pause, "unbounded"),
+    "believing-the-clock": (believing_the_clock, "stuck"),
+    "giving-up": (giving_up, "ended"),
+}
+"""Name -> what puts it in force while inside, and the rule that it breaks."""

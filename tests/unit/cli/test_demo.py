@@ -1,0 +1,86 @@
+"""The demo's timelines of verdicts: when it is judged, and what the exported past says of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from pvebench.cli.demo import judge_past, judged_moments
+from pvebench.metrics import catalog
+from pvebench.metrics.families import Families
+from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
+from pvebench.store import Store
+from unit.verdicts.test_feed import CASES, START, measured
+
+DAY = 86400.0
+END = 1000 * DAY
+
+
+def test_it_is_judged_now_and_then_and_soon_after_new_software() -> None:
+    moments = judged_moments([END - 300 * DAY, END - 90 * DAY, END - 20 * DAY], END)
+    ago = [(END - moment) / DAY for moment in moments]
+    assert ago == sorted(ago, reverse=True)
+    assert ago == [88.5, 80.0, 64.0, 48.0, 32.0, 18.5, 9.0, 4.0]
+
+
+def test_nodes_that_were_upgraded_on_one_day_are_judged_once_when_the_last_was() -> None:
+    moments = judged_moments([END - 20.25 * DAY, END - 20 * DAY, END - 19.75 * DAY], END)
+    assert [END - one for one in moments if 17 * DAY < END - one < 20 * DAY] == [18.25 * DAY]
+
+
+def test_software_that_came_a_moment_ago_is_not_judged_yet() -> None:
+    assert judged_moments([END - 0.5 * DAY], END)[-1] < END
+
+
+def told(*values: float) -> list[PastMetrics]:
+    """Return changes of one case, one each day."""
+    found = []
+    labels = dict.fromkeys(catalog.CHANGE.labels, "x")
+    for day, value in enumerate(values):
+        families = Families()
+        families.add(catalog.CHANGE, labels, value)
+        found.append((day * DAY, families.families()))
+    return found
+
+
+def written(start: float, end: float, step: float = DAY / 2) -> list[tuple[float, float]]:
+    """Return (days, value) of the samples in a window of three days of changes."""
+    window = Window(start=start * DAY, end=end * DAY, step=step)
+    text = "".join(past_metrics_text(told(0.0, -0.4, -0.5), window))
+    (family,) = [
+        one for one in text_string_to_metric_families(text) if one.name == catalog.CHANGE.exposed
+    ]
+    return [(float(sample.timestamp) / DAY, sample.value) for sample in family.samples]
+
+
+def test_what_was_said_holds_until_something_else_is_said() -> None:
+    assert written(0, 3) == [
+        (0.0, 0.0),
+        (0.5, 0.0),
+        (1.0, -0.4),
+        (1.5, -0.4),
+        (2.0, -0.5),
+        (2.5, -0.5),
+    ]
+
+
+def test_a_window_begins_with_what_had_been_said_before_it() -> None:
+    assert written(1.5, 2) == [(1.5, -0.4)]
+
+
+def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    for day in range(40):
+        store.add_run(measured(CASES[0], day))
+    store.close()
+    end = START + timedelta(days=40)
+    found = judge_past(tmp_path / "pvebench.db", end.timestamp())
+    assert len(found) > 2
+    window = Window(start=START.timestamp(), end=end.timestamp(), step=DAY)
+    text = "".join(past_metrics_text(found, window))
+    read = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {sample.value for sample in read[catalog.REGRESSION.exposed].samples} == {0.0}
+    assert read[catalog.CHANGE_STATE.exposed].samples

@@ -1,0 +1,110 @@
+"""`pvebench judge` and `pvebench baseline`: files, faults, exit codes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from testing.packs import QUICK
+
+Captured = pytest.CaptureFixture[str]
+
+
+def history(path: Path, *, slower: float = 1.0, days: int = 40, after: int = 5) -> Path:
+    rng = random.Random(3)
+    lines = ["time,value,environment"]
+    for day in range(days + after):
+        value = 1000 * rng.gauss(1, 0.01) / (slower if day >= days else 1)
+        stamp = f"2026-{1 + day // 28:02}-{1 + day % 28:02}T02:00:00Z"
+        lines.append(f"{stamp},{value:.1f},{'9.1' if day < days else '9.2'}")
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def complaints(path: Path, lines: Sequence[str], capsys: Captured) -> list[str]:
+    path.write_text("\n".join(lines), "utf-8")
+    assert run_cli(["judge", str(path)]) == 2
+    text = capsys.readouterr().err.removeprefix("pvebench: ")
+    return [line.removeprefix(f"{path}:") for line in text.strip().splitlines()]
+
+
+def test_a_slower_history_ends_with_1_and_a_sentence(tmp_path: Path, capsys: Captured) -> None:
+    path = history(tmp_path / "disk.csv", slower=1.25)
+    assert run_cli(["judge", str(path)]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("1 regression: 1 slower\n")
+    assert ": disk is 20% slower since environment 9.2 (95% CI" in text
+
+
+def test_a_steady_history_ends_with_0(tmp_path: Path, capsys: Captured) -> None:
+    assert run_cli(["judge", str(history(tmp_path / "disk.csv"))]) == 0
+    assert capsys.readouterr().out.startswith(
+        "No regressions. Changes above 2% ruled out: 1 unchanged.\n"
+    )
+
+
+def test_whether_more_is_better_depends_on_the_metric(tmp_path: Path, capsys: Captured) -> None:
+    path = history(tmp_path / "disk.csv", slower=1 / 1.25)
+    assert run_cli(["judge", str(path), "--metric", "latency_p99", "--format", "json"]) == 1
+    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert change["moves"][0]["metric"] == "latency_p99"
+    assert change["moves"][0]["change_ratio"] == pytest.approx(-0.25, abs=0.02)
+    assert run_cli(["judge", str(path)]) == 0
+
+
+def test_every_fault_of_a_file_is_told_with_its_place(tmp_path: Path, capsys: Captured) -> None:
+    lines = ["time,value", "2026-01-01T00:00:00Z,1000", "yesterday,-5", "1767312000"]
+    assert complaints(tmp_path / "bad.csv", lines, capsys) == [
+        "3:1: 'yesterday' is not a time: write 2026-03-01T12:00:00Z or seconds",
+        "3:11: '-5' is not a positive number",
+        "4:1: 1 values for 2 columns",
+        "4:1: '' is not a positive number",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            ["when,value", "1,2"],
+            "1:1: unknown column 'when'; known: time, value, environment, case",
+        ),
+        (["time", "1"], "1:1: missing column 'value'"),
+        (["time,value"], "2:1: no runs after the header"),
+        (["time,value", '1,"2'], "2:1: invalid CSV: unexpected end of data"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(
+    tmp_path: Path, capsys: Captured, lines: list[str], expected: str
+) -> None:
+    assert expected in complaints(tmp_path / "bad.csv", lines, capsys)
+
+
+def test_a_missing_file_is_told(tmp_path: Path, capsys: Captured) -> None:
+    assert run_cli(["judge", str(tmp_path / "none.csv")]) == 2
+    assert "cannot be read: No such file or directory" in capsys.readouterr().err
+
+
+def test_without_results_the_next_step_is_told(tmp_path: Path, capsys: Captured) -> None:
+    for command in (["verdict"], ["baseline", "list"], ["baseline", "reset", "--reason", "x"]):
+        assert run_cli([*command, "--state", str(tmp_path)]) == 5
+        assert "run `pvebench run` first" in capsys.readouterr().err
+
+
+def test_a_baseline_of_no_case_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    state = ["--state", str(tmp_path), "--driver", "simulated"]
+    assert run_cli(["run", *state, "--pack", str(QUICK)]) == 0
+    assert run_cli(["verdict", *state]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"\nInconclusive: [0-9]+ metrics of 12 cases\. ", text)
+    assert run_cli(["verdict", *state, "--strict"]) == 10
+    assert run_cli(["baseline", "accept", "--only", "*nvme*", "--reason", "x", *state]) == 5
+    assert "no case matches '*nvme*'" in capsys.readouterr().err
+    assert run_cli(["baseline", "reset", "--reason", "new disk", *state]) == 0
+    assert "ignoring earlier runs of 12 cases" in capsys.readouterr().out

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import json
+import pkgutil
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from pvebench import cli as commands
+from pvebench.cli.main import COMMANDS, cli, run_cli
+from pvebench.cli.run import conclude
+from pvebench.config.settings import schema_text
+from pvebench.errors import CycleIncomplete
+from pvebench.model.run import Outcome
+from pvebench.store import StateDirectory
+from testing.packs import QUICK, SMALL, write_pack
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_plan_shows_order_cost_and_what_is_left_out(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--node", "lab"]) == 0
+    out = capsys.readouterr().out
+    assert "12 cases, 1 boots, 6 switches, 2 fills" in out
+    assert "excluded by the pack (format=qcow2, cache=writeback)" in out
+
+
+def test_plan_as_json_is_data(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--json", "--only", "*virtio.raw.none*"]) == 0
+    plan = json.loads(capsys.readouterr().out)[0]
+    assert len(plan["cases"]) == 2
+    assert plan["switches"] == 1
+    assert {left["reason"] for left in plan["excluded"]} >= {"not selected"}
+
+
+def test_every_command_stands_in_the_module_of_its_name() -> None:
+    named = [module.name for module in pkgutil.iter_modules(commands.__path__)]
+    assert set(COMMANDS.values()) <= set(named)
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        assert command.name == name
+
+
+def test_no_module_holds_a_command_that_cannot_be_called() -> None:
+    for module in pkgutil.iter_modules(commands.__path__):
+        content = vars(import_module(f"pvebench.cli.{module.name}"))
+        held = {
+            name.rstrip("_"): found
+            for name, found in content.items()
+            if isinstance(found, click.Command) and found is not cli
+        }
+        groups = [found for found in held.values() if isinstance(found, click.Group)]
+        below = [command for group in groups for command in group.commands.values()]
+        free = {name for name, found in held.items() if found not in below}
+        assert {name for name in free if COMMANDS.get(name) != module.name} == set()
+
+
+def test_a_broken_pack_ends_with_2_and_its_place(tmp_path: Path, capsys: Captured) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("every: 10m", "every: 10"))
+    assert run_cli(["plan", "--pack", str(pack)]) == 2
+    assert f"{pack}:3:8: every: invalid duration 10" in capsys.readouterr().err
+
+
+def test_simulated_cycles_end_with_0_and_their_results_are_listed(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    state = ["--state", str(tmp_path), "--driver", "simulated", "--node", "lab"]
+    assert run_cli(["run", *state, "--pack", str(QUICK), "--cycles", "2"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("Results on lab:") == 1
+    assert "2 runs each can't exclude noise; 1 more cycle needed." in said
+    assert said.rstrip().endswith("12 of 12 cases ok")
+    assert run_cli(["results", "--state", str(tmp_path), "--json", "--limit", "100"]) == 0
+    runs = json.loads(capsys.readouterr().out)
+    assert len(runs) == 24
+    assert {sample["unit"] for run in runs for sample in run["samples"]} >= {"iops", "seconds"}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ([Outcome.OK] * 3, "3 of 3 cases ok"),
+        ([Outcome.OK, Outcome.NOISY, Outcome.NOISY], "1 of 3 cases ok, 2 noisy"),
+        ([Outcome.NOT_STEADY, Outcome.NOISY], "0 of 2 cases ok, 1 noisy, 1 not_steady"),
+    ],
+)
+def test_a_noisy_case_is_not_called_ok_at_the_end(
+    outcomes: Sequence[Outcome], said: str, capsys: Captured
+) -> None:
+    """Its result counts, so the command ends well: seen in a container where ten of twelve were."""
+    conclude(outcomes)
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+def test_a_case_without_a_result_ends_the_command_with_its_outcome(capsys: Captured) -> None:
+    with pytest.raises(
+        CycleIncomplete, match=r"1 of 3 cases have no publishable result \(failed\)"
+    ):
+        conclude([Outcome.OK, Outcome.NOISY, Outcome.FAILED])
+    assert capsys.readouterr().out == "1 of 3 cases ok, 1 noisy, 1 failed\n"
+
+
+def test_simulated_and_measured_results_do_not_share_a_state(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    simulated = ["run", "--state", str(tmp_path), "--driver", "simulated", "--pack", str(QUICK)]
+    assert run_cli(simulated) == 0
+    assert run_cli(["run", "--state", str(tmp_path), "--pack", str(QUICK)]) == 5
+    assert "has simulated results and accepts no measured ones" in capsys.readouterr().err
+
+
+def test_a_second_instance_ends_with_4(tmp_path: Path, capsys: Captured) -> None:
+    with StateDirectory(tmp_path, exclusive=True):
+        arguments = ["run", "--state", str(tmp_path), "--driver", "simulated", "--pack", str(QUICK)]
+        assert run_cli(arguments) == 4
+    assert "is in use by process" in capsys.readouterr().err
+
+
+def test_results_before_any_run_say_what_to_do(tmp_path: Path, capsys: Captured) -> None:
+    assert run_cli(["results", "--state", str(tmp_path)]) == 5
+    assert "next step: run `pvebench run` first" in capsys.readouterr().err
+
+
+def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path, capsys: Captured) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("size: 64M", "size: 900T"))
+    assert run_cli(["check", "--state", str(tmp_path / "s"), "--pack", str(pack), "--json"]) == 3
+    captured = capsys.readouterr()
+    found = {row["check"]: row["ok"] for row in json.loads(captured.out)}
+    assert found["settings"]
+    assert found["qemu-system-x86_64"]
+    assert not found["storage local"]
+    assert "checks failed: storage local" in captured.err
+
+
+def test_packs_lists_what_is_there(capsys: Captured) -> None:
+    assert run_cli(["packs", str(QUICK.parent), "--json"]) == 0
+    found = [row["pack"] for row in json.loads(capsys.readouterr().out)]
+    assert found == sorted(found)
+    assert {"cache-matrix", "lab-all-options", "quick", "upgrade-watch"} <= set(found)
+
+
+def test_an_empty_directory_of_packs_is_told(tmp_path: Path, capsys: Captured) -> None:
+    assert run_cli(["packs", str(tmp_path)]) == 2
+    assert "no packs" in capsys.readouterr().err
+
+
+def test_an_unknown_option_ends_with_2(capsys: Captured) -> None:
+    assert run_cli(["plan", "--nonsense"]) == 2
+    assert "No such option" in capsys.readouterr().err
+
+
+def test_the_editor_schema_accepts_the_shipped_packs(capsys: Captured) -> None:
+    import jsonschema
+    from ruamel.yaml import YAML
+
+    assert run_cli(["schema", "pack"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    for path in QUICK.parent.glob("*.yaml"):
+        jsonschema.validate(YAML(typ="safe").load(path), schema)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"fio": {"rw": "randread", "bs": "4k", "iodept": 3}},
+        {"fio": {"rw": "randread", "bs": "4k", "iodepth": [1, "2"]}},
+        {"fio": {"bs": "4k"}},
+        {"dd": {"rw": "write", "flush": "sync"}},
+        {"idle": {}, "boot": {}},
+        {},
+    ],
+)
+def test_the_schema_knows_each_tools_options(entry: dict[str, Any]) -> None:
+    import jsonschema
+
+    schema = json.loads(schema_text("pack"))
+    pack = {
+        "pack": "p",
+        "title": "t",
+        "every": "1d",
+        "axes": {},
+        "volume": {"size": "1G"},
+        "workloads": [{"sysbench": {"mode": ["seqrd", "rndrd"], "size": "1G", "validate": True}}],
+    }
+    jsonschema.validate(pack, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(pack | {"workloads": [entry]}, schema)
+
+
+def test_a_selection_that_matches_nothing_is_told(tmp_path: Path, capsys: Captured) -> None:
+    arguments = ["run", "--state", str(tmp_path), "--pack", str(QUICK), "--only", "nothing"]
+    assert run_cli(arguments) == 2
+    assert "no case matches --only and --skip" in capsys.readouterr().err
+
+
+def scaled(command: click.Command, name: str) -> list[str]:
+    if isinstance(command, click.Group):
+        parts = [
+            (name, command.get_command(click.Context(command), name))
+            for name in command.list_commands(click.Context(command))
+        ]
+        return [found for part, one in parts if one for found in scaled(one, part)]
+    return [name] if any(one.name == "scale" for one in command.params) else []
+
+
+def test_only_what_plans_a_cycle_has_a_scale() -> None:
+    assert scaled(cli, "") == ["check", "openmetrics", "plan", "run", "serve"]
+
+
+@pytest.mark.parametrize("command", [["results"], ["results", "--csv", "-"], ["report"]])
+def test_a_pack_of_which_there_is_no_run_is_told(
+    tmp_path: Path, capsys: Captured, command: list[str]
+) -> None:
+    state = ["--state", str(tmp_path / "state")]
+    pack = write_pack(tmp_path, SMALL)
+    assert run_cli(["run", "--driver", "simulated", *state, "--pack", str(pack)]) == 0
+    assert run_cli([*command, *state, "--pack", "nonsense"]) == 5
+    assert "no runs of pack 'nonsense'" in capsys.readouterr().err
+
+
+def test_simulated_results_are_told_with_the_driver_that_goes_on_with_them(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    state = ["--state", str(tmp_path / "state")]
+    pack = write_pack(tmp_path, SMALL)
+    assert run_cli(["run", "--driver", "simulated", *state, "--pack", str(pack)]) == 0
+    assert run_cli(["cleanup", *state]) == 5
+    assert "--driver simulated" in capsys.readouterr().err
+    assert run_cli(["cleanup", *state, "--driver", "simulated"]) == 0
+
+
+def test_a_complaint_about_no_place_names_none(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--only", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("pvebench: command line: no case matches")
+
+
+def test_a_scale_that_is_none_is_refused(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--scale", "0"]) == 2
+    assert "--scale" in capsys.readouterr().err
+
+
+def test_check_makes_nothing(tmp_path: Path, capsys: Captured) -> None:
+    run_cli(["check", "--driver", "simulated", "--state", str(tmp_path / "state")])
+    assert "(will be created)" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,272 @@
+"""One broken file for each error; the whole message is the expectation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pvebench.config import load_pack, load_settings
+from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.errors import ConfigError
+from pvebench.scheduler.case_matrix import check_slugs, expand
+from testing.packs import SMALL, STORAGES, write_pack
+
+
+def message(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_pack(path)
+    return str(caught.value).replace(str(path.parent) + "/", "")
+
+
+BROKEN = {
+    "unknown key with a near name": (
+        SMALL.replace("every: 10m", "every: 10m\nvolum: {size: 1G}"),
+        "pack.yaml:4:1: unknown key 'volum'; did you mean 'volume'?",
+    ),
+    "unknown key without a near name": (
+        SMALL.replace("  size: 64M", "  size: 64M\n  colour: red"),
+        "pack.yaml:10:3: unknown key 'colour'; known keys: compress, file, file_name, fill, size",
+    ),
+    "missing key": (
+        SMALL.replace("title: Two scenarios\n", ""),
+        "pack.yaml:1:1: missing key 'title'",
+    ),
+    "wrong type": (
+        SMALL.replace("every: 10m", "every: 10m\nseed: one"),
+        "pack.yaml:4:7: seed: expected a whole number, found 'one'",
+    ),
+    "size with an ambiguous unit": (
+        SMALL.replace("64M", "64MB"),
+        "pack.yaml:9:9: volume.size: invalid size '64MB': write bytes, or a whole number with "
+        "k, M, G or T (steps of 1024, as in fio and Proxmox)",
+    ),
+    "duration without unit": (
+        SMALL.replace("10m", "10"),
+        "pack.yaml:3:8: every: invalid duration 10: write a number with its unit, ms, s, m, h or d",
+    ),
+    "unknown cache mode": (
+        SMALL.replace("cache: [none]", "cache: [none, fast]"),
+        "pack.yaml:7:17: axes.cache.1: 'fast' is not one of 'none', 'directsync', "
+        "'writethrough', 'writeback' or 'unsafe'",
+    ),
+    "empty axis": (
+        SMALL.replace("cache: [none]", "cache: []"),
+        "pack.yaml:7:10: axes.cache: axis without values; add at least one",
+    ),
+    "value twice on an axis": (
+        SMALL.replace("cache: [none]", "cache: [none, none]"),
+        "pack.yaml:7:10: axes.cache: duplicate value: none",
+    ),
+    "option both axis and fixed": (
+        SMALL.replace("volume:", "fixed: {cache: none}\nvolume:"),
+        "pack.yaml:1:1: in axes and in fixed: cache; keep one of the two",
+    ),
+    "no bus at all": (
+        SMALL.replace("  bus: [virtio, scsi]\n", ""),
+        "pack.yaml:1:1: missing bus; add each to axes or fixed",
+    ),
+    "volume too small": (
+        SMALL.replace("64M", "1M"),
+        "pack.yaml:9:9: volume.size: 1048576 bytes are too small for a benchmark; use at least 16M",
+    ),
+    "runtime too short": (
+        SMALL.replace("runtime: 2s", "runtime: 500ms"),
+        "pack.yaml:12:12: measure.runtime: too short for a measurement; use at least 1s",
+    ),
+    "same workload twice": (
+        SMALL + "  - fio: {rw: randread, bs: 4096, iodepth: 8}\n",
+        "pack.yaml:15:5: same workload as entry 1: randread-4k-qd8",
+    ),
+    "unknown tool": (
+        SMALL.replace("- fio:", "- foi:"),
+        "pack.yaml:14:5: unknown key 'foi'; did you mean 'fio'?",
+    ),
+    "two tools in one entry": (
+        SMALL + "    idle: {}\n",
+        "pack.yaml:14:5: workloads.0: expected exactly one key: a tool's name, with its options "
+        "below it",
+    ),
+    "a tool without its options": (
+        SMALL + "  - idle: 5m\n",
+        "pack.yaml:15:11: workloads.1.idle: expected a mapping of keys to values, found '5m'",
+    ),
+    "a sweep over nothing": (
+        SMALL.replace("iodepth: 8", "iodepth: []"),
+        "pack.yaml:14:42: workloads.0.fio.iodepth: empty list; add at least one value",
+    ),
+    "no workloads": (
+        SMALL.partition("  - fio")[0].replace("workloads:", "workloads: []"),
+        "pack.yaml:13:12: workloads: no workloads; add at least one",
+    ),
+    "repeated key": (SMALL + "every: 5m\n", 'pack.yaml:15:1: found duplicate key "every"'),
+    "not YAML": (
+        SMALL.replace("[none]", "[none"),
+        "pack.yaml:8:7: expected ',' or ']', but got ':'",
+    ),
+    "a name that would break slugs": (
+        SMALL.replace("pack: small", "pack: a.b"),
+        "pack.yaml:1:7: pack: invalid name 'a.b': use lower-case letters, digits, '-' and '_'; "
+        "dots and slashes separate the parts of slugs",
+    ),
+    "read-ahead in broken sectors": (
+        SMALL.replace("volume:", "fixed: {read_ahead: 1000}\nvolume:"),
+        "pack.yaml:8:21: fixed.read_ahead: invalid read-ahead of 1000 bytes: use whole sectors of "
+        "512, up to 1G",
+    ),
+    "queues that are none": (
+        SMALL.replace("volume:", "fixed: {queues: 1}\nvolume:"),
+        "pack.yaml:8:17: fixed.queues: expected 2 or more, found 1",
+    ),
+    "mount options that are a command": (
+        SMALL.replace("volume:", "fixed: {mount_options: 'ro; x'}\nvolume:"),
+        "pack.yaml:8:24: fixed.mount_options: invalid mount options 'ro; x': write them as for "
+        "mount -o: noatime,commit=30",
+    ),
+    "a scheduler that is a path": (
+        SMALL.replace("volume:", "fixed: {scheduler: ../x}\nvolume:"),
+        "pack.yaml:8:20: fixed.scheduler: invalid I/O scheduler '../x': write it as in "
+        "/sys/block/*/queue/scheduler",
+    ),
+    "empty exclude": (
+        SMALL.replace("volume:", "exclude: [{}]\nvolume:"),
+        "pack.yaml:1:1: empty entry in exclude, which excludes all cases; remove it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_pack_is_told_with_file_line_and_column(tmp_path: Path, name: str) -> None:
+    text, expected = BROKEN[name]
+    assert message(write_pack(tmp_path, text)) == expected
+
+
+def test_an_option_of_a_workload_is_pointed_at(tmp_path: Path) -> None:
+    text = message(write_pack(tmp_path, SMALL.replace("bs: 4k", "bs: 4kib8")))
+    assert text.startswith("pack.yaml:14:29: workloads.0.fio.bs: ")
+
+
+def test_a_fault_in_a_sweep_is_told_once_and_where_it_stands(tmp_path: Path) -> None:
+    text = SMALL.replace("bs: 4k, iodepth: 8", "bs: [4k, 3k], iodepth: [1, 8]")
+    assert message(write_pack(tmp_path, text)) == (
+        "pack.yaml:14:29: workloads.0.fio.bs: 3072 bytes is not a power of two from 512 to 64M"
+    )
+
+
+def test_a_rule_about_several_options_points_at_the_one_it_names(tmp_path: Path) -> None:
+    text = SMALL.replace("iodepth: 8", "rwmixread: [30, 70]")
+    assert message(write_pack(tmp_path, text)) == (
+        "pack.yaml:14:44: workloads.0.fio.rwmixread: only rw and randrw mix reads and writes, "
+        "randread does not"
+    )
+
+
+def test_every_fault_of_a_file_is_told_in_the_order_of_its_lines(tmp_path: Path) -> None:
+    text = SMALL.replace("every: 10m", "every: 10").replace("64M", "64MB")
+    lines = message(write_pack(tmp_path, text)).splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["pack.yaml:3:8", "pack.yaml:9:9"]
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    assert message(tmp_path / "no.yaml").startswith("no.yaml: file not found; ")
+
+
+def test_an_empty_file_is_told(tmp_path: Path) -> None:
+    assert message(write_pack(tmp_path, "# nothing\n")) == "pack.yaml:1:1: empty file"
+
+
+def test_a_pack_whose_combinations_are_all_impossible_is_an_empty_matrix(tmp_path: Path) -> None:
+    text = SMALL.replace("cache: [none]", "cache: [writeback]\n  aio: [native]")
+    pack = load_pack(write_pack(tmp_path, text))
+    with pytest.raises(ConfigError) as caught:
+        expand(pack, node="lab", storages=STORAGES)
+    assert "empty matrix: every combination is excluded (aio=native needs O_DIRECT" in str(
+        caught.value
+    )
+
+
+def test_a_storage_that_is_not_configured_is_named_with_those_that_are(tmp_path: Path) -> None:
+    text = SMALL.replace("axes:", "axes:\n  storage: [fast]")
+    pack = load_pack(write_pack(tmp_path, text))
+    with pytest.raises(ConfigError) as caught:
+        expand(pack, node="lab", storages=STORAGES)
+    assert "storage fast is not configured on lab; known: local" in str(caught.value)
+    assert "axes: {storage: [local]} in the pack, or name a storage of the settings fast" in (
+        caught.value.next_step
+    )
+
+
+def test_one_slug_with_two_meanings_is_refused(tmp_path: Path) -> None:
+    first = load_pack(write_pack(tmp_path, SMALL, "a.yaml"))
+    second = load_pack(write_pack(tmp_path, SMALL.replace("64M", "128M"), "b.yaml"))
+    both = [(pack, expand(pack, node="lab", storages=STORAGES)) for pack in (first, second)]
+    with pytest.raises(ConfigError) as caught:
+        check_slugs(both)
+    assert "scenario local.virtio.raw.none has another definition in" in str(caught.value)
+
+
+def test_the_same_case_in_two_packs_is_fine(tmp_path: Path) -> None:
+    packs = [load_pack(write_pack(tmp_path, SMALL, name)) for name in ("a.yaml", "b.yaml")]
+    check_slugs([(pack, expand(pack, node="lab", storages=STORAGES)) for pack in packs])
+
+
+def settings_message(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "pvebench.yaml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path)
+    return str(caught.value).replace(str(tmp_path) + "/", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "listen: 9620\n",
+            "pvebench.yaml:1:9: listen: invalid listen address 9620: write it as 127.0.0.1:9620",
+        ),
+        (
+            "accelerator: xen\n",
+            "pvebench.yaml:1:14: accelerator: 'xen' is not one of 'auto', 'kvm' or 'tcg'",
+        ),
+        (
+            "storages:\n  a: {kind: dir}\n",
+            "pvebench.yaml:2:6: storages.a: a storage of kind dir needs path",
+        ),
+        (
+            "storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",
+            "pvebench.yaml:2:6: storages.a: a storage of kind nfs has no path",
+        ),
+        ("packs: [a.yaml, a.yaml]\n", "pvebench.yaml:1:8: packs: duplicate pack: a.yaml"),
+        (
+            "max_age: 3\n",
+            "pvebench.yaml:1:10: max_age: invalid duration 3: write a number with "
+            "its unit, ms, s, m, h or d",
+        ),
+    ],
+)
+def test_broken_settings_are_told_with_file_line_and_column(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    assert settings_message(tmp_path, text) == expected
+
+
+def test_paths_in_settings_are_taken_from_the_files_own_directory(tmp_path: Path) -> None:
+    path = tmp_path / "pvebench.yaml"
+    path.write_text("state: s\npacks: [p.yaml]\nstorages: {a: {path: v}}\n", "utf-8")
+    settings = load_settings(path)
+    assert settings.state == tmp_path / "s"
+    assert settings.packs == (tmp_path / "p.yaml",)
+    assert settings.storages["a"].path == tmp_path / "v"
+
+
+def test_the_storage_table_knows_what_each_kind_can_hold() -> None:
+    held = {name: {str(one) for one in kind.formats} for name, kind in STORAGE_KINDS.items()}
+    assert held == {
+        "dir": {"raw", "qcow2", "vmdk"},
+        "loop": {"raw", "qcow2"},
+        "block": {"raw"},
+        "nbd": {"raw"},
+        "nfs": {"raw", "qcow2"},
+        "rbd": {"raw"},
+    }

@@ -1,0 +1,153 @@
+"""Packs by name: where they are looked for, what is said, what is copied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.cli.options import complete_pack, pack_file
+from pvebench.config import load_pack, load_settings, shipped_packs
+from pvebench.errors import ConfigError, MachineError
+from pvebench.shipped import shipped
+from testing.packs import ROOT, SMALL, write_pack
+
+OURS = ROOT / "scenarios" / "quick.yaml"
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory without anything."""
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def settings_of(directory: Path, packs: str) -> Path:
+    directory.mkdir(exist_ok=True)
+    config = directory / "pvebench.yaml"
+    config.write_text(f"packs: {packs}\n", "utf-8")
+    return config
+
+
+def test_every_shipped_pack_has_its_files_name() -> None:
+    assert {load_pack(path).name for path in shipped_packs().values()} == shipped_packs().keys()
+
+
+def test_a_name_means_the_pack_that_comes_with_pvebench(tmp_path: Path) -> None:
+    assert pack_file(Path("quick")) == OURS
+    assert load_settings(settings_of(tmp_path / "s", "[quick]")).packs == (OURS,)
+
+
+def test_a_file_beside_the_settings_goes_before_the_working_directory(
+    tmp_path: Path, elsewhere: Path
+) -> None:
+    config = settings_of(tmp_path / "s", "[quick]")
+    here = write_pack(elsewhere, name="quick.yaml")
+    assert pack_file(Path("quick"), config).resolve() == here
+    assert load_settings(config).packs == (OURS,)  # the same wherever pvebench is started
+    beside = write_pack(config.parent, name="quick.yaml")
+    assert pack_file(Path("quick"), config) == beside
+    assert load_settings(config).packs == (beside,)
+
+
+def test_a_path_still_works(tmp_path: Path, elsewhere: Path) -> None:
+    config = settings_of(tmp_path / "s", "[quick.yaml, ../up.yaml, plain]")
+    literal = write_pack(config.parent, name="plain")
+    found = load_settings(config).packs
+    assert found == (config.parent / "quick.yaml", config.parent / "../up.yaml", literal)
+    for given in ("./sub/quick", "../../x", "quick.yaml", "/etc/passwd"):
+        assert pack_file(Path(given)) == Path(given)
+
+
+def test_a_directory_of_that_name_is_no_pack(elsewhere: Path) -> None:
+    (elsewhere / "quick").mkdir()
+    (elsewhere / "quick.yaml").mkdir()
+    assert pack_file(Path("quick")) == OURS
+
+
+def test_a_misspelt_name_is_told_with_the_nearest_and_where_was_looked(
+    tmp_path: Path, elsewhere: Path
+) -> None:
+    config = settings_of(tmp_path / "s", "[quik]")
+    with pytest.raises(ConfigError) as found:
+        pack_file(Path("quik"), config)
+    message = str(found.value)
+    assert f"no quik.yaml in {config.parent}, {elsewhere}" in message
+    assert "did you mean quick?" in message
+
+
+def test_a_name_in_the_settings_that_no_pack_has_is_missed_when_it_is_read(tmp_path: Path) -> None:
+    config = settings_of(tmp_path / "s", "[quik]")
+    settings = load_settings(config)  # pause and abort need no pack
+    with pytest.raises(ConfigError) as found:
+        load_pack(settings.packs[0])
+    assert str(config.parent / "quik.yaml") in str(found.value)
+    assert "did you mean quick?" in str(found.value)
+
+
+def test_a_path_to_a_checkout_that_is_not_there_leads_to_the_name() -> None:
+    with pytest.raises(ConfigError, match=r"write quick without \.yaml"):
+        load_pack(Path("scenarios/quick.yaml"))
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "..", ".", "a b", "ümlaut", "-", "a\nb", "%s{0}"])
+def test_an_odd_name_is_one_error(name: str, capsys: Captured) -> None:
+    assert run_cli(["plan", f"--pack={name}"]) == 2
+    assert len(capsys.readouterr().err) < 12_000
+
+
+def test_packs_lists_ours_and_what_goes_before(elsewhere: Path, capsys: Captured) -> None:
+    assert run_cli(["packs", "--json"]) == 0
+    rows = {row["pack"]: row["file"] for row in json.loads(capsys.readouterr().out)}
+    assert rows == {name: str(path) for name, path in shipped_packs().items()}
+    write_pack(elsewhere, SMALL.replace("pack: small", "pack: quick"), "quick.yaml")
+    assert run_cli(["packs", "--json"]) == 0
+    rows = {row["pack"]: row["file"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["quick"] == "quick.yaml"
+
+
+def test_a_copy_means_the_same_and_goes_first(elsewhere: Path, capsys: Captured) -> None:
+    assert run_cli(["packs", "--copy", "quick"]) == 0
+    copy = elsewhere / "quick.yaml"
+    assert "schema" not in copy.read_text("utf-8")
+    assert pack_file(Path("quick")).resolve() == copy
+    copied, ours = load_pack(copy), load_pack(OURS)
+    assert (copied.axes, copied.workloads) == (ours.axes, ours.workloads)
+
+
+def test_a_copy_writes_nothing_over(elsewhere: Path, capsys: Captured) -> None:
+    (elsewhere / "quick.yaml").symlink_to(elsewhere / "nowhere")
+    assert run_cli(["packs", "--copy", "quick"]) == 3
+    assert "already exists" in capsys.readouterr().err
+    assert not (elsewhere / "nowhere").exists()
+
+
+@pytest.mark.parametrize("name", ["../quick", "/etc/passwd", "quick.yaml", "schema", "", "a\0b"])
+def test_only_what_comes_with_pvebench_is_copied(
+    name: str, elsewhere: Path, capsys: Captured
+) -> None:
+    assert run_cli(["packs", f"--copy={name}"]) == 2
+    assert "--copy: unknown pack" in capsys.readouterr().err
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_results_are_asked_for_by_the_name_of_a_pack_that_is_gone(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    assert run_cli(["results", "--pack", "long-gone", "--state", str(tmp_path / "s")]) == 5
+    assert "no results yet" in capsys.readouterr().err
+
+
+def test_a_shell_completes_names_and_files() -> None:
+    found = [(one.value, one.type) for one in complete_pack(None, None, "qu")]  # type: ignore[arg-type] # not looked at
+    assert found == [("quick", "plain"), ("qu", "file")]
+
+
+def test_what_did_not_come_along_is_told() -> None:
+    with pytest.raises(MachineError, match="of pvebench is missing"):
+        shipped("scenarios/nothing-of-this-name")

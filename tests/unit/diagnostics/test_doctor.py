@@ -1,0 +1,362 @@
+"""`pvebench doctor` beside a state directory: what it sees and cannot, and that it only looks."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.config import Settings
+from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, Severity, diagnose
+from pvebench.drivers.driver import Engine
+from pvebench.drivers.simulated import simulated_hypervisor
+from pvebench.store import CaseNumbers, Message, StateDirectory, Store
+from pvebench.store.blocks import form_of, packed
+from pvebench.verdicts import NUMBERS
+from testing.packs import write_pack
+
+Captured = pytest.CaptureFixture[str]
+NOBODY = Servers(exporter_login={}, grafana_login={})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "pvebench.yaml"
+    pack = write_pack(tmp_path)
+    path.write_text(f"driver: simulated\nnode: lab\nstate: state\npacks: [{pack.name}]\n")
+    return path
+
+
+@pytest.fixture
+def store(config: Path) -> Iterator[Store]:
+    with StateDirectory(config.parent / "state", exclusive=True) as state:
+        opened = Store(state.database, simulated=True)
+        yield opened
+        opened.close()
+
+
+def seen(
+    config: Path, capsys: Captured, *options: str, code: int = 0
+) -> dict[str, tuple[str, str]]:
+    capsys.readouterr()
+    assert run_cli(["doctor", "--config", str(config), "--json", *options]) == code
+    rows = json.loads(capsys.readouterr().out)
+    # Of two rows about one thing the more urgent one, which comes first.
+    return {row["about"]: (row["sight"], row["found"]) for row in reversed(rows)}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return every file; but not the shared memory in which SQLite's readers leave their marks."""
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path): path.read_bytes() for path in files if not path.name.endswith("-shm")}
+
+
+def test_what_cannot_be_looked_at_is_said_and_is_no_fault(config: Path, capsys: Captured) -> None:
+    found = seen(config, capsys)
+    assert found["Prometheus"] == (
+        "unknown",
+        "not checked; pass its address: --prometheus http://127.0.0.1:9690",
+    )
+    assert {found[name][0] for name in ("clock", "alerts", "Grafana")} == {"unknown"}
+    assert found["service"][0] == "warning"
+    assert not (config.parent / "state").exists()
+
+
+def test_looking_changes_nothing(config: Path, store: Store, capsys: Captured) -> None:
+    store.journal.open("simulated-vm", {"name": "lab"})
+    before = contents(config.parent)
+    while_used = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)
+    assert "in use by process" in while_used["leftovers"][1]
+    assert contents(config.parent) == before
+    store.close()
+
+
+def test_what_a_killed_process_left_comes_first_with_its_command(
+    config: Path, capsys: Captured
+) -> None:
+    with StateDirectory(config.parent / "state", exclusive=True) as state:
+        store = Store(state.database, simulated=True)
+        store.journal.open("simulated-vm", {"name": "lab"})
+        store.close()
+    before = contents(config.parent)
+    assert run_cli(["doctor", "--config", str(config)]) == 3
+    said = capsys.readouterr()
+    assert said.out.startswith("critical     leftovers: 1 leftover of a killed process")
+    assert "pvebench cleanup" in said.out
+    assert "leftovers" in said.err
+    assert contents(config.parent) == before
+
+
+@pytest.mark.parametrize("damage", [b"no database at all", b""])
+def test_a_damaged_database_is_told_before_all_else(
+    config: Path, capsys: Captured, damage: bytes
+) -> None:
+    (config.parent / "state").mkdir()
+    (config.parent / "state" / "pvebench.db").write_bytes(damage)
+    assert run_cli(["doctor", "--config", str(config)]) == 3
+    first = capsys.readouterr().out.partition("\n\n")[0]
+    assert first.startswith("critical     database: ")
+    assert "pvebench restore" in first
+
+
+def test_a_page_in_the_middle_that_is_gone_is_seen(config: Path, capsys: Captured) -> None:
+    path = config.parent / "state" / "pvebench.db"
+    StateDirectory(path.parent, exclusive=False)
+    Store(path, simulated=True).close()
+    content = bytearray(path.read_bytes())
+    # Not the first pages, without which SQLite could not even begin.
+    content[len(content) // 2 : len(content) // 2 + 8192] = b"\xff" * 8192
+    path.write_bytes(content)
+    assert seen(config, capsys, code=3)["database"][0] == "critical"
+
+
+def put_blocks(path: Path, *, count: int, damaged: tuple[int, ...] = ()) -> None:
+    """Put packed numbers into a database; in the damaged ones a byte is another one."""
+    values = {number: array("d", [1.0, 2.0, 3.0]) for number in NUMBERS}
+    ends = array("d", [1.0, 2.0, 3.0])
+    case = CaseNumbers("k", array("q", [1, 2, 3]), ends, ["e"] * 3, bytearray(3), values)
+    made = packed([case], NUMBERS)
+    other = made.content[:-1] + bytes([made.content[-1] ^ 1])
+    with closing(sqlite3.connect(path)) as database, database:
+        for block in range(count):
+            content = other if block in damaged else made.content
+            row = (block, form_of(NUMBERS), made.layout, content, made.checksum)
+            database.execute("INSERT INTO number_blocks VALUES (?, ?, ?, ?, ?)", row)
+
+
+BY_SERVICE = ("--exporter", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_every_damaged_derived_block_is_reported_and_none_is_changed(
+    config: Path, store: Store, capsys: Captured, *, opened: bool
+) -> None:
+    put_blocks(store.path, count=30, damaged=(7, 29))
+    if not opened:
+        store.close()
+    before = contents(config.parent)
+    sight, text = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
+    assert sight == "critical"
+    assert text.startswith("damaged: 7, 29; no result is lost")
+    assert "serve replaces the blocks" in text
+    assert contents(config.parent) == before
+
+
+def test_a_damaged_derived_block_alone_changes_the_exit_code(
+    config: Path, capsys: Captured
+) -> None:
+    with StateDirectory(config.parent / "state", exclusive=True) as state:
+        Store(state.database, simulated=True).close()
+        put_blocks(state.database, count=2)
+    assert seen(config, capsys, code=0)["derived blocks"] == ("ok", "no damaged blocks")
+    with closing(sqlite3.connect(state.database)) as database, database:
+        database.execute("UPDATE number_blocks SET checksum = checksum + 1 WHERE block = 1")
+    assert seen(config, capsys, code=3)["derived blocks"][1].startswith("damaged: 1; ")
+
+
+def test_the_derived_blocks_of_another_layout_are_not_checked(
+    config: Path, store: Store, capsys: Captured
+) -> None:
+    path = store.path
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            "DROP TABLE number_blocks; UPDATE alembic_version SET version_num = '0007'"
+        )
+    found = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
+    assert found == ("unknown", "not checked: the database has the schema of another version")
+
+
+def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys: Captured) -> None:
+    (config.parent / "pack.yaml").write_text("pack: [")
+    found = seen(config, capsys, code=3)
+    assert found["configuration"][0] == "critical"
+    assert "pack.yaml:1" in found["configuration"][1]
+    assert found["leftovers"][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "sight"), [(0, Severity.OK), (3600, Severity.CRITICAL), (-3600, Severity.CRITICAL)]
+)
+def test_a_clock_that_differs_is_told(
+    config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, sight: Severity
+) -> None:
+    assert CLOCK_SECONDS < 3600
+
+    def clocks(*_: object) -> Iterator[tuple[str, float]]:
+        yield "pve1", time.time() + ahead
+
+    monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", clocks, raising=False)
+    settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
+    (clock,) = [one for one in diagnose(settings, NOBODY, seconds=60) if one.about == "clock"]
+    assert clock.sight is sight
+
+
+def test_what_does_not_answer_in_time_is_said(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+
+    def hang(*_: object) -> Iterator[tuple[str, float | None]]:
+        never.wait(30)
+        yield from ()
+
+    monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", hang)
+    settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
+    found = diagnose(settings, NOBODY, seconds=3)
+    never.set()
+    assert [one.found for one in found if one.about == "clock"] == [
+        "no answer within 3 s; wait longer with --timeout"
+    ]
+    assert {one.sight for one in found if one.about == "leftovers"} == {Severity.OK}
+
+
+def test_an_engine_without_clocks_has_none() -> None:
+    assert list(Engine.clocks(simulated_hypervisor.ENGINE, None)) == []
+
+
+def test_a_part_that_has_a_fault_itself_is_no_silence(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", lambda *_: [1])
+    settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
+    (clock,) = [one for one in diagnose(settings, NOBODY, seconds=60) if one.about == "clock"]
+    assert (clock.sight, "TypeError" in clock.found) == (Severity.UNKNOWN, True)
+
+
+# --- whether anybody is told ---
+
+
+@pytest.fixture
+def told(config: Path) -> Path:
+    """Settings that name a target, whose address nobody else can read; returns its file."""
+    address = config.parent / "phone"
+    address.write_text("json://127.0.0.1:1/")
+    address.chmod(0o600)
+    with config.open("a") as file:
+        file.write("notify:\n  to: [{name: phone, url_file: phone}]\n")
+    return address
+
+
+def test_without_notify_it_cannot_be_told_whether_anybody_is(
+    config: Path, capsys: Captured
+) -> None:
+    sight, text = seen(config, capsys)["notifications"]
+    assert sight == "unknown"
+    assert "notify is not set" in text
+
+
+@pytest.mark.usefixtures("told")
+def test_a_target_that_nothing_was_sent_to_is_to_be_tried(config: Path, capsys: Captured) -> None:
+    assert seen(config, capsys)["notify phone"] == (
+        "ok",
+        "no notification yet; test it with `pvebench notify --test`",
+    )
+
+
+def test_an_address_that_others_can_read_is_told(
+    config: Path, told: Path, capsys: Captured
+) -> None:
+    told.chmod(0o644)
+    sight, text = seen(config, capsys, code=3)["notify phone"]
+    assert sight == "critical"
+    assert f"chmod 600 {told}" in text
+
+
+def test_an_address_of_somebody_else_that_everybody_can_read_is_told(
+    config: Path, told: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told.chmod(0o644)
+    monkeypatch.setattr("os.geteuid", lambda: told.stat().st_uid + 1)
+    sight, text = seen(config, capsys, code=3)["notify phone"]
+    assert sight == "critical"
+    assert f"chmod o= {told}" in text
+
+
+def test_an_address_that_is_not_there_is_told(config: Path, told: Path, capsys: Captured) -> None:
+    told.unlink()
+    sight, text = seen(config, capsys, code=3)["notify phone"]
+    assert (sight, text) == ("critical", f"{told} cannot be read: No such file or directory")
+
+
+def test_an_address_that_nothing_can_be_sent_to_is_told_without_itself(
+    config: Path, told: Path, capsys: Captured
+) -> None:
+    told.write_text("jsno://user:secret-word@127.0.0.1/")
+    assert seen(config, capsys, code=3)["notify phone"] == ("critical", "unknown apprise address")
+
+
+def test_the_environment_of_the_service_is_not_this_one(
+    config: Path, told: Path, capsys: Captured
+) -> None:
+    config.write_text(config.read_text().replace("url_file: phone", "url_env: PVEBENCH_PHONE"))
+    sight, text = seen(config, capsys)["notify phone"]
+    assert sight == "unknown"
+    assert "PVEBENCH_PHONE is not set" in text
+
+
+NOTE = Message(about="note", kind="changed", title="title", body="text")
+NOON = 1795348800.0
+"""2026-11-22 12:00 UTC."""
+
+
+@pytest.mark.usefixtures("told")
+def test_what_cannot_be_delivered_is_told_with_reason_and_since_when(
+    config: Path, store: Store, capsys: Captured
+) -> None:
+    store.outbox.put([NOTE], ["phone"], now=NOON)
+    untried = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"]
+    assert untried == (
+        "warning",
+        "1 notification queued, oldest 2026-11-22 12:00 UTC, not tried yet; "
+        "a running `pvebench serve` sends them",
+    )
+    (queued,) = store.outbox.queued()
+    store.outbox.begin(queued.number, NOON)
+    store.outbox.failed(queued.number, due=NOON, reason="the server answered 500", doubtful=False)
+    store.close()
+    before = contents(config.parent)
+    assert seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"] == (
+        "critical",
+        "1 notification queued, oldest 2026-11-22 12:00 UTC, after 1 attempt: "
+        "the server answered 500; test it with `pvebench notify --test`",
+    )
+    assert contents(config.parent) == before
+
+
+@pytest.mark.usefixtures("told")
+def test_a_message_that_was_given_up_is_told_until_another_arrives(
+    config: Path, store: Store, capsys: Captured
+) -> None:
+    store.outbox.put([NOTE], ["phone"], now=NOON)
+    (queued,) = store.outbox.queued()
+    store.outbox.drop(queued.number, NOON, "the server answered 404")
+    look = ("--exporter", "http://127.0.0.1:1")
+    sight, text = seen(config, capsys, *look, code=3)["notify phone"]
+    assert (sight, "dropped, 2026-11-22 12:00 UTC" in text) == ("critical", True)
+    other = Message(about="other", kind="changed", title="title", body="text")
+    store.outbox.put([other], ["phone"], now=NOON)
+    (queued,) = store.outbox.queued()
+    store.outbox.arrived(queued.number, NOON + 60)
+    found = seen(config, capsys, *look, code=3)["notify phone"]
+    assert found == ("ok", "1 sent, last 2026-11-22 12:01 UTC")
+
+
+@pytest.mark.usefixtures("told")
+def test_what_waits_in_a_database_of_another_layout_is_not_read(
+    config: Path, store: Store, capsys: Captured
+) -> None:
+    path = store.path
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("DROP TABLE messages; UPDATE alembic_version SET version_num = '1'")
+    found = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)
+    assert found["notifications"][0] == "unknown"

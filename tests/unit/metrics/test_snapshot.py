@@ -1,0 +1,71 @@
+"""Which cases the wall shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvebench.config import load_settings
+from pvebench.errors import ConfigError
+from pvebench.metrics import Snapshot
+from pvebench.metrics.families import Families
+from pvebench.metrics.snapshot import WallSlot, collect_wall
+from testing.packs import simulate
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    simulation = simulate(tmp_path_factory.mktemp("store"))
+    simulation.worker.run()
+    store = simulation.store
+    records = [store.cases().get(key) for key in store.cases()]
+    return Snapshot(
+        now=simulation.world.clock.now(),
+        records=[record for record in records if record is not None],
+    )
+
+
+def slots(snapshot: Snapshot) -> list[dict[str, str]]:
+    families = Families()
+    collect_wall(snapshot, families)
+    return [dict(sample.labels) for family in families.families() for sample in family.samples]
+
+
+def test_nobody_has_chosen_so_proxmox_usual_disk_is_shown(snapshot: Snapshot) -> None:
+    found = slots(snapshot)
+    assert [(one["slot"], one["workload"]) for one in found] == [
+        ("1", "randread-4k-qd32"),
+        ("2", "randwrite-4k-qd32"),
+    ]
+    assert {one["scenario"] for one in found} == {"local.scsi.raw.none"}
+    assert {one["figure"] for one in found} == {"iops"}
+
+
+def test_the_settings_choose(snapshot: Snapshot) -> None:
+    wish = WallSlot(
+        scenario="local.virtio.qcow2.none",
+        workload="randwrite-4k-qd32",
+        direction="write",
+        title="Writes",
+    )
+    (found,) = slots(replace(snapshot, wall=[wish]))
+    assert (found["slot"], found["title"], found["scenario"]) == (
+        "1",
+        "Writes",
+        "local.virtio.qcow2.none",
+    )
+
+
+def test_a_wished_case_without_results_leaves_its_slot_empty(snapshot: Snapshot) -> None:
+    wish = WallSlot(scenario="nothing", workload="randread-4k-qd32", direction="read")
+    assert slots(replace(snapshot, wall=[wish])) == []
+
+
+def test_a_fifth_case_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "pvebench.yaml"
+    entry = "  - {scenario: a, workload: b, direction: read}\n"
+    path.write_text("wall:\n" + 5 * entry, "utf-8")
+    with pytest.raises(ConfigError, match=r"pvebench.yaml:\d+:\d+: .*wall.*at most 4"):
+        load_settings(path)

@@ -1,0 +1,287 @@
+"""What is packaged around the wheel: unit, maintainer scripts, manual, settings, role.
+
+systemd, dpkg, man and shellcheck judge it themselves; `make deb-test` installs it for real.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import COMMANDS
+from pvebench.config import load_settings
+from pvebench.errors import (
+    AlreadyRunning,
+    ConfigError,
+    GuestImageError,
+    PortInUse,
+    ServerGone,
+    StoreLost,
+    StoreMixed,
+    StoreUnavailable,
+)
+from pvebench.store.tables import HEAD
+from testing.mounts import bind, with_mounts
+from testing.packs import ROOT
+
+PACKAGING = ROOT / "packaging"
+sys.path.insert(0, str(PACKAGING / "deb"))
+
+from build import debian_version, revisions_in  # noqa: E402 # its place is known only now
+from manual import completions, manual  # noqa: E402 # likewise
+
+UNIT = PACKAGING / "systemd/pvebench.service"
+DROP_INS = sorted((PACKAGING / "systemd").glob("*.conf"))
+SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+
+
+def run(command: Sequence[str | Path], **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload,no-any-return] # keywords of its own
+        list(map(str, command)), capture_output=True, text=True, check=False, **options
+    )
+
+
+def unit_with(directory: Path, *drop_ins: Path) -> Path:
+    """The unit as it is in force with drop-ins; its program is one that is here."""
+    texts = [one.read_text("utf-8") for one in (UNIT, *drop_ins)]
+    text = "\n".join(texts).replace("/usr/bin/pvebench", shutil.which("true") or "")
+    path = directory / "pvebench.service"
+    path.write_text(text, "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("drop_in", [None, *DROP_INS], ids=lambda one: one.stem if one else "none")
+def test_systemd_understands_the_unit_and_calls_it_hard(
+    tmp_path: Path, drop_in: Path | None
+) -> None:
+    """An exposure of at most 2.0, by systemd's own reckoning of it."""
+    path = unit_with(tmp_path, *filter(None, [drop_in]))
+    done = run(["systemd-analyze", "verify", "--man=no", path])
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    command = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20"]
+    done = run([*command, path])
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_service_starts_again_unless_only_a_person_can_mend_it() -> None:
+    (words,) = re.findall(r"(?m)^RestartPreventExitStatus=(.*)$", UNIT.read_text("utf-8"))
+    ends = {int(word) for word in words.split()}
+    assert ends == {ConfigError.exit_code, StoreLost.exit_code, StoreMixed.exit_code}
+    passing = (ServerGone, PortInUse, AlreadyRunning, StoreUnavailable, GuestImageError)
+    assert [kind for kind in passing if kind.exit_code in ends] == []
+
+
+def test_the_unit_lets_fincore_do_every_call_that_it_makes(tmp_path: Path) -> None:
+    """strace tells which calls, systemd which are in its groups."""
+    calls = tmp_path / "calls"
+    assert run(["strace", "-qq", "-o", calls, "fincore", UNIT]).returncode == 0
+    made = {line.partition("(")[0] for line in calls.read_text("utf-8").splitlines()}
+    allowed: set[str] = set()
+    for words in re.findall(r"(?m)^SystemCallFilter=(.*)$", UNIT.read_text("utf-8")):
+        named = expanded(*words.removeprefix("~").split())
+        allowed = allowed - named if words.startswith("~") else allowed | named
+    assert made - allowed == set()
+
+
+def expanded(*words: str) -> set[str]:
+    """Return the calls that words of a filter stand for, groups of groups included."""
+    found = {word for word in words if not word.startswith("@")}
+    for group in set(words) - found:
+        lines = run(["systemd-analyze", "syscall-filter", "--no-pager", group]).stdout.split("\n")
+        members = (line.strip() for line in lines[1:])
+        found |= expanded(*(one for one in members if one and not one.startswith("#")))
+    return found
+
+
+def test_every_group_of_a_drop_in_is_debians_or_is_made_by_the_package() -> None:
+    """Debian's are those of base-passwd; nothing starts with a group that is not there."""
+    texts = "".join(one.read_text("utf-8") for one in DROP_INS)
+    wanted = set(re.findall(r"(?m)^SupplementaryGroups=(\w+)$", texts))
+    base = Path("/usr/share/base-passwd/group.master").read_text("utf-8").splitlines()
+    made = re.findall(r"(?m)^g (\w+)", (PACKAGING / "deb/sysusers.conf").read_text("utf-8"))
+    assert wanted - {line.partition(":")[0] for line in base} == set(made)
+
+
+def test_every_drop_in_is_told_with_what_it_is_for() -> None:
+    text = (ROOT / "docs/install.md").read_text("utf-8")
+    told = re.findall(r"^\| `(\w+\.conf)` \|", text, re.MULTILINE)
+    assert sorted(told) == [one.name for one in DROP_INS]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_maintainer_scripts_are_clean(name: str) -> None:
+    assert run(["shellcheck", "--shell=sh", PACKAGING / "deb" / name]).stdout == ""
+
+
+@pytest.fixture
+def preinst(tmp_path: Path) -> Path:
+    """The script as the package has it, in a place where it looks at nobody's results."""
+    versions = ROOT / "exporter/pvebench/store/migrations/versions"
+    text = (PACKAGING / "deb/preinst").read_text("utf-8")
+    for mark, value in {
+        "@REVISIONS@": " ".join(revisions_in(versions)),
+        "@HEAD@": HEAD,
+        "@VERSION@": "0.1.0",
+        "/var/lib/pvebench": f"{tmp_path}/state",
+        "/etc/pvebench": f"{tmp_path}/etc",
+    }.items():
+        text = text.replace(mark, value)
+    for name in ("state", "etc", "other"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "preinst"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def write_database(path: Path, revision: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        connection.execute("INSERT INTO alembic_version VALUES (?)", [revision])
+        connection.commit()
+
+
+@pytest.mark.parametrize("revision", sorted({"0001", HEAD}))
+def test_results_that_it_can_read_let_it_in(preinst: Path, revision: str) -> None:
+    write_database(preinst.parent / "state/pvebench.db", revision)
+    done = run(["sh", preinst, "upgrade", "9.9"])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("line", ["", "state: OTHER", 'state: "OTHER"  # on another disk'])
+def test_newer_results_refuse_it_wherever_they_are(preinst: Path, line: str) -> None:
+    place = preinst.parent / ("other" if line else "state")
+    write_database(place / "pvebench.db", "9999")
+    settings = preinst.parent / "etc/pvebench.yaml"
+    settings.write_text(f"driver: qemu\n{line}\n".replace("OTHER", str(place)), "utf-8")
+    done = run(["sh", preinst, "upgrade", "9.9"])
+    assert done.returncode == 1
+    assert f"{place}/pvebench.db has schema 9999; version" in done.stderr
+    assert "next step:" in done.stderr
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database", b"SQLite format 3\0"])
+def test_what_is_no_database_is_left_to_pvebench_to_tell(
+    preinst: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (preinst.parent / "state/pvebench.db").write_bytes(content)
+    assert run(["sh", preinst, "install"]).returncode == 0
+
+
+def test_the_layouts_that_are_known_end_with_the_present_one() -> None:
+    assert revisions_in(ROOT / "exporter/pvebench/store/migrations/versions")[-1] == HEAD
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [("0.1.0.dev3", "0.1.0"), ("0.1.0a1", "0.1.0b1"), ("0.1.0rc1", "0.1.0"), ("0.9.0", "0.10.0")],
+)
+def test_debian_sorts_versions_as_python_does(earlier: str, later: str) -> None:
+    words = ["dpkg", "--compare-versions", debian_version(earlier), "lt", debian_version(later)]
+    assert run(words).returncode == 0
+    of_12, of_13 = f"{debian_version(later)}~deb12", f"{debian_version(later)}~deb13"
+    assert run(["dpkg", "--compare-versions", of_12, "lt", of_13]).returncode == 0
+
+
+def test_the_manual_has_every_command_and_man_has_no_complaint(tmp_path: Path) -> None:
+    path = tmp_path / "pvebench.1"
+    path.write_text(manual("0.1.0"), "utf-8")
+    done = run(
+        ["man", "--warnings", "--local-file", "-Tutf8", path], env={**os.environ, "MANWIDTH": "200"}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = re.sub(r"\x1b\[\d+m|.\x08", "", done.stdout)
+    assert [name for name in COMMANDS if f"pvebench {name}" not in shown] == []
+
+
+def test_bash_takes_the_completion(tmp_path: Path) -> None:
+    (text,) = (text for path, text in completions().items() if "bash" in path)
+    path = tmp_path / "completion"
+    path.write_text(text, "utf-8")
+    done = run(["bash", "-c", f". {path}; complete -p pvebench"])
+    assert "_pvebench_completion pvebench" in done.stdout
+
+
+def test_the_settings_of_the_package_are_some() -> None:
+    assert load_settings(PACKAGING / "deb/pvebench.yaml").driver == "qemu"
+
+
+def purge(tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Purge in a mount namespace whose /var/lib and /var/cache are the test's own."""
+    for name in ("lib", "cache", "disk", "etc", "systemd"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    script = bind(tmp_path / "lib", Path("/var/lib")) + bind(tmp_path / "cache", Path("/var/cache"))
+    script += bind(tmp_path / "systemd", Path("/etc/systemd"))
+    if Path("/etc/pvebench").exists():
+        script += bind(tmp_path / "etc", Path("/etc/pvebench"))
+    return with_mounts(script + "".join(more) + f"sh '{PACKAGING}/deb/postrm' purge\n")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A state directory as the service leaves it, with one file of somebody else's."""
+    state = tmp_path / "lib" / "pvebench"
+    for name in ("run", "storage", "backups", "references", "mnt"):
+        (state / name).mkdir(parents=True)
+    for name in ("pvebench.db", "pvebench.db-wal", "lock", "instance", "backups/pvebench-1.db"):
+        (state / name).write_text("results")
+    (state / "storage" / "pvebench-test-0123456789abcdef-raw").write_text("volume")
+    (tmp_path / "cache" / "pvebench" / "guest").mkdir(parents=True)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "letter").write_text("precious")
+    return state
+
+
+def test_a_purge_removes_what_pvebench_made(tmp_path: Path, installed: Path) -> None:
+    (installed / "mnt").rmdir()
+    done = purge(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not installed.exists()
+    assert not (tmp_path / "cache" / "pvebench").exists()
+
+
+@pytest.mark.parametrize("where", ["mnt", "storage", "run", "storage/pvebench-test-dir"])
+def test_a_purge_removes_nothing_of_a_disk_mounted_below(
+    tmp_path: Path, installed: Path, where: str
+) -> None:
+    """docs/install.md sends people to mount disks there; a bind mount is of the same device."""
+    (installed / where).mkdir(exist_ok=True)
+    (tmp_path / "disk" / "pvebench-test-of-another").write_text("precious")
+    done = purge(tmp_path, bind(tmp_path / "disk", Path("/var/lib/pvebench") / where))
+    assert done.returncode == 0
+    assert (
+        "/var/lib/pvebench not removed: it contains files that pvebench did not create"
+        in done.stderr
+    )
+    mounted = "/var/lib/pvebench/run not removed: a file system is mounted there" in done.stderr
+    assert mounted == (where == "run")
+    assert len(list((tmp_path / "disk").iterdir())) == 2
+    assert not (installed / "pvebench.db").exists()
+
+
+def test_a_purge_keeps_the_files_of_others_and_says_so(tmp_path: Path, installed: Path) -> None:
+    (installed / "thesis.txt").write_text("precious")
+    done = purge(tmp_path)
+    assert (
+        "/var/lib/pvebench not removed: it contains files that pvebench did not create"
+        in done.stderr
+    )
+    assert (installed / "thesis.txt").read_text() == "precious"
+    assert not (installed / "storage").exists()
+
+
+def test_a_purge_follows_no_link(tmp_path: Path, installed: Path) -> None:
+    shutil.rmtree(installed)
+    installed.symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "run").mkdir()
+    assert purge(tmp_path).returncode == 0
+    assert (tmp_path / "disk" / "run").exists()

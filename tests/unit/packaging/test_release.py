@@ -1,0 +1,122 @@
+"""`make release`: what is published, from the commit alone, equal bytes whoever builds it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from testing.packs import ROOT
+
+BUILT = ("exporter", "grafana", "prometheus", "scenarios", "scripts", "*.lock", "*.md", "*.toml")
+BUILT += ("LICENSE", ".gitignore")
+GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+
+
+def run(
+    *command: str | Path, cwd: Path, code: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME")}
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == code, done
+    return done
+
+
+def commit(checkout: Path) -> str:
+    run("git", "add", "--all", cwd=checkout)
+    run(*GIT, "commit", "--quiet", "--allow-empty", "--message", "This tree", cwd=checkout)
+    return run("git", "rev-parse", "HEAD", cwd=checkout).stdout.strip()
+
+
+def contents(wheel: Path) -> dict[str, tuple[int, list[bytes]]]:
+    """Name -> mode and lines of each file of a wheel; that of its list of files has no order."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {
+            one.filename: (one.external_attr, sorted(archive.read(one).splitlines()))
+            for one in archive.infolist()
+        }
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What of this tree is built, as it is now, as a commit of a repository of its own."""
+    place = tmp_path / "checkout"
+    listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *BUILT)
+    for name in filter(None, run(*listed, cwd=ROOT).stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, place / name)
+    run("git", "init", "--quiet", ".", cwd=place)
+    commit(place)
+    # Ignored by its name with a slash: here it is a link.
+    (place / ".git/info/exclude").write_text(".venv\n", "utf-8")
+    (place / ".venv").symlink_to(sys.prefix)
+    return place
+
+
+def test_a_release_is_the_commit_and_says_which(checkout: Path, tmp_path: Path) -> None:
+    head = commit(checkout)
+    run("scripts/release", tmp_path / "out", cwd=checkout)
+    wheel, image, sdist = (
+        next((tmp_path / "out").glob(pattern))
+        for pattern in ("pvebench-*.whl", "pvebench-*-image.tar.gz", "pvebench-*[0-9].tar.gz")
+    )
+    run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=tmp_path / "out")
+    with tarfile.open(image) as archive:
+        inside = set(archive.getnames())
+        file = archive.extractfile("exporter/pvebench/commit.txt")
+        assert file is not None
+        assert file.read().decode().strip() == head
+    dockerfile = (ROOT / "exporter/Dockerfile").read_text("utf-8")
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", dockerfile, re.MULTILINE)
+    assert len(copied) > 3
+    assert {name for line in copied for name in line.split()} - inside == set()
+    # Who has the sdist alone makes a wheel of the same files.
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    epoch = run("git", "log", "-1", "--format=%ct", cwd=checkout).stdout.strip()
+    builder = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d")
+    run(*builder, tmp_path / "again", cwd=unpacked, SOURCE_DATE_EPOCH=epoch)
+    (again,) = (tmp_path / "again").iterdir()
+    assert contents(again) == contents(wheel)
+
+
+def test_a_build_that_differs_each_time_is_not_kept(checkout: Path, tmp_path: Path) -> None:
+    hook = checkout / "scripts/build_hook.py"
+    text = hook.read_text("utf-8")
+    assert "{commit}" in text
+    hook.write_text(text.replace("{commit}", "{commit} {self.root}"), "utf-8")
+    commit(checkout)
+    done = run("scripts/release", tmp_path / "out", cwd=checkout, code=3)
+    assert "two builds of one commit differ" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_changed_or_forgotten_files_are_no_release(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "exporter/pvebench/forgotten.py").touch()
+    done = run("scripts/release", tmp_path / "out", cwd=checkout, code=3)
+    assert "not in it" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_was_released_is_not_written_over(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert (
+        "is there already" in run("scripts/release", tmp_path / "out", cwd=checkout, code=3).stderr
+    )

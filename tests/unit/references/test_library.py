@@ -1,0 +1,217 @@
+"""Tables of others: read as they were printed, judged by the same rules, never mixed in."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.errors import ConfigError, StoreError
+from pvebench.references.forms import printed_step
+from pvebench.references.library import PUBLISHED, ReferenceLibrary, published, read_file
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
+Captured = pytest.CaptureFixture[str]
+HEADER = "table,rw,block_size_bytes,file_size,bus,format,cache,iops,bandwidth_bytes_per_second"
+
+
+def test_every_shipped_table_is_read_in_full() -> None:
+    counts = {name: len(published(name).rows) for name in PUBLISHED}
+    assert counts == {
+        "bus-format-2012": 12,
+        "cache-bus-format-2017": 216,
+        "lvmcache-2019": 18,
+        "media-2018": 20,
+        "raid-2017": 19,
+        "shared-storage-2021": 72,
+    }
+
+
+def test_the_rows_of_2017_that_cannot_be_true_are_found() -> None:
+    found = published("cache-bus-format-2017").contradictions()
+    others = [
+        (row["table"], row["bus"], row["format"], row["cache"], row["rules"])
+        for row in found
+        if row["table"] != "1.1"
+    ]
+    assert others == [
+        ("1.2", "virtio", "qcow2", "directsync", ["cpu"]),
+        ("2.2", "virtio", "raw", "none", ["rate"]),
+        ("4.2", "virtio", "raw", "none", ["rate"]),
+        ("4.2", "virtio", "raw", "writethrough", ["rate"]),
+        ("4.2", "virtio", "raw", "unsafe", ["rate", "size"]),
+        ("7.1", "scsi", "qcow2", "directsync", ["size"]),
+    ]
+    first = [row for row in found if row["table"] == "1.1"]
+    assert len(first) == 12  # the decimal points of a whole CPU column are lost
+    assert all(row["rules"] == ["cpu"] for row in first)
+    assert first[2]["reasons"] == ["CPU system is 1798% of 1 CPU"]
+
+
+def test_tables_without_two_columns_for_one_thing_cannot_contradict_themselves() -> None:
+    assert published("media-2018").contradictions() == []
+    assert published("bus-format-2012").contradictions() == []
+
+
+def test_megabytes_may_be_of_either_kind_where_a_table_does_not_say() -> None:
+    found = published("shared-storage-2021").contradictions()
+    assert [(row["table"], row["system"]) for row in found] == [
+        ("fio-write-1m-qd64", "Ceph SSD. LXC"),
+        ("fio-randread-4k-qd64", "Ceph HDD. QEMU"),
+        ("fio-randread-4k-qd64", "Local HDD. QEMU"),
+        ("sysbench-6", "Ceph SSD"),
+    ]
+
+
+def test_the_last_printed_digit_is_known() -> None:
+    assert [printed_step(text) for text in ("5.3", "0.046", "42", "42.0", "")] == pytest.approx(
+        [0.1, 0.001, 1, 1, 1]
+    )
+
+
+def test_a_row_is_found_beside_our_own_configuration() -> None:
+    series = published("cache-bus-format-2017")
+    known = {
+        "bus": "virtio",
+        "format": "qcow2",
+        "cache": "none",
+        "filesystem": "ext4",
+        "iothread": "0",
+        "tool": "fio",
+        "rw": "randwrite",
+        "bs": 4096,
+    }
+    row = series.matching(known)
+    assert row is not None
+    assert row.values["iops", "write"] == 13963
+    assert series.matching(known | {"iothread": "1"}) is None
+    host = series.matching({"bus": "host", "tool": "fio", "rw": "randwrite", "bs": 4096})
+    assert host is not None
+    assert host.place["host_disk"] == "Host OCZ"
+
+
+def test_the_hosts_own_row_is_not_put_beside_what_guests_reached() -> None:
+    known = {
+        "storage": "lvm-off",
+        "bus": "scsi",
+        "format": "raw",
+        "cache": "none",
+        "tool": "fio",
+        "bs": 4096,
+        "iodepth": 32,
+    }
+    assert published("lvmcache-2019").matching(known) is not None
+    assert published("lvmcache-2019").matching(known | {"bus": "host"}) is None
+    share = {"storage": "cifs", "bus": "host", "tool": "fio", "rw": "write", "bs": 1 << 20}
+    row = published("shared-storage-2021").matching(share)
+    assert row is not None
+    assert row.place["system"] == "CIFS, remote native"
+    container = {"storage": "local", "bus": "lxc", "tool": "fio", "rw": "write", "bs": 1 << 20}
+    row = published("shared-storage-2021").matching(container)
+    assert row is not None
+    assert row.place["system"] == "Local HDD. LXC"
+
+
+def test_import_prints_what_contradicts_itself_as_data(tmp_path: Path, capsys: Captured) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text(
+        f"{HEADER}\n"
+        "1,randread,4096,,scsi,raw,none,1000,4096000\n"
+        "1,randread,4096,,scsi,raw,writeback,1000,409600\n",
+        "utf-8",
+    )
+    state = ["--state", str(tmp_path / "s")]
+    assert run_cli(["import", str(table), "--name", "mine", "--json", *state]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert {key: row[key] for key in ("series", "table", "bus", "format", "cache", "rw")} == {
+        "series": "mine",
+        "table": "1",
+        "bus": "scsi",
+        "format": "raw",
+        "cache": "writeback",
+        "rw": "randread",
+    }
+    assert row["reasons"] == ["read: 1000 IOPS x 4096 bytes = 4096000 bytes/s, not 409600"]
+    kept = ReferenceLibrary(tmp_path / "s" / "references").get("mine")
+    assert len(kept.rows) == 2
+    assert kept.contradictions()[0]["line"] == 3
+
+
+def test_import_without_a_name_takes_the_published_tables(tmp_path: Path, capsys: Captured) -> None:
+    assert run_cli(["import", "--state", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "cache-bus-format-2017 (2017): 216 rows, 18 contradict themselves" in said
+    assert not (tmp_path / "references").exists()
+
+
+def test_json_of_fio_is_a_series_of_its_jobs(tmp_path: Path) -> None:
+    series = read_file(GOLDEN / "randread.json", name="x", date="2026-11-21")
+    assert series.rows[0].values["iops", "read"] > 0
+    assert series.contradictions() == []
+    library = ReferenceLibrary(tmp_path)
+    library.keep(series)
+    assert library.get("x") == series
+    assert "x" in library.names()
+
+
+def test_fios_json_is_dated_by_itself_and_not_by_its_file(tmp_path: Path, capsys: Captured) -> None:
+    copied = tmp_path / "copied.json"
+    copied.write_text((GOLDEN / "randread.json").read_text("utf-8"), "utf-8")
+    os.utime(copied, (0, 0))
+    assert run_cli(["import", str(copied), "--state", str(tmp_path)]) == 0
+    assert ReferenceLibrary(tmp_path / "references").get("copied").date == "2026-11-21"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "stamp", ['"timestamp": 1e99,', '"timestamp": 0,', "", '"timestamp": "x",']
+)
+def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
+    tmp_path: Path, capsys: Captured, stamp: str
+) -> None:
+    made = tmp_path / "made.json"
+    made.write_text(f'{{{stamp} "jobs": [{{}}]}}', "utf-8")
+    os.utime(made, (1_500_000_000, 1_500_000_000))
+    assert run_cli(["import", str(made), "--state", str(tmp_path)]) == 0
+    assert ReferenceLibrary(tmp_path / "references").get("made").date == "2017-07-14"
+    said = "contains no date; using its modification date 2017-07-14"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "colour,taste\nred,sweet\n", r"a.csv:1:1: unknown table format"),
+        ("a.csv", f"{HEADER}\n1,read,4096,lots,scsi,raw,none,1,1\n", r"a.csv:2:1: invalid row"),
+        ("a.json", "{", r"a.json:1:1: invalid fio JSON"),
+        (
+            "a.csv",
+            f"{HEADER}\n1,read,4096,,scsi,raw,none,-5,1\n",
+            "2:1: .*'-5' is negative or infinite",
+        ),
+        (
+            "a.csv",
+            f"{HEADER}\n1,read,4096,,scsi,raw,none,1,1e999\n",
+            "2:1: .*'1e999' is negative or infinite",
+        ),
+        ("a.csv", "test,metric,value,unit\nread 4k,iops,1,ells\n", "2:1: unknown value 'ells'"),
+        ("a.json", '{"jobs":[{"read":{"iops":9,"total_ios":1,"runtime":1000}}]}', "counted 1"),
+    ],
+)
+def test_a_file_of_no_known_form_is_told_with_its_place(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=message):
+        read_file(tmp_path / name, name="x", date="")
+
+
+def test_a_published_name_cannot_be_taken_and_an_unknown_one_is_told(tmp_path: Path) -> None:
+    library = ReferenceLibrary(tmp_path)
+    with pytest.raises(StoreError, match="is shipped with pvebench"):
+        library.keep(published("raid-2017"))
+    with pytest.raises(StoreError, match="no reference series nobody; available: bus-format-2012"):
+        library.get("nobody")

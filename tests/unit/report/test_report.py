@@ -1,0 +1,254 @@
+"""Results as CSV, spreadsheet, table beside published values, and one HTML file."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.model.run import Outcome
+from pvebench.report.charts import Curve, bars, curves
+from pvebench.report.html import Subject, profile, report_html, short_names
+from pvebench.report.table import ResultRow, csv_text, result_rows, write_xlsx
+from testing.packs import Simulation, simulate, write_pack
+
+Captured = pytest.CaptureFixture[str]
+PACK = """\
+pack: small
+title: "<Two> scenarios"
+every: 10m
+host: true
+axes: {bus: [virtio], format: [raw], cache: [none, writeback]}
+fixed: {filesystem: ext4}
+volume: {size: 64M}
+measure: {ramp: 1s, runtime: 2s}
+workloads:
+  - fio: {rw: [randread, randwrite], bs: 4k, iodepth: [1, 4, 16, 256]}
+  - fio: {rw: [read, write], bs: 1M, iodepth: 8, title: SEQ1M Q8T1}
+"""
+
+
+@pytest.fixture(scope="module")
+def simulation(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
+    folder = tmp_path_factory.mktemp("report")
+    simulation = simulate(folder, pack=write_pack(folder, PACK), cycles=3)
+    simulation.worker.run()
+    return simulation
+
+
+def rows_of(simulation: Simulation) -> list[ResultRow]:
+    return result_rows(simulation.store.runs(limit=1000, pack="small"))
+
+
+def html_of(simulation: Simulation) -> str:
+    runs = simulation.store.runs(limit=1000)
+    subject = Subject(
+        title="<Two> & more",
+        source="",
+        node="lab",
+        now=runs[0].finished,
+        simulated=True,
+        environments=tuple(simulation.store.environments()),
+    )
+    return report_html(subject, runs)
+
+
+def test_a_row_has_the_newest_run_and_the_best_and_median_of_all(simulation: Simulation) -> None:
+    row = next(row for row in rows_of(simulation) if row["bus"] == "virtio")
+    assert row["good_runs"] == 3
+    case = [
+        run
+        for run in simulation.recorder.runs
+        if run.case.slug == (f"{row['scenario']}/{row['workload']}")
+    ]
+    reached = [s.value for run in case for s in run.samples if s.metric == "iops"]
+    assert row["iops"] == reached[-1]
+    assert (row["best"], row["median"]) == (max(reached), sorted(reached)[1])
+
+
+def test_the_hosts_row_stands_first_in_its_workload(simulation: Simulation) -> None:
+    rows = rows_of(simulation)
+    first = {str(row["workload"]): row["bus"] for row in reversed(rows)}
+    assert set(first.values()) == {"host"}
+
+
+def test_csv_has_a_line_for_each_case_and_direction_in_base_units(simulation: Simulation) -> None:
+    lines = list(csv.DictReader(csv_text(rows_of(simulation)).splitlines()))
+    assert len(lines) == 3 * 10
+    assert {line["direction"] for line in lines} == {"read", "write"}
+    one = lines[0]
+    product = float(one["iops"]) * int(one["block_size_bytes"])
+    assert float(one["bandwidth_bytes_per_second"]) == pytest.approx(product, rel=0.01)
+
+
+@pytest.mark.parametrize("evil", ["=HYPERLINK(1)", "+1", "-1", "@x"])
+def test_no_cell_of_a_csv_becomes_a_formula(evil: str) -> None:
+    text = csv_text([ResultRow({"title": evil})])
+    assert f"'{evil}" in text
+
+
+def test_a_spreadsheet_holds_numbers_text_and_charts(
+    simulation: Simulation, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.xlsx"
+    write_xlsx([*rows_of(simulation), ResultRow({"title": "=1+1"})], path)
+    with zipfile.ZipFile(path) as book:
+        names = book.namelist()
+        sheet = book.read("xl/worksheets/sheet1.xml").decode()
+    assert "xl/charts/chart10.xml" in names
+    assert "<f>" not in sheet
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "link", "img", "iframe"):
+            self.found.append(tag)
+        self.found += [str(value) for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_report_needs_nothing_but_itself(simulation: Simulation) -> None:
+    text = html_of(simulation)
+    links = Links()
+    links.feed(text)
+    assert links.found == []
+    assert "default-src 'none'" in text
+
+
+def test_the_report_escapes_what_comes_from_outside_and_says_that_it_is_simulated(
+    simulation: Simulation,
+) -> None:
+    text = html_of(simulation)
+    assert "&lt;Two&gt; &amp; more" in text
+    assert "<Two>" not in text
+    assert "these numbers are invented" in text
+
+
+def test_a_sweep_over_the_depth_is_drawn_as_latency_against_iops(simulation: Simulation) -> None:
+    text = html_of(simulation)
+    assert "Latency against IOPS: randread 4.0 KiB read" in text
+    assert "local.virtio.raw.none.filesystem-ext4, depth 256" in text
+
+
+def test_a_doubtful_run_is_shown_with_its_reason_and_not_counted(simulation: Simulation) -> None:
+    runs = simulation.store.runs(limit=1000)
+    doubted = replace(
+        runs[0],
+        outcome=Outcome.IMPLAUSIBLE,
+        reason="too good to be true",
+        finished=runs[0].finished + timedelta(seconds=9),
+    )
+    rows = result_rows([doubted, *runs])
+    row = next(row for row in rows if row["outcome"] == "implausible")
+    assert row["good_runs"] == 3
+    subject = Subject(
+        title="t", source="", node="lab", now=runs[0].finished, simulated=True, environments=()
+    )
+    assert "too good to be true" in report_html(subject, [doubted, *runs])
+
+
+def test_the_profile_is_shown_as_people_know_it(simulation: Simulation) -> None:
+    lines = profile(rows_of(simulation))
+    assert {line.name for line in lines} == {"SEQ1M Q8T1"}
+    line = lines[0]
+    assert line.passes == 3
+    assert line.read_best is not None
+    assert line.read_median is not None
+    assert line.read_best >= line.read_median > 100  # MB/s
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    drawn = bars([("a", 10.0, False), ("b", 5.0, True)], str).bars
+    assert drawn[0].length == pytest.approx(2 * drawn[1].length, abs=0.2)
+    assert drawn[1].doubtful
+
+
+def test_curves_stay_inside_their_axes() -> None:
+    chart = curves([Curve("a", ((100.0, 0.001, "1"), (50_000.0, 0.2, "64")))])
+    for x, y, _ in chart.curves[0].dots:
+        assert chart.left <= x <= chart.right
+        assert chart.top <= y <= chart.bottom
+
+
+def published_state(tmp_path: Path) -> list[str]:
+    pack = PACK.replace("pack: small", "pack: cache-bus-format-2017").replace(
+        "host: true", "host: true\npublished: cache-bus-format-2017"
+    )
+    path = write_pack(tmp_path, pack)
+    simulate(tmp_path, pack=path).worker.run()
+    return ["--state", str(tmp_path), "--pack", str(path)]
+
+
+def test_own_and_published_values_are_printed_side_by_side(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    options = published_state(tmp_path)
+    capsys.readouterr()  # the log of the simulation
+    assert run_cli(["results", *options, "--reference", "published", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    found = {
+        row["scenario"]: row["published"] for row in rows if row["workload"] == "randwrite-4k-qd256"
+    }
+    assert found == {
+        "local.host.raw.none": 33580.0,
+        "local.virtio.raw.none.filesystem-ext4": 25264.0,
+        "local.virtio.raw.writeback.filesystem-ext4": 40666.0,
+    }
+    assert run_cli(["results", *options, "--reference", "published"]) == 0
+    assert "25,264 IOPS" in capsys.readouterr().out
+
+
+def test_values_beside_an_imported_series_stand_under_its_name(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    simulate(tmp_path).worker.run()
+    table, state = tmp_path / "mine.csv", ["--state", str(tmp_path)]
+    table.write_text("Pattern;IOPS\nrandread;1234\nrandwrite;1234\n", "utf-8")
+    mapped = ["--column", "rw=Pattern", "--column", "iops=IOPS"]
+    assert run_cli(["import", str(table), *state, *mapped]) == 0
+    capsys.readouterr()
+    assert run_cli(["results", *state, "--reference", "mine"]) == 0
+    out = capsys.readouterr().out
+    assert "1,234 IOPS" in out
+    assert "own ÷ mine" in out
+    assert "published" not in out
+
+
+def test_the_commands_write_their_files(tmp_path: Path, capsys: Captured) -> None:
+    options = published_state(tmp_path)
+    files = {name: tmp_path / f"out.{name}" for name in ("csv", "xlsx", "html")}
+    assert run_cli(["results", *options, "--csv", str(files["csv"])]) == 0
+    assert run_cli(["results", *options, "--xlsx", str(files["xlsx"])]) == 0
+    assert run_cli(["report", *options, "--output", str(files["html"])]) == 0
+    assert all(path.stat().st_size > 1000 for path in files.values())
+    assert run_cli(["results", *options, "--csv", str(tmp_path / "no" / "x.csv")]) == 3
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_beside_published_wants_a_pack_that_reproduces_something(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    simulate(tmp_path).worker.run()
+    assert run_cli(["results", "--state", str(tmp_path), "--reference", "published"]) == 2
+    assert "--reference published requires --pack" in capsys.readouterr().err
+
+
+def test_bars_are_named_by_what_tells_them_apart() -> None:
+    assert short_names(
+        [
+            "a.host.raw.none",
+            "a.scsi.raw.none.x-1.y-2",
+            "a.scsi.raw.none.y-2",
+            "a.virtio.raw.none.y-2",
+        ]
+    ) == ["a.host.raw.none", "a.scsi.raw.none.x-1", "a.scsi.raw.none", "a.virtio.raw.none"]

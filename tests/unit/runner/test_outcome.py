@@ -1,0 +1,329 @@
+"""Numbers that cannot be true make a run implausible, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.plausibility import Figures, PlausibilityCheck, contradictions, cpu_out_of_range
+from pvebench.model.run import Sample, Unit
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import GIB
+from pvebench.model.workload import Case, Caveat, Direction
+from pvebench.runner.outcome import Circumstances, Judgement, judge
+from testing.packs import tool_workload
+
+READ, WRITE = Direction.READ, Direction.WRITE
+
+
+def figures(**changes: Any) -> Figures:
+    """A row of a table published in 2017: randwrite, scsi, raw, none."""
+    known = {
+        "direction": "write",
+        "iops": 15539,
+        "bandwidth": 63649792,
+        "block_bytes": 4096,
+        "size": 4 << 30,
+        "seconds": 67.478,
+        "iops_step": 1,
+        "bandwidth_step": 1024,
+    }
+    return Figures(**(known | changes))
+
+
+def test_a_row_whose_columns_agree_is_not_doubted() -> None:
+    assert contradictions(figures()) == []
+
+
+def test_a_lost_digit_in_the_iops_contradicts_the_bandwidth() -> None:
+    (found,) = contradictions(figures(iops=1553))
+    assert found.doubt is PlausibilityCheck.RATE
+    assert "1553 IOPS x 4096 bytes = 6361088 bytes/s, not 63649792" in found.text
+
+
+def test_a_lost_digit_in_the_bandwidth_contradicts_iops_and_size() -> None:
+    found = contradictions(figures(bandwidth=6364979))
+    assert [one.doubt for one in found] == [PlausibilityCheck.RATE, PlausibilityCheck.SIZE]
+
+
+def test_a_short_time_printed_with_two_digits_is_no_contradiction() -> None:
+    # hdparm: 64 MB in 0.07 seconds = 948.57 MB/sec, as it printed it once.
+    printed = Figures(
+        direction="read",
+        bandwidth=994_647_736.3,
+        size=67_108_864.0,
+        seconds=0.07,
+        seconds_step=0.01,
+    )
+    assert contradictions(printed) == []
+    assert contradictions(replace(printed, seconds_step=0.0)) != []
+
+
+def test_rounding_of_small_numbers_is_no_contradiction() -> None:
+    # 11 IOPS printed for 11.9, 0.046 MiB/s for 0.0465.
+    slow = figures(iops=11, bandwidth=48234, iops_step=1, bandwidth_step=1049, size=None)
+    assert contradictions(slow) == []
+    assert contradictions(replace(slow, iops_step=0)) != []
+
+
+@pytest.mark.parametrize(
+    ("shares", "text"),
+    [
+        ({"user": 0.0269, "system": 17.98}, "CPU system is 1798% of 1 CPU"),
+        ({"user": -0.5}, "CPU user is -50% of 1 CPU"),
+        ({"user": 0.7, "system": 0.6}, "CPU user and system together are 130%"),
+    ],
+)
+def test_cpu_beyond_what_there_is_is_doubted(shares: dict[str, float], text: str) -> None:
+    assert [one.text for one in cpu_out_of_range(shares)] == [text]
+
+
+def test_cpu_within_what_there_is_is_not_doubted() -> None:
+    assert cpu_out_of_range({"user": 0.6, "system": 0.41}) == []
+
+
+def a_case(rw: str = "randread", **options: Any) -> Case:
+    scenario = Scenario(
+        node="lab",
+        storage="local",
+        volume_bytes=GIB,
+        disk=Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE),
+        machine=Machine(memory_bytes=GIB, cpus=1),
+    )
+    workload = tool_workload(
+        "fio", {"rw": rw, "bs": "4k", **options}, ramp_seconds=2.0, runtime_seconds=10.0
+    )
+    return Case(scenario=scenario, workload=workload)
+
+
+def with_disk(case: Case, **changes: Any) -> Case:
+    disk = replace(case.scenario.disk, **changes)
+    return replace(case, scenario=replace(case.scenario, disk=disk))
+
+
+def moved(
+    direction: Direction, *, host: float, counter: str = "process", iops: float = 1000
+) -> list[Sample]:
+    """Ten seconds of 4k operations, of which `host` bytes a second were seen outside."""
+    return [
+        Sample("iops", direction, iops, Unit.IOPS),
+        Sample("bandwidth", direction, iops * 4096, Unit.BYTES_PER_SECOND),
+        Sample("bytes", direction, iops * 4096 * 10, Unit.BYTES),
+        Sample("runtime", direction, 10.0, Unit.SECONDS),
+        Sample("window", None, 10.5, Unit.SECONDS),
+        Sample("host_bytes", None, host * 10.5, Unit.BYTES, f"{counter}_{direction}"),
+    ]
+
+
+def doubts(judgement: Judgement) -> list[PlausibilityCheck]:
+    return [one.doubt for one in judgement.implausibilities]
+
+
+def value(judgement: Judgement, metric: str) -> float | None:
+    return next((one.value for one in judgement.samples if one.metric == metric), None)
+
+
+def test_reads_from_the_device_have_a_share_of_one() -> None:
+    found = judge(a_case(), moved(READ, host=4096e3), Circumstances())
+    assert value(found, "device_share") == pytest.approx(1.0)
+    assert doubts(found) == []
+
+
+def test_direct_reads_that_never_reach_the_device_are_implausible() -> None:
+    found = judge(a_case(), moved(READ, host=4096e2), Circumstances())
+    assert value(found, "device_share") == pytest.approx(0.1)
+    assert doubts(found) == [PlausibilityCheck.DEVICE_SHARE]
+    assert "only 10% of the bytes reached the device" in found.reason
+    assert Sample("implausibility", None, 1.0, Unit.RATIO, "device_share") in found.samples
+
+
+def test_a_cache_may_answer_where_a_cache_mode_asks_for_one() -> None:
+    case = with_disk(a_case(), cache=Cache.WRITEBACK)
+    assert doubts(judge(case, moved(READ, host=4096e2), Circumstances())) == []
+
+
+def test_a_workload_that_measures_the_cache_is_not_blamed_for_it() -> None:
+    case = a_case()
+    case = replace(case, workload=replace(case.workload, caveats=(Caveat.CACHE,)))
+    assert doubts(judge(case, moved(READ, host=0), Circumstances())) == []
+
+
+def test_cached_writes_are_counted_at_the_device() -> None:
+    case = with_disk(a_case("randwrite"), cache=Cache.WRITEBACK)
+    *_, into_the_cache = moved(WRITE, host=4096e3)
+    at_device = [into_the_cache, *moved(WRITE, host=2048e3, counter="device")]
+    assert value(judge(case, at_device, Circumstances()), "device_share") == pytest.approx(0.5)
+
+
+def test_a_tool_without_a_runtime_is_judged_by_its_bytes_whatever_its_seconds() -> None:
+    # Its window is longer than what it prints: starting and syncing are in it.
+    case = a_case("randwrite")
+    untimed = replace(case, workload=replace(case.workload, runtime_seconds=0.0))
+    samples = [s for s in moved(WRITE, host=0) if s.metric not in ("window", "host_bytes")]
+    samples.append(Sample("window", None, 2.5, Unit.SECONDS))
+    samples.append(Sample("host_bytes", None, 1000 * 4096 * 10.0, Unit.BYTES, "process_write"))
+    found = judge(untimed, samples, Circumstances())
+    assert value(found, "device_share") == pytest.approx(1.0)
+    assert doubts(found) == []
+
+
+def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
+    # As seen by ssh on a slow machine (make e2e-host): a second of fio, all of it at the device.
+    measured = {"runtime": 1.0, "window": 3.1, "bytes": 4096e3, "host_bytes": 4096e3}
+    samples = [
+        replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
+    ]
+    assert doubts(judge(a_case(), samples, Circumstances())) == []
+
+
+@pytest.mark.parametrize(
+    ("at_device", "doubted"), [(1.0, []), (0.1, [PlausibilityCheck.DEVICE_SHARE])]
+)
+def test_what_was_counted_in_a_longer_window_may_all_be_of_the_tools_own_time(
+    at_device: float, doubted: list[PlausibilityCheck]
+) -> None:
+    """As `make e2e-host` showed xfs by ssh on a slow machine: 4 s of fio in 8.5 s, "only 47 %"."""
+    size = 100e6
+    measured = {"runtime": 4.0, "window": 8.5, "bytes": size, "host_bytes": size * at_device}
+    measured |= {"iops": size / 4096 / 4, "bandwidth": size / 4}
+    samples = [
+        replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
+    ]
+    found = judge(a_case(), samples, Circumstances())
+    assert value(found, "device_share") == pytest.approx(at_device * 4.0 / 8.5)
+    assert doubts(found) == doubted
+
+
+def test_a_vm_on_a_mounted_share_is_judged_by_what_came_from_the_server() -> None:
+    # Nothing is counted for QEMU itself there (drivers.host.shares).
+    found = judge(a_case(), moved(READ, host=2048e3, counter="device"), Circumstances())
+    assert value(found, "device_share") == pytest.approx(0.5)
+
+
+def test_nothing_is_said_of_the_device_behind_a_server() -> None:
+    found = judge(a_case(), moved(READ, host=0), Circumstances(local=False))
+    assert value(found, "device_share") is None
+    assert doubts(found) == []
+
+
+def synced(**flushes: float) -> list[Sample]:
+    return [
+        *moved(WRITE, host=4096e3),
+        Sample("sync_operations", None, flushes["issued"], Unit.OPERATIONS),
+        Sample("qemu_operations", None, flushes["seen"], Unit.OPERATIONS, "flush"),
+    ]
+
+
+def test_flushes_that_qemu_never_saw_are_implausible() -> None:
+    case = a_case("randwrite", fsync=1)
+    found = judge(case, synced(issued=10_000, seen=1050), Circumstances())
+    assert value(found, "flush_share") == pytest.approx(0.1)
+    assert doubts(found) == [PlausibilityCheck.FLUSH_SHARE]
+
+
+def test_flushes_of_a_longer_window_may_all_be_of_the_tools_own_time() -> None:
+    case = a_case("randwrite", fsync=1)
+    longer = {"window": 25.0, "host_bytes": 4096e4}
+    samples = [
+        replace(one, value=longer.get(one.metric, one.value))
+        for one in synced(issued=10_000, seen=10_000)
+    ]
+    found = judge(case, samples, Circumstances())
+    assert value(found, "flush_share") == pytest.approx(0.4)
+    assert doubts(found) == []
+
+
+def test_a_guest_that_sees_no_write_cache_has_nothing_to_flush() -> None:
+    case = with_disk(a_case("randwrite", fsync=1), cache=Cache.DIRECTSYNC)
+    found = judge(case, synced(issued=10_000, seen=0), Circumstances())
+    assert (value(found, "flush_share"), doubts(found)) == (None, [])
+
+
+def test_a_synced_write_faster_than_the_hosts_own_is_implausible() -> None:
+    around = Circumstances(host={WRITE: 500.0})
+    found = judge(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), around)
+    assert doubts(found) == [PlausibilityCheck.BEATS_HOST]
+    assert value(found, "guest_to_host") == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("option", [{"sync": True}, {"fdatasync": 1}])
+def test_whatever_makes_a_write_wait_for_the_device_is_compared_with_the_host(
+    option: dict[str, Any],
+) -> None:
+    around = Circumstances(host={WRITE: 500.0})
+    found = judge(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
+    assert PlausibilityCheck.BEATS_HOST in doubts(found)
+
+
+@pytest.mark.parametrize("option", [{}, {"numjobs": 4, "fsync": 1}, {"fsync": 8}])
+def test_writes_that_wait_for_nothing_or_for_each_other_may_beat_the_host(
+    option: dict[str, Any],
+) -> None:
+    around = Circumstances(host={WRITE: 500.0})
+    found = judge(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
+    assert (value(found, "guest_to_host"), doubts(found)) == (pytest.approx(2.0), [])
+
+
+def test_deep_queues_may_beat_the_host() -> None:
+    around = Circumstances(host={WRITE: 500.0})
+    case = a_case("randwrite", iodepth=32, fsync=1)
+    assert doubts(judge(case, moved(WRITE, host=4096e3), around)) == []
+
+
+def test_the_hosts_own_row_is_not_compared_with_itself() -> None:
+    case = with_disk(a_case(), bus=Bus.HOST)
+    around = Circumstances(host={READ: 500.0})
+    found = judge(case, moved(READ, host=4096e3, counter="device"), around)
+    assert value(found, "guest_to_host") is None
+    assert value(found, "device_share") == pytest.approx(1.0)
+
+
+def test_a_guest_that_gets_no_cpu_is_implausible() -> None:
+    waiting = [*moved(READ, host=4096e3), Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
+    assert doubts(judge(a_case(), waiting, Circumstances())) == [PlausibilityCheck.STARVED]
+
+
+def test_a_host_busier_than_it_has_cpus_is_implausible() -> None:
+    busy = [*moved(READ, host=4096e3), Sample("host_cpu", None, 2.5, Unit.CORES, "total")]
+    assert doubts(judge(a_case(), busy, Circumstances(host_cpus=2))) == [PlausibilityCheck.CPU]
+
+
+def test_reads_of_what_was_never_written_are_implausible() -> None:
+    around = Circumstances(filled=False)
+    assert doubts(judge(a_case(), moved(READ, host=4096e3), around)) == [
+        PlausibilityCheck.NOT_FILLED
+    ]
+    assert doubts(judge(a_case("randwrite"), moved(WRITE, host=4096e3), around)) == []
+
+
+def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction() -> None:
+    # Real: 4M at depth 256 for 1.5 s.
+    deep = figures(
+        iops=184.055118,
+        bandwidth=796752629,
+        block_bytes=4 << 20,
+        size=None,
+        seconds=1.5,
+        iops_step=0,
+        bandwidth_step=0,
+    )
+    assert [one.doubt for one in contradictions(deep)] == [PlausibilityCheck.RATE]
+    assert contradictions(replace(deep, in_flight=256)) == []
+
+
+def test_a_share_that_the_queue_may_explain_is_not_doubted() -> None:
+    slow = moved(READ, host=0, iops=90)
+    assert doubts(judge(a_case(iodepth=1), slow, Circumstances())) == [
+        PlausibilityCheck.DEVICE_SHARE
+    ]
+    case = a_case(iodepth=256)
+    assert doubts(judge(case, slow, Circumstances())) == []
+
+
+def test_a_moment_without_a_cpu_is_not_held_against_a_short_run() -> None:
+    short = [replace(s, value=1.0) if s.metric == "window" else s for s in moved(READ, host=4e6)]
+    waiting = [*short, Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
+    assert doubts(judge(a_case(), waiting, Circumstances())) == []

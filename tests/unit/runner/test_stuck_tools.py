@@ -1,0 +1,139 @@
+"""A tool that does not end leaves what the guest and QEMU say of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pvebench.drivers.linux.host_tools import HostTools
+from pvebench.drivers.simulated.simulated_guest import Fault, SimulatedGuest
+from pvebench.errors import GuestTimeout, Interrupted, ToolStuck
+from pvebench.model.ports import Completed
+from pvebench.model.run import Outcome, Run
+from pvebench.runner.measure import MOST_BYTES, look_at_stuck, wait_for_end, wait_for_io
+from testing.packs import Simulation, simulate, write_pack
+
+Answer = Callable[[SimulatedGuest], Completed]
+
+
+def saying(answer: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Have simulated guests give `answer` when asked about a pid; return the timeouts they get."""
+    plain, timeouts = SimulatedGuest.run, []
+
+    def run(
+        guest: SimulatedGuest, argv: list[str], *, stdin: bytes = b"", timeout: float = 30.0
+    ) -> Completed:
+        if "inflight" not in argv[-2]:
+            return plain(guest, argv, stdin=stdin, timeout=timeout)
+        timeouts.append(timeout)
+        return Completed(0, answer(), b"")
+
+    monkeypatch.setattr(SimulatedGuest, "run", run)
+    return timeouts
+
+
+def hung_run(directory: Path) -> Run:
+    simulation = simulate(directory, faults={Fault.TOOL_HANGS: 1.0}, pack=write_pack(directory))
+    simulation.worker.run()
+    return simulation.recorder.runs[0]
+
+
+def test_a_run_whose_tool_does_not_end_keeps_what_guest_and_qemu_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts = saying(lambda: b"/sys/block/vda/inflight: 0 32\n", monkeypatch)
+    run = hung_run(tmp_path)
+    assert run.outcome is Outcome.FAILED
+    assert "did not end within its deadline" in run.evidence["error"]
+    assert "inflight" not in run.evidence["error"]
+    assert "/sys/block/vda/inflight: 0 32" in run.evidence["stuck"]
+    assert run.evidence["stuck"].count('"write_operations":') == 2
+    assert timeouts[0] <= 10.0
+
+
+def fails(error: Exception) -> Callable[[], bytes]:
+    def answer() -> bytes:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "error", [GuestTimeout("nobody answers"), OSError("broken"), KeyError("x")]
+)
+def test_a_guest_that_inconclusive_does_not_hide_that_the_tool_did_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    saying(fails(error), monkeypatch)
+    run = hung_run(tmp_path)
+    assert run.reason == "the tool did not end within its deadline"
+    assert f"not available: {type(error).__name__}" in run.evidence["stuck"]
+    assert '"write_operations":' in run.evidence["stuck"]
+
+
+def test_a_wish_to_stop_is_heard_while_the_guest_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saying(fails(Interrupted("stop")), monkeypatch)
+    with pytest.raises(Interrupted):
+        hung_run(tmp_path)
+
+
+def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saying(lambda: "€".encode() * MOST_BYTES, monkeypatch)
+    kept = hung_run(tmp_path).evidence["stuck"]
+    assert MOST_BYTES - 3 < len(kept.encode()) <= MOST_BYTES
+
+
+def booted(directory: Path) -> Simulation:
+    """Return a simulation whose VM is on, after one step of its worker."""
+    simulation = simulate(directory, pack=write_pack(directory), cycles=None)
+    simulation.worker.step()
+    return simulation
+
+
+def test_what_a_stopped_program_and_its_children_do_is_read_from_proc(tmp_path: Path) -> None:
+    """Asked of this machine, by the very script that the guest runs."""
+    site = booted(tmp_path).worker._site
+    tools = HostTools()
+    pid = tools.start(["/bin/sh", "-c", "sleep 600 & wait"])
+    while ": sleep " not in look_at_stuck(site, tools, pid):
+        pass  # the shell has to start it first
+    os.kill(pid, signal.SIGSTOP)
+    while "T (stopped)" not in (said := look_at_stuck(site, tools, pid)):
+        pass  # the kernel takes its time on a busy machine
+    tools.close()
+    assert f"\n-- {pid}/task/{pid}: " in said
+    assert ": sleep " in said
+    assert "== interrupts\n" in said
+    assert "== end of the kernel log\n\n==" in said  # this machine's is nobody's business
+
+
+def test_where_nothing_counts_io_the_tools_start_is_all_that_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = booted(tmp_path).worker._site
+    monkeypatch.setattr(site.hypervisor, "counters", lambda: None)
+    guest = SimulatedGuest(site.hypervisor)  # type: ignore[arg-type] # it is the world
+    begun = site.clock.monotonic()
+    assert wait_for_io(site, guest, 1) is None
+    assert site.clock.monotonic() == begun
+    assert "after the guest's report\nno I/O counters\n" in look_at_stuck(site, guest, 1)
+
+
+def test_waiting_for_the_first_io_in_vain_says_the_same(tmp_path: Path) -> None:
+    site = booted(tmp_path).worker._site
+    guest = SimulatedGuest(site.hypervisor)  # type: ignore[arg-type] # it is the world
+    guest._ends = math.inf  # a tool that does nothing, for ever
+    site.hypervisor.guest = guest  # type: ignore[attr-defined] # likewise
+    with pytest.raises(ToolStuck, match="moved no data") as caught:
+        wait_for_io(site, guest, 1)
+    assert "QEMU's counters" in caught.value.evidence
+    with pytest.raises(ToolStuck, match="did not end") as caught:
+        wait_for_end(site, guest, 1, deadline=0.0)
+    assert "QEMU's counters" in caught.value.evidence

@@ -1,0 +1,291 @@
+"""Waiting, skipping, taking turns: a worker that behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from pvebench.drivers.clocks import SimulatedClock
+from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
+from pvebench.drivers.simulated.simulated_guest import Fault, Faults
+from pvebench.errors import Interrupted
+from pvebench.metrics.families import Families
+from pvebench.metrics.live import StorageState, collect_scheduler, collect_storages
+from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot
+from pvebench.model.run import Outcome
+from pvebench.model.status import State
+from pvebench.model.units import MIB
+from pvebench.model.week import QuietHours, parse_window
+from pvebench.model.workload import Case
+from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
+from pvebench.store import StateDirectory, Store
+from testing.packs import Simulation, simulate, write_pack
+
+VIENNA = ZoneInfo("Europe/Vienna")
+
+
+class Scripted:
+    """A guard that does what it is told, and remembers what it was asked."""
+
+    def __init__(self, *holds: Hold | None, disturbed: str = "") -> None:
+        self.holds = list(holds)
+        self.disturbed = disturbed
+        self.calls: list[str] = []
+
+    def enter(self, case: Case) -> Hold | None:
+        self.calls.append("enter")
+        return self.holds.pop(0) if self.holds else None
+
+    def leave(self, case: Case) -> str:
+        self.calls.append("leave")
+        return self.disturbed
+
+
+BUSY = Hold(kind=HoldKind.BUSY, reason="a backup runs", seconds=7.0)
+
+
+def guarded(directory: Path, *guards: Guard, cycles: int | None = 1) -> Simulation:
+    return simulate(directory, pack=write_pack(directory), cycles=cycles, guards=lambda *_: guards)
+
+
+def test_a_held_case_waits_shows_why_and_runs_later(tmp_path: Path) -> None:
+    simulation = guarded(tmp_path, Scripted(BUSY))
+    worker = simulation.worker
+    worker.step()
+    assert worker.step() == 7.0
+    assert (worker.status.state, worker.status.hold) == (State.PAUSED, BUSY)
+    families = Families()
+    collect_scheduler([worker.status], families)
+    (hold,) = [f for f in families.families() if f.name == "pvebench_scheduler_hold"]
+    assert hold.samples[0].labels == {"node": "lab", "reason": "busy"}
+    worker.run()
+    assert worker.status.hold is None
+    assert [run.outcome for run in simulation.recorder.runs] == [Outcome.OK, Outcome.OK]
+
+
+def test_a_case_for_which_waiting_is_no_use_is_recorded_as_skipped(tmp_path: Path) -> None:
+    away = Hold(kind=HoldKind.AWAY, reason="node lab is offline", skip=True)
+    simulation = guarded(tmp_path, Scripted(away))
+    simulation.worker.run()
+    skipped, good = simulation.store.runs()[::-1]
+    assert (skipped.outcome, skipped.reason) == (Outcome.SKIPPED, "node lab is offline")
+    assert good.outcome is Outcome.OK
+
+
+def test_a_skipped_case_comes_back_by_its_back_off(tmp_path: Path) -> None:
+    away = Hold(kind=HoldKind.AWAY, reason="away", skip=True)
+    simulation = guarded(tmp_path, Scripted(away, away), cycles=None)
+    waits = [simulation.worker.step() for _ in range(4)]
+    assert waits[:3] == [0.0, 0.0, 0.0]
+    assert waits[3] == pytest.approx(60.0, abs=1.0)
+
+
+@pytest.mark.parametrize("known", [{}, {"disturbed": 0.0}, {"disturbed": 1.0}])
+def test_whether_a_run_was_disturbed_is_kept_with_it_where_it_is_known(
+    tmp_path: Path, known: dict[str, float]
+) -> None:
+    simulation = guarded(tmp_path, Scripted())
+    worker = simulation.worker
+    worker._site = replace(worker._site, seen={"local": known})
+    worker.run()
+    for run in simulation.recorder.runs:
+        found = {one.metric: one.value for one in run.samples if one.metric == "disturbed"}
+        assert found == known
+
+
+def test_a_run_that_was_disturbed_is_noisy_with_the_reason_and_keeps_its_numbers(
+    tmp_path: Path,
+) -> None:
+    simulation = guarded(tmp_path, Scripted(disturbed="a backup runs on pve1"))
+    simulation.worker.run()
+    for run in simulation.store.runs():
+        assert (run.outcome, run.reason) == (Outcome.NOISY, "a backup runs on pve1")
+        assert run.samples
+
+
+def test_a_failed_run_that_was_disturbed_stays_failed_with_its_own_reason(tmp_path: Path) -> None:
+    simulation = guarded(tmp_path, Scripted(disturbed="a backup runs on pve1"))
+    simulation.world.faults = Faults(1, {Fault.TOOL_FAILS: 1.0})
+    simulation.worker.run()
+    runs = simulation.recorder.runs
+    assert runs
+    for run in runs:
+        assert run.outcome is Outcome.FAILED
+        assert "the tool failed" in run.reason
+        assert "backup" not in run.reason
+
+
+def test_a_guard_that_let_pass_is_told_when_a_later_one_objects() -> None:
+    first, second, third = Scripted(), Scripted(BUSY), Scripted()
+    assert GuardChain([first, second, third]).enter(None) == BUSY  # type: ignore[arg-type] # not looked at
+    assert (first.calls, second.calls, third.calls) == (["enter", "leave"], ["enter"], [])
+
+
+def test_a_stop_while_guards_look_back_loses_no_finished_run(tmp_path: Path) -> None:
+    class Stopped(Scripted):
+        def leave(self, case: Case) -> str:
+            super().leave(case)
+            raise Interrupted("stopped by the user")
+
+    first, second = Scripted(), Stopped()
+    simulation = guarded(tmp_path, first, second)
+    simulation.worker.step()
+    simulation.worker.step()
+    assert len(simulation.store.runs()) == 1
+    assert first.calls == second.calls == ["enter", "leave"]
+
+
+def test_a_pause_lasts_until_it_is_ended(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path / "state", exclusive=False)
+    simulation = guarded(tmp_path, PauseGuard(state.pause_reason))
+    state.pause("moving house")
+    simulation.worker.step()
+    for _ in range(3):
+        assert simulation.worker.step() > 0
+    hold = simulation.worker.status.hold
+    assert hold is not None
+    assert (hold.kind, hold.reason) == (HoldKind.PAUSED, "moving house")
+    assert state.resume()
+    assert not state.resume()
+    simulation.worker.run()
+    assert len(simulation.recorder.runs) == 2
+
+
+@pytest.mark.parametrize(
+    ("window", "at", "until"),
+    [
+        ("22:00-06:00", "2026-03-02 23:10", "06:00"),
+        ("22:00-06:00", "2026-03-03 05:59", "06:00"),
+        ("22:00-06:00", "2026-03-03 06:00", None),
+        ("Mon-Fri 08:00-18:00", "2026-03-06 17:00", "18:00"),
+        ("Mon-Fri 08:00-18:00", "2026-03-07 17:00", None),
+        ("Sat-Mon 08:00-18:00", "2026-03-08 17:00", "18:00"),
+        ("Sun 23:00-01:00", "2026-03-09 00:30", "01:00"),
+        ("Sun 00:00-24:00", "2026-03-08 23:59", "00:00"),
+    ],
+)
+def test_quiet_hours_are_those_of_their_zone(window: str, at: str, until: str | None) -> None:
+    hours = QuietHours((parse_window(window),), VIENNA)
+    moment = datetime.fromisoformat(at).replace(tzinfo=VIENNA).astimezone(UTC)
+    end = hours.end_after(moment)
+    assert (f"{end:%H:%M}" if end else None) == until
+
+
+@pytest.mark.parametrize("text", ["22-6", "Xyz 22:00-06:00", "25:00-26:00", "22:00", "Mon-Fri"])
+def test_what_is_no_window_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="write it as 22:00-06:00"):
+        parse_window(text)
+
+
+def test_nothing_runs_in_quiet_hours_and_it_goes_on_after_them(tmp_path: Path) -> None:
+    hours = QuietHours((parse_window("00:00-06:00"),), VIENNA)
+
+    def guards(clock: SimulatedClock, _: Store) -> Sequence[Guard]:
+        return [QuietGuard(hours, clock)]
+
+    start = datetime(2026, 3, 2, 3, 30, tzinfo=VIENNA)
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path), guards=guards, start=start)
+    simulation.worker.run()
+    first = min(run.started for run in simulation.recorder.runs).astimezone(VIENNA)
+    assert f"{first:%H:%M}" == "06:00"
+
+
+def test_turns_go_to_who_asked_first_and_not_to_who_went_away() -> None:
+    now = 0.0
+    turns = Turns(lambda: now)
+    assert turns.take("share", "a") == ""
+    assert turns.take("share", "b") == "a"
+    assert turns.take("share", "c") == "a"
+    turns.give_back("share", "a")
+    assert turns.take("share", "a") == "b"
+    assert turns.take("share", "b") == ""
+    turns.give_back("share", "b")
+    assert turns.take("share", "a") == "c"
+    now = 60.0
+    assert turns.take("share", "a") == ""
+
+
+def test_a_turn_can_be_given_back_by_its_holder_only() -> None:
+    turns = Turns(lambda: 0.0)
+    turns.take("share", "a")
+    turns.give_back("share", "b")
+    assert turns.take("share", "b") == "a"
+
+
+def budget(limit: int) -> Callable[[SimulatedClock, Store], Sequence[Guard]]:
+    def guards(clock: SimulatedClock, store: Store) -> Sequence[Guard]:
+        written: Callable[[str], int] = lambda name: store.written_bytes(name, clock.now())  # noqa: E731 # short
+        return [BudgetGuard({"local": limit}, written, lambda _: MIB)]
+
+    return guards
+
+
+def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path), guards=budget(2 * MIB))
+    simulation.worker.run()
+    first, second = simulation.recorder.runs
+    assert first.outcome is Outcome.OK
+    assert first.written_bytes > 2 * MIB
+    assert second.outcome is Outcome.SKIPPED
+    assert "write budget of local" in second.reason
+    now = simulation.world.clock.now()
+    written = simulation.store.written_bytes("local", now)
+    assert written == first.written_bytes
+    assert simulation.store.written_bytes("local", now, node="other") == 0
+    assert simulation.store.written_bytes("local", now.replace(year=2040)) == 0
+    assert "written" not in str(simulation.store.totals().bytes)
+
+
+def test_budgets_and_space_are_on_the_page() -> None:
+    families = Families()
+    state = StorageState(
+        node="pve1",
+        storage="local",
+        type="rbd",
+        shared=True,
+        written_bytes=5,
+        budget_bytes=10,
+        counted_bytes=9,
+        free_bytes=None,
+        floor_bytes=3,
+    )
+    collect_storages([state], families)
+    assert {family.name: family.samples[0].value for family in families.families()} == {
+        "pvebench_storage_info": 1.0,
+        "pvebench_write_budget_used_ratio": 0.9,
+        "pvebench_month_written_bytes": 5.0,
+        "pvebench_write_budget_bytes": 10.0,
+        "pvebench_storage_min_free_bytes": 3.0,
+    }
+
+
+def snapshot(at: float, cpu: float, waited: float) -> HostSnapshot:
+    return HostSnapshot(
+        monotonic=at, cpu_seconds={"total": cpu}, cpus=4, pressure_seconds={"io_some": waited}
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        (LoadLimits(), ""),
+        (LoadLimits(cpu_ratio=0.5), ""),
+        (LoadLimits(cpu_ratio=0.2), "host CPU utilization 38% exceeds 20%"),
+        (LoadLimits(io_pressure_ratio=0.3), ""),
+        (LoadLimits(io_pressure_ratio=0.1), "host I/O pressure 25% exceeds 10%"),
+    ],
+)
+def test_a_host_above_its_limits_is_busy(limits: LoadLimits, text: str) -> None:
+    assert too_busy(snapshot(0, 10, 5), snapshot(2, 13, 5.5), limits) == text
+
+
+def test_what_cannot_be_known_is_not_too_much() -> None:
+    nothing = HostSnapshot(monotonic=2.0, cpu_seconds={})
+    limits = LoadLimits(cpu_ratio=0.1, io_pressure_ratio=0.1)
+    assert too_busy(snapshot(0, 1, 1), nothing, limits) == ""
+    assert too_busy(nothing, snapshot(4, 1, 1), limits) == ""

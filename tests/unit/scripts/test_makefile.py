@@ -1,0 +1,145 @@
+"""The Makefile, and the scripts that it calls."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TARGETS = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+SHELL_SCRIPTS = [
+    path
+    for directory in (
+        "scripts",
+        ".ci",
+        "packaging/ansible",
+        "tests/deb",
+        "tests/e2e",
+        "tests/hostvm",
+    )
+    for path in sorted((ROOT / directory).iterdir())
+    if path.is_file() and path.read_bytes().startswith((b"#!/usr/bin/env bash", b"#!/bin/bash"))
+]
+
+
+def output(*command: str | Path, cwd: Path = ROOT) -> str:
+    # `make test` hands its own flags and variables down; they are not this make's.
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def test_make_alone_lists_every_target_with_what_it_needs() -> None:
+    assert {"run", "test", "check", "format", "bench", "guest", "clean", "lock"} <= set(TARGETS)
+    listed = output("make", "--no-print-directory")
+    for target in TARGETS:
+        assert re.search(rf"^  {target} +\S.*\(needs .*\)$", listed, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_recipes_of_a_target_can_be_read(target: str) -> None:
+    output("make", "--dry-run", target)
+
+
+def test_run_hands_its_variables_on() -> None:
+    recipe = output(
+        "make",
+        "--dry-run",
+        "run",
+        "CYCLES=2",
+        "PACK=a.yaml b.yaml",
+        "STATE=s",
+        "GRAFANA_PORT=7",
+        "ARGS=--driver simulated",
+    ).replace("\\\n", "")
+    options = " ".join(recipe.partition("exec scripts/run ")[2].split())
+    assert options == (
+        "--pack a.yaml --pack b.yaml --state 's' --cycles 2 --exporter-port '9620' "
+        "--prometheus-port '9690' --node-exporter-port '9691' --grafana-port '7' "
+        "-- --driver simulated"
+    )
+
+
+@pytest.mark.parametrize("script", SHELL_SCRIPTS, ids=lambda path: path.name)
+def test_a_shell_script_is_strict_and_clean(script: Path) -> None:
+    assert "set -euo pipefail" in script.read_text("utf-8")
+    assert output("shellcheck", script) == ""
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "exporter").rglob("*.sh")), ids=lambda path: path.name
+)
+def test_a_script_that_goes_to_a_guest_or_a_node_is_clean_for_a_small_shell(script: Path) -> None:
+    # Debian's /bin/sh is dash, and busybox' shell its relative.
+    assert script.read_text("utf-8").startswith(("#!/bin/sh\n", "#!/bin/busybox sh\n"))
+    assert output("shellcheck", "--shell=dash", script) == ""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree to clean, with results of pvebench in state/ and something else beside them."""
+    made = tmp_path / "tree"
+    (made / "scripts").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "clean", made / "scripts")
+    for name in (".venv/bin", ".mypy_cache", "exporter/x.egg-info", "exporter/x/__pycache__"):
+        (made / name).mkdir(parents=True)
+    for name in ("state/pvebench.db", "state/storage/disk.raw", "state/mine", "exporter/x/y.py"):
+        (made / name).parent.mkdir(exist_ok=True)
+        (made / name).touch()
+    return made
+
+
+def files(tree: Path) -> set[str]:
+    return {
+        str(path.relative_to(tree))
+        for path in tree.rglob("*")
+        if not path.is_dir() and "scripts" not in path.parts
+    } | {path.name for path in tree.rglob("*") if path.is_dir()} - {"scripts"}
+
+
+def test_clean_keeps_the_results_and_says_so(tree: Path) -> None:
+    said = output(tree / "scripts" / "clean", "state", cwd=tree)
+    assert f"results stay in {tree / 'state'}; make clean ALL=1" in said
+    assert files(tree) == {
+        "exporter",
+        "x",
+        "exporter/x/y.py",
+        "state",
+        "state/pvebench.db",
+        "storage",
+        "state/storage/disk.raw",
+        "state/mine",
+    }
+
+
+def test_clean_all_removes_the_results_and_nothing_else(tree: Path) -> None:
+    said = output(tree / "scripts" / "clean", "state", "--all", cwd=tree)
+    assert "what pvebench did not make is still there" in said
+    assert files(tree) == {"exporter", "x", "exporter/x/y.py", "state", "state/mine"}
+
+
+def test_clean_all_leaves_a_directory_that_is_not_ours(tree: Path) -> None:
+    (tree / "state" / "pvebench.db").unlink()
+    command: list[str | Path] = [tree / "scripts" / "clean", "state", "--all"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "holds no results" in done.stderr
+    assert (tree / "state" / "storage" / "disk.raw").exists()
+
+
+def test_clean_all_leaves_the_results_of_a_running_instance(tree: Path) -> None:
+    lock = tree / "state" / "lock"
+    lock.touch()
+    command: list[str | Path] = ["flock", lock, tree / "scripts" / "clean", "state", "--all"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "in use by a running pvebench" in done.stderr
+    assert (tree / "state" / "pvebench.db").exists()

@@ -1,0 +1,163 @@
+"""scripts/packages on a machine of stubs: dpkg, apt, sudo and id are what the test says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+ROWS = [
+    [column.strip() for column in line.split("|")]
+    for line in (ROOT / "scripts" / "packages.txt").read_text("utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+RUN_SET = [name for name, _, sets, _ in ROWS if "run" in sets.split()]
+
+
+@dataclass
+class Machine:
+    """A PATH with stubs; `calls` is what they were asked to do."""
+
+    path: Path
+    installed: list[str] = field(default_factory=list)
+
+    def stub(self, name: str, script: str) -> None:
+        program = self.path / name
+        log = self.path / "calls"
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >>{log}\n{script}\n', "utf-8")
+        program.chmod(0o755)
+
+    def packages(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        listed = "".join(f"installed {name}\\n" for name in self.installed)
+        # As dpkg-query: asked for names, it answers about those it knows and ends with 1.
+        self.stub("dpkg-query", f"printf '{listed}'; test $# = 3")
+        return subprocess.run(
+            [ROOT / "scripts" / "packages", *arguments],
+            env={"PATH": str(self.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def called(self, *names: str) -> list[str]:
+        calls = (self.path / "calls").read_text("utf-8").splitlines()
+        return [call for call in calls if call.partition(" ")[0] in names]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A user without any right to install."""
+    for tool in (
+        "awk",
+        "bash",
+        "cat",
+        "comm",
+        "cut",
+        "dirname",
+        "find",
+        "grep",
+        "sed",
+        "sh",
+        "sort",
+    ):
+        (tmp_path / tool).symlink_to(os.path.realpath(f"/usr/bin/{tool}"))
+    made = Machine(tmp_path)
+    made.stub("id", "echo 1000")
+    made.stub("sudo", "exit 1")
+    made.stub("apt-get", "exit 0")
+    return made
+
+
+def test_nothing_missing_is_silent_and_installs_nothing(machine: Machine) -> None:
+    machine.installed = RUN_SET
+    done = machine.packages("run")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not machine.called("apt-get", "sudo")
+
+
+def test_without_any_right_one_message_names_everything(machine: Machine) -> None:
+    machine.installed = ["python3-venv", "make"]
+    done = machine.packages("run")
+    missing = [name for name in RUN_SET if name != "python3-venv"]
+    assert done.returncode == 3
+    assert f"sudo apt-get install --no-install-recommends {' '.join(missing)}\n" in done.stderr
+    for name, _, sets, reason in ROWS:
+        assert (reason in done.stderr) == ("run" in sets.split() and name in missing)
+    assert machine.called("apt-get", "sudo") == ["sudo -n true"]
+
+
+def test_a_set_that_needs_no_prometheus_says_nothing_of_services(machine: Machine) -> None:
+    assert "systemctl" in machine.packages("run").stderr
+    assert "systemctl" not in machine.packages("guest").stderr
+
+
+def test_a_machine_without_apt_is_told_the_programs(machine: Machine) -> None:
+    (machine.path / "apt-get").unlink()
+    done = machine.packages("guest")
+    assert done.returncode == 3
+    assert "no apt-get" in done.stderr
+    assert re.search(r"^  xorriso +puts the guest image together$", done.stderr, re.MULTILINE)
+    assert re.search(r"^  python3 ", done.stderr, re.MULTILINE)
+
+
+def test_a_machine_without_apt_that_has_the_programs_is_fine(machine: Machine) -> None:
+    (machine.path / "apt-get").unlink()
+    machine.stub("xorriso", "")
+    machine.stub("python3", "")
+    assert machine.packages("guest").returncode == 0
+
+
+def test_a_package_that_is_only_a_snap_is_said_so_before_anything_is_installed(
+    machine: Machine,
+) -> None:
+    machine.stub("sudo", "")
+    machine.stub(
+        "apt-cache",
+        "case $2 in chromium) echo '  Candidate: (none)';; *) echo '  Candidate: 1';; esac",
+    )
+    done = machine.packages("test")
+    assert done.returncode == 3
+    assert "no package 'chromium' (on Ubuntu it is a snap)" in done.stderr
+    assert not [call for call in machine.called("sudo") if " install " in call]
+
+
+@pytest.mark.parametrize("apt_status", [0, 100])
+def test_installing_forbids_service_starts_while_apt_works(
+    machine: Machine, apt_status: int
+) -> None:
+    machine.stub("apt-cache", "echo '  Candidate: 1'")
+    # Notes what would be done as root, and does none of it.
+    machine.stub(
+        "sudo",
+        f"case $* in *' install -y '*) exit {apt_status};; *' install -m '*) cat >/dev/null;; esac",
+    )
+    machine.installed = ["python3-venv"]
+    assert machine.packages("guest").returncode == apt_status
+    policy = Path("/usr/sbin/policy-rc.d")
+    apt = "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300"
+    forbid, allow = [f"sudo -n install -m 755 /dev/stdin {policy}"], [f"sudo -n rm -f {policy}"]
+    if policy.exists():  # the administrator's (every Debian container image has one): left alone
+        forbid, allow = [], []
+    assert machine.called("sudo") == [
+        "sudo -n true",
+        f"{apt} update",
+        *forbid,
+        f"{apt} install -y --no-install-recommends xorriso",
+        *allow,
+    ]
+
+
+def test_unknown_use_is_refused(machine: Machine) -> None:
+    assert machine.packages().returncode == 2
+    assert machine.packages("--what", "run").returncode == 2
+
+
+def test_every_row_of_the_list_is_whole() -> None:
+    assert all(len(row) == 4 and all(row) for row in ROWS)
+    assert len({row[0] for row in ROWS}) == len(ROWS)

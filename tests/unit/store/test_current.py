@@ -1,0 +1,384 @@
+"""The read model: what it is told run by run is what a new start reads from the database."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from pvebench.analysis.verdict import VerdictState
+from pvebench.cli.export import first_moment, write_past
+from pvebench.config import Settings
+from pvebench.errors import StoreError
+from pvebench.metrics.families import Families
+from pvebench.metrics.openmetrics import Window
+from pvebench.metrics.results import collect_environments
+from pvebench.metrics.snapshot import Snapshot
+from pvebench.model.definition import Definition
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.environment import Environment
+from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.units import MIB
+from pvebench.model.workload import Case, Direction
+from pvebench.report.table import result_rows
+from pvebench.service.housekeeping import Tidier
+from pvebench.store import Store, Totals
+from pvebench.store.current import TREND_RUNS, PlannedCase, Results
+from pvebench.verdicts import Feed, VerdictService
+from pvebench.web.api import results_data
+from pvebench.web.views.details import case_view
+from pvebench.web.views.overview import index_view
+from pvebench.web.views.workers import case_url
+from testing.packs import quick
+from testing.simulated_site import lively
+
+START = datetime(2026, 5, 1, tzinfo=UTC)
+OLD, NEW = (
+    Environment(node="lab", facts={"kernel": kernel, "accel": "kvm"}) for kernel in ("6.8", "6.11")
+)
+CASE = quick()[1].cases[0]
+LARGER = replace(CASE, scenario=replace(CASE.scenario, volume_bytes=512 * MIB))
+SCALED = replace(CASE, scale=0.5)
+_numbers = itertools.count()
+
+
+def run(
+    case: Case = CASE,
+    *,
+    hour: float = 0.0,
+    iops: float = 1000.0,
+    environment: Environment = OLD,
+    outcome: Outcome = Outcome.OK,
+) -> Run:
+    samples = (
+        Sample("iops", Direction.READ, iops, Unit.IOPS),
+        Sample("bytes", Direction.READ, 4096.0, Unit.BYTES),
+    )
+    return Run(
+        uid=f"r{next(_numbers)}",
+        case=case,
+        environment=environment,
+        cycle="c1",
+        started=START + timedelta(hours=hour),
+        finished=START + timedelta(hours=hour, seconds=12),
+        outcome=outcome,
+        reason="" if outcome is Outcome.OK else "why",
+        samples=samples if outcome.good else (),
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    return opened
+
+
+def planned(case: Case) -> PlannedCase:
+    return PlannedCase(key=case.key, definition=Definition.of(case), every_seconds=3600.0)
+
+
+def test_what_was_told_run_by_run_is_what_a_new_start_reads(tmp_path: Path) -> None:
+    simulation = lively(tmp_path, upgrade=30, end=60)
+    told, read = simulation.results.now, Results(simulation.store).now
+    assert len(told.cases) == 12
+    assert told.cases == read.cases
+    assert {key: one.points for key, one in told.trends.items()} == {
+        key: one.points for key, one in read.trends.items()
+    }
+    assert [one.uid for one in told.failures] == [one.uid for one in read.failures] != []
+    assert told.periods == read.periods
+    assert len(told.periods) == 2
+    assert (told.totals, told.version) == (read.totals, read.version)
+    assert simulation.results.period_runs("lab") == Results(simulation.store).period_runs("lab")
+
+
+def test_a_history_that_is_written_at_once_reads_like_one_told_run_by_run(
+    store: Store, tmp_path: Path
+) -> None:
+    runs = [
+        run(CASE, hour=hour, environment=NEW if hour in (3, 4) else OLD, outcome=outcome)
+        for hour, outcome in enumerate(
+            (Outcome.OK, Outcome.FAILED, Outcome.NOISY, Outcome.OK, Outcome.OK, Outcome.OK)
+        )
+    ]
+    results = Results(store)
+    for one in runs:
+        results.keep(one)
+    other = Store(tmp_path / "other.db", simulated=False)
+    other.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    other.add_history(runs)
+    assert Results(other).now.cases == results.now.cases
+    assert Results(other).now.periods == results.now.periods
+    assert other.totals() == store.totals() == results.now.totals
+    assert other.environments() == store.environments()
+    assert len(other.environments()) == 2
+
+
+def test_keeping_a_run_twice_changes_nothing_and_tells_nobody(store: Store) -> None:
+    results, told = Results(store), list[str | None]()
+    results.listen(told.append)
+    one = run()
+    results.keep(one)
+    before = results.now
+    results.keep(one)
+    assert results.now is before
+    assert told == [CASE.key]
+
+
+def test_of_two_workers_none_is_lost_whoever_is_told_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, stored, told = Results(store), threading.Event(), threading.Event()
+    real = store.add_run
+
+    def slow(one: Run) -> int:
+        number = real(one)
+        if threading.current_thread().name == "slow":
+            stored.set()
+            told.wait(0.5)  # long enough for the other worker to overtake, if it can
+        return number
+
+    monkeypatch.setattr(store, "add_run", slow)
+    worker = threading.Thread(target=results.keep, args=(run(CASE),), name="slow")
+    worker.start()
+    assert stored.wait(10)
+    results.keep(run(LARGER, hour=1))
+    told.set()
+    worker.join(10)
+    assert set(results.now.cases) == {CASE.key, LARGER.key}
+    assert results.now.version == 2
+
+
+def test_a_run_that_is_stored_is_told_even_if_the_sums_cannot_be_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(store)
+    for hour, environment in enumerate((OLD, NEW)):
+        results.keep(run(hour=hour, environment=environment))
+    assert results.period_runs("lab") == {CASE.key: 1}
+
+    def broken(**_: object) -> Totals:
+        raise StoreError("locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "totals", broken)
+        results.keep(run(hour=2, environment=NEW))
+    assert results.now.version == 3
+    assert results.period_runs("lab") == {CASE.key: 2}
+    assert results.now.totals.runs == 3
+
+
+def test_with_a_clock_set_back_memory_and_a_new_start_agree_on_the_newest_run(store: Store) -> None:
+    results = Results(store)
+    for hour in (24 * 365, 0, 1):
+        results.keep(run(hour=hour))
+    assert Results(store).now.cases == results.now.cases
+    assert results.now.cases[CASE.key].last.number == 3
+    store.prune(START + timedelta(days=400), evidence_seconds=86400, runs_seconds=86400)
+    assert store.newest_run() == 3
+
+
+def test_looking_for_old_runs_survives_a_database_that_fails(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise StoreError("locked")
+
+    results = Results(store)
+    monkeypatch.setattr(results, "recount", broken)
+    Tidier(results, Settings, lambda: START).check()
+
+
+def test_a_case_that_writes_no_more_has_no_current_row_for_writing(store: Store) -> None:
+    both = replace(CASE.workload, directions=(Direction.READ, Direction.WRITE))
+    earlier = replace(CASE, workload=replace(both, parameters={**both.parameters, "rwmix": 50}))
+    results = Results(store)
+    results.keep(run(earlier))
+    results.keep(run(CASE, hour=1))
+    rows = result_rows(store.runs())
+    assert {(str(row["direction"]), row.current) for row in rows} == {
+        ("read", True),
+        ("read", False),
+        ("write", False),
+    }
+
+
+def test_a_listener_that_fails_keeps_no_other_from_hearing(store: Store) -> None:
+    def broken(_: str | None) -> None:
+        raise ZeroDivisionError
+
+    results, told = Results(store), list[str | None]()
+    results.listen(broken)
+    results.listen(told.append)
+    results.keep(run())
+    assert told == [CASE.key]
+
+
+def test_the_newest_points_are_bounded(store: Store) -> None:
+    results = Results(store)
+    for hour in range(TREND_RUNS + 5):
+        results.keep(run(hour=hour, iops=1000.0 + hour))
+    points = results.now.trends[CASE.key].points
+    assert len(points) == TREND_RUNS
+    assert points[-1].value == 1000.0 + TREND_RUNS + 4
+
+
+def test_going_back_to_an_earlier_kernel_is_a_new_episode_and_an_event(store: Store) -> None:
+    results = Results(store)
+    begins = [
+        results.keep(run(hour=hour, environment=environment))
+        for hour, environment in enumerate((OLD, OLD, NEW, NEW, OLD, OLD))
+    ]
+    assert begins == [False, False, True, False, True, False]
+    assert [(one.slug.split("/")[0], one.started.hour) for one in results.now.periods] == [
+        ("6.8", 0),
+        ("6.11", 2),
+        ("6.8", 4),
+    ]
+    families = Families()
+    collect_environments(Snapshot(now=START, records=[], episodes=results.now.periods), families)
+    found = {family.name: family.samples for family in families.families()}
+    changes = found["pvebench_environment_change_info"]
+    assert [(one.labels["before"], one.labels["after"]) for one in changes] == [
+        ("6.8", "6.11"),
+        ("6.11", "6.8"),
+    ]
+    starts = {
+        one.labels["kernel_version"]: one.value
+        for one in found["pvebench_environment_start_timestamp_seconds"]
+    }
+    assert starts["6.8"] == (START + timedelta(hours=4)).timestamp()
+
+
+def test_a_run_whose_vm_did_not_start_begins_no_episode(store: Store) -> None:
+    results = Results(store)
+    half = Environment(node="lab", facts={"kernel": "6.8"})
+    for hour, (environment, outcome) in enumerate(
+        ((OLD, Outcome.OK), (half, Outcome.FAILED), (OLD, Outcome.OK))
+    ):
+        results.keep(run(hour=hour, environment=environment, outcome=outcome))
+    assert len(results.now.periods) == 1
+
+
+def redefined(store: Store) -> Results:
+    """Return results in which a case got another volume after three runs."""
+    results = Results(store)
+    for hour in range(3):
+        results.keep(run(CASE, hour=hour, iops=1000.0))
+    for hour in range(3, 6):
+        results.keep(run(LARGER, hour=hour, iops=400.0))
+    return results
+
+
+def test_an_edited_volume_is_told_with_the_moment_and_both_values(store: Store) -> None:
+    results = redefined(store)
+    (change,) = results.now.definition_changes()
+    assert change.text == (
+        f"the definition of {CASE.slug} on lab changed at 2026-05-01 03:00 UTC: "
+        "volume_bytes 256M → 512M; earlier runs (3) are not compared"
+    )
+    shown = index_view(results.now, [], START + timedelta(hours=7))
+    assert shown.redefined == (change.text,)
+    earlier, present = (case_view(store, results.now, case.key, START) for case in (CASE, LARGER))
+    assert earlier is not None
+    assert present is not None
+    assert (earlier.replaced_by, earlier.meant) == (case_url(LARGER.key), "")
+    assert (present.replaced_by, present.meant) == ("", change.text)
+    assert sum(cell is not None for t in shown.tables for r in t.rows for cell in r.cells) == 1
+
+
+def test_what_is_planned_is_in_force_whatever_was_measured_last(store: Store) -> None:
+    redefined(store)
+    place = Definition.of(CASE).place
+    assert Results(store).now.current()[place] == LARGER.key
+    assert Results(store, [planned(CASE)]).now.current()[place] == CASE.key
+
+
+def test_the_verdict_compares_no_runs_of_different_definitions(store: Store) -> None:
+    results = Results(store)
+    for hour in range(40):
+        case, iops = (CASE, 1000.0) if hour < 20 else (LARGER, 400.0)
+        environment = OLD if hour < 20 else NEW
+        results.keep(run(case, hour=hour, iops=iops, environment=environment))
+    verdicts = VerdictService(Feed(results), ()).judge()
+    assert {one.history.of for one in verdicts.verdicts} == {LARGER.key}
+    assert not verdicts.regressions
+    assert [one.key for one in verdicts.definition_changes] == [LARGER.key]
+
+
+def test_an_export_keeps_definitions_apart(store: Store) -> None:
+    results, text = redefined(store), StringIO()
+    window = Window(
+        start=first_moment(results), end=(START + timedelta(hours=6)).timestamp(), step=600.0
+    )
+    write_past(results, Settings(), window, text)
+    families = {one.name: one for one in text_string_to_metric_families(text.getvalue())}
+    found = {
+        (one.labels.get("definition", ""), one.value) for one in families["pvebench_iops"].samples
+    }
+    assert found == {(CASE.fingerprint, 1000.0), ("", 400.0)}
+
+
+def test_an_export_says_what_a_scenario_is_from_its_first_run_on(store: Store) -> None:
+    results, text = Results(store), StringIO()
+    for hour in range(30):
+        results.keep(run(CASE, hour=hour))
+    first = first_moment(results)
+    window = Window(start=first, end=(START + timedelta(hours=30)).timestamp(), step=600.0)
+    write_past(results, Settings(), window, text)
+    families = {one.name: one for one in text_string_to_metric_families(text.getvalue())}
+    moments = [one.timestamp for one in families["pvebench_scenario_info"].samples]
+    assert [float(one) for one in moments[:2]] == [first, first + 600.0]
+    assert len(moments) > 29 * 6
+
+
+def test_a_scaled_run_is_marked_and_never_meets_the_others(store: Store) -> None:
+    results = Results(store)
+    results.keep(run(CASE, hour=0))
+    results.keep(run(SCALED, hour=1, iops=5000.0))
+    assert SCALED.key != CASE.key
+    view = results.now
+    assert view.current() == {Definition.of(CASE).place: CASE.key}
+    assert view.definition_changes() == ()
+    assert view.cases[SCALED.key].definition.scale == 0.5
+    by_key = {one["case_key"]: one for one in results_data(view, START)["results"]}
+    assert by_key[SCALED.key]["scale"] == 0.5
+    assert by_key[CASE.key]["scale"] == 1.0
+
+
+def test_a_guest_is_compared_only_with_a_host_row_of_the_same_conditions(store: Store) -> None:
+    host = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
+    own = replace(CASE, scenario=replace(CASE.scenario, disk=host))
+    results = Results(store)
+    results.keep(run(own, iops=7000.0))
+    soon = START + timedelta(hours=1)
+    assert results.host_rates(CASE, soon) == {Direction.READ: 7000.0}
+    assert results.host_rates(LARGER, soon) == {}
+    assert results.host_rates(SCALED, soon) == {}
+    assert results.host_rates(CASE, soon + timedelta(days=8)) == {}
+
+
+def states_after(store: Store, outcomes: list[Outcome]) -> set[VerdictState]:
+    results = Results(store)
+    for day, outcome in enumerate(outcomes):
+        results.keep(run(hour=24 * day, iops=1000.0 + day % 3, outcome=outcome))
+    return {one.state for one in VerdictService(Feed(results), ()).judge().verdicts}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.NOISY, Outcome.NOT_STEADY])
+def test_runs_that_are_good_only_with_a_reason_are_never_a_baseline_alone(
+    store: Store, outcome: Outcome
+) -> None:
+    assert states_after(store, [*[outcome] * 40, *[Outcome.OK] * 3]) == {VerdictState.INCONCLUSIVE}
+
+
+def test_beside_enough_ok_runs_a_noisy_one_counts(store: Store) -> None:
+    states = states_after(store, [*[Outcome.OK] * 20, *[Outcome.NOISY] * 10, *[Outcome.OK] * 10])
+    assert VerdictState.INCONCLUSIVE not in states

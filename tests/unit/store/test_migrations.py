@@ -1,0 +1,315 @@
+"""Opening databases of older schemas, also when that is killed.
+
+The old databases are dumps that the code of their schema wrote (tests/golden/store). So that there
+is always a migration to test, the tests add one after the newest: it adds a table and a column, and
+rebuilds a table that others refer to. Python's sqlite3 alone reads the results, and SQLite's own
+`PRAGMA integrity_check` and `PRAGMA foreign_key_check` judge them. SQLite documents that DDL can be
+rolled back: https://www.sqlite.org/lang_transaction.html (contents of a transaction) and
+https://www.sqlite.org/atomiccommit.html (state after a killed process).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+
+import pvebench
+from pvebench.errors import StoreUnavailable
+from pvebench.store import Store, engine
+from pvebench.store.engine import MIGRATIONS, open_engine, reading
+from pvebench.store.tables import HEAD, TRIGGERS, metadata
+
+TESTS = Path(__file__).resolve().parents[2]
+PACKAGE = str(Path(pvebench.__file__).parents[1])
+GOLDEN = TESTS / "golden" / "store"
+OLD = sorted(path.stem for path in GOLDEN.glob("*.sql"))
+NEXT = f"{int(HEAD) + 1:04}"
+NEXT_MIGRATION = f"""
+import sqlalchemy as sa
+from alembic import op
+
+revision = {NEXT!r}
+down_revision = {HEAD!r}
+
+
+def upgrade() -> None:
+    op.create_table("notes", sa.Column("text", sa.Text, primary_key=True))
+    op.add_column("cases", sa.Column("rank", sa.Integer, nullable=False, server_default="7"))
+    with op.batch_alter_table("runs", recreate="always") as runs:
+        runs.add_column(sa.Column("watts", sa.Float))
+"""
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def old_database(directory: Path, revision: str) -> Path:
+    path = directory / "pvebench.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((GOLDEN / f"{revision}.sql").read_text("utf-8"))
+    return path
+
+
+@pytest.fixture
+def with_next(tmp_path: Path) -> Path:
+    """The migrations and one more, in a folder of their own."""
+    folder = shutil.copytree(
+        MIGRATIONS, tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (folder / "versions" / f"{NEXT}_next.py").write_text(NEXT_MIGRATION, "utf-8")
+    return folder
+
+
+@pytest.fixture
+def next_version(with_next: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be a pvebench that has one more migration."""
+    monkeypatch.setattr(engine, "MIGRATIONS", with_next)
+    monkeypatch.setattr(engine, "HEAD", NEXT)
+
+
+def schema(path: Path) -> dict[tuple[str, str], str | None]:
+    """Everything in a database's schema: (type, name) -> its SQL."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
+    return {
+        (kind, name): sql and " ".join(sql.split())
+        for kind, name, sql in found
+        if "alembic_version" not in name
+    }
+
+
+def rows(path: Path) -> Rows:
+    """Everything in a database, which SQLite must find sound: table -> rows."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        assert [tuple(row) for row in connection.execute("PRAGMA integrity_check")] == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        return {
+            name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}")]
+            for (name,) in tables.fetchall()
+        }
+
+
+def assert_all_there(old: Rows, new: Rows) -> None:
+    """Every old row has every value that it had; there is no other row."""
+    assert new["alembic_version"] == [{"version_num": NEXT}]
+    assert new["notes"] == []
+    assert {row["rank"] for row in new["cases"]} == {7}
+    for table in old.keys() - {"alembic_version"}:
+        columns = old[table][0].keys()
+        kept = [{column: row[column] for column in columns} for row in new[table]]
+        assert sorted(map(repr, kept)) == sorted(map(repr, old[table])), table
+
+
+def kill_at_every_step(
+    database: Path, directory: Path, migrations: Path = MIGRATIONS, head: str = HEAD
+) -> list[Path]:
+    script = TESTS / "testing" / "migration_kills.py"
+    done = subprocess.run(
+        [sys.executable, script, database, directory, migrations, head],
+        env={**os.environ, "PYTHONPATH": PACKAGE},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    copies = [path / database.name for path in directory.iterdir()]
+    return sorted(copies, key=lambda path: int(path.parent.name))
+
+
+def test_every_layout_but_the_newest_has_a_database_that_its_own_code_wrote() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    assert known - {HEAD} <= set(OLD) <= known
+    assert OLD
+
+
+def test_the_migrations_make_the_tables_indexes_and_triggers_that_the_code_expects(
+    tmp_path: Path,
+) -> None:
+    open_engine(tmp_path / "migrated.db").dispose()
+    created = create_engine(f"sqlite:///{tmp_path}/created.db")
+    with created.begin() as connection:
+        metadata.create_all(connection)
+        for statement in TRIGGERS:
+            connection.exec_driver_sql(statement)
+    created.dispose()
+    expected = schema(tmp_path / "created.db")
+    assert schema(tmp_path / "migrated.db") == expected
+    kinds = [kind for kind, _ in expected]
+    assert [kinds.count(kind) for kind in ("table", "trigger")] == [len(metadata.tables), 10]
+
+
+@pytest.mark.skipif(HEAD not in OLD, reason="a database of the newest layout is not needed")
+def test_the_database_of_the_newest_layout_has_that_layout(tmp_path: Path) -> None:
+    open_engine(tmp_path / "new.db").dispose()
+    assert schema(old_database(tmp_path, HEAD)) == schema(tmp_path / "new.db")
+
+
+def as_left(path: Path) -> Path:
+    """A copy with all files of its directory: opening a killed database repairs it."""
+    copy = shutil.copytree(path.parent, path.parent.with_name(f"{path.parent.name}-left"))
+    return copy / path.name
+
+
+@pytest.mark.usefixtures("next_version")
+@pytest.mark.parametrize("revision", OLD)
+def test_a_migration_killed_at_any_step_loses_nothing_and_the_next_start_goes_through(
+    tmp_path: Path, with_next: Path, revision: str
+) -> None:
+    database = old_database(tmp_path, revision)
+    old = rows(database)
+    assert all(old.values())
+    copies = kill_at_every_step(database, tmp_path / "killed", with_next, NEXT)
+    assert len(copies) > 20
+    for path in copies:
+        left = rows(as_left(path))
+        if left != old:
+            assert_all_there(old, left)  # committed: whole
+        kept = path.with_name(f"pvebench.db.before-{revision}")
+        if kept.exists():
+            assert rows(kept) == old
+        open_engine(path).dispose()
+        assert_all_there(old, rows(path))
+        assert rows(kept) == old
+        assert not list(path.parent.glob("*.part*"))
+
+
+def test_the_making_of_a_database_killed_at_any_step_leaves_one_that_opens(tmp_path: Path) -> None:
+    copies = kill_at_every_step(tmp_path / "pvebench.db", tmp_path / "killed")
+    assert len(copies) > 20
+    for path in copies:
+        Store(path, simulated=False).close()
+        assert rows(path)["facts"] == [{"name": "kind", "value": "measured"}]
+        assert not list(path.parent.glob("*before*"))
+
+
+def triggers(path: Path) -> list[tuple[str, int]]:
+    """Table -> its triggers that remove a number block."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(
+            "SELECT tbl_name, count(*) FROM sqlite_schema WHERE type = 'trigger' "
+            "AND sql LIKE '%DELETE FROM number_blocks%' GROUP BY tbl_name"
+        ).fetchall()
+
+
+@pytest.mark.parametrize("revision", [None, *OLD])
+def test_every_change_of_a_run_lets_go_of_what_was_packed_of_it(
+    tmp_path: Path, revision: str | None
+) -> None:
+    # A table that a migration rebuilds loses its triggers without an error.
+    path = tmp_path / "pvebench.db" if revision is None else old_database(tmp_path, revision)
+    open_engine(path).dispose()
+    assert triggers(path) == [("runs", 6), ("samples", 4)]
+
+
+@pytest.mark.parametrize("revision", OLD)
+def test_an_old_database_is_read_as_its_own_code_wrote_it(tmp_path: Path, revision: str) -> None:
+    store = Store(old_database(tmp_path, revision))
+    in_all_of_them = [run for run in store.runs() if run.uid in {"a", "b", "c"}]
+    assert [(run.uid, str(run.outcome)) for run in in_all_of_them] == [
+        ("c", "ok"),
+        ("b", "failed"),
+        ("a", "ok"),
+    ]
+    assert store.evidence(1) == {"note": "Grüße", "output": '{"jobs": []}'}
+    assert [kind for _, kind, _ in store.journal.pending()] == ["vm"]
+    assert len(store.environments()) == 2
+    store.close()
+
+
+@pytest.mark.usefixtures("next_version")
+def test_the_copy_from_before_a_migration_stays_until_the_next_one(tmp_path: Path) -> None:
+    path = old_database(tmp_path, "0001")
+    path.chmod(0o600)
+    older = tmp_path / "pvebench.db.before-0000"
+    older.write_bytes(b"")
+    (tmp_path / "pvebench.db.before-0000.part-journal").write_bytes(b"left by a killed one")
+    Store(path).close()
+    kept = tmp_path / "pvebench.db.before-0001"
+    assert sorted(tmp_path.glob("*before*")) == [kept]
+    assert kept.stat().st_mode & 0o777 == 0o600
+    Store(path).close()
+    assert kept.exists()
+    kept.replace(path)  # one file: moving it back is all
+    assert rows(path)["alembic_version"] == [{"version_num": "0001"}]
+
+
+@pytest.mark.usefixtures("next_version")
+def test_without_room_for_the_copy_nothing_is_migrated_and_older_copies_stay(
+    tmp_path: Path,
+) -> None:
+    path = old_database(tmp_path, "0001")
+    old = rows(path)
+    older = tmp_path / "pvebench.db.before-0000"
+    older.write_bytes(b"")
+    (tmp_path / "pvebench.db.before-0001.part").mkdir()  # nothing can be written there
+    message = r"backup of .* to .*before-0001 before the migration failed"
+    with pytest.raises(StoreUnavailable, match=message):
+        Store(path)
+    assert rows(path) == old
+    assert older.exists()
+
+
+@pytest.mark.usefixtures("next_version")
+def test_a_rebuilt_table_keeps_its_dependents_and_triggers(tmp_path: Path) -> None:
+    path = old_database(tmp_path, "0001")
+    before, old = schema(path), rows(path)
+    open_engine(path).dispose()
+    after, new = schema(path), rows(path)
+    assert "watts" in new["runs"][0]  # rebuilt
+    assert after.keys() == before.keys() | {
+        ("table", "notes"),
+        ("index", "sqlite_autoindex_notes_1"),
+    }
+    own = [name for name, sql in before.items() if name[0] != "table" and sql]
+    assert {name: after[name] for name in own} == {name: before[name] for name in own}
+    assert triggers(path) == [("runs", 6), ("samples", 4)]
+    assert new["samples"] == old["samples"] != []
+    assert new["evidence"] == old["evidence"] != []
+
+
+def test_two_that_open_an_old_database_at_once_migrate_it_once(
+    tmp_path: Path, with_next: Path
+) -> None:
+    path = old_database(tmp_path, "0001")
+    script = (
+        "from pathlib import Path; from pvebench.store import Store, engine; "
+        f"engine.MIGRATIONS, engine.HEAD = Path({str(with_next)!r}), {NEXT!r}; "
+        f"Store(Path({str(path)!r}))"
+    )
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONPATH": PACKAGE},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    assert [(one.communicate()[1], one.returncode) for one in both] == [("", 0), ("", 0)]
+    assert rows(path)["alembic_version"] == [{"version_num": NEXT}]
+
+
+def test_every_connection_of_the_pool_is_durable_and_guards_references(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path / "pvebench.db")
+    with reading(engine) as first, reading(engine) as second, reading(engine) as third:
+        for connection in (first, second, third):
+            values = [
+                connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+                for name in ("journal_mode", "synchronous", "foreign_keys")
+            ]
+            assert values == ["wal", 2, 1]  # 2: FULL, https://www.sqlite.org/pragma.html
+    engine.dispose()
