@@ -11,7 +11,7 @@ from pathlib import Path
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.model.ports import Site
-from pvebench.scheduler.case_matrix import Assignment
+from pvebench.scheduler.plan import Assignment
 from pvebench.service.selection import assignments, make_sites, opened_store
 from pvebench.store import Store
 

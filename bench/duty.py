@@ -20,7 +20,7 @@ from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.runner import Runner
-from pvebench.scheduler.order import make_plan
+from pvebench.scheduler.plan import make_plan
 
 RAMP_SECONDS = 2.0
 PACK = f"""\

@@ -21,7 +21,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
-from pvebench.scheduler.case_matrix import expand
+from pvebench.scheduler.plan import expand
 from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
 from pvebench.web.api import results_data

@@ -32,7 +32,7 @@ from pvebench.guest import build_image, default_directory
 from pvebench.model.ports import Site
 from pvebench.model.status import Phase
 from pvebench.scheduler import Worker
-from pvebench.scheduler.case_matrix import Assignment, expand
+from pvebench.scheduler.plan import Assignment, expand
 from pvebench.store.current import Results
 
 if TYPE_CHECKING:

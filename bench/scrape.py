@@ -27,13 +27,13 @@ from pvebench.config import load_pack
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics import snapshot as metrics
-from pvebench.metrics.families import Families
 from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS
+from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
-from pvebench.scheduler.case_matrix import expand
+from pvebench.scheduler.plan import expand
 from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
 from pvebench.web import WebServer, listen

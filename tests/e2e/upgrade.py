@@ -35,7 +35,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.model.volume import Attachment, Volume
 from pvebench.scheduler import Worker
-from pvebench.scheduler.case_matrix import Assignment, expand
+from pvebench.scheduler.plan import Assignment, expand
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.text import sentence

@@ -10,7 +10,7 @@ from pvebench.model.run import Sample
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Workload
 from pvebench.workloads import Parsed
-from pvebench.workloads.fio_json import read_report
+from pvebench.workloads.fio_report import read_report
 
 _FORMS = tuple(
     re.compile(rf"[+-]?(?:\d+(?:{mark}\d+)?|{mark}\d+)(?:[eE][+-]?\d+)?") for mark in ("[.]", "[,]")

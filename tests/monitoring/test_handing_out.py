@@ -17,7 +17,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pvebench.cli.main import run_cli
-from pvebench.provision.dashboards import shipped_dashboards
+from pvebench.provision.grafana import shipped_dashboards
 from testing.packs import ROOT, simulate
 from testing.prometheus import prometheus
 from testing.simulated_site import app_of, served

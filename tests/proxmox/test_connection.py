@@ -23,8 +23,8 @@ from pvebench.drivers.proxmox.api.privileges import (
     vm_privileges,
 )
 from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
-from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_api
+from pvebench.metrics.text_format import Families
 from pvebench.model.ports import Traffic
 
 SECRET = "0123-secret-4567"

@@ -25,8 +25,8 @@ from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import AccessDenied, OutputUnreadable, PvebenchError, ServerGone, VolumeError
 from pvebench.metrics import catalog
-from pvebench.metrics.families import Families
 from pvebench.metrics.results import _add_switches
+from pvebench.metrics.text_format import Families
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Sample, Unit
 from testing.btrfs import btrfs

@@ -9,7 +9,7 @@ from pathlib import Path
 from pvebench.cli.demo import demo_assignments, fill_store
 from pvebench.config import load_pack
 from pvebench.drivers.simulated.demo_year import YEAR, Story
-from pvebench.scheduler.case_matrix import Assignment
+from pvebench.scheduler.plan import Assignment
 from pvebench.service.instance import planned_cases
 from pvebench.store import Store
 from pvebench.store.current import Results

@@ -21,7 +21,7 @@ from pvebench.model.ports import Guard
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case, Workload
-from pvebench.scheduler.case_matrix import Assignment, Matrix, expand
+from pvebench.scheduler.plan import Assignment, Matrix, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 from pvebench.store.current import Results

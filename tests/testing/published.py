@@ -17,8 +17,7 @@ from pvebench.model.disk import Bus
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.workload import Case
 from pvebench.references.library import published
-from pvebench.scheduler.case_matrix import expand
-from pvebench.scheduler.order import make_plan
+from pvebench.scheduler.plan import expand, make_plan
 from testing.packs import ROOT
 
 PAGE: Final = ROOT / "docs" / "published.md"

@@ -29,7 +29,7 @@ from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor,
 from pvebench.errors import AlreadyRunning, Interrupted, ServerGone
 from pvebench.model.run import Run
 from pvebench.model.workload import Case
-from pvebench.scheduler.case_matrix import Assignment
+from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pvebench.metrics import catalog
-from pvebench.metrics.families import Families
+from pvebench.metrics.text_format import Families
 from pvebench.store import Store, StoredRun
 
 STATES = (-2, -1, 0, 1, 2)

@@ -16,8 +16,7 @@ from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.files import read_secret
-from pvebench.provision.dashboards import shipped_dashboards, to_import_format
-from pvebench.provision.grafana import Grafana, choose_source
+from pvebench.provision.grafana import Grafana, choose_source, shipped_dashboards, to_import_format
 from pvebench.provision.grafana import push as push_dashboards
 from pvebench.provision.scrape import Targets, prometheus_files, scrape_job
 from pvebench.service.instance import access_of

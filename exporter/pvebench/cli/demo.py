@@ -26,16 +26,16 @@ from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor,
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import StoreError
 from pvebench.metrics import Page
-from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
+from pvebench.metrics.results import collect_verdicts
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.metrics.verdicts import collect_verdicts
+from pvebench.metrics.text_format import Families
 from pvebench.model.run import Run
 from pvebench.model.status import Phase, State, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.scheduler import Worker
-from pvebench.scheduler.case_matrix import Assignment, Matrix, expand
+from pvebench.scheduler.plan import Assignment, Matrix, expand
 from pvebench.service.instance import access_of, planned_cases
 from pvebench.service.selection import wall_slots
 from pvebench.store import StateDirectory, Store

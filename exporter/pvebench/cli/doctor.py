@@ -22,7 +22,7 @@ from pvebench.diagnostics.pipeline import (
 )
 from pvebench.drivers.driver import Finding
 from pvebench.errors import MachineError, PipelineError
-from pvebench.provision.dashboards import DATASOURCE
+from pvebench.provision.grafana import DATASOURCE
 
 # --- `pvebench check`: prerequisites of a run.
 

@@ -11,9 +11,9 @@ from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.errors import ConfigError, NotificationError, Problem
 from pvebench.notify.delivery import send
-from pvebench.notify.messages import show_time, trial
+from pvebench.notify.planner import show_time, trial
 from pvebench.notify.sender import address_of
-from pvebench.service.notifications import sender_of
+from pvebench.service.instance import sender_of
 from pvebench.store import ReceiverCounts
 
 

@@ -28,9 +28,8 @@ from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.model.units import format_size, show_bytes, show_seconds
-from pvebench.scheduler.case_matrix import Assignment, ExcludedCase
 from pvebench.scheduler.due_cases import jitter_seconds
-from pvebench.scheduler.order import Plan, make_plan
+from pvebench.scheduler.plan import Assignment, ExcludedCase, Plan, make_plan
 from pvebench.service.selection import assignments
 
 # --- `pvebench schema`: JSON schemas of packs and settings, for editors.

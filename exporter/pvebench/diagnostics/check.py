@@ -12,7 +12,7 @@ from pvebench.drivers.driver import Finding, attempt
 from pvebench.drivers.storages.directory import existing
 from pvebench.errors import NotWritable, PvebenchError
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
-from pvebench.scheduler.order import make_plan
+from pvebench.scheduler.plan import make_plan
 from pvebench.service.instance import access_of
 from pvebench.service.selection import assignments
 from pvebench.store import identities_at

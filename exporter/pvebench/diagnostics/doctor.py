@@ -33,7 +33,7 @@ from pvebench.files import is_open
 from pvebench.metrics import catalog
 from pvebench.model.units import show_bytes
 from pvebench.notify.delivery import check_address
-from pvebench.notify.messages import show_time
+from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.instance import access_of

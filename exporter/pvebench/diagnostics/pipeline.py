@@ -18,7 +18,7 @@ from pvebench.errors import ConfigError, PipelineError, Problem
 from pvebench.files import read_body, read_secret
 from pvebench.metrics import catalog
 from pvebench.model.units import MIB
-from pvebench.provision.dashboards import DATASOURCE
+from pvebench.provision.grafana import DATASOURCE
 
 TIMESTAMP: Final = catalog.EXPOSITION_TIMESTAMP.exposed
 """Metric with the creation time of an exposition."""

@@ -20,7 +20,16 @@ from prometheus_client.metrics_core import Metric as Family
 
 from pvebench.errors import PvebenchError
 from pvebench.metrics import catalog
-from pvebench.metrics.families import (
+from pvebench.metrics.results import (
+    CASE_COLLECTORS,
+    DEFINITION_COLLECTORS,
+    SUMMARY_COLLECTORS,
+    Collector,
+    collect_settings,
+    collect_verdicts,
+)
+from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.text_format import (
     EOF,
     Families,
     Piece,
@@ -30,15 +39,6 @@ from pvebench.metrics.families import (
     render,
     render_pieces,
 )
-from pvebench.metrics.results import (
-    CASE_COLLECTORS,
-    DEFINITION_COLLECTORS,
-    SUMMARY_COLLECTORS,
-    Collector,
-    collect_settings,
-)
-from pvebench.metrics.snapshot import Snapshot
-from pvebench.metrics.verdicts import collect_verdicts
 from pvebench.store import CaseRecord
 from pvebench.verdicts import Verdicts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pvebench import __version__
 from pvebench.metrics import catalog
-from pvebench.metrics.families import Families
+from pvebench.metrics.text_format import Families
 from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import State, WorkerStatus
 from pvebench.store import ReceiverCounts

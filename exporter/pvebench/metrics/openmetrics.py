@@ -19,9 +19,9 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric as Family
 
-from pvebench.metrics.families import EOF, Families
 from pvebench.metrics.results import CASE_COLLECTORS, collect_environments, collect_info
 from pvebench.metrics.snapshot import Snapshot, collect_wall
+from pvebench.metrics.text_format import EOF, Families
 from pvebench.model.run import Outcome
 from pvebench.store import CaseRecord, StoredRun, Sums, summed
 

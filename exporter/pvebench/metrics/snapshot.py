@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from pvebench.metrics import catalog
-from pvebench.metrics.families import Families
+from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, workload_words
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.store import CaseRecord, Totals

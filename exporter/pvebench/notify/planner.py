@@ -1,26 +1,174 @@
-"""Plan notifications: changes and their ends, stops and restarts, the weekly summary.
-
-Each event is queued once: the store records it in the same transaction as the message, so that
-nothing is queued twice or forgotten if the process is killed.
-"""
+"""Notifications: texts, and the planner of changes, ends, stops, restarts, weekly summaries."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
 
 from pvebench.analysis.change import Change
+from pvebench.analysis.verdict import count_text
 from pvebench.errors import StoreError
 from pvebench.model.week import Weekly
-from pvebench.notify import messages
-from pvebench.notify.messages import Sender
+from pvebench.sanitize import one_line
 from pvebench.store import KnownChange, Message, Store
 from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import headline, summary
+from pvebench.verdicts.text import listed, sentence
+
+MOST_TITLE: Final = 120
+MOST_CASES: Final = 10
+MOST_CHANGES: Final = 10
+"""Maximum changes listed in one message; of more it gives the number."""
+_ENDINGS: Final = {
+    "over": "Resolved: later changes have taken back more than half of it.",
+    "accepted": "Accepted: the current level is the new baseline.",
+    "unsaid": "No longer confirmed: no run of the last day shows it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The instance that sends messages.
+
+    Attributes:
+        name: of the machine, to distinguish instances.
+        link: address of the web UI; empty: unknown.
+    """
+
+    name: str
+    link: str = ""
+
+    def message(self, about: str, kind: str, title: str, lines: Iterable[str]) -> Message:
+        """Return a message with the common prefix and footer."""
+        footer = [f"pvebench on {one_line(self.name)}"]
+        footer += [f"{self.link}/"] if self.link else []
+        return Message(
+            about=about,
+            kind=kind,
+            title=one_line(f"pvebench: {title}", MOST_TITLE),
+            body="\n".join([*lines, "", *footer]),
+        )
+
+
+def changed(sender: Sender, change: Change, *, about: str, again: bool = False) -> Message:
+    """Return the message about a new change; `again`: it had been reported as ended."""
+    lines = ["This change is back:"] if again else []
+    lines += [one_line(sentence(change)), "", f"Since: {_day(change.begin)}"]
+    lines += [f"Where: {_where(change)}", ""]
+    lines += [f"Cases ({len(set(change.names))}):", *_cases(change.names), ""]
+    lines += ["To accept the current level: pvebench baseline accept --reason WHY"]
+    return sender.message(about, "changed", summary(change), lines)
+
+
+def many_changed(sender: Sender, changes: Sequence[Change], *, about: str, first: bool) -> Message:
+    """Return one message about many new changes.
+
+    Args:
+        first: they may be old: there was no notification before.
+    """
+    title = count_text(len(changes), "regression")
+    lines = ["pvebench reports each new change once. Already open:", ""] if first else []
+    return sender.message(about, "changed", title, [*lines, *_listed(changes)])
+
+
+def ended(sender: Sender, change: KnownChange, *, about: str) -> Message:
+    """Return the message about an ended change."""
+    text = one_line(change.text)
+    lines = [_ENDINGS[change.ending], "", text, "", f"Since: {_day(change.since)}"]
+    return sender.message(about, "ended", f"resolved: {text}", lines)
+
+
+def many_ended(sender: Sender, changes: Sequence[KnownChange], *, about: str) -> Message:
+    """Return one message about many ended changes."""
+    lines = [f"* {one_line(one.text)}: {_ENDINGS[one.ending]}" for one in changes[:MOST_CHANGES]]
+    lines += _more(len(changes) - MOST_CHANGES)
+    return sender.message(about, "ended", f"{len(changes)} changes resolved", lines)
+
+
+def stopped(sender: Sender, node: str, *, about: str, last: float | None, doing: str) -> Message:
+    """Return the message about a node without a successful run; `doing`: its state in words.
+
+    Args:
+        last: end of its latest successful run, Unix seconds.
+    """
+    latest = f"The latest one ended {show_time(last)}." if last else "There has been none yet."
+    lines = [f"No successful run on {one_line(node)}, though several were due.", latest]
+    lines += [f"Current state: {one_line(doing)}."] if doing else []
+    lines += ["", "Cause: see the web UI and the log, or run `pvebench check`."]
+    return sender.message(about, "stopped", f"measuring has stopped on {one_line(node)}", lines)
+
+
+def exited(sender: Sender, why: str, *, about: str) -> Message:
+    """Return the message about a service that ends with an error."""
+    lines = ["pvebench has exited; nothing is measured until it runs again.", "", one_line(why)]
+    return sender.message(about, "stopped", "measuring has stopped: pvebench has exited", lines)
+
+
+def resumed(sender: Sender, node: str, *, about: str) -> Message:
+    """Return the message about new runs after a stop; an empty node: on all nodes."""
+    where = f" on {one_line(node)}" if node else ""
+    return sender.message(
+        about, "going", f"measuring has resumed{where}", [f"New successful run{where}."]
+    )
+
+
+def weekly(
+    sender: Sender, verdicts: Verdicts, ends: Sequence[KnownChange], *, about: str
+) -> Message:
+    """Return the weekly summary; `ends`: changes that ended in the week."""
+    verdict = one_line(headline(verdicts))
+    lines = [verdict, ""]
+    for heading, better in (("Open regressions", False), ("Open improvements", True)):
+        changes = [one for one in verdicts.open_changes if (one.severity == "info") == better]
+        if changes:
+            lines += [f"{heading} ({len(changes)}):", *_listed(changes), ""]
+    if ends:
+        lines += [f"Resolved or accepted in the last week ({len(ends)}):"]
+        lines += [f"* {one_line(one.text)}" for one in ends[:MOST_CHANGES]]
+        lines += [*_more(len(ends) - MOST_CHANGES), ""]
+    newest = max((report.judged_until for report in verdicts.reports), default=0.0)
+    lines += [f"Latest run: {show_time(newest)}." if newest else "No successful run yet."]
+    return sender.message(about, "weekly", f"weekly summary: {verdict}", lines)
+
+
+def trial(sender: Sender) -> Message:
+    """Return the message of `pvebench notify --test`."""
+    return sender.message("test", "test", "test", ["This is a test: notifications arrive."])
+
+
+def _where(change: Change) -> str:
+    storages = f"storage {listed(change.storages)}"
+    return one_line(f"{listed(change.nodes)}, {storages}" if change.nodes else storages)
+
+
+def _listed(changes: Sequence[Change]) -> list[str]:
+    lines = [f"* {_day(one.begin)}: {summary(one)}" for one in changes[:MOST_CHANGES]]
+    return [*lines, *_more(len(changes) - MOST_CHANGES)]
+
+
+def _cases(names: Sequence[str]) -> list[str]:
+    different = list(dict.fromkeys(names))
+    lines = [f"* {one_line(name)}" for name in different[:MOST_CASES]]
+    return [*lines, *_more(len(different) - MOST_CASES)]
+
+
+def _more(count: int) -> list[str]:
+    return [f"* and {count} more"] if count > 0 else []
+
+
+def _day(time: float) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
+
+
+def show_time(time: float) -> str:
+    """Return Unix seconds as date and time, in UTC."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
+
 
 log = structlog.get_logger()
 
@@ -120,7 +268,7 @@ class NotificationPlanner:
         policy = self._policy()
         if policy.targets:
             about = f"{SERVICE}stopped/{self._version()}"
-            self._put(policy, [messages.exited(policy.sender, why, about=about)])
+            self._put(policy, [exited(policy.sender, why, about=about)])
 
     def _queue_changes(self, verdicts: Verdicts, policy: NotificationPolicy) -> None:
         known = {one.id: one for one in self._store.changes.all()}
@@ -142,9 +290,9 @@ class NotificationPlanner:
         first = bool(fresh) and all(one.notified == "" for one in known.values())
         if first or len(fresh) > ALONE:
             about = self._of_many("open", [one.id for one in fresh])
-            return [messages.many_changed(sender, fresh, about=about, first=first)]
+            return [many_changed(sender, fresh, about=about, first=first)]
         return [
-            messages.changed(
+            changed(
                 sender,
                 one,
                 about=f"change/{one.id}/open/{self._day()}",
@@ -156,11 +304,8 @@ class NotificationPlanner:
     def _of_ends(self, sender: Sender, ends: Sequence[KnownChange]) -> list[Message]:
         if len(ends) > ALONE:
             about = self._of_many("ended", [one.id for one in ends])
-            return [messages.many_ended(sender, ends, about=about)]
-        return [
-            messages.ended(sender, one, about=f"change/{one.id}/ended/{self._day()}")
-            for one in ends
-        ]
+            return [many_ended(sender, ends, about=about)]
+        return [ended(sender, one, about=f"change/{one.id}/ended/{self._day()}") for one in ends]
 
     def _of_many(self, what: str, ids: Sequence[str]) -> str:
         return f"changes/{what}/{self._day()}/{len(ids)}/{min(ids)}"
@@ -173,9 +318,9 @@ class NotificationPlanner:
         if last is not None and last.startswith(f"{name}stopped/"):
             if last != f"{name}stopped/{run}":
                 about = f"{name}going/{run}"
-                self._put(policy, [messages.resumed(policy.sender, pulse.node, about=about)])
+                self._put(policy, [resumed(policy.sender, pulse.node, about=about)])
         elif still > max(OVERDUE * pulse.interval, LEAST_STOP_SECONDS):
-            message = messages.stopped(
+            message = stopped(
                 policy.sender,
                 pulse.node,
                 about=f"{name}stopped/{run}",
@@ -198,7 +343,7 @@ class NotificationPlanner:
         if last is None or not fallen or self._version() <= int(last.rpartition("/")[2]):
             return
         about = f"{SERVICE}going/{self._version()}"
-        self._put(policy, [messages.resumed(policy.sender, "", about=about)])
+        self._put(policy, [resumed(policy.sender, "", about=about)])
 
     def _check_week(self, policy: NotificationPolicy) -> None:
         if policy.weekly is None or not self._verdicts.version:
@@ -214,7 +359,7 @@ class NotificationPlanner:
         since = now.timestamp() - WEEK_SECONDS
         ends = [one for one in self._store.changes.all() if (one.ended or 0) > since]
         about = f"weekly/{due:%Y-%m-%d}"
-        self._put(policy, [messages.weekly(policy.sender, self._verdicts, ends, about=about)])
+        self._put(policy, [weekly(policy.sender, self._verdicts, ends, about=about)])
 
     def _version(self) -> int:
         """Return the number of the newest run."""

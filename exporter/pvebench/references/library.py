@@ -22,7 +22,7 @@ from pvebench.references.columns import ColumnMapping, read_columns
 from pvebench.references.delimited import bounded
 from pvebench.references.forms import FORMS, columns_text
 from pvebench.references.reference_series import ReferenceRow, ReferenceSeries
-from pvebench.workloads.fio_json import Report, number, read_report
+from pvebench.workloads.fio_report import Report, number, read_report
 
 PUBLISHED: Final[dict[str, tuple[str, str]]] = {
     "bus-format-2012": ("2012", "QEMU on Fedora 17, guest Ubuntu 12.04; bonnie++ 1.96 and dd"),

@@ -12,8 +12,7 @@ from typing import Final
 from pvebench.model.run import Run, Sample, Unit, rates
 from pvebench.model.week import QuietHours
 from pvebench.model.workload import Case, Direction
-from pvebench.scheduler.case_matrix import Assignment
-from pvebench.scheduler.order import Plan, make_plan
+from pvebench.scheduler.plan import Assignment, Plan, make_plan
 from pvebench.store import CaseRecord
 from pvebench.store.current import Results
 

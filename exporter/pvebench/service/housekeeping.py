@@ -15,7 +15,7 @@ from pvebench.config import Settings
 from pvebench.errors import ConfigError, StoreError, StoreLost
 from pvebench.files import Signature, signature
 from pvebench.metrics import ConfigState
-from pvebench.scheduler.case_matrix import Assignment
+from pvebench.scheduler.plan import Assignment
 from pvebench.store import backups_of
 from pvebench.store.current import Results
 from pvebench.verdicts import NUMBERS

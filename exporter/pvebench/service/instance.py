@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -29,21 +32,23 @@ from pvebench.metrics.live import (
 )
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
-from pvebench.model.ports import Site
+from pvebench.model.ports import HoldKind, Site
 from pvebench.model.run import Outcome, Run
-from pvebench.model.status import Phase, Statuses
+from pvebench.model.status import Phase, Statuses, WorkerStatus
+from pvebench.model.week import parse_weekly
 from pvebench.model.workload import Case
+from pvebench.notify.delivery import send
+from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Pulse, Sender
+from pvebench.notify.sender import NotificationSender, addresses_of
 from pvebench.report.text import without_secrets
 from pvebench.runner import RunObserver
 from pvebench.scheduler import Worker
-from pvebench.scheduler.case_matrix import Assignment
 from pvebench.scheduler.guards import Turns
+from pvebench.scheduler.plan import Assignment
 from pvebench.service.housekeeping import Configuration, Reloader, Tidier
-from pvebench.service.lifecycle import Supervisor, handle_signals
-from pvebench.service.notifications import make_courier
 from pvebench.service.selection import intervals_of, make_sites, opened_store, wall_slots
-from pvebench.service.workers import GuardFactory, make_worker_pool
-from pvebench.store.current import PlannedCase, Results
+from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
+from pvebench.store.current import PlannedCase, Results, View
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.summary import cycle_end_lines
 from pvebench.web import Access, StartupApp, WebServer
@@ -334,3 +339,74 @@ def planned_cases(assignments: list[Assignment]) -> list[PlannedCase]:
         PlannedCase(key=key, definition=Definition.of(case), every_seconds=intervals[key])
         for key, case in cases.items()
     ]
+
+
+def make_courier(
+    results: Results, settings: Callable[[], Settings], statuses: Statuses, clock: StopClock
+) -> tuple[NotificationPlanner, NotificationSender]:
+    """Return the planner and the sender of an instance's notifications."""
+
+    def now() -> datetime:
+        return clock.now().astimezone(ZoneInfo(settings().time_zone))
+
+    planner = NotificationPlanner(
+        results.store,
+        lambda: policy_of(settings()),
+        lambda: pulses_of(results.now, statuses()),
+        now=now,
+        monotonic=clock.monotonic,
+    )
+    sender = NotificationSender(
+        planner,
+        results.store.outbox,
+        lambda: addresses_of(settings()),
+        send,
+        now=lambda: clock.now().timestamp(),
+    )
+    return planner, sender
+
+
+def policy_of(settings: Settings) -> NotificationPolicy:
+    """Return the notification policy of the settings."""
+    notify = settings.notify
+    weekly = None if notify is None or notify.weekly == "off" else parse_weekly(notify.weekly)
+    targets = [one.name for one in notify.to] if notify else []
+    return NotificationPolicy(targets=targets, sender=sender_of(settings), weekly=weekly)
+
+
+def sender_of(settings: Settings) -> Sender:
+    """Return this machine as sender, with the address of its web UI."""
+    return Sender(socket.gethostname(), settings.external_url or "")
+
+
+def pulses_of(view: View, statuses: Sequence[WorkerStatus]) -> list[Pulse]:
+    """Return the current activity of each node."""
+    pulses = []
+    for status in statuses:
+        cases = {
+            key: one for key, one in view.planned.items() if one.definition.node == status.node
+        }
+        if not cases:
+            continue
+        good = [view.cases[key].good for key in cases if key in view.cases]
+        ends = [run.finished.timestamp() for run in good if run is not None]
+        hold = status.hold
+        pulses.append(
+            Pulse(
+                node=status.node,
+                newest=max(ends, default=None),
+                interval=min(one.every_seconds for one in cases.values()),
+                waiting=hold is not None and hold.kind is HoldKind.QUIET,
+                doing=_doing(status),
+            )
+        )
+    return pulses
+
+
+def _doing(status: WorkerStatus) -> str:
+    """Return the state of a worker in words."""
+    if status.hold is not None:
+        return f"waiting: {without_secrets(status.hold.reason)}"
+    if status.fault:
+        return f"error: {without_secrets(status.fault)}"
+    return str(status.state)

@@ -13,7 +13,7 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.metrics.snapshot import WallSlot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
-from pvebench.scheduler.case_matrix import Assignment, Matrix, check_slugs, expand, select
+from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
 from pvebench.store import StateDirectory, Store
 
 # --- Packs and cases to run, and the slots of the wall dashboard.

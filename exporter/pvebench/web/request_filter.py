@@ -21,7 +21,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pvebench.config.web_config import RateLimit, WebConfig, load_web_config
+from pvebench.config.tls_and_users import RateLimit, WebConfig, load_web_config
 from pvebench.errors import ConfigError
 from pvebench.files import signature
 from pvebench.web.responses import HEADERS, Refused, refuse

@@ -1,7 +1,7 @@
 """fio, the main tool: random and sequential, mixed and synced I/O, with separate latency types.
 
 This module has its pack options, their rules and the slug; job files are in `fio_job.py`, parsing
-in `fio_parse.py`, the simulation in `fio_play.py`.
+in `fio_samples.py`, the simulation in `fio_simulation.py`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from pvebench.workloads.fio_job import (
     measure_job,
     search_seconds,
 )
-from pvebench.workloads.fio_json import number, read_report
-from pvebench.workloads.fio_parse import parse
-from pvebench.workloads.fio_play import play
+from pvebench.workloads.fio_report import number, read_report
+from pvebench.workloads.fio_samples import parse
+from pvebench.workloads.fio_simulation import play
 from pvebench.workloads.tool import (
     Estimate,
     Job,

@@ -9,8 +9,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pvebench.cli.demo import judge_past, judged_moments
 from pvebench.metrics import catalog
-from pvebench.metrics.families import Families
 from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
+from pvebench.metrics.text_format import Families
 from pvebench.store import Store
 from unit.verdicts.test_feed import CASES, START, measured
 

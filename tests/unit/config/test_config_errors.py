@@ -9,7 +9,7 @@ import pytest
 from pvebench.config import load_pack, load_settings
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import ConfigError
-from pvebench.scheduler.case_matrix import check_slugs, expand
+from pvebench.scheduler.plan import check_slugs, expand
 from testing.packs import SMALL, STORAGES, write_pack
 
 

@@ -12,8 +12,7 @@ from pvebench.cli.main import cli
 from pvebench.config import Pack, load_pack
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import ConfigError
-from pvebench.scheduler.case_matrix import expand
-from pvebench.scheduler.order import make_plan
+from pvebench.scheduler.plan import expand, make_plan
 from testing.packs import ROOT
 
 NAMES = (

@@ -16,8 +16,8 @@ from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.errors import PortInUse, StoreError
 from pvebench.metrics import CATALOG, Page, Snapshot, catalog
 from pvebench.metrics import snapshot as metrics
-from pvebench.metrics.families import Families, render, render_pieces
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
+from pvebench.metrics.text_format import Families, render, render_pieces
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.current import PlannedCase
 from pvebench.verdicts import Verdicts

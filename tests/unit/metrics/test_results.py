@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.clocks import START
-from pvebench.metrics.families import Families
 from pvebench.metrics.results import collect_info, collect_settings
 from pvebench.metrics.snapshot import Snapshot, snapshot_of
+from pvebench.metrics.text_format import Families
 from testing.packs import SMALL, simulate, write_pack
 from testing.simulated_site import results_of
 

@@ -10,8 +10,8 @@ import pytest
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError
 from pvebench.metrics import Snapshot
-from pvebench.metrics.families import Families
 from pvebench.metrics.snapshot import WallSlot, collect_wall
+from pvebench.metrics.text_format import Families
 from testing.packs import simulate
 
 

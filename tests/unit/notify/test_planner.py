@@ -19,14 +19,19 @@ from structlog.testing import capture_logs
 from pvebench.analysis.change import Change
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError
-from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_notified
+from pvebench.metrics.text_format import Families
 from pvebench.model.week import parse_weekly
 from pvebench.notify.delivery import Sent
-from pvebench.notify.messages import MOST_TITLE, Sender
-from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Pulse
+from pvebench.notify.planner import (
+    MOST_TITLE,
+    NotificationPlanner,
+    NotificationPolicy,
+    Pulse,
+    Sender,
+)
 from pvebench.notify.sender import HOPELESS_ATTEMPTS, NotificationSender, addresses_of
-from pvebench.service.notifications import policy_of
+from pvebench.service.instance import policy_of
 from pvebench.store import Decision, KnownChange, Message, Store
 from pvebench.store.current import Results
 from pvebench.store.outbox import MOST_QUEUED

@@ -12,8 +12,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError
 from pvebench.provision import grafana as client
-from pvebench.provision.dashboards import shipped_dashboards
-from pvebench.provision.grafana import FOLDER_UID, MARK, UIDS, Grafana
+from pvebench.provision.grafana import FOLDER_UID, MARK, UIDS, Grafana, shipped_dashboards
 from testing.grafana import TOKEN, StandInGrafana, standing_in
 
 OURS = {one["uid"] for one in shipped_dashboards().values()}

@@ -23,8 +23,7 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from pvebench.scheduler.case_matrix import expand
-from pvebench.scheduler.order import make_plan
+from pvebench.scheduler.plan import expand, make_plan
 from testing.packs import SMALL, Recorder, write_pack
 from unit.runner.test_runner import Steps
 

@@ -25,7 +25,7 @@ from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
 from pvebench.runner.prepare import SAMPLES, is_filled
 from pvebench.runner.runner import UNCOUNTED
-from pvebench.scheduler.case_matrix import expand
+from pvebench.scheduler.plan import expand
 from pvebench.workloads import TOOLS, Target
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 

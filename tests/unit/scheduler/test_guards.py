@@ -14,8 +14,8 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
 from pvebench.drivers.simulated.simulated_guest import Fault, Faults
 from pvebench.errors import Interrupted
-from pvebench.metrics.families import Families
 from pvebench.metrics.live import StorageState, collect_scheduler, collect_storages
+from pvebench.metrics.text_format import Families
 from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot
 from pvebench.model.run import Outcome
 from pvebench.model.status import State

@@ -13,8 +13,7 @@ from pvebench.metrics.catalog import SCENARIO_INFO
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.units import MIB
-from pvebench.scheduler.case_matrix import Matrix, expand, select
-from pvebench.scheduler.order import make_plan
+from pvebench.scheduler.plan import Matrix, expand, make_plan, select
 from testing.packs import ROOT, SMALL, STORAGES, quick, simulate, write_pack
 
 

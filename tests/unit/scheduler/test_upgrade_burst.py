@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pvebench.config import load_pack
 from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
-from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_scheduler
 from pvebench.metrics.results import collect_environments
 from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.text_format import Families
 from pvebench.model.status import Phase
-from pvebench.scheduler.case_matrix import Assignment, expand
 from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
+from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 from pvebench.store.current import Results

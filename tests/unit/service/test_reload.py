@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_settings
-from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_config
+from pvebench.metrics.text_format import Families
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
 from testing.packs import SMALL, simulate, write_pack

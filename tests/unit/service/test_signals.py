@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import pvebench
-from pvebench.service import lifecycle
-from pvebench.service.lifecycle import handle_signals
+from pvebench.service import workers
+from pvebench.service.workers import handle_signals
 from pvebench.store import StateDirectory
 from testing.packs import QUICK
 
@@ -24,7 +24,7 @@ INSIDE_THE_LOCK = """
 import os, signal
 from pvebench.drivers.clocks import SystemClock
 from pvebench.errors import Interrupted
-from pvebench.service.lifecycle import handle_signals
+from pvebench.service.workers import handle_signals
 
 clock = SystemClock()
 with handle_signals({signal.SIGTERM: clock.stop}):
@@ -39,7 +39,7 @@ with handle_signals({signal.SIGTERM: clock.stop}):
 
 HAMMERED = """
 import signal, threading
-from pvebench.service.lifecycle import handle_signals
+from pvebench.service.workers import handle_signals
 
 count, lock, enough = 0, threading.Lock(), threading.Event()
 
@@ -129,7 +129,7 @@ def test_only_what_is_named_is_answered() -> None:
 
 
 def test_the_handler_does_nothing_at_all() -> None:
-    names = {step.opname for step in dis.get_instructions(lifecycle._handle)}
+    names = {step.opname for step in dis.get_instructions(workers._handle)}
     assert names <= {"RESUME", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
 
 
@@ -153,5 +153,5 @@ def test_no_other_handler_is_set_anywhere_in_the_package() -> None:
         if (calls := calls_of(path, "signal"))
     }
     # The second puts back what was there before.
-    assert found == {"service/lifecycle.py": ["_handle", "handler"]}
+    assert found == {"service/workers.py": ["_handle", "handler"]}
     assert not [path for path in PACKAGE.rglob("*.py") if "add_signal_handler" in path.read_text()]

@@ -16,10 +16,10 @@ from pvebench.analysis.verdict import VerdictState
 from pvebench.cli.export import first_moment, write_past
 from pvebench.config import Settings
 from pvebench.errors import StoreError
-from pvebench.metrics.families import Families
 from pvebench.metrics.openmetrics import Window
 from pvebench.metrics.results import collect_environments
 from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment

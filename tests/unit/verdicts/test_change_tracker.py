@@ -15,8 +15,8 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.metrics.families import Families, render
-from pvebench.metrics.verdicts import MOST_SHOWN, collect_changes
+from pvebench.metrics.results import MOST_SHOWN, collect_changes
+from pvebench.metrics.text_format import Families, render
 from pvebench.sanitize import MOST_LETTERS, one_line
 from pvebench.store import Decision, KnownChange, Store
 from pvebench.store.changes import note_notified

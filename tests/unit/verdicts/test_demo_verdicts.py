@@ -12,7 +12,7 @@ import pytest
 from pvebench.cli.demo import fill_store
 from pvebench.cli.main import run_cli
 from pvebench.drivers.simulated.demo_year import YEAR, Story
-from pvebench.scheduler.case_matrix import Assignment, Matrix
+from pvebench.scheduler.plan import Assignment, Matrix
 from pvebench.store import Store
 from testing.demo_year import assignments
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.model.workload import Direction
-from pvebench.workloads.fio_parse import read_intervals
+from pvebench.workloads.fio_samples import read_intervals
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 READ = (Direction.READ,)

@@ -29,8 +29,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.runner import Runner
-from pvebench.scheduler.case_matrix import expand
-from pvebench.scheduler.order import make_plan
+from pvebench.scheduler.plan import expand, make_plan
 from pvebench.store import Store
 from testing.packs import SMALL, Recorder, simulate, write_pack
 

@@ -30,8 +30,7 @@ from pvebench.model.definition import Definition, setting_words
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
-from pvebench.scheduler.case_matrix import expand
-from pvebench.scheduler.order import make_plan
+from pvebench.scheduler.plan import expand, make_plan
 from pvebench.store import Store
 from testing.packs import SMALL, simulate, write_pack
 

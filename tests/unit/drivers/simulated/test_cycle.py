@@ -11,7 +11,7 @@ from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.errors import Interrupted, StoreError
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, State
-from pvebench.scheduler.case_matrix import Assignment, expand
+from pvebench.scheduler.plan import Assignment, expand
 from pvebench.workloads import TOOLS
 from testing.packs import SMALL, STORAGES, simulate, write_pack
 

@@ -19,7 +19,7 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.volume import Identity, change, is_certain, is_same
 from pvebench.model.workload import Conduct
 from pvebench.runner import Runner
-from pvebench.scheduler.case_matrix import expand
+from pvebench.scheduler.plan import expand
 from pvebench.store import StateDirectory, Store
 from testing.mounted_storage import MountedStorage
 from testing.packs import SMALL, STORAGES, Recorder, write_pack

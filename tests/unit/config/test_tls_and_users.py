@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.config.web_config import CIPHERS, TLS_13_CIPHERS, WebConfig, load_web_config
+from pvebench.config.tls_and_users import CIPHERS, TLS_13_CIPHERS, WebConfig, load_web_config
 from pvebench.errors import ConfigError
 from testing.certificates import make_certificate
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import PlainTextResponse
 
-from pvebench.service.lifecycle import Supervisor
+from pvebench.service.workers import Supervisor
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
 

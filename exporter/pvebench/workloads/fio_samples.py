@@ -27,7 +27,7 @@ from pvebench.model.run import SUM, Sample, Unit
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.fault_dip import dip_samples
 from pvebench.workloads.fio_job import interval_milliseconds, is_search
-from pvebench.workloads.fio_json import (
+from pvebench.workloads.fio_report import (
     BIN_SHARE,
     Latency,
     Report,
