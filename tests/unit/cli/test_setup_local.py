@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pvebench.cli import setup as setup_module
+from pvebench.cli import setup as setup_command
 from pvebench.cli.main import cli, run_cli
 from pvebench.config import load_settings
 
@@ -70,7 +70,7 @@ def test_what_is_found_is_shown(
     here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "mounts").write_text(f"tank/bench {here} zfs rw 0 0\n", "utf-8")
-    monkeypatch.setattr(setup_module, "_MOUNTS", here / "mounts")
+    monkeypatch.setattr(setup_command, "_MOUNTS", here / "mounts")
     assert setup("qemu", "--yes") == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if " zfs " in line]
     assert line.split()[0] == str(here)
@@ -93,8 +93,8 @@ def test_only_disks_of_this_machine_are_looked_at(
         f"/dev/sda1 {here / 'file'} ext4 rw 0 0",
     ]
     (here / "mounts").write_text("\n".join(lines) + "\n", "utf-8")
-    monkeypatch.setattr(setup_module, "_MOUNTS", here / "mounts")
-    found = {mount.point: mount.type for mount in setup_module.mounts()}
+    monkeypatch.setattr(setup_command, "_MOUNTS", here / "mounts")
+    found = {mount.point: mount.type for mount in setup_command.mounts()}
     assert found == {str(here / "with space"): "ext4", str(here): "zfs"}
 
 
