@@ -65,8 +65,8 @@ class PvebenchError(Exception):
 
     exit_code = 1
     retryable = False
-    usual_cause = ""
-    usual_next_step = ""
+    default_cause = ""
+    default_next_step = ""
 
     def __init__(
         self, happened: str, *, cause: str = "", next_step: str = "", evidence: str = ""
@@ -74,8 +74,8 @@ class PvebenchError(Exception):
         self.happened = printable(happened)
         super().__init__(self.happened)
         explained = cause or next_step
-        self.cause = printable(cause if explained else self.usual_cause)
-        self.next_step = printable(next_step if explained else self.usual_next_step)
+        self.cause = printable(cause if explained else self.default_cause)
+        self.next_step = printable(next_step if explained else self.default_next_step)
         self.evidence = evidence
 
     def __str__(self) -> str:
@@ -135,8 +135,8 @@ class NoSpace(MachineError):
 class NotWritable(MachineError):
     """A directory that is not writable."""
 
-    usual_cause = "missing permission or read-only file system"
-    usual_next_step = "make the directory writable, or use another one"
+    default_cause = "missing permission or read-only file system"
+    default_next_step = "make the directory writable, or use another one"
 
 
 class PortInUse(MachineError):
@@ -157,7 +157,7 @@ class StoreError(PvebenchError):
     """A results database that cannot be used."""
 
     exit_code = 5
-    usual_next_step = (
+    default_next_step = (
         "check the state directory and its file system; list backups with `pvebench restore`"
     )
 
@@ -187,15 +187,15 @@ class DriverError(PvebenchError):
     """A failure of the hypervisor or the guest."""
 
     exit_code = 6
-    usual_next_step = "run `pvebench check`, then check the host log"
+    default_next_step = "run `pvebench check`, then check the host log"
 
 
 class HypervisorGone(DriverError):
     """An exit of QEMU, or a closed control socket."""
 
     retryable = True
-    usual_cause = "QEMU crashed or was killed, possibly out of memory"
-    usual_next_step = (
+    default_cause = "QEMU crashed or was killed, possibly out of memory"
+    default_next_step = (
         "check QEMU's log in the run's evidence and the kernel log; pvebench retries the case"
     )
 
@@ -206,24 +206,24 @@ class OutcomeUnknown(DriverError):
     The command may have taken effect: query the state, never repeat the command.
     """
 
-    usual_cause = "the host is overloaded or QEMU hangs"
-    usual_next_step = "no action needed; pvebench checks the state before it changes anything"
+    default_cause = "the host is overloaded or QEMU hangs"
+    default_next_step = "no action needed; pvebench checks the state before it changes anything"
 
 
 class SwitchFailed(DriverError):
     """A failed attach or detach of a disk; the VM must be restarted before reuse."""
 
     retryable = True
-    usual_cause = "the node or guest is overloaded, or the VM was changed outside pvebench"
-    usual_next_step = "no action needed; if this recurs, check the node's task log"
+    default_cause = "the node or guest is overloaded, or the VM was changed outside pvebench"
+    default_next_step = "no action needed; if this recurs, check the node's task log"
 
 
 class GuestTimeout(DriverError):
     """A guest agent that does not answer within its deadline."""
 
     retryable = True
-    usual_cause = "the host is overloaded or the guest is blocked on I/O"
-    usual_next_step = "check the host's load and the storage; pvebench retries the case"
+    default_cause = "the host is overloaded or the guest is blocked on I/O"
+    default_next_step = "check the host's load and the storage; pvebench retries the case"
 
 
 class ToolStuck(GuestTimeout):
@@ -233,13 +233,13 @@ class ToolStuck(GuestTimeout):
 class VolumeError(DriverError):
     """A volume that could not be created, inspected or removed."""
 
-    usual_next_step = "run `pvebench check`, then check the storage"
+    default_next_step = "run `pvebench check`, then check the storage"
 
 
 class FaultFailed(DriverError):
     """A failed command of the storage setting `faults`."""
 
-    usual_next_step = (
+    default_next_step = (
         "run the command of `faults` by hand: it must begin the fault, end it, and exit with 0"
     )
 
@@ -267,16 +267,16 @@ class Busy(DriverError):
 class NotOwned(DriverError):
     """An object without pvebench's ownership marker, or outside its pool; it is never changed."""
 
-    usual_cause = "created or changed outside pvebench"
-    usual_next_step = "inspect it; remove it if you don't need it"
+    default_cause = "created or changed outside pvebench"
+    default_next_step = "inspect it; remove it if you don't need it"
 
 
 class GuestImageError(PvebenchError):
     """A missing, incomplete or damaged guest image; it is never booted."""
 
     exit_code = 7
-    usual_cause = "interrupted build, or a Debian release that this pvebench does not know"
-    usual_next_step = "run `pvebench guest build`"
+    default_cause = "interrupted build, or a Debian release that this pvebench does not know"
+    default_next_step = "run `pvebench guest build`"
 
 
 class WorkloadError(PvebenchError):
@@ -288,15 +288,15 @@ class WorkloadError(PvebenchError):
 class ToolFailed(WorkloadError):
     """A tool that is missing in the guest or ended with an error."""
 
-    usual_cause = "I/O error of the storage, or unsupported tool option"
-    usual_next_step = "read the tool's output in the run's evidence, then the guest's kernel log"
+    default_cause = "I/O error of the storage, or unsupported tool option"
+    default_next_step = "read the tool's output in the run's evidence, then the guest's kernel log"
 
 
 class OutputUnreadable(WorkloadError):
     """Tool output that is truncated or not of the expected form."""
 
-    usual_cause = "unsupported tool version or truncated output"
-    usual_next_step = (
+    default_cause = "unsupported tool version or truncated output"
+    default_next_step = (
         "read the raw output in the run's evidence; after an update, run `pvebench reparse`"
     )
 
@@ -310,7 +310,7 @@ class CycleIncomplete(PvebenchError):
 class NotificationError(PvebenchError):
     """A notification that was not delivered."""
 
-    usual_next_step = (
+    default_next_step = (
         "check the receiver's address and the receiver's log; see docs/notifications.md"
     )
 

@@ -16,16 +16,16 @@ from pydantic_core import CoreSchema, core_schema
 from pvebench.model.units import parse_duration, parse_size, plain_number
 from pvebench.model.week import parse_weekly, parse_window
 
-MOST_NAME: Final = 100
+MAX_NAME: Final = 100
 """Maximum characters of a name: it becomes a part of labels, URLs and file names."""
-MOST_TEXT: Final = 300
+MAX_TEXT: Final = 300
 """Maximum characters of a title: it becomes a label too."""
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
 
 
-MOST_NAMED: Final = 10
+MAX_NAMED: Final = 10
 """Maximum number of values that an error message lists."""
 
 
@@ -33,8 +33,8 @@ def require_once(values: Iterable[object], message: str) -> None:
     """Raise ValueError if a value occurs twice; there may be tens of thousands."""
     twice = sorted(str(value) for value, count in Counter(values).items() if count > 1)
     if twice:
-        more = f" and {len(twice) - MOST_NAMED} more" if len(twice) > MOST_NAMED else ""
-        raise ValueError(f"{message}: {', '.join(twice[:MOST_NAMED])}{more}")
+        more = f" and {len(twice) - MAX_NAMED} more" if len(twice) > MAX_NAMED else ""
+        raise ValueError(f"{message}: {', '.join(twice[:MAX_NAMED])}{more}")
 
 
 def _slug(value: Any) -> str:
@@ -43,8 +43,8 @@ def _slug(value: Any) -> str:
             f"invalid name {value!r}: use lower-case letters, digits, '-' and '_'; "
             f"dots and slashes separate the parts of slugs"
         )
-    if len(value) > MOST_NAME:
-        raise ValueError(f"name has {len(value)} characters; use at most {MOST_NAME}")
+    if len(value) > MAX_NAME:
+        raise ValueError(f"name has {len(value)} characters; use at most {MAX_NAME}")
     return value
 
 
@@ -124,7 +124,7 @@ Slug = Annotated[
     BeforeValidator(_slug),
     WithJsonSchema({"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"}),
 ]
-Text = Annotated[StrictStr, Field(max_length=MOST_TEXT)]
+Text = Annotated[StrictStr, Field(max_length=MAX_TEXT)]
 Size = Annotated[
     int,
     BeforeValidator(parse_size),

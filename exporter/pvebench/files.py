@@ -16,7 +16,7 @@ from pvebench.model.units import MIB, show_bytes
 
 # --- files of users: regular, of bounded size, UTF-8; secrets; changes
 
-MOST_BYTES: Final = MIB
+MAX_BYTES: Final = MIB
 """Maximum size of a text file; far more than is written by hand."""
 _SECRET_BYTES: Final = 64 * 1024
 
@@ -25,7 +25,7 @@ RUNTIME: Final = "run"
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
-def read_text(path: Path, *, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:
+def read_text(path: Path, *, most: int = MAX_BYTES, encoding: str = "utf-8") -> str:
     """Return a file's text.
 
     Args:

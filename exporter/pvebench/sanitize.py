@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MOST_LETTERS: Final = 500
+MAX_LETTERS: Final = 500
 """Maximum characters per line."""
 
 
@@ -18,6 +18,6 @@ def printable(text: str, most: int | None = None) -> str:
     return cleaned if most is None or len(cleaned) <= most else f"{cleaned[: most - 2].rstrip()} …"
 
 
-def one_line(text: str, most: int = MOST_LETTERS) -> str:
+def one_line(text: str, most: int = MAX_LETTERS) -> str:
     """Return the text as one line of at most `most` characters, without repeated spaces."""
     return printable(" ".join(printable(text).split()), most)

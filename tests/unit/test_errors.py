@@ -36,7 +36,7 @@ def test_no_error_is_without_a_next_step() -> None:
         place
         for place, kind, said in raised()
         if not issubclass(kind, (*PLACES, Interrupted))
-        and not (kind.usual_next_step or {"cause", "next_step"} & said)
+        and not (kind.default_next_step or {"cause", "next_step"} & said)
     ]
     assert mute == []
 
@@ -47,8 +47,8 @@ def test_the_check_above_sees_every_room() -> None:
 
 def test_an_error_of_which_no_more_is_known_tells_what_it_usually_is() -> None:
     assert str(SwitchFailed("scsi1 stays")).splitlines()[1:] == [
-        f"  likely cause: {SwitchFailed.usual_cause}",
-        f"  next step: {SwitchFailed.usual_next_step}",
+        f"  likely cause: {SwitchFailed.default_cause}",
+        f"  next step: {SwitchFailed.default_next_step}",
     ]
 
 
@@ -89,5 +89,5 @@ def log_restored() -> Iterator[None]:
 def test_what_is_usual_is_never_mixed_with_what_is_known(known: str) -> None:
     text = str(SwitchFailed("scsi1 stays", **{known: "this"}))
     assert "this" in text
-    assert SwitchFailed.usual_cause not in text
-    assert SwitchFailed.usual_next_step not in text
+    assert SwitchFailed.default_cause not in text
+    assert SwitchFailed.default_next_step not in text

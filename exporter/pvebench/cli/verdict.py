@@ -44,12 +44,12 @@ from pvebench.verdicts.verdicts import changes_of
 
 CSV_COLUMNS: Final = ("time", "value", "environment", "case")
 """`time` and `value` are required."""
-MOST_BYTES: Final = 16 * MIB
-MOST_RUNS: Final = 50_000
-MOST_CASES: Final = 500
-MOST_ENVIRONMENTS: Final = 300
+MAX_BYTES: Final = 16 * MIB
+MAX_RUNS: Final = 50_000
+MAX_CASES: Final = 500
+MAX_ENVIRONMENTS: Final = 300
 """Limits of one file: more would take minutes; hourly runs are 8,766 per year."""
-MOST_PROBLEMS: Final = 50
+MAX_PROBLEMS: Final = 50
 
 
 def read_csv(path: Path, figure: Figure) -> Material:
@@ -67,7 +67,7 @@ def read_csv(path: Path, figure: Figure) -> Material:
         point = _point(path, line, row, problems)
         if point is not None:
             cases.setdefault(row.get("case") or path.stem, []).append(point)
-        if len(problems) >= MOST_PROBLEMS:
+        if len(problems) >= MAX_PROBLEMS:
             break
     problems += _too_many(path, cases)
     if not problems and not cases:
@@ -92,11 +92,11 @@ def read_csv(path: Path, figure: Figure) -> Material:
 
 def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
     counts = {
-        "runs": (sum(len(points) for points in cases.values()), MOST_RUNS),
-        "cases": (len(cases), MOST_CASES),
+        "runs": (sum(len(points) for points in cases.values()), MAX_RUNS),
+        "cases": (len(cases), MAX_CASES),
         "environments": (
             len({point.environment for points in cases.values() for point in points}),
-            MOST_ENVIRONMENTS,
+            MAX_ENVIRONMENTS,
         ),
     }
     for what, (count, most) in counts.items():
@@ -111,14 +111,14 @@ Row = dict[str, str]
 def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
     """Yield (line, column -> text); the header must be valid."""
     line = 1
-    text = read_text(path, most=MOST_BYTES, encoding="utf-8-sig")
+    text = read_text(path, most=MAX_BYTES, encoding="utf-8-sig")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         problems += _header_problems(path, header)
         if problems:
             return
-        for cells in itertools.islice(reader, MOST_RUNS + 1):
+        for cells in itertools.islice(reader, MAX_RUNS + 1):
             line = reader.line_num
             if any(cell.strip() for cell in cells):
                 yield line, _row(path, line, header, cells, problems)
@@ -151,7 +151,7 @@ def _header_problems(path: Path, header: list[str]) -> list[Problem]:
     unknown = [name for name in header if name not in CSV_COLUMNS]
     missing = [name for name in CSV_COLUMNS[:2] if name not in header]
     known = ", ".join(CSV_COLUMNS)
-    messages = [f"unknown column {name[:50]!r}; known: {known}" for name in unknown[:MOST_PROBLEMS]]
+    messages = [f"unknown column {name[:50]!r}; known: {known}" for name in unknown[:MAX_PROBLEMS]]
     messages += [f"missing column {name!r}" for name in missing]
     return [Problem(str(path), 1, 1, message) for message in messages]
 

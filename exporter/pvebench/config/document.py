@@ -30,11 +30,11 @@ from ruamel.yaml.tokens import (
 )
 
 from pvebench.errors import ConfigError, Problem
-from pvebench.fields import MOST_NAMED
+from pvebench.fields import MAX_NAMED
 from pvebench.files import read_text
 
-MOST_VALUES: Final = 50_000
-MOST_DEPTH: Final = 50
+MAX_VALUES: Final = 50_000
+MAX_DEPTH: Final = 50
 SHOWN: Final = 300
 """Maximum characters of an external value in a message."""
 
@@ -154,7 +154,7 @@ def _check_depth(file: str, text: str) -> None:
     for token in YAML(typ="rt", pure=True).scan(text):
         depth += isinstance(token, _OPENING)
         depth -= isinstance(token, _CLOSING)
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             place = token.start_mark.line + 1, token.start_mark.column + 1
             raise ConfigError([Problem(file, *place, "nested too deeply")])
 
@@ -186,13 +186,13 @@ def validate(document: Document, model: type[ModelT]) -> ModelT:
 
 
 def _limit(kinds: Mapping[Problem, str]) -> list[Problem]:
-    """Return problems by position, with at most MOST_NAMED of each kind."""
+    """Return problems by position, with at most MAX_NAMED of each kind."""
     listed: list[Problem] = []
     omitted: list[Problem] = []
     counts: Counter[str] = Counter()
     for problem in sorted(kinds, key=lambda problem: (problem.line, problem.column)):
         counts[kinds[problem]] += 1
-        (listed if counts[kinds[problem]] <= MOST_NAMED else omitted).append(problem)
+        (listed if counts[kinds[problem]] <= MAX_NAMED else omitted).append(problem)
     if omitted:
         message = f"{len(omitted)} more similar problems from here on"
         listed.append(replace(omitted[0], message=message))
@@ -208,13 +208,13 @@ class _Plain:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._left = MOST_VALUES
+        self._left = MAX_VALUES
 
     def of(self, node: Any) -> Any:
         """Return a node of the tree as plain values."""
         self._left -= 1
         if self._left < 0:
-            message = f"more than {MOST_VALUES} values; remove aliases of aliases"
+            message = f"more than {MAX_VALUES} values; remove aliases of aliases"
             raise ConfigError([Problem(self._document.file, 0, 0, message)])
         if isinstance(node, CommentedMap):
             return {str(key): self.of(value) for key, value in node.items()}

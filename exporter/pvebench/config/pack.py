@@ -21,7 +21,7 @@ from pvebench.workloads import TOOLS
 
 # --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
 
-_MOST_NAME: Final = 100
+_MAX_NAME: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 """Name of a pack; anything with a dot or a slash is a path, used unchanged."""
 
@@ -86,9 +86,9 @@ def check_exists(path: Path) -> None:
 
 def _unknown_shipped(name: str) -> str:
     known = list(shipped_packs())
-    near = difflib.get_close_matches(name[:_MOST_NAME], known, n=1)
+    near = difflib.get_close_matches(name[:_MAX_NAME], known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
-    return f"no shipped pack {name[:_MOST_NAME]}; {hint}"
+    return f"no shipped pack {name[:_MAX_NAME]}; {hint}"
 
 
 # --- The pack itself.

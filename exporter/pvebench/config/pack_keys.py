@@ -104,7 +104,7 @@ else:  # the type checker cannot see through create_model
 
 # --- Entries of `workloads:`, each with the options of one tool, or lists of options.
 
-MOST_COMBINATIONS: Final = 10_000
+MAX_COMBINATIONS: Final = 10_000
 
 
 def _combinations(entry: Any) -> list[Any]:
@@ -114,8 +114,8 @@ def _combinations(entry: Any) -> list[Any]:
     lists = {key: value for key, value in entry.items() if isinstance(value, list)}
     if empty := [key for key, value in lists.items() if not value]:
         raise ValueError(f"{empty[0]}: empty list; add at least one value")
-    if (count := math.prod(len(values) for values in lists.values())) > MOST_COMBINATIONS:
-        raise ValueError(f"{count} combinations in one entry; use at most {MOST_COMBINATIONS}")
+    if (count := math.prod(len(values) for values in lists.values())) > MAX_COMBINATIONS:
+        raise ValueError(f"{count} combinations in one entry; use at most {MAX_COMBINATIONS}")
     return [
         {**entry, **dict(zip(lists, values, strict=True))}
         for values in itertools.product(*lists.values())
@@ -179,7 +179,7 @@ else:  # the type checker cannot see through create_model
 
 # --- The other keys.
 
-MOST_CASES: Final = 20_000
+MAX_CASES: Final = 20_000
 """At ten seconds each, more than two days without a pause."""
 
 
@@ -349,8 +349,8 @@ class PackFile(Strict):
         cases = (scenarios + len(self.variants)) * sum(
             len(entry.options) for entry in self.workloads
         )
-        if cases > MOST_CASES:
-            raise ValueError(f"axes: {cases} cases; use at most {MOST_CASES}")
+        if cases > MAX_CASES:
+            raise ValueError(f"axes: {cases} cases; use at most {MAX_CASES}")
         return self
 
     @model_validator(mode="after")

@@ -141,7 +141,7 @@ _RELOADABLE: Final = (
 """Settings that a running instance applies when their file changes."""
 
 
-MOST_PACKS: Final = 100
+MAX_PACKS: Final = 100
 
 
 class WallSettings(Strict):
@@ -186,7 +186,7 @@ class Settings(_KeysOfDrivers):
     """
 
     driver: DriverName = "qemu"
-    packs: tuple[FilePath, ...] = Field(default=(), max_length=MOST_PACKS)
+    packs: tuple[FilePath, ...] = Field(default=(), max_length=MAX_PACKS)
     listen: Listen = "127.0.0.1:9620"
     host_names: tuple[HostName, ...] = ()
     web_config_file: FilePath | None = None

@@ -115,7 +115,7 @@ def _load_authorities(context: ssl.SSLContext, authority: Path | None) -> None:
 
 # --- Keys of the file.
 
-MOST_COST: Final = 18
+MAX_COST: Final = 18
 """Maximum cost of a hash: 2^18 rounds take several CPU seconds per wrong password."""
 _HASH: Final = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
@@ -183,9 +183,9 @@ def _users(entries: Any) -> dict[str, bytes]:
         raise ValueError("expected names and bcrypt hashes of their passwords")  # noqa: TRY004 # pydantic expects ValueError
     for name, value in entries.items():
         match = _HASH.fullmatch(value) if isinstance(value, str) else None
-        if match is None or not 4 <= int(match["cost"]) <= MOST_COST:
+        if match is None or not 4 <= int(match["cost"]) <= MAX_COST:
             raise ValueError(
-                f"{name}: expected a bcrypt hash with cost 4 to {MOST_COST}; create it with "
+                f"{name}: expected a bcrypt hash with cost 4 to {MAX_COST}; create it with "
                 f"`htpasswd -nBC 10 '' | tr -d ':\\n'`"
             )
         if ":" in name or len(name) > 200:

@@ -309,7 +309,7 @@ DEFINITION_COLLECTORS: Final = frozenset({"info", "wall"})
 
 # --- Open changes and the overall verdict: few series, each with its sentence.
 
-MOST_SHOWN: Final = 50
+MAX_SHOWN: Final = 50
 """Maximum changes with own series, seven and their cases each; more are only counted."""
 
 
@@ -321,7 +321,7 @@ def collect_changes(verdicts: Verdicts, families: Families) -> None:
     for severity in SEVERITIES:
         count = sum(change.severity == severity for change in changes)
         families.add(catalog.CHANGES, {"severity": severity}, count)
-    for change in changes[:MOST_SHOWN]:
+    for change in changes[:MAX_SHOWN]:
         _add_change(change, families)
         _add_cases(change, verdicts.labels, families)
 

@@ -15,7 +15,7 @@ from pvebench.model.units import GIB, KIB, MIB, SECTOR, format_size
 # `rules.py` defines which options can be combined.
 
 DEFAULT_CLUSTER: Final = 64 * KIB
-MOST_LIMITED: Final = 100_000_000
+MAX_LIMITED: Final = 100_000_000
 """Maximum of the options that limit operations or MiB per second."""
 _SCHEDULER: Final = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
@@ -184,8 +184,8 @@ class Disk:
     discard: bool = False
     ssd: bool = False
     queues: int = field(default=0, metadata=traits(low=2, high=64))
-    iops: int = field(default=0, metadata=traits(low=0, high=MOST_LIMITED))
-    mbps: int = field(default=0, metadata=traits(low=0, high=MOST_LIMITED))
+    iops: int = field(default=0, metadata=traits(low=0, high=MAX_LIMITED))
+    mbps: int = field(default=0, metadata=traits(low=0, high=MAX_LIMITED))
     cluster_size: int = field(default=0, metadata=traits(size=True, check=_cluster, of=Part.VOLUME))
     preallocation: Preallocation = field(
         default=Preallocation.METADATA, metadata=traits(of=Part.VOLUME)

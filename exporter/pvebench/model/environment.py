@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 # --- environment: everything except the scenario that can affect results
 
-MOST_FACT: Final = 300
+MAX_FACT: Final = 300
 """Maximum characters of a fact: it comes from nodes and guests, and becomes a label."""
 
 
@@ -26,7 +26,7 @@ class Environment:
     Attributes:
         node: its name.
         facts: name -> text, such as `kernel`, `qemu`, `accel`, `machine`, `guest_image`,
-            `fio`, `cpu_model`, `microcode`, `governor`; truncated to MOST_FACT characters.
+            `fio`, `cpu_model`, `microcode`, `governor`; truncated to MAX_FACT characters.
             Unknown facts are absent.
         simulated: whether there is no real hardware.
     """
@@ -36,7 +36,7 @@ class Environment:
     simulated: bool = False
 
     def __post_init__(self) -> None:
-        cut = {name: text[:MOST_FACT] for name, text in self.facts.items()}
+        cut = {name: text[:MAX_FACT] for name, text in self.facts.items()}
         object.__setattr__(self, "facts", MappingProxyType(cut))
 
     @property

@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-LEAST_BYTES: dict[Filesystem, int] = {
+MIN_BYTES: dict[Filesystem, int] = {
     Filesystem.NONE: 0,
     Filesystem.EXT4: 16 * MIB,
     # mkfs rejects smaller ones: 300 MB since xfsprogs 5.19, 109 MiB in btrfs-progs.
@@ -210,7 +210,7 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
         return "mount options need a filesystem"
     if layout.on_filesystem and scenario.disk.backing:
         return "a linked clone has its own data; pvebench creates no filesystem on it"
-    least = LEAST_BYTES[layout.filesystem]
+    least = MIN_BYTES[layout.filesystem]
     if scenario.volume_bytes < least:
         return f"{layout.filesystem} needs a volume of {format_size(least)} or more"
     # A quarter stays free for the filesystem's own data; btrfs needs the most.

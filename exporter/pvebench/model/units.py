@@ -31,9 +31,9 @@ _SIZE_FACTORS: Final = {
     "gib": GIB,
     "tib": TIB,
 }
-MOST_BYTES: Final = 1 << 63
+MAX_BYTES: Final = 1 << 63
 """Limit of file systems and SQLite."""
-MOST_SECONDS: Final = 36525 * 86400.0
+MAX_SECONDS: Final = 36525 * 86400.0
 _PLAIN: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z", re.ASCII)
 _DURATION_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -56,11 +56,11 @@ def parse_size(text: str | int) -> int:
             f"(steps of 1024, as in fio and Proxmox)"
         )
     digits = match["number"]
-    return _counted(int(digits) * _SIZE_FACTORS[suffix] if len(digits) < 20 else MOST_BYTES, text)
+    return _counted(int(digits) * _SIZE_FACTORS[suffix] if len(digits) < 20 else MAX_BYTES, text)
 
 
 def _counted(count: int, text: str | int) -> int:
-    if not 0 <= count < MOST_BYTES:
+    if not 0 <= count < MAX_BYTES:
         raise ValueError(f"invalid size {text!r}: write 0 or more, and less than 8 EiB")
     return count
 
@@ -85,7 +85,7 @@ def parse_duration(text: str | float) -> float:
             f"invalid duration {text!r}: write a number with its unit, ms, s, m, h or d"
         )
     seconds = float(match["number"]) * _DURATION_SECONDS[match["suffix"]]
-    if seconds > MOST_SECONDS:
+    if seconds > MAX_SECONDS:
         raise ValueError(f"duration {text!r} exceeds 100 years: write a shorter one")
     return seconds
 

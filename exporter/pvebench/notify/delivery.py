@@ -17,8 +17,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
-MOST_SECONDS: Final = 60
-MOST_MEMORY_BYTES: Final = 1024**3
+MAX_SECONDS: Final = 60
+MAX_MEMORY_BYTES: Final = 1024**3
 """Limit of address space: libraries that are only mapped count too."""
 _STATUS: Final = re.compile(r"error=(\d{3})\b")
 _LATER: Final = {"408", "425", "429"}
@@ -40,12 +40,12 @@ class Sent:
     doubtful: bool = False
 
 
-def send(url: str, title: str, body: str, *, seconds: float = MOST_SECONDS) -> Sent:
+def send(url: str, title: str, body: str, *, seconds: float = MAX_SECONDS) -> Sent:
     """Send one message; never raises for errors of the server."""
     return _deliver(url, [title, body], seconds)
 
 
-def check_address(url: str, *, seconds: float = MOST_SECONDS) -> Sent:
+def check_address(url: str, *, seconds: float = MAX_SECONDS) -> Sent:
     """Return why an address cannot work, as far as that is visible without sending."""
     return _deliver(url, [], seconds)
 
@@ -69,8 +69,8 @@ def _deliver(url: str, message: list[str], seconds: float) -> Sent:
 
 def main() -> None:
     """Read an address and an optional message from standard input, send, print the result."""
-    signal.alarm(MOST_SECONDS)  # the parent may be gone
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+    signal.alarm(MAX_SECONDS)  # the parent may be gone
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     request = json.load(sys.stdin)
     # Discard what the library prints: it may contain the address.

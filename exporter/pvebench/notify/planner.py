@@ -20,9 +20,9 @@ from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import headline, summary
 from pvebench.verdicts.text import listed, sentence
 
-MOST_TITLE: Final = 120
-MOST_CASES: Final = 10
-MOST_CHANGES: Final = 10
+MAX_TITLE: Final = 120
+MAX_CASES: Final = 10
+MAX_CHANGES: Final = 10
 """Maximum changes listed in one message; of more it gives the number."""
 _ENDINGS: Final = {
     "over": "Resolved: later changes have taken back more than half of it.",
@@ -50,7 +50,7 @@ class Sender:
         return Message(
             about=about,
             kind=kind,
-            title=one_line(f"pvebench: {title}", MOST_TITLE),
+            title=one_line(f"pvebench: {title}", MAX_TITLE),
             body="\n".join([*lines, "", *footer]),
         )
 
@@ -85,8 +85,8 @@ def ended(sender: Sender, change: KnownChange, *, about: str) -> Message:
 
 def many_ended(sender: Sender, changes: Sequence[KnownChange], *, about: str) -> Message:
     """Return one message about many ended changes."""
-    lines = [f"* {one_line(one.text)}: {_ENDINGS[one.ending]}" for one in changes[:MOST_CHANGES]]
-    lines += _more(len(changes) - MOST_CHANGES)
+    lines = [f"* {one_line(one.text)}: {_ENDINGS[one.ending]}" for one in changes[:MAX_CHANGES]]
+    lines += _more(len(changes) - MAX_CHANGES)
     return sender.message(about, "ended", f"{len(changes)} changes resolved", lines)
 
 
@@ -129,8 +129,8 @@ def weekly(
             lines += [f"{heading} ({len(changes)}):", *_listed(changes), ""]
     if ends:
         lines += [f"Resolved or accepted in the last week ({len(ends)}):"]
-        lines += [f"* {one_line(one.text)}" for one in ends[:MOST_CHANGES]]
-        lines += [*_more(len(ends) - MOST_CHANGES), ""]
+        lines += [f"* {one_line(one.text)}" for one in ends[:MAX_CHANGES]]
+        lines += [*_more(len(ends) - MAX_CHANGES), ""]
     newest = max((report.judged_until for report in verdicts.reports), default=0.0)
     lines += [f"Latest run: {show_time(newest)}." if newest else "No successful run yet."]
     return sender.message(about, "weekly", f"weekly summary: {verdict}", lines)
@@ -147,14 +147,14 @@ def _where(change: Change) -> str:
 
 
 def _listed(changes: Sequence[Change]) -> list[str]:
-    lines = [f"* {_day(one.begin)}: {summary(one)}" for one in changes[:MOST_CHANGES]]
-    return [*lines, *_more(len(changes) - MOST_CHANGES)]
+    lines = [f"* {_day(one.begin)}: {summary(one)}" for one in changes[:MAX_CHANGES]]
+    return [*lines, *_more(len(changes) - MAX_CHANGES)]
 
 
 def _cases(names: Sequence[str]) -> list[str]:
     different = list(dict.fromkeys(names))
-    lines = [f"* {one_line(name)}" for name in different[:MOST_CASES]]
-    return [*lines, *_more(len(different) - MOST_CASES)]
+    lines = [f"* {one_line(name)}" for name in different[:MAX_CASES]]
+    return [*lines, *_more(len(different) - MAX_CASES)]
 
 
 def _more(count: int) -> list[str]:
@@ -176,7 +176,7 @@ ALONE: Final = 3
 """Maximum changes of one update that get a message each; more share one."""
 OVERDUE: Final = 2.5
 """Intervals without a successful run after which measuring has stopped; as in the alert."""
-LEAST_STOP_SECONDS: Final = 3600.0
+MIN_STOP_SECONDS: Final = 3600.0
 WEEK_SECONDS: Final = 7 * 86400.0
 SERVICE: Final = "service/"
 """Prefix of events that concern all nodes."""
@@ -319,7 +319,7 @@ class NotificationPlanner:
             if last != f"{name}stopped/{run}":
                 about = f"{name}going/{run}"
                 self._put(policy, [resumed(policy.sender, pulse.node, about=about)])
-        elif still > max(OVERDUE * pulse.interval, LEAST_STOP_SECONDS):
+        elif still > max(OVERDUE * pulse.interval, MIN_STOP_SECONDS):
             message = stopped(
                 policy.sender,
                 pulse.node,

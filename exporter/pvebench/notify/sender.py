@@ -59,7 +59,7 @@ LOOK_SECONDS: Final = 30.0
 FIRST_WAIT_SECONDS: Final = 60.0
 HOPELESS_ATTEMPTS: Final = 5
 """Rejections after which a message is dropped."""
-MOST_ATTEMPTS: Final = 170
+MAX_ATTEMPTS: Final = 170
 """Attempts after which a message is dropped: about a week."""
 END_SECONDS: Final = 2.0
 LAST_WORDS_SECONDS: Final = 20.0
@@ -188,7 +188,7 @@ class NotificationSender:
         """Record a failed attempt; return whether the message was dropped."""
         attempts = one.attempts + 1
         self._failures[one.receiver] = self._failures.get(one.receiver, 0) + 1
-        dropped = attempts >= (HOPELESS_ATTEMPTS if sent.hopeless else MOST_ATTEMPTS)
+        dropped = attempts >= (HOPELESS_ATTEMPTS if sent.hopeless else MAX_ATTEMPTS)
         log.warning(
             "notification failed",
             target=one.receiver,

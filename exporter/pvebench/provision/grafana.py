@@ -91,7 +91,7 @@ def _panel_types(dashboard: dict[str, Any]) -> set[str]:
 
 # --- Grafana's HTTP API. The token never leaves this module.
 
-MOST_BYTES: Final = 32 * MIB
+MAX_BYTES: Final = 32 * MIB
 """Maximum size of a response; a dashboard has some hundred kB."""
 _ALL_SECONDS: Final = 60.0
 _STILL_SECONDS: Final = 20.0
@@ -227,7 +227,7 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
 
 def _read(action: str, response: Body) -> bytes:
     try:
-        return read_body(response, most=MOST_BYTES, seconds=_ALL_SECONDS)
+        return read_body(response, most=MAX_BYTES, seconds=_ALL_SECONDS)
     except ResponseTooLarge as error:
         raise PipelineError(
             f"{action}: {error}",
@@ -248,7 +248,7 @@ FOLDER_UID: Final = "pvebench"
 UIDS: Final = "pvebench-"
 """Prefix of the uids of shipped dashboards. A user's copy has the tags too, but another uid."""
 _ADDED: Final = ("id", "version")
-_MOST_FOUND: Final = 5000
+_MAX_FOUND: Final = 5000
 """Maximum number of results of a Grafana search."""
 
 
@@ -390,7 +390,7 @@ def _put(api: Api, dashboard: dict[str, Any], existing: _ExistingDashboard | Non
 
 def _obsolete(api: Api, pushed: dict[str, Any]) -> list[tuple[str, str]]:
     """Return uid and title of pushed dashboards in the folder that are no longer shipped."""
-    query = {"type": "dash-db", "tag": MARK, "folderUIDs": FOLDER_UID, "limit": _MOST_FOUND}
+    query = {"type": "dash-db", "tag": MARK, "folderUIDs": FOLDER_UID, "limit": _MAX_FOUND}
     rows = _rows("a search", api.get(f"/api/search?{urlencode(query)}"))
     uids = [uid for row in rows if (uid := str(row.get("uid"))).startswith(UIDS)]
     # The search index may be outdated, so each result is checked.

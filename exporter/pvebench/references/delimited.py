@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from pvebench.errors import ConfigError, Problem
 
 DELIMITERS: Final = ";\t,|"
-MOST_ROWS: Final = 10_000
+MAX_ROWS: Final = 10_000
 """Maximum rows of a published table; more rows are a raw log."""
 
 
@@ -107,11 +107,11 @@ def bounded(file: str, rows: Iterable[_Row]) -> Iterator[_Row]:
     """Yield the rows of a table.
 
     Raises:
-        ConfigError: there are more than MOST_ROWS.
+        ConfigError: there are more than MAX_ROWS.
     """
     for count, row in enumerate(rows):
-        if count == MOST_ROWS:
-            message = f"has more than {MOST_ROWS} rows; a reference series is a table, not a log"
+        if count == MAX_ROWS:
+            message = f"has more than {MAX_ROWS} rows; a reference series is a table, not a log"
             raise ConfigError([Problem(file, 0, 0, message)])
         yield row
 

@@ -33,7 +33,7 @@ PUBLISHED: Final[dict[str, tuple[str, str]]] = {
     "shared-storage-2021": ("2021", "Proxmox VE 7.0, five nodes, 1 GbE; fio and sysbench fileio"),
 }
 """Shipped table -> its date and source."""
-MOST_BYTES: Final = 64 * MIB
+MAX_BYTES: Final = 64 * MIB
 """Maximum size of an imported file in bytes."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -147,7 +147,7 @@ def read_file(
         ConfigError: the file cannot be read or has an unknown format.
     """
     # Spreadsheets write a byte order mark at the start.
-    text = read_text(path, most=MOST_BYTES, encoding="utf-8-sig")
+    text = read_text(path, most=MAX_BYTES, encoding="utf-8-sig")
     try:
         return _read(path, text, name, date, mapped)
     except csv.Error as error:

@@ -185,7 +185,7 @@ class Instance:
             between=_nothing if cycles else self._between_runs,
             stop=clock.stop,
         )
-        self._notifications, self._sender = make_courier(
+        self._notifications, self._sender = make_sender(
             results, self._settings, self.pool.statuses, clock
         )
         self._page = self._make_page(sites)
@@ -341,7 +341,7 @@ def planned_cases(assignments: list[Assignment]) -> list[PlannedCase]:
     ]
 
 
-def make_courier(
+def make_sender(
     results: Results, settings: Callable[[], Settings], statuses: Statuses, clock: StopClock
 ) -> tuple[NotificationPlanner, NotificationSender]:
     """Return the planner and the sender of an instance's notifications."""

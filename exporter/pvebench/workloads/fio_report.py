@@ -24,7 +24,7 @@ from pvebench.model.run import latency_bound
 from pvebench.workloads.tool import each_once, refuse
 
 EVIDENCE_CHARACTERS: Final = 200
-MOST_STARTS: Final = 100
+MAX_STARTS: Final = 100
 """Maximum number of possible starts of the JSON to try; each costs a parse to its end."""
 NANOSECONDS: Final = 1e9
 """Nanoseconds per second. Dividing keeps 284672 ns at 0.000284672 s; multiplying does not."""
@@ -183,7 +183,7 @@ def last_message(text: str) -> str:
 def _find(output: str) -> tuple[dict[str, Any], str]:
     decoder = json.JSONDecoder(object_pairs_hook=each_once)
     position, broken_at = output.find("{"), -1
-    for _ in range(MOST_STARTS):
+    for _ in range(MAX_STARTS):
         if position < 0:
             break
         try:

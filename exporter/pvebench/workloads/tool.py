@@ -89,7 +89,7 @@ class Estimate:
     bytes_written: int
 
 
-_MOST: Final = {Unit.BYTES_PER_SECOND: 1e15, Unit.IOPS: 1e12, Unit.SECONDS: 1e9, Unit.RATIO: 1e5}
+_MAX: Final = {Unit.BYTES_PER_SECOND: 1e15, Unit.IOPS: 1e12, Unit.SECONDS: 1e9, Unit.RATIO: 1e5}
 """Upper limits of valid samples, such as a petabyte per second or thirty years."""
 
 
@@ -114,7 +114,7 @@ class Parsed:
         values = [(" ".join(filter(None, (s.metric, s.part))), s.value) for s in self.samples]
         values += [(name, value) for name, steps in self.intervals.items() for value in steps]
         refuse([f"{n} is {v:.10g}" for n, v in values if not (math.isfinite(v) and v >= 0)])
-        beyond = [s for s in self.samples if s.value > _MOST.get(s.unit, math.inf)]
+        beyond = [s for s in self.samples if s.value > _MAX.get(s.unit, math.inf)]
         refuse([f"{s.metric} of {s.value:.3g} exceeds the limit of any machine" for s in beyond])
 
 

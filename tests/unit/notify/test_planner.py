@@ -24,7 +24,7 @@ from pvebench.metrics.text_format import Families
 from pvebench.model.week import parse_weekly
 from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import (
-    MOST_TITLE,
+    MAX_TITLE,
     NotificationPlanner,
     NotificationPolicy,
     Pulse,
@@ -433,7 +433,7 @@ def test_hostile_names_make_no_header_and_no_second_line(
     world.say(told, change("evil", names=(evil,), nodes=(evil,), storages=(evil,)))
     (one,) = world.queued()
     assert one.title.isprintable()
-    assert len(one.title) <= MOST_TITLE
+    assert len(one.title) <= MAX_TITLE
     assert all(line.isprintable() for line in one.body.splitlines())
     assert not any(line.startswith("Bcc") for line in one.body.splitlines())
 

@@ -206,7 +206,7 @@ def test_what_a_token_may_not_do_is_told_with_what_it_needs(
 def test_an_answer_without_end_is_broken_off(
     there: StandInGrafana, push: Push, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(client, "MAX_BYTES", 100_000)
     there.raw = (200, b"x" * 300_000)
     assert push() == 3
     complaint = "GET /api/datasources: response exceeds 97.7 KiB or 60 s"

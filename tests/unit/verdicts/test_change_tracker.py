@@ -15,9 +15,9 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.metrics.results import MOST_SHOWN, collect_changes
+from pvebench.metrics.results import MAX_SHOWN, collect_changes
 from pvebench.metrics.text_format import Families, render
-from pvebench.sanitize import MOST_LETTERS, one_line
+from pvebench.sanitize import MAX_LETTERS, one_line
 from pvebench.store import Decision, KnownChange, Store
 from pvebench.store.changes import note_notified
 from pvebench.store.current import Results
@@ -196,7 +196,7 @@ def test_hostile_names_stay_one_line_of_bounded_length() -> None:
     text = one_line('a\r\nBcc: x\n"} 1\npvebench_up 1\x1b[31m\u2028' + "long " * 1000)
     assert text.isprintable()
     assert text.startswith('a Bcc: x "} 1 pvebench_up 1 [31m long')
-    assert len(text) <= MOST_LETTERS
+    assert len(text) <= MAX_LETTERS
 
 
 def test_ten_thousand_changes_are_counted_and_few_are_shown() -> None:
@@ -215,7 +215,7 @@ def test_ten_thousand_changes_are_counted_and_few_are_shown() -> None:
     )
     samples = shown(replace(Verdicts(), changes=changes))
     assert sum(values(samples, "changes")) == 10_000
-    assert len(samples) == 4 + 7 * MOST_SHOWN
+    assert len(samples) == 4 + 7 * MAX_SHOWN
 
 
 def test_ids_are_short_and_never_given_twice(store: Store) -> None:

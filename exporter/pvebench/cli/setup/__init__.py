@@ -135,7 +135,7 @@ def _estimates(config: Path) -> list[str]:
 
 
 _MOUNTS: Final = Path("/proc/self/mounts")
-_USUAL: Final = "local"
+_DEFAULT_STORAGE: Final = "local"
 """Default storage name of packs."""
 
 
@@ -230,14 +230,14 @@ def _storages(directories: Sequence[str]) -> dict[str, Path]:
         name, separator, path = text.partition("=")
         directory = Path(path if separator else text).expanduser().absolute()
         if not separator:
-            name = _USUAL if _USUAL not in storages else directory.name.lower()
+            name = _DEFAULT_STORAGE if _DEFAULT_STORAGE not in storages else directory.name.lower()
         if name in storages:
             raise click.UsageError(f"duplicate storage name {name}; use NAME=DIRECTORY")
         storages[name] = directory
-    if storages and _USUAL not in storages:
+    if storages and _DEFAULT_STORAGE not in storages:
         first = next(iter(storages))
-        click.echo(f"  {first} is named {_USUAL}: packs without a storage measure {_USUAL}")
-        storages = {_USUAL if name == first else name: path for name, path in storages.items()}
+        click.echo(f"  {first} is named {_DEFAULT_STORAGE}: packs without a storage measure {_DEFAULT_STORAGE}")
+        storages = {_DEFAULT_STORAGE if name == first else name: path for name, path in storages.items()}
     return storages
 
 

@@ -18,7 +18,7 @@ from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.errors import ServerGone
 
 _CONNECT_SECONDS: Final = 10.0
-_USUAL: Final = "local"
+_DEFAULT_STORAGE: Final = "local"
 """Storage name that packs measure by default."""
 
 
@@ -139,9 +139,9 @@ def names_of(storages: Sequence[StorageInfo]) -> dict[str, StorageInfo]:
         re.sub(r"[^a-z0-9_-]+", "-", storage.id.lower()).strip("-_"): storage
         for storage in storages
     }
-    if names and _USUAL not in names:
+    if names and _DEFAULT_STORAGE not in names:
         first = next(iter(names))
-        names = {_USUAL if name == first else name: storage for name, storage in names.items()}
+        names = {_DEFAULT_STORAGE if name == first else name: storage for name, storage in names.items()}
     return names
 
 

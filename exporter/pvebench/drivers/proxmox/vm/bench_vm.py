@@ -75,8 +75,8 @@ def read_configuration(api: Api, path: str) -> Configuration:
 class ForeignDisk(NotOwned):
     """Disk in the VM that pvebench did not create; VM and disk are not changed."""
 
-    usual_cause = "the disk was attached to the benchmark VM outside pvebench"
-    usual_next_step = "detach it from that VM, then run `pvebench cleanup`"
+    default_cause = "the disk was attached to the benchmark VM outside pvebench"
+    default_next_step = "detach it from that VM, then run `pvebench cleanup`"
 
 
 class BenchVm:
