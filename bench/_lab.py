@@ -12,7 +12,7 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.model.ports import Site
 from pvebench.scheduler.plan import Assignment
-from pvebench.service.selection import assignments, make_sites, opened_store
+from pvebench.service.selection import assignments, make_sites, locked_store
 from pvebench.store import Store
 
 
@@ -32,7 +32,7 @@ def lab(pack: str) -> Iterator[BenchLab]:
         path = Path(name) / "bench.yaml"
         path.write_text(pack, "utf-8")
         settings = Settings(node="lab", state=Path(name) / "state", packs=(path,))
-        with opened_store(settings) as (state, store):
+        with locked_store(settings) as (state, store):
             clock = engine_of(settings.driver).make_clock(endless=True)
             site = make_sites(settings, state, store.journal, clock, print)[0]
             try:

@@ -20,7 +20,7 @@ import structlog
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from pvebench.config import Settings
-from pvebench.service.housekeeping import Tidier
+from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed
@@ -38,7 +38,7 @@ def keep(directory: Path, days: int) -> None:
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=len(CASES))
     results = Results(store)
     feed, now = Feed(results), START
-    tidier = Tidier(results, lambda: SETTINGS, lambda: now)
+    tidier = DatabaseMaintenance(results, lambda: SETTINGS, lambda: now)
     tracemalloc.start(1)
     for day in range(1, days + 1):
         for case in CASES:

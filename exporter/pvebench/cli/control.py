@@ -14,7 +14,7 @@ from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.config.settings import Settings
 from pvebench.drivers import engine_of
 from pvebench.errors import AlreadyRunning, MachineError
-from pvebench.service.selection import opened_store
+from pvebench.service.selection import locked_store
 from pvebench.store import StateDirectory, StoredJournal
 
 # --- `pvebench abort`: immediate stop and cleanup.
@@ -34,7 +34,7 @@ def abort(**options: Any) -> None:
         os.kill(holder, signal.SIGTERM)
         click.echo(f"stopping process {holder}")
         _wait_for_end(state, holder)
-    with opened_store(settings) as (_, store):
+    with locked_store(settings) as (_, store):
         engine = engine_of(settings.driver)
         lines = [*engine.undo(settings, store.journal), *engine.kept(store.journal)]
     for line in lines or ["no leftovers"]:
@@ -106,7 +106,7 @@ def cleanup(orphans: bool, vmids: tuple[int, ...], as_json: bool, **options: Any
     if that directory is lost. --orphans changes nothing without --remove.
     """
     settings = read_settings(**options)
-    with opened_store(settings) as (_, store):
+    with locked_store(settings) as (_, store):
         if orphans or vmids:
             _clean_orphans(settings, store.journal, vmids, as_json=as_json)
             return

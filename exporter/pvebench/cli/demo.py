@@ -50,7 +50,7 @@ from pvebench.web.server import make_app
 DAY: Final = 86400.0
 VERDICT_DAYS: Final = 92.0
 """Days before the end with verdicts; each judged moment costs seconds of CPU."""
-USUAL_DAYS: Final = 16.0
+REGULAR_DAYS: Final = 16.0
 """Days between regular moments."""
 RECENT_DAYS: Final = (9.0, 4.0)
 """Also judged, in days before the end: a one-day doubt should not fill two weeks of the chart."""
@@ -67,15 +67,15 @@ def judged_moments(changes: Iterable[float], end: float) -> list[float]:
         changes: first use of each environment, UNIX seconds.
         end: end of the simulated year, UNIX seconds.
     """
-    usual = {end - days * USUAL_DAYS * DAY for days in range(1, int(VERDICT_DAYS / USUAL_DAYS) + 1)}
-    usual |= {end - days * DAY for days in RECENT_DAYS}
+    regular = {end - days * REGULAR_DAYS * DAY for days in range(1, int(VERDICT_DAYS / REGULAR_DAYS) + 1)}
+    regular |= {end - days * DAY for days in RECENT_DAYS}
     soon = {moment + AFTER_CHANGE_DAYS * DAY for moment in changes}
     # Nodes upgraded on the same day are judged once, after the last upgrade.
     soon = {moment for moment in soon if not any(0 < later - moment < DAY for later in soon)}
-    usual = {
-        moment for moment in usual if all(abs(moment - new) > APART_DAYS * DAY for new in soon)
+    regular = {
+        moment for moment in regular if all(abs(moment - new) > APART_DAYS * DAY for new in soon)
     }
-    return sorted(moment for moment in usual | soon if end - VERDICT_DAYS * DAY < moment < end)
+    return sorted(moment for moment in regular | soon if end - VERDICT_DAYS * DAY < moment < end)
 
 
 def judge_past(database: Path, end: float) -> Sequence[PastMetrics]:

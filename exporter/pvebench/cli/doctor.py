@@ -195,8 +195,8 @@ def doctor(
         click.echo(json.dumps([asdict(entry) for entry in observations], indent=2))
     else:
         for entry in observations:
-            click.echo(f"{entry.sight:11}  {entry.about}: {_indented(entry)}")
-    critical = [entry.about for entry in observations if entry.sight is Severity.CRITICAL]
+            click.echo(f"{entry.severity:11}  {entry.about}: {_indented(entry)}")
+    critical = [entry.about for entry in observations if entry.severity is Severity.CRITICAL]
     if critical:
         raise MachineError(
             f"{len(critical)} of {len(observations)} observations are critical: "
@@ -206,4 +206,4 @@ def doctor(
 
 
 def _indented(observation: Observation) -> str:
-    return observation.found.replace("\n", "\n" + " " * 13)
+    return observation.text.replace("\n", "\n" + " " * 13)

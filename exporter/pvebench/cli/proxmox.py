@@ -73,7 +73,7 @@ def init(config: Path, apply_now: bool, scrub_guard: bool, new_token: bool, user
         click.echo(f"# Write it to {file} as USER@REALM!NAME=SECRET, then run chmod 600 {file}.")
         click.echo("\n".join(shell_script(needed)))
         return
-    server = server_of(configured, settings.nodes_in_force()[0])
+    server = server_of(configured, settings.measured_nodes()[0])
     api = Connection(server, ask_password(user), SystemClock())
     needed = required_grants(configured, version_number(api)[0], scrub_guard=scrub_guard)
     grant(api, server, needed, configured.token_file, config=config, new_token=new_token)

@@ -12,7 +12,7 @@ from pvebench.drivers import engine_of
 from pvebench.drivers.storages.identity import claim as claim_device
 from pvebench.errors import ConfigError, Problem, VolumeError
 from pvebench.model.volume import Identity, is_same, show
-from pvebench.service.selection import opened_store
+from pvebench.service.selection import locked_store
 from pvebench.store import Store
 
 
@@ -48,7 +48,7 @@ def accept(name: str, **options: Any) -> None:
         known = ", ".join(sorted({storage for _, storage in readers})) or "none"
         problem = f"storage {name} cannot be identified; use one of: {known}"
         raise ConfigError([Problem("command line", 0, 0, problem)])
-    with opened_store(settings) as (_, store):
+    with locked_store(settings) as (_, store):
         for node, identity in identities.items():
             click.echo(f"{node}: {_accept(store, node, name, identity)}")
 

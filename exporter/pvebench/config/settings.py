@@ -236,7 +236,7 @@ class Settings(_KeysOfDrivers):
         windows = tuple(parse_window(text) for text in self.quiet_hours)
         return QuietHours(windows, ZoneInfo(self.time_zone))
 
-    def nodes_in_force(self) -> tuple[str, ...]:
+    def measured_nodes(self) -> tuple[str, ...]:
         """Return the measured nodes; each has its own worker."""
         return driver_of(self.driver).nodes(self)
 

@@ -50,7 +50,7 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
 
 def _identities(settings: Settings) -> Iterator[Finding]:
     """Yield whether each storage still is on the recorded device."""
-    nodes = settings.nodes_in_force()
+    nodes = settings.measured_nodes()
     with identities_at(settings.state / "pvebench.db") as records:
         for (node, name), read in engine_of(settings.driver).identities(settings).items():
             title = f"identity of {name}"
@@ -76,7 +76,7 @@ def _compare(storage: str, recorded: Identity | None, current: Identity) -> tupl
 
 
 def _nodes(settings: Settings) -> str:
-    nodes = settings.nodes_in_force()
+    nodes = settings.measured_nodes()
     return f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)}"
 
 

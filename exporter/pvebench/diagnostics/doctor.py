@@ -63,11 +63,11 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One observation; `found` includes the action, if one is known."""
+    """One observation; `text` includes the action, if one is known."""
 
     about: str
-    sight: Severity
-    found: str
+    severity: Severity
+    text: str
 
 
 # --- Notifications, without sending one.
@@ -195,7 +195,7 @@ def diagnose(settings: Settings, servers: Servers, *, seconds: float) -> list[Ob
         entry for thread in threads for entry in thread.result(deadline - time.monotonic(), seconds)
     ]
     order = list(Severity)
-    return sorted(observations, key=lambda entry: order.index(entry.sight))
+    return sorted(observations, key=lambda entry: order.index(entry.severity))
 
 
 class _CheckThread(threading.Thread):

@@ -87,7 +87,7 @@ class Definition:
         return {**{name: getattr(self, name) for name in LABELS}, "workload": self.workload}
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def all_caveats(self) -> tuple[str, ...]:
         """Influences on its numbers other than the disk's speed, as phrases that follow `it`."""
         return (*self.caveats, *(WARM,) * self.is_warm)
 

@@ -38,7 +38,7 @@ class StorageKind:
         formats: the supported volume formats.
         files: whether volumes are files: only those can be preallocated, or overlay another.
         network: whether QEMU itself implements the storage's protocol; then there is no aio.
-        tuned: whether pvebench creates the volumes, and so sets qcow2's options.
+        qcow2_options: whether pvebench can set the options of qcow2, such as its cluster size.
         own_device: whether a volume is alone on a block device of this machine, so that changing
             the device's settings affects nothing else.
         host_cache: treatment of the host's page cache of its volumes before each run.
@@ -51,7 +51,7 @@ class StorageKind:
     formats: frozenset[Format]
     files: bool = False
     network: bool = False
-    tuned: bool = True
+    qcow2_options: bool = True
     own_device: bool = False
     host_cache: HostCache = HostCache.DROPPED
     no_container: str = ""
@@ -138,7 +138,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "Proxmox's API creates qcow2 volumes with its own options only",
-        lambda disk, storage: bool(disk.cluster_size or disk.extended_l2) and not storage.tuned,
+        lambda disk, storage: bool(disk.cluster_size or disk.extended_l2) and not storage.qcow2_options,
     ),
     Rule(
         "a linked clone is never preallocated",

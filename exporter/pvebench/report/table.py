@@ -182,7 +182,7 @@ def _rows_of_case(history: Sequence[StoredRun], series: ReferenceSeries | None) 
         "jobs": parameters.get("numjobs"),
         "outcome": str(last.outcome),
         "reason": last.reason,
-        "caveats": ", ".join(definition.beside),
+        "caveats": ", ".join(definition.all_caveats),
         "definition": definition.fingerprint,
         "scale": definition.scale,
         "run": last.number,

@@ -120,7 +120,7 @@ def _digest(paths: Iterable[Path]) -> str:
     return digest.hexdigest()[:12]
 
 
-class Tidier:
+class DatabaseMaintenance:
     """Maintenance of the database: checks, backups, and removal of expired results."""
 
     def __init__(

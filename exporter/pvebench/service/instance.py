@@ -45,8 +45,8 @@ from pvebench.runner import RunObserver
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.plan import Assignment
-from pvebench.service.housekeeping import Configuration, Reloader, Tidier
-from pvebench.service.selection import intervals_of, make_sites, opened_store, wall_slots
+from pvebench.service.housekeeping import Configuration, Reloader, DatabaseMaintenance
+from pvebench.service.selection import intervals_of, make_sites, locked_store, wall_slots
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
 from pvebench.store.current import PlannedCase, Results, View
 from pvebench.verdicts import Feed, Verdicts, VerdictService
@@ -122,7 +122,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
                 }
             )
         )
-        state, store = stack.enter_context(opened_store(settings))
+        state, store = stack.enter_context(locked_store(settings))
         if listener is not None:
             # Respond from now on: the first start builds the guest image, for minutes.
             server = stack.enter_context(WebServer(startup, listener, access))
@@ -175,7 +175,7 @@ class Instance:
         self._reloader = reloader
         self._guards = guards
         self._cycles = cycles
-        self._maintenance = Tidier(results, self._settings, clock.now)
+        self._maintenance = DatabaseMaintenance(results, self._settings, clock.now)
         self._progress: RunObserver | None = None
         self._say: Callable[[str], None] = _ignored
         self.pool = make_worker_pool(

@@ -37,7 +37,7 @@ def assignments(
     all_storages = driver.storages(settings, None)
     selected: list[tuple[Pack, Matrix]] = []
     identities = _identities(settings)
-    for node in settings.nodes_in_force():
+    for node in settings.measured_nodes():
         storages = driver.storages(settings, node)
         kinds = {name: storage.holds for name, storage in storages.items()}
         on_node = [
@@ -61,7 +61,7 @@ def assignments(
         if only or skip:
             message = "no case matches --only and --skip; list the cases with `pvebench plan`"
             raise ConfigError([Problem("command line", 0, 0, message)])
-        nodes = ", ".join(settings.nodes_in_force())
+        nodes = ", ".join(settings.measured_nodes())
         message = f"no storage of the packs is on a measured node ({nodes})"
         remedy = "add a node, correct `nodes` of the storages, or use another storage in a pack"
         raise ConfigError([Problem("settings", 0, 0, message)], next_step=remedy)
@@ -76,7 +76,7 @@ def _identities(settings: Settings) -> dict[str, dict[str, str]]:
     from pvebench.store import identities_at  # noqa: PLC0415 # slow import, unneeded for a first plan
 
     with identities_at(database) as records:
-        nodes = settings.nodes_in_force() if records else ()
+        nodes = settings.measured_nodes() if records else ()
         return {node: records.tokens(node) for node in nodes if records}
 
 
@@ -103,7 +103,7 @@ the service, between two runs."""
 
 
 @contextmanager
-def opened_store(settings: Settings) -> Iterator[tuple[StateDirectory, Store]]:
+def locked_store(settings: Settings) -> Iterator[tuple[StateDirectory, Store]]:
     """Lock the state directory for this process and open its database."""
     with StateDirectory(settings.state.absolute(), exclusive=True) as state:
         store = Store(state.database, simulated=driver_of(settings.driver).simulated)

@@ -86,7 +86,7 @@ class GuardFactory:
                 free_bytes=self.free.get(node, {}).get(name),
                 written_bytes=self.store.written_bytes(name, now, node=node),
             )
-            for node in self.settings.nodes_in_force()
+            for node in self.settings.measured_nodes()
             for name, storage in self._storages(node).items()
         ]
 

@@ -197,7 +197,7 @@ def test_a_clock_that_differs_is_told(
     monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", clocks, raising=False)
     settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
     (clock,) = [one for one in diagnose(settings, NOBODY, seconds=60) if one.about == "clock"]
-    assert clock.sight is sight
+    assert clock.severity is sight
 
 
 def test_what_does_not_answer_in_time_is_said(
@@ -213,10 +213,10 @@ def test_what_does_not_answer_in_time_is_said(
     settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
     found = diagnose(settings, NOBODY, seconds=3)
     never.set()
-    assert [one.found for one in found if one.about == "clock"] == [
+    assert [one.text for one in found if one.about == "clock"] == [
         "no answer within 3 s; wait longer with --timeout"
     ]
-    assert {one.sight for one in found if one.about == "leftovers"} == {Severity.OK}
+    assert {one.severity for one in found if one.about == "leftovers"} == {Severity.OK}
 
 
 def test_an_engine_without_clocks_has_none() -> None:
@@ -229,7 +229,7 @@ def test_a_part_that_has_a_fault_itself_is_no_silence(
     monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", lambda *_: [1])
     settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
     (clock,) = [one for one in diagnose(settings, NOBODY, seconds=60) if one.about == "clock"]
-    assert (clock.sight, "TypeError" in clock.found) == (Severity.UNKNOWN, True)
+    assert (clock.severity, "TypeError" in clock.text) == (Severity.UNKNOWN, True)
 
 
 # --- whether anybody is told ---

@@ -163,7 +163,7 @@ def test_a_cluster_takes_an_env_file_and_a_secret(tmp_path: Path) -> None:
     file.write_text(service["environment"]["PVEBENCH_SETTINGS"], "utf-8")
     settings = load_settings(file)
     assert settings.driver == "proxmox"
-    assert settings.nodes_in_force() == ("pve1", "pve2")
+    assert settings.measured_nodes() == ("pve1", "pve2")
     assert settings.proxmox is not None
     assert settings.proxmox.version == 8
     assert {name: one.id for name, one in settings.proxmox.storages.items()} == {

@@ -134,7 +134,7 @@ def test_histories_of_the_lab_go_on(tmp_path: Path) -> None:
 def test_a_warm_run_says_so_wherever_it_is_shown(tmp_path: Path) -> None:
     warm = Definition.of(writeback(tmp_path, HostCache.WARM))
     assert warm.is_warm
-    assert warm.beside == (WARM,)
+    assert warm.all_caveats == (WARM,)
     assert not Definition.of(writeback(tmp_path, HostCache.REWRITTEN)).is_warm
 
 

@@ -27,7 +27,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
-from pvebench.service.housekeeping import Tidier
+from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Store, Totals
 from pvebench.store.current import TREND_RUNS, PlannedCase, Results
 from pvebench.verdicts import Feed, VerdictService
@@ -193,7 +193,7 @@ def test_looking_for_old_runs_survives_a_database_that_fails(
 
     results = Results(store)
     monkeypatch.setattr(results, "recount", broken)
-    Tidier(results, Settings, lambda: START).check()
+    DatabaseMaintenance(results, Settings, lambda: START).check()
 
 
 def test_a_case_that_writes_no_more_has_no_current_row_for_writing(store: Store) -> None:

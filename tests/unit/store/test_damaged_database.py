@@ -22,7 +22,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
 from pvebench.errors import AlreadyRunning, StoreError, StoreLost
-from pvebench.service.housekeeping import Tidier
+from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import StateDirectory, Store, backups_of
 from pvebench.store.current import Results
 from testing.packs import simulate
@@ -174,7 +174,7 @@ def test_nothing_is_put_in_the_place_of_a_database_in_use(tmp_path: Path) -> Non
 def test_the_service_copies_once_a_day_and_stops_at_damage(tmp_path: Path) -> None:
     path = filled(tmp_path, 2000)
     results, now = Results(Store(path)), [NOW]
-    tidier = Tidier(results, Settings, lambda: now[0])
+    tidier = DatabaseMaintenance(results, Settings, lambda: now[0])
     for hours in (0, 1, 23, 24, 30, 48):
         now[0] = NOW + timedelta(hours=hours)
         tidier.check()
@@ -184,7 +184,7 @@ def test_the_service_copies_once_a_day_and_stops_at_damage(tmp_path: Path) -> No
     smear(path)
     now[0] = NOW + timedelta(hours=72)
     with pytest.raises(StoreLost, match="is damaged"):
-        Tidier(Results(Store(path)), Settings, lambda: now[0]).check()
+        DatabaseMaintenance(Results(Store(path)), Settings, lambda: now[0]).check()
 
 
 @pytest.mark.parametrize("what", ["database", "directory", "another"])

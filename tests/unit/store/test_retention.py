@@ -13,7 +13,7 @@ from pvebench.config import Settings
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
-from pvebench.service.housekeeping import Tidier
+from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.store.tables import journal
@@ -138,7 +138,7 @@ def test_a_running_instance_says_what_it_does_not_remove_and_how_to(store: Store
     daily(store, 0, 150)
     daily(store, 3650, 3680)
     with captured_logs() as lines:
-        Tidier(Results(store), Settings, lambda: START + timedelta(days=3680)).check()
+        DatabaseMaintenance(Results(store), Settings, lambda: START + timedelta(days=3680)).check()
     (line,) = [one for one in lines if one["log_level"] == "warning"]
     assert line["runs"] == 150
     assert "pvebench prune" in line["next_step"]

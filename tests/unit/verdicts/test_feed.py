@@ -22,7 +22,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.service.housekeeping import Tidier
+from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Decision, Number, Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService, past_verdicts
@@ -280,7 +280,7 @@ def test_writes_that_must_reach_the_device_are_told_apart(
 def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:
     results = Results(store)
     feed, now = Feed(results), START + timedelta(days=200)
-    tidier = Tidier(results, lambda: Settings(keep_runs="20d"), lambda: now)
+    tidier = DatabaseMaintenance(results, lambda: Settings(keep_runs="20d"), lambda: now)
     most = 0
     for day in range(200):
         for case in CASES[:2]:

@@ -121,7 +121,7 @@ def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView 
         slug=definition.name,
         node=definition.node,
         title=definition.title,
-        caveats=", ".join(definition.beside),
+        caveats=", ".join(definition.all_caveats),
         definition=definition_texts(definition),
         meant=next(
             (change.text for change in content.definition_changes() if change.key == key), ""

@@ -231,7 +231,7 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
     """Return the capabilities of storage type `name` on that version, for the planner.
 
     The API sets neither preallocation nor qcow2's own options per volume, hence `files` and
-    `tuned` are false.
+    `qcow2_options` are false.
 
     Raises:
         KeyError: no such type.
@@ -241,7 +241,7 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
         name=name,
         formats=kind.later if major >= 9 else kind.formats,
         network=kind.network,
-        tuned=False,
+        qcow2_options=False,
         host_cache=kind.cache,
         no_container=kind.no_container,
         container_filesystem=Filesystem.EXT4,
