@@ -12,7 +12,7 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.model.ports import Site
 from pvebench.scheduler.plan import Assignment
-from pvebench.service.selection import assignments, make_sites, locked_store
+from pvebench.service.selection import assignments, locked_store, make_sites
 from pvebench.store import Store
 
 

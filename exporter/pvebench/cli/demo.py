@@ -67,7 +67,9 @@ def judged_moments(changes: Iterable[float], end: float) -> list[float]:
         changes: first use of each environment, UNIX seconds.
         end: end of the simulated year, UNIX seconds.
     """
-    regular = {end - days * REGULAR_DAYS * DAY for days in range(1, int(VERDICT_DAYS / REGULAR_DAYS) + 1)}
+    regular = {
+        end - days * REGULAR_DAYS * DAY for days in range(1, int(VERDICT_DAYS / REGULAR_DAYS) + 1)
+    }
     regular |= {end - days * DAY for days in RECENT_DAYS}
     soon = {moment + AFTER_CHANGE_DAYS * DAY for moment in changes}
     # Nodes upgraded on the same day are judged once, after the last upgrade.

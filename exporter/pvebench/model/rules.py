@@ -138,7 +138,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "Proxmox's API creates qcow2 volumes with its own options only",
-        lambda disk, storage: bool(disk.cluster_size or disk.extended_l2) and not storage.qcow2_options,
+        lambda disk, storage: (
+            bool(disk.cluster_size or disk.extended_l2) and not storage.qcow2_options
+        ),
     ),
     Rule(
         "a linked clone is never preallocated",

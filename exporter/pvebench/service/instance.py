@@ -45,8 +45,8 @@ from pvebench.runner import RunObserver
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.plan import Assignment
-from pvebench.service.housekeeping import Configuration, Reloader, DatabaseMaintenance
-from pvebench.service.selection import intervals_of, make_sites, locked_store, wall_slots
+from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
+from pvebench.service.selection import intervals_of, locked_store, make_sites, wall_slots
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
 from pvebench.store.current import PlannedCase, Results, View
 from pvebench.verdicts import Feed, Verdicts, VerdictService

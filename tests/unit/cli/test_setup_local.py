@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from ruamel.yaml import YAML
 
 from pvebench.cli import setup as setup_command
 from pvebench.cli.main import cli, run_cli
+from pvebench.cli.setup.questions import settings_text
 from pvebench.config import load_settings
 
 Captured = pytest.CaptureFixture[str]
@@ -160,3 +162,12 @@ def test_what_is_missing_is_told_after_the_settings_are_written(
     captured = capsys.readouterr()
     assert "FAIL  qemu-system-x86_64" in captured.out
     assert load_settings(here / "pvebench.yaml").driver == "qemu"
+
+
+def test_the_settings_are_a_dump_with_comments_only_at_keys_of_pvebench() -> None:
+    storages = {"pool": {"type": "dir"}, "off": {"type": "nfs", "nodes": ["a", "b"]}}
+    values = {"driver": "proxmox", "proxmox": {"pool": "x", "tls": {}, "storages": storages}}
+    text = settings_text(values)
+    assert YAML(typ="safe").load(text) == values
+    assert '\n  pool: "x"  # VMs are created only in this pool\n' in text
+    assert '\n    "pool": {"type": "dir"}\n' in text

@@ -451,7 +451,9 @@ def test_a_service_looks_through_its_blocks_daily_and_replaces_the_damaged(world
     full(world)
     world.store.numbers.pack(NUMBERS)
     now = [START + timedelta(days=60)]
-    tidier = DatabaseMaintenance(Results(world.store), lambda: Settings(keep_backups=0), lambda: now[0])
+    tidier = DatabaseMaintenance(
+        Results(world.store), lambda: Settings(keep_backups=0), lambda: now[0]
+    )
     tidier.check()
     flip(world, 1)
     tidier.check()
@@ -491,7 +493,9 @@ def test_between_two_runs_one_block_is_packed_until_all_are(world: World) -> Non
     full(world)
     world.sql("DELETE FROM number_blocks")
     now = START + timedelta(days=60)
-    tidier = DatabaseMaintenance(Results(world.store), lambda: Settings(keep_backups=0), lambda: now)
+    tidier = DatabaseMaintenance(
+        Results(world.store), lambda: Settings(keep_backups=0), lambda: now
+    )
     tidier.check()
     assert sum("FROM samples" in one for one in world.statements(read_to_judge(world))) == 2
     tidier.check()

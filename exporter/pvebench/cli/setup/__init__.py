@@ -6,11 +6,10 @@ again: existing things stay.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -135,7 +134,7 @@ def _estimates(config: Path) -> list[str]:
 
 
 _MOUNTS: Final = Path("/proc/self/mounts")
-_DEFAULT_STORAGE: Final = "local"
+_LOCAL: Final = "local"
 """Default storage name of packs."""
 
 
@@ -185,8 +184,15 @@ def set_up_here(answers: LocalAnswers, ask: Questions, packs: Sequence[str]) -> 
     listen = answers.listen or Settings().listen
     ask.agree(f"Write {answers.config}?")
     _make_paths(storages, state)
-    text = settings_text(answers.what, label, storages, state=state, listen=listen, packs=packs)
-    write_settings(answers.config, text, replace=answers.replace)
+    values = {
+        "driver": answers.what,
+        "node": label,
+        "state": str(state),
+        "packs": list(packs),
+        "listen": listen,
+        "storages": {name: {"kind": "dir", "path": str(path)} for name, path in storages.items()},
+    }
+    write_settings(answers.config, values, replace=answers.replace)
 
 
 def _make_paths(storages: dict[str, Path], state: Path) -> None:
@@ -230,45 +236,15 @@ def _storages(directories: Sequence[str]) -> dict[str, Path]:
         name, separator, path = text.partition("=")
         directory = Path(path if separator else text).expanduser().absolute()
         if not separator:
-            name = _DEFAULT_STORAGE if _DEFAULT_STORAGE not in storages else directory.name.lower()
+            name = _LOCAL if _LOCAL not in storages else directory.name.lower()
         if name in storages:
             raise click.UsageError(f"duplicate storage name {name}; use NAME=DIRECTORY")
         storages[name] = directory
-    if storages and _DEFAULT_STORAGE not in storages:
+    if storages and _LOCAL not in storages:
         first = next(iter(storages))
-        click.echo(f"  {first} is named {_DEFAULT_STORAGE}: packs without a storage measure {_DEFAULT_STORAGE}")
-        storages = {_DEFAULT_STORAGE if name == first else name: path for name, path in storages.items()}
+        click.echo(f"  {first} is named {_LOCAL}: packs without a storage measure {_LOCAL}")
+        storages = {_LOCAL if name == first else name: path for name, path in storages.items()}
     return storages
-
-
-def settings_text(
-    driver: str,
-    label: str,
-    storages: dict[str, Path],
-    *,
-    state: Path,
-    listen: str,
-    packs: Sequence[str],
-) -> str:
-    """Return the settings file. JSON scalars are valid YAML, so every text is quoted."""
-    lines: Iterator[str] = iter(
-        [
-            "# Created by pvebench setup. Keys: `pvebench schema settings`, docs/configuration.md.",
-            f"driver: {driver}",
-            f"node: {json.dumps(label)}  # label `node` of all results",
-            f"state: {json.dumps(str(state))}  # results, lock, sockets",
-            "# `pvebench packs` lists the packs; `pvebench packs --copy NAME` copies one to edit.",
-            f"packs: {json.dumps(list(packs))}",
-            "# Web UI and /metrics; a network address allows remote access.",
-            f"listen: {json.dumps(listen)}",
-            "storages:  # pvebench creates and removes volumes named pvebench-... there",
-            *(
-                f"  {json.dumps(name)}: {{kind: dir, path: {json.dumps(str(path))}}}"
-                for name, path in storages.items()
-            ),
-        ]
-    )
-    return "\n".join(lines) + "\n"
 
 
 def default_packs(packs: Sequence[str]) -> list[str]:

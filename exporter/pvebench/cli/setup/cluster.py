@@ -21,7 +21,7 @@ from pvebench.drivers.proxmox.setup.survey import (
     ClusterOptions,
     StorageInfo,
     certificate_fingerprint,
-    settings_text,
+    settings_values,
     survey,
 )
 from pvebench.errors import MachineError
@@ -45,7 +45,7 @@ def set_up_cluster(answers: ClusterAnswers, ask: Questions) -> None:
     )
     pool = f"pool {choice.pool}"
     ask.agree(f"Write {answers.config} and create role, user, token and {pool} on the cluster?")
-    write_settings(answers.config, settings_text(choice), replace=answers.replace)
+    write_settings(answers.config, settings_values(choice), replace=answers.replace)
     token_file = answers.config.parent / answers.token_file
     grant(api, server, needed, token_file, config=answers.config, new_token=answers.new_token)
 

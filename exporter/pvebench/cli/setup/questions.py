@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as replaced
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
@@ -44,13 +46,48 @@ class Questions:
             click.confirm(question, default=True, abort=True)
 
 
-def write_settings(path: Path, text: str, *, replace: bool) -> None:
+_STORAGES: Final = "name in packs and labels: where pvebench creates and removes its volumes"
+_COMMENTS: Final = {
+    "node": "label `node` of all results",
+    "state": "results, lock, sockets",
+    "packs": "`pvebench packs` lists them; `pvebench packs --copy NAME` copies one to edit",
+    "listen": "web UI and /metrics; a network address allows remote access",
+    "storages": _STORAGES,
+    "proxmox.storages": _STORAGES,
+    "proxmox.token_file": "next to this file, mode 0600",
+    "proxmox.pool": "VMs are created only in this pool",
+    "proxmox.iso_storage": "for the guest image",
+    "proxmox.node_exporter": "for host CPU and device bytes; empty: none",
+}
+"""Path of a key -> its comment."""
+
+
+def settings_text(values: Mapping[str, Any]) -> str:
+    """Return the settings file. JSON is valid YAML, so every text is quoted."""
+    head = "# Created by pvebench setup. Keys: `pvebench schema settings`, docs/configuration.md."
+    return "\n".join([head, *_lines(values)]) + "\n"
+
+
+def _lines(values: Mapping[str, Any], above: str = "", indent: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        path = f"{above}{key}"
+        comment = f"  # {_COMMENTS[path]}" if path in _COMMENTS else ""
+        name = json.dumps(key) if above.endswith("storages.") else key
+        if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
+            yield f"{indent}{name}:{comment}"
+            yield from _lines(value, f"{path}.", indent + "  ")
+        else:
+            yield f"{indent}{name}: {json.dumps(value)}{comment}"
+
+
+def write_settings(path: Path, values: Mapping[str, Any], *, replace: bool) -> None:
     """Write valid settings; an identical file stays unchanged.
 
     Raises:
         ConfigError: the answers are not valid settings; nothing is written.
         NotWritable: the file has different content or cannot be written.
     """
+    text = settings_text(values)
     try:
         if path.exists() and not replace:
             if path.read_text("utf-8") == text:

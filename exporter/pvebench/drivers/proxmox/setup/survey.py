@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.pve_version import version_number
@@ -18,7 +17,7 @@ from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.errors import ServerGone
 
 _CONNECT_SECONDS: Final = 10.0
-_DEFAULT_STORAGE: Final = "local"
+_LOCAL: Final = "local"
 """Storage name that packs measure by default."""
 
 
@@ -139,39 +138,30 @@ def names_of(storages: Sequence[StorageInfo]) -> dict[str, StorageInfo]:
         re.sub(r"[^a-z0-9_-]+", "-", storage.id.lower()).strip("-_"): storage
         for storage in storages
     }
-    if names and _DEFAULT_STORAGE not in names:
+    if names and _LOCAL not in names:
         first = next(iter(names))
-        names = {_DEFAULT_STORAGE if name == first else name: storage for name, storage in names.items()}
+        names = {_LOCAL if name == first else name: storage for name, storage in names.items()}
     return names
 
 
-def settings_text(choice: ClusterOptions) -> str:
-    """Return the settings file. JSON scalars are valid YAML, so every text is quoted."""
-    lines = [
-        "# Created by pvebench setup. Keys: `pvebench schema settings`, or docs/proxmox.md.",
-        "driver: proxmox",
-        "# `pvebench packs` lists the packs; `pvebench packs --copy NAME` copies one to edit.",
-        f"packs: {json.dumps(list(choice.packs))}",
-        "proxmox:",
-        f"  host: {json.dumps(choice.host)}",
-        f"  port: {choice.port}",
-        f"  nodes: {json.dumps(list(choice.nodes))}",
-        f"  version: {choice.major}",
-        f"  token_file: {json.dumps(choice.token_file)}  # next to this file, mode 0600",
-        f"  tls: {json.dumps(_tls(choice))}",
-        f"  pool: {json.dumps(choice.pool)}  # VMs are created only in this pool",
-        "  storages:  # name in packs and labels: cluster storage",
-    ]
-    lines += [
-        f"    {json.dumps(name)}: {json.dumps(_storage(name, storage, choice.nodes))}"
-        for name, storage in names_of(choice.storages).items()
-    ]
-    lines += [
-        f"  iso_storage: {json.dumps(choice.iso_storage)}  # for the guest image",
-        "  # For host CPU and device bytes; empty: none.",
-        f"  node_exporter: {json.dumps(choice.node_exporter)}",
-    ]
-    return "\n".join(lines) + "\n"
+def settings_values(choice: ClusterOptions) -> dict[str, Any]:
+    """Return the content of the settings file."""
+    proxmox = {
+        "host": choice.host,
+        "port": choice.port,
+        "nodes": list(choice.nodes),
+        "version": choice.major,
+        "token_file": choice.token_file,
+        "tls": _tls(choice),
+        "pool": choice.pool,
+        "storages": {
+            name: _storage(name, storage, choice.nodes)
+            for name, storage in names_of(choice.storages).items()
+        },
+        "iso_storage": choice.iso_storage,
+        "node_exporter": choice.node_exporter,
+    }
+    return {"driver": "proxmox", "packs": list(choice.packs), "proxmox": proxmox}
 
 
 def _tls(choice: ClusterOptions) -> dict[str, str]:
