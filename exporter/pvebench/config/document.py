@@ -241,7 +241,7 @@ def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) 
         return document.problem(location, message, at_key=True)
     if kind == "missing":
         return document.problem(location[:-1], f"missing key '{location[-1]}'")
-    text = _message(fault, secret=location[:1] == _SECRET)
+    text = message_of(fault, secret=location[:1] == _SECRET)
     # A rule about several keys starts with the key of the problem.
     key, colon, rest = text.partition(": ")
     if kind == "value_error" and colon and document.has((*location, key)):
@@ -250,7 +250,7 @@ def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) 
     return document.problem(location, f"{path}: {text}" if path else text)
 
 
-def _message(fault: dict[str, Any], *, secret: bool) -> str:
+def message_of(fault: Mapping[str, Any], *, secret: bool = False) -> str:
     """Return the message for a fault of pydantic, in pvebench's wording where it has one.
 
     Args:

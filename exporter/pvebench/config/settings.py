@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
@@ -22,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from pvebench.config.document import read_document, validate
+from pvebench.config.document import message_of, read_document, validate
 from pvebench.config.pack import find_pack, is_pack_name
 from pvebench.config.pack_keys import PackFile
 from pvebench.drivers import DRIVERS, driver_of
@@ -218,7 +219,7 @@ class Settings(_KeysOfDrivers):
             options = Settings.model_validate(changes)
         except ValidationError as error:
             problems = [
-                Problem("command line", 0, 0, f"--{fault['loc'][0]}: {fault['ctx']['error']}")
+                Problem("command line", 0, 0, f"{_option(fault['loc'])}: {message_of(fault)}")
                 for fault in error.errors()
             ]
             raise ConfigError(problems) from error
@@ -239,6 +240,18 @@ class Settings(_KeysOfDrivers):
     def measured_nodes(self) -> tuple[str, ...]:
         """Return the measured nodes; each has its own worker."""
         return driver_of(self.driver).nodes(self)
+
+
+_OPTIONS: Final = {
+    "packs": "--pack",
+    "host_names": "--host-name",
+    "web_config_file": "--web.config.file",
+}
+"""Key of the settings -> the option of the command line that overrides it, if its name differs."""
+
+
+def _option(location: Sequence[int | str]) -> str:
+    return _OPTIONS.get(str(location[0]), f"--{location[0]}")
 
 
 def load_settings(path: Path | None) -> Settings:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.config import load_pack, load_settings
+from pvebench.cli.run import serve
+from pvebench.config import Settings, load_pack, load_settings
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import ConfigError
 from pvebench.scheduler.plan import check_slugs, expand
@@ -270,3 +271,12 @@ def test_the_storage_table_knows_what_each_kind_can_hold() -> None:
         "nfs": {"raw", "qcow2"},
         "rbd": {"raw"},
     }
+
+
+def test_an_invalid_option_is_named_as_it_is_typed() -> None:
+    options = {option.name: option.opts[0] for option in serve.params}
+    names = {key: options[key] for key in Settings.model_fields if key in options}
+    assert {"host_names", "packs", "web_config_file", "listen", "state"} <= set(names)
+    for key, option in names.items():
+        with pytest.raises(ConfigError, match=f"^command line: {option}: "):
+            Settings().with_changes({key: 1 if key != "packs" else ["x"] * 101})
