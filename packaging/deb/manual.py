@@ -1,4 +1,7 @@
-"""Manual page and shell completions, generated from the commands."""
+"""Manual page and shell completions, generated from the commands.
+
+click-man would find no command, because `pvebench` loads its commands only when one is used.
+"""
 
 from __future__ import annotations
 
