@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pvebench.model.plausibility import Figures
@@ -93,52 +93,46 @@ def full_table(line: int, record: PublishedRow) -> ReferenceRow:
 
 def read_and_write(line: int, record: PublishedRow) -> ReferenceRow:
     """Convert a row with reads and writes, in MiB/s and IOPS of 4k."""
-    rows: list[Figures] = []
-    values: dict[tuple[str, str], float] = {}
-    cpu = {}
-    for direction in ("read", "write"):
-        iops = number_or_none(record[f"{direction}_iops"])
-        text = record[f"{direction}_mib_per_second"]
-        speed = number_or_none(text)
-        bandwidth = None if speed is None else speed * MIB
-        values |= _values(direction, iops=iops, bandwidth=bandwidth)
-        rows.append(
-            Figures(
-                direction=direction,
-                iops=iops,
-                bandwidth=bandwidth,
-                block_bytes=4 * KIB,
-                iops_step=_thousands(record[f"{direction}_iops"]),
-                bandwidth_step=printed_step(text) * MIB if "." in text else MIB,
-            )
+    sides = {side: number_or_none(record[f"{side}_iops"]) for side in ("read", "write")}
+    values = _speeds(record)
+    figures = tuple(
+        Figures(
+            direction=side,
+            iops=iops,
+            bandwidth=values.get(("bandwidth", side)),
+            block_bytes=4 * KIB,
+            iops_step=_thousands(record[f"{side}_iops"]),
+            bandwidth_step=printed_step(record[f"{side}_mib_per_second"]) * MIB,
         )
-        share = number_or_none(record[f"guest_cpu_{direction}_percent"])
-        if share is not None:
-            cpu[f"while {direction}"] = share / 100
-    mode = record["lvmcache_mode"]
+        for side, iops in sides.items()
+    )
+    values |= {("iops", side): iops for side, iops in sides.items() if iops is not None}
     return ReferenceRow(
         line=line,
         place={
-            "storage": f"lvm-{mode}",
+            "storage": f"lvm-{record['lvmcache_mode']}",
             "format": record["format"],
             "cache": record["cache"],
             "rw": "randread, randwrite",
         },
-        # Guests only: that table has no host case.
-        match={
-            "bus": "scsi",
-            "storage": f"lvm-{mode}",
-            "format": record["format"],
-            "cache": record["cache"],
-            "tool": "fio",
-            "bs": 4 * KIB,
-            "iodepth": 32,
-        },
+        match=_match(record),
         values=values,
-        figures=tuple(rows),
-        # Each direction was a separate run, so their CPU usage must not be summed.
-        cpu={name: share for name, share in cpu.items() if share > 1},
+        figures=figures,
+        cpu={f"while {side}": share for side, share in _shares(record, "guest_cpu_{}_percent")},
     )
+
+
+def _speeds(record: PublishedRow) -> dict[tuple[str, str], float]:
+    columns = {side: number_or_none(record[f"{side}_mib_per_second"]) for side in ("read", "write")}
+    return {("bandwidth", side): mib * MIB for side, mib in columns.items() if mib is not None}
+
+
+def _shares(record: PublishedRow, column: str) -> Iterator[tuple[str, float]]:
+    """Yield direction, CPUs in use above 1: each was a separate run, so they must not be summed."""
+    for side in ("read", "write"):
+        percent = number_or_none(record[column.format(side)])
+        if percent is not None and percent > 100:
+            yield side, percent / 100
 
 
 def _thousands(text: str) -> float:
@@ -157,9 +151,6 @@ def shared(line: int, record: PublishedRow) -> ReferenceRow:
     block = parse_size(test_match["bs"]) if test_match else 16 * KIB
     direction = direction_of(rw)
     unit = min((_MB, MIB), key=lambda factor: abs(speed * factor - (iops or 0.0) * block))
-    match: dict[str, str | int] = {}
-    if test_match and system in _SYSTEMS:
-        match = {**_SYSTEMS[system], "tool": "fio", "rw": rw, "bs": block}
     values = dict(_values(direction, iops=iops, bandwidth=speed * unit))
     latency = number_or_none(record["latency_mean_ms"])
     if latency is not None:
@@ -167,7 +158,7 @@ def shared(line: int, record: PublishedRow) -> ReferenceRow:
     return ReferenceRow(
         line=line,
         place={"table": test, "system": system, "rw": rw},
-        match=match,
+        match=_match(record),
         values=values,
         figures=(
             Figures(
@@ -182,37 +173,15 @@ def shared(line: int, record: PublishedRow) -> ReferenceRow:
     )
 
 
-_SYSTEMS: Final[dict[str, dict[str, str]]] = {
-    "Local HDD. QEMU": {"storage": "local", "bus": "scsi"},
-    "Ceph SSD. QEMU": {"storage": "ceph-ssd", "bus": "scsi"},
-    "Ceph HDD. QEMU": {"storage": "ceph-hdd", "bus": "scsi"},
-    "Local HDD. LXC": {"storage": "local", "bus": "lxc"},
-    "Ceph SSD. LXC": {"storage": "ceph-ssd", "bus": "lxc"},
-    "Ceph HDD. LXC": {"storage": "ceph-hdd", "bus": "lxc"},
-    "CIFS, remote QEMU": {"storage": "cifs", "bus": "scsi"},
-    "CIFS, remote native": {"storage": "cifs", "bus": "host"},
-}
-
-
 def bonnie_and_dd(line: int, record: PublishedRow) -> ReferenceRow:
     """Convert a row of bonnie++ or dd: MiB/s and CPU of both directions."""
-    values: dict[tuple[str, str], float] = {}
-    cpu = {}
-    for direction in ("read", "write"):
-        speed = number_or_none(record[f"{direction}_mib_per_second"])
-        if speed is not None:
-            values["bandwidth", direction] = speed * MIB
-        share = number_or_none(record[f"{direction}_cpu_percent"])
-        if share is not None:
-            cpu[direction] = share / 100
-    keys = ("bus", "format", "tool")
+    match = {key: record[key] for key in ("bus", "format", "tool")}
     return ReferenceRow(
         line=line,
-        place={**{key: record[key] for key in keys}, "rw": "read, write"},
-        match={key: record[key] for key in keys},
-        values=values,
-        # Each direction was a separate phase, so their CPU usage must not be summed.
-        cpu={name: share for name, share in cpu.items() if share > 1},
+        place={**match, "rw": "read, write"},
+        match=match,
+        values=_speeds(record),
+        cpu=dict(_shares(record, "{}_cpu_percent")),
     )
 
 
@@ -231,50 +200,27 @@ def one_value(line: int, record: PublishedRow) -> ReferenceRow:
     """Convert a row with one value: a medium or system, a test, a metric, a value, a unit."""
     test = record["test"]
     words = test.split() or [""]
-    rw = words[0] if words[0] not in ("ioping", "dd", "hdparm") else ""
     factor = MIB if words[0] == "hdparm" else _UNITS[record["unit"]]
-    direction = "write" if rw.endswith("write") or words[0] == "dd" else "read"
-    match: dict[str, str | int] = {}
-    variant = record.get("variant", "host")
-    if rw:
-        bus = {"bus": "host"} if variant == "host" else {"bus": "scsi"}
-        storage = {"lvm": "lvm", "passthrough": "passthrough", "raw file on ext4": "local"}
-        where = {"storage": storage[variant]} if variant in storage else {}
-        if record.get("medium", "").startswith("SSD") and variant in ("host", *storage):
-            size = parse_size(words[1] if len(words) > 1 else "")
-            match = {**bus, **where, "tool": "fio", "rw": rw, "bs": size}
-    elif record.get("system") in _DISKS:
-        match = {"storage": _DISKS[record["system"]], **_raid_match(test)}
+    direction = "write" if words[0].endswith("write") or words[0] == "dd" else "read"
     value = number_or_none(record["value"])
+    system = record.get("medium") or record.get("system", "")
     return ReferenceRow(
         line=line,
         place={
-            "system": " ".join(
-                filter(
-                    None,
-                    (record.get("medium") or record.get("system", ""), record.get("variant", "")),
-                )
-            ),
+            "system": " ".join(filter(None, (system, record.get("variant", "")))),
             "table": test,
-            "rw": rw or words[0],
+            "rw": words[0],
         },
-        match=match,
+        match=_match(record),
         values={} if value is None else {(_METRICS[record["metric"]], direction): value * factor},
     )
 
 
-_DISKS: Final = {"single disk": "local", "raid0": "raid0"}
-"""Disk in that table -> its storage in the pack."""
-
-
-def _raid_match(test: str) -> dict[str, str | int]:
-    if test.startswith("ioping"):
-        return {"bus": "host", "tool": "ioping"}
-    if test.startswith("dd 512"):
-        return {"bus": "host", "tool": "dd", "bs": 512}
-    if test.startswith("dd"):
-        return {"bus": "host", "tool": "dd", "bs": MIB}
-    return {"bus": "host", "tool": "hdparm", "cached": "-T" in test, "direct": "--direct" in test}
+def _match(record: PublishedRow) -> dict[str, str | int]:
+    """Return the options in column `match`, such as `bus=scsi bs=4096`; none without it."""
+    pairs = (pair.split("=", 1) for pair in record.get("match", "").split())
+    words = {"true": True, "false": False}
+    return {key: int(text) if text.isdecimal() else words.get(text, text) for key, text in pairs}
 
 
 def _values(

@@ -17,6 +17,15 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 Captured = pytest.CaptureFixture[str]
 HEADER = "table,rw,block_size_bytes,file_size,bus,format,cache,iops,bandwidth_bytes_per_second"
 
+COMPARABLE = {
+    "bus-format-2012": 12,
+    "cache-bus-format-2017": 216,
+    "lvmcache-2019": 18,
+    "media-2018": 5,
+    "raid-2017": 19,
+    "shared-storage-2021": 32,
+}
+
 
 def test_every_shipped_table_is_read_in_full() -> None:
     counts = {name: len(published(name).rows) for name in PUBLISHED}
@@ -215,3 +224,11 @@ def test_a_published_name_cannot_be_taken_and_an_unknown_one_is_told(tmp_path: P
         library.keep(published("raid-2017"))
     with pytest.raises(StoreError, match="no reference series nobody; available: bus-format-2012"):
         library.get("nobody")
+
+
+def test_every_shipped_table_has_as_many_rows_to_compare_with_as_it_had() -> None:
+    """Rows without options are systems that pvebench cannot measure, such as a hard disk."""
+    comparable = {name: sum(bool(row.match) for row in published(name).rows) for name in PUBLISHED}
+    assert comparable == COMPARABLE
+    (row,) = (row for row in published("raid-2017").rows if row.line == 2)
+    assert row.match == {"storage": "local", "bus": "host", "tool": "ioping"}
