@@ -116,7 +116,7 @@ def _address_problem(receiver: NotifyTarget, seconds: float) -> tuple[Severity, 
         return Severity.CRITICAL, f"{receiver.url_file} cannot be read: {error.strerror}"
     checked = check_address(address, seconds=seconds)
     if checked.reason:
-        return Severity.CRITICAL if checked.hopeless else Severity.UNKNOWN, checked.reason
+        return Severity.CRITICAL if checked.permanent else Severity.UNKNOWN, checked.reason
     if receiver.url_file is not None and is_open(receiver.url_file):
         text = f"the address file is world-readable; run `chmod o= {receiver.url_file}`"
         return Severity.CRITICAL, text
@@ -150,7 +150,7 @@ PROGRESS_SECONDS: Final = 6 * 3600.0
 """More than any case takes; a waiting worker also shows progress."""
 CLOCK_SECONDS: Final = 30.0
 """More than synchronized clocks ever differ."""
-LOOKED_SECONDS: Final = 20.0
+ADDRESS_SECONDS: Final = 20.0
 """Limit for the address of one receiver; the checking process starts slowly on a busy machine."""
 _SEVERITIES: Final = {True: Severity.OK, False: Severity.CRITICAL, None: Severity.UNKNOWN}
 WATCHDOG: Final = "PVEBenchWatchdog"
@@ -413,7 +413,7 @@ def _alertmanagers(servers: Servers) -> int:
 
 def _notifications(settings: Settings, servers: Servers) -> Iterator[Observation]:
     if settings.notify is not None:
-        yield from check_notifications(settings, seconds=LOOKED_SECONDS)
+        yield from check_notifications(settings, seconds=ADDRESS_SECONDS)
     elif not servers.prometheus:
         text = "notify is not set; check for an Alertmanager with --prometheus"
         yield Observation("notifications", Severity.UNKNOWN, text)

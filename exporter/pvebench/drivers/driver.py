@@ -19,7 +19,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.errors import PvebenchError
 from pvebench.fields import FilePath, Slug, Strict
 from pvebench.files import RUNTIME
-from pvebench.guest import GuestImage, build_image, default_directory, load_image, to_be_built
+from pvebench.guest import GuestImage, build_image, default_directory, load_image, needs_build
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.volume import Identity
@@ -218,7 +218,7 @@ def guest_image(settings: DriverSettings, place: Workplace) -> GuestImage:
 
 def image_word(settings: DriverSettings) -> str:
     """Return the state of the guest image. Raises GuestImageError, ToolsMissing."""
-    if to_be_built(settings.image_directory):
+    if needs_build(settings.image_directory):
         return f"the first run builds it in {settings.image_directory}"
     return f"{load_image(settings.image_directory).digest[:12]} in {settings.image_directory}"
 

@@ -1,7 +1,7 @@
 """Benchmark guest: content, build and verification of its image."""
 
 from pvebench.guest.archives import container_archive, unpack_archive
-from pvebench.guest.build import REQUIRED_TOOLS, build_image, to_be_built
+from pvebench.guest.build import REQUIRED_TOOLS, build_image, needs_build
 from pvebench.guest.image import GuestImage, default_directory, load_image
 from pvebench.guest.recipe import FILESYSTEM_TOOL, KERNEL_ARGUMENTS, MOUNT_POINT
 
@@ -15,6 +15,6 @@ __all__ = [
     "container_archive",
     "default_directory",
     "load_image",
-    "to_be_built",
+    "needs_build",
     "unpack_archive",
 ]

@@ -209,7 +209,7 @@ def build_image(
     return image
 
 
-def to_be_built(directory: Path) -> bool:
+def needs_build(directory: Path) -> bool:
     """Return whether the image is missing, so that the first run builds it. Raises ToolsMissing."""
     if (directory / MANIFEST).exists():
         return False

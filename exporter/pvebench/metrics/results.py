@@ -13,7 +13,7 @@ from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
 from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
 from pvebench.metrics.text_format import Families
-from pvebench.model.definition import Definition, further_options, option_words, workload_words
+from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
@@ -263,7 +263,7 @@ def _configuration(definition: Definition, *, cache: bool = True) -> str:
     Args:
         cache: whether to include the cache mode.
     """
-    further = map(option_words, further_options(definition))
+    further = map(option_description, further_options(definition))
     last = (definition.cache,) if cache else ()
     return ", ".join([*further, definition.bus, definition.format, *last])
 
@@ -280,7 +280,7 @@ def _workload_labels(definition: Definition, direction: str) -> dict[str, str]:
         "io_depth": str(parameters.get("iodepth", "")),
         "jobs": str(parameters.get("numjobs", "")),
         "caveats": ", ".join(definition.caveats),
-        "description": workload_words(definition),
+        "description": workload_text(definition),
     }
 
 

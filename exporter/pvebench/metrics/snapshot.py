@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
-from pvebench.model.definition import Definition, workload_words
+from pvebench.model.definition import Definition, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.store import CaseRecord, Totals
 from pvebench.store.current import Trend, View
@@ -123,7 +123,7 @@ def collect_wall(snapshot: Snapshot, families: Families) -> None:
             **candidate.labels,
             "slot": str(slot),
             "direction": candidate.direction,
-            "title": title or workload_words(candidate.definition),
+            "title": title or workload_text(candidate.definition),
             "figure": "bandwidth" if block >= LARGE_BLOCK else "iops",
         }
         families.add(catalog.WALL_SLOT, labels, 1)

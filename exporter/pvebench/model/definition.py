@@ -195,7 +195,7 @@ LOADS: Final = {
 _SYNCS: Final = {"fsync": "fsync", "fdatasync": "fdatasync"}
 
 
-def workload_words(definition: Definition) -> str:
+def workload_text(definition: Definition) -> str:
     """Return the description of a workload: `4k random read, depth 32, 16 jobs`.
 
     A title of the pack precedes it; a workload of another tool than fio has only its title.
@@ -248,15 +248,15 @@ def further_options(definition: Definition) -> tuple[str, ...]:
     return tuple(part for part in tail.split(".") if part)
 
 
-def option_words(part: str) -> str:
+def option_description(part: str) -> str:
     """Return a slug part as option and value: `iothread-1` becomes `iothread 1`."""
     return part.replace("-", " ", 1)
 
 
-def setting_words(definition: Definition) -> str:
+def configuration_text(definition: Definition) -> str:
     """Return a configuration without its storage: `scsi, raw, cache none, iothread 1`."""
     if definition.bus == "host":
         return "host, without a VM"
     plain = (definition.bus, definition.format, f"cache {definition.cache}")
     head = ("container",) if definition.bus == "lxc" else plain
-    return ", ".join([*head, *map(option_words, further_options(definition))])
+    return ", ".join([*head, *map(option_description, further_options(definition))])

@@ -31,12 +31,12 @@ class Sent:
 
     Attributes:
         reason: why it failed, without a secret; empty: it succeeded.
-        hopeless: later attempts will fail too.
+        permanent: later attempts will fail too.
         doubtful: it was interrupted, so the message may have arrived.
     """
 
     reason: str = ""
-    hopeless: bool = False
+    permanent: bool = False
     doubtful: bool = False
 
 
@@ -62,7 +62,7 @@ def _deliver(url: str, message: list[str], seconds: float) -> Sent:
         return Sent(reason=reason, doubtful=True)
     try:
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return Sent(reason=str(result["reason"]), hopeless=bool(result["hopeless"]))
+        return Sent(reason=str(result["reason"]), permanent=bool(result["permanent"]))
     except (ValueError, LookupError, TypeError):
         return Sent(reason="the delivery process returned no result", doubtful=True)
 
@@ -78,7 +78,7 @@ def main() -> None:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     sent = _sent(request["url"], request["message"])
-    text = json.dumps({"reason": sent.reason, "hopeless": sent.hopeless})
+    text = json.dumps({"reason": sent.reason, "permanent": sent.permanent})
     os.write(answer, f"{text}\n".encode())
 
 
@@ -91,10 +91,10 @@ def _sent(url: str, message: list[str]) -> Sent:
     logging.getLogger("apprise").addHandler(notes)
     target = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if target is None:
-        return Sent(reason="unknown apprise address", hopeless=True)
+        return Sent(reason="unknown apprise address", permanent=True)
     if not target.verify_certificate:
         reason = "the address disables certificate checks, which pvebench does not allow"
-        return Sent(reason=reason, hopeless=True)
+        return Sent(reason=reason, permanent=True)
     if not message:
         return Sent()
     title, body = message
@@ -124,7 +124,7 @@ class _Notes(logging.Handler):
         if not self._status:
             return Sent(reason="the server is unreachable or rejected the message")
         refused = self._status.startswith("4") and self._status not in _LATER
-        return Sent(reason=f"the server returned status {self._status}", hopeless=refused)
+        return Sent(reason=f"the server returned status {self._status}", permanent=refused)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ SERVICE: Final = "service/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
+class WorkerActivity:
     """The current activity of a node.
 
     Attributes:
@@ -228,7 +228,7 @@ class NotificationPlanner:
         self,
         store: Store,
         policy: Callable[[], NotificationPolicy],
-        pulses: Callable[[], Sequence[Pulse]],
+        pulses: Callable[[], Sequence[WorkerActivity]],
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
@@ -310,7 +310,7 @@ class NotificationPlanner:
     def _of_many(self, what: str, ids: Sequence[str]) -> str:
         return f"changes/{what}/{self._day()}/{len(ids)}/{min(ids)}"
 
-    def _check_node(self, pulse: Pulse, policy: NotificationPolicy) -> None:
+    def _check_node(self, pulse: WorkerActivity, policy: NotificationPolicy) -> None:
         """Queue a message that a node has stopped, or has resumed."""
         name, run = f"node/{pulse.node}/", f"{pulse.newest or 0:.0f}"
         still = self._still(pulse)
@@ -329,7 +329,7 @@ class NotificationPlanner:
             )
             self._put(policy, [message])
 
-    def _still(self, pulse: Pulse) -> float:
+    def _still(self, pulse: WorkerActivity) -> float:
         """Return for how many seconds a node could have measured without a successful run."""
         newest, since = self._seen.get(pulse.node, (None, 0.0))
         if pulse.node not in self._seen or pulse.newest != newest or pulse.waiting:

@@ -57,12 +57,12 @@ log = structlog.get_logger()
 
 LOOK_SECONDS: Final = 30.0
 FIRST_WAIT_SECONDS: Final = 60.0
-HOPELESS_ATTEMPTS: Final = 5
+PERMANENT_FAILURE_ATTEMPTS: Final = 5
 """Rejections after which a message is dropped."""
 MAX_ATTEMPTS: Final = 170
 """Attempts after which a message is dropped: about a week."""
 END_SECONDS: Final = 2.0
-LAST_WORDS_SECONDS: Final = 20.0
+FINAL_SECONDS: Final = 20.0
 """How long shutdown waits for the message about it."""
 
 Send = Callable[[str, str, str], Sent]
@@ -93,7 +93,7 @@ class NotificationSender:
         self._addresses, self._send, self._now = addresses, send, now
         self._woken, self._stopped = threading.Event(), threading.Event()
         self._rest = rest or self._woken.wait
-        self._last_words = False
+        self._final = False
         self._failures: dict[str, int] = {}
         self._states: tuple[TargetState, ...] = ()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
@@ -111,7 +111,7 @@ class NotificationSender:
         """Queue and send a message that the service ends with an error, within a time limit."""
         try:
             self._teller.fell(why)
-            self._last_words = True
+            self._final = True
         except StoreError as error:
             log.warning("queueing the exit notification failed", reason=str(error))
 
@@ -125,7 +125,7 @@ class NotificationSender:
         targets = self._addresses()
         waiting: set[str] = set()
         for one in self._outbox.queued():
-            if self._stopped.is_set() and not self._last_words:
+            if self._stopped.is_set() and not self._final:
                 break
             if one.receiver not in targets:
                 self._outbox.drop(one.number, self._now(), "receiver not in the settings")
@@ -151,7 +151,7 @@ class NotificationSender:
         self._stopped.set()
         self._woken.set()
         # An interrupted attempt is recorded as one that may have arrived.
-        self._thread.join(LAST_WORDS_SECONDS if self._last_words else END_SECONDS)
+        self._thread.join(FINAL_SECONDS if self._final else END_SECONDS)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -159,7 +159,7 @@ class NotificationSender:
             self._try_step()
             if not self._stopped.is_set():
                 self._rest(LOOK_SECONDS)
-        if self._last_words:
+        if self._final:
             self._try_step()
 
     def _try_step(self) -> None:
@@ -188,7 +188,7 @@ class NotificationSender:
         """Record a failed attempt; return whether the message was dropped."""
         attempts = one.attempts + 1
         self._failures[one.receiver] = self._failures.get(one.receiver, 0) + 1
-        dropped = attempts >= (HOPELESS_ATTEMPTS if sent.hopeless else MAX_ATTEMPTS)
+        dropped = attempts >= (PERMANENT_FAILURE_ATTEMPTS if sent.permanent else MAX_ATTEMPTS)
         log.warning(
             "notification failed",
             target=one.receiver,

@@ -105,7 +105,7 @@ def read_columns(file: str, text: str, mapped: ColumnMapping) -> tuple[Reference
     try:
         decimal = mapped.decimal or decimal_of((cell.text, cell) for cell in cells)
     except Unclear as error:
-        raise complaint(file, error.thing, str(error)) from error
+        raise cell_error(file, error.thing, str(error)) from error
     reader = _Reader(file, {name: cell.text for name, cell in headings.items()}, factors, decimal)
     return tuple(reader.row(record) for record in records)
 
@@ -166,7 +166,7 @@ class _Reader:
         try:
             return parse_size(cell.text)
         except ValueError as error:
-            raise complaint(self.file, cell, str(error)) from error
+            raise cell_error(self.file, cell, str(error)) from error
 
     def _values(
         self, known: Mapping[str, TextCell], block: int | None
@@ -188,9 +188,9 @@ class _Reader:
         try:
             value = decimal_number(cell.text, self.decimal)
         except ValueError as error:
-            raise complaint(self.file, cell, str(error)) from error
+            raise cell_error(self.file, cell, str(error)) from error
         if value is not None and value < 0:
-            raise complaint(self.file, cell, f"{cell.text!r} is below 0, which is impossible")
+            raise cell_error(self.file, cell, f"{cell.text!r} is below 0, which is impossible")
         return value
 
     def _direction(self, name: str, known: Mapping[str, TextCell]) -> str:
@@ -204,7 +204,7 @@ class _Reader:
             word = "" if mixed else word.removeprefix("rand")
         if word not in _DIRECTIONS:
             message = f"{cell.text!r} is not a direction; use read or write"
-            raise complaint(self.file, cell, message)
+            raise cell_error(self.file, cell, message)
         return _DIRECTIONS[word]
 
 
@@ -245,10 +245,10 @@ def unit_factor(file: str, name: str, heading: TextCell, explicit: str) -> float
     unit = explicit or ((match["b"] or match["w"]) if match else "")
     if not unit:
         message = f"{heading.text!r} has no unit; add it: --unit {name}={_example(units)}"
-        raise complaint(file, heading, message)
+        raise cell_error(file, heading, message)
     if unit not in units:
         message = f"{unit!r} is not a unit of {name}; use one of {', '.join(units)}"
-        raise complaint(file, heading, message)
+        raise cell_error(file, heading, message)
     return units[unit]
 
 
@@ -256,7 +256,7 @@ def _example(units: Mapping[str, float]) -> str:
     return "MB/s" if units is _RATES else "ms" if units is _TIMES else "MiB"
 
 
-def complaint(file: str, place: object, message: str) -> ConfigError:
+def cell_error(file: str, place: object, message: str) -> ConfigError:
     """Return the error for a cell of the file; for the header if `place` is not a cell."""
     line, column = (place.line, place.column) if isinstance(place, TextCell) else (1, 1)
     return ConfigError([Problem(file, line, column, message)])

@@ -17,7 +17,7 @@ from typing import Final, Literal, cast
 
 from PIL import Image, ImageDraw, ImageFont
 
-from pvebench.model.definition import Definition, setting_words, workload_words
+from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import KIB, MIB
 from pvebench.store.current import View
@@ -130,10 +130,10 @@ def _row(kind: tuple[str, str, int, int], rankings: Sequence[Ranking]) -> CardRo
     default = ranking.usual
     unflushed = " (unflushed)" if writes_unflushed(first.definition) else ""
     return CardRow(
-        title=workload_words(first.definition),
+        title=workload_text(first.definition),
         default=level_text(ranking.metric, default.level) if default else "",
         fastest=level_text(ranking.metric, first.level),
-        configuration=setting_words(first.definition) + unflushed,
+        configuration=configuration_text(first.definition) + unflushed,
         gap=_gap(default, first) if default else "",
     )
 

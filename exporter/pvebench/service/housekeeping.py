@@ -153,9 +153,9 @@ class DatabaseMaintenance:
         if self._last is not None and abs((now - self._last).total_seconds()) < EVERY_SECONDS:
             return ()
         self._last = now
-        return self._look_through, self._back_up, self._remove_old
+        return self._check_integrity, self._back_up, self._remove_old
 
-    def _look_through(self, _: datetime) -> None:
+    def _check_integrity(self, _: datetime) -> None:
         self._results.store.check(full=self._days % FULL_DAYS == 0)
         self._days += 1
         self._results.store.numbers.log_damaged(NUMBERS)

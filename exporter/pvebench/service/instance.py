@@ -38,7 +38,7 @@ from pvebench.model.status import Phase, Statuses, WorkerStatus
 from pvebench.model.week import parse_weekly
 from pvebench.model.workload import Case
 from pvebench.notify.delivery import send
-from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Pulse, Sender
+from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Sender, WorkerActivity
 from pvebench.notify.sender import NotificationSender, addresses_of
 from pvebench.report.text import without_secrets
 from pvebench.runner import RunObserver
@@ -379,7 +379,7 @@ def sender_of(settings: Settings) -> Sender:
     return Sender(socket.gethostname(), settings.external_url or "")
 
 
-def pulses_of(view: View, statuses: Sequence[WorkerStatus]) -> list[Pulse]:
+def pulses_of(view: View, statuses: Sequence[WorkerStatus]) -> list[WorkerActivity]:
     """Return the current activity of each node."""
     pulses = []
     for status in statuses:
@@ -392,7 +392,7 @@ def pulses_of(view: View, statuses: Sequence[WorkerStatus]) -> list[Pulse]:
         ends = [run.finished.timestamp() for run in good if run is not None]
         hold = status.hold
         pulses.append(
-            Pulse(
+            WorkerActivity(
                 node=status.node,
                 newest=max(ends, default=None),
                 interval=min(one.every_seconds for one in cases.values()),

@@ -14,7 +14,7 @@ from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT, count_text
-from pvebench.model.definition import Definition, setting_words, workload_words
+from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_rate
@@ -104,7 +104,7 @@ def contest_title(contest: Ranking, *, name_node: bool = False) -> str:
     """Return `4k random read, depth 32 on local`."""
     (first, *_) = (*contest.places, *contest.excluded)
     where = f"{contest.node}, {contest.storage}" if name_node else contest.storage
-    return f"{workload_words(first.definition)} on {where}"
+    return f"{workload_text(first.definition)} on {where}"
 
 
 def contest_text(contest: Ranking, when: When) -> str:
@@ -113,7 +113,7 @@ def contest_text(contest: Ranking, when: When) -> str:
     if first is None:
         return "No comparable configuration has a result yet."
     level = level_text(contest.metric, first.level)
-    text = f"{setting_words(first.definition)} {_rank(contest)}: {level}{_in_memory(first)}."
+    text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}{_in_memory(first)}."
     return " ".join([text, *_gap(contest, first, when), *_faster_ones(contest, first)])
 
 
@@ -151,9 +151,11 @@ def _gap(contest: Ranking, first: Place, when: When) -> Iterator[str]:
         yield "This is the default."
         if len(contest.places) > 1:
             second = contest.places[1]
-            yield compared_text(f"The second ({setting_words(second.definition)})", second, when)
+            yield compared_text(
+                f"The second ({configuration_text(second.definition)})", second, when
+            )
     elif usual is not None:
-        yield compared_text(f"The default ({setting_words(usual.definition)})", usual, when)
+        yield compared_text(f"The default ({configuration_text(usual.definition)})", usual, when)
 
 
 def compared_text(subject: str, place: Place, when: When) -> str:
@@ -189,7 +191,7 @@ def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
         if more and reason:
             best = max(more, key=lambda one: one.level)
             level = level_text(contest.metric, best.level)
-            yield f"{setting_words(best.definition)} reaches {level}; {reason}."
+            yield f"{configuration_text(best.definition)} reaches {level}; {reason}."
 
 
 def schedule_of(view: View, now: datetime) -> When:

@@ -11,9 +11,17 @@ from pvebench.workloads.hdparm import Hdparm
 from pvebench.workloads.idle import Boot, Idle
 from pvebench.workloads.ioping import Ioping
 from pvebench.workloads.sysbench import Sysbench
-from pvebench.workloads.tool import Estimate, Job, Parsed, Played, Target, Tool, ToolOptions
+from pvebench.workloads.tool import (
+    Estimate,
+    Job,
+    Parsed,
+    SimulatedOutput,
+    Target,
+    Tool,
+    ToolOptions,
+)
 
-__all__ = ["TOOLS", "Estimate", "Job", "Parsed", "Played", "Target", "Tool", "ToolOptions"]
+__all__ = ["TOOLS", "Estimate", "Job", "Parsed", "SimulatedOutput", "Target", "Tool", "ToolOptions"]
 
 TOOLS: Final[dict[str, Tool]] = {
     adapter.tool: adapter

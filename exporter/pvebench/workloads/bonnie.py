@@ -21,11 +21,11 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
+    DiskModel,
     Estimate,
     Job,
     Parsed,
-    PlayDisk,
-    Played,
+    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -148,8 +148,10 @@ class Bonnie(Tool):
             samples.append(Sample("seeks", None, seeks, Unit.IOPS))
         return Parsed(samples=tuple(samples), notes=tuple(notes))
 
-    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return simulated output of bonnie++ for a command; see `Tool.play`."""
+    def simulate(
+        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    ) -> SimulatedOutput | None:
+        """Return simulated output of bonnie++ for a command; see `Tool.simulate`."""
         output = written_to(argv, "bonnie.csv")
         if not output:
             return None
@@ -157,7 +159,7 @@ class Bonnie(Tool):
         seeks = disk.rate("read", bs=8 * KIB, depth=4)
         fields = ["1.98", "2.00a", "pvebench", "1", "0", "64M", "", "8192", "5", "", "", write, 30]
         fields += [write // 2, 30, "", "", read, 30, f"{seeks:.1f}", 30]
-        return Played(seconds=10.0, output=output, text=",".join(map(str, fields)) + "\n")
+        return SimulatedOutput(seconds=10.0, output=output, text=",".join(map(str, fields)) + "\n")
 
 
 def _row(output: str) -> list[str]:

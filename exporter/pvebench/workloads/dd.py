@@ -20,11 +20,11 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Workload
 from pvebench.workloads.tool import (
+    DiskModel,
     Estimate,
     Job,
     Parsed,
-    PlayDisk,
-    Played,
+    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -181,8 +181,10 @@ class Dd(Tool):
             notes=notes,
         )
 
-    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return simulated output of dd for a command; see `Tool.play`."""
+    def simulate(
+        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    ) -> SimulatedOutput | None:
+        """Return simulated output of dd for a command; see `Tool.simulate`."""
         command, output = argv[-1], written_to(argv, "dd.txt")
         if not output:
             return None
@@ -193,7 +195,7 @@ class Dd(Tool):
             f"{count}+0 records in\n{count}+0 records out\n"
             f"{bs * count} bytes copied, {seconds:.6f} s, simulated\n"
         )
-        return Played(seconds=seconds, output=output, text=text)
+        return SimulatedOutput(seconds=seconds, output=output, text=text)
 
 
 def _blocks(workload: Workload, size_bytes: int) -> int:

@@ -36,13 +36,13 @@ from pvebench.workloads.fio_job import (
 )
 from pvebench.workloads.fio_report import number, read_report
 from pvebench.workloads.fio_samples import parse
-from pvebench.workloads.fio_simulation import play
+from pvebench.workloads.fio_simulation import simulate
 from pvebench.workloads.tool import (
+    DiskModel,
     Estimate,
     Job,
     Parsed,
-    PlayDisk,
-    Played,
+    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -300,9 +300,11 @@ class Fio(Tool):
         """Return the samples in fio's JSON and IOPS log. Raises as `Tool.parse`."""
         return parse(workload, output, logs)
 
-    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return simulated output of fio for a job file; see `Tool.play`."""
-        return play(argv, files, disk) if argv[0] == "fio" else None
+    def simulate(
+        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    ) -> SimulatedOutput | None:
+        """Return simulated output of fio for a job file; see `Tool.simulate`."""
+        return simulate(argv, files, disk) if argv[0] == "fio" else None
 
 
 def check_fill(output: str, target: Target) -> None:

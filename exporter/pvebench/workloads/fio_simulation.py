@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pvebench.workloads.fio_job import DIRECTIONS, is_mixed
-from pvebench.workloads.tool import PlayDisk, Played
+from pvebench.workloads.tool import DiskModel, SimulatedOutput
 
 NOISE: Final = 0.03
 _FILL_BYTES_PER_SECOND: Final = 200e6
@@ -45,15 +45,15 @@ class _Job:
     window: float = 0.0
 
 
-def play(argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played:
-    """Return simulated output of fio; see `Tool.play`."""
+def simulate(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> SimulatedOutput:
+    """Return simulated output of fio; see `Tool.simulate`."""
     job = _read(files[argv[-1]].decode("utf-8"))
     document = _document(job, disk)
     if "--output-format=json+" in argv:
         _add_bins(document["jobs"][0], job.shares)
     output = next(word.partition("=")[2] for word in argv if word.startswith("--output="))
     log = {job.log: _iops_log(document, job.interval_ms, disk.rng)} if job.log else {}
-    return Played(
+    return SimulatedOutput(
         seconds=job.ramp + job.runtime,
         output=output,
         text=json.dumps(document),
@@ -96,7 +96,7 @@ def _seconds(text: str) -> float:
     return float(text.removesuffix("ms")) * (0.001 if text.endswith("ms") else 1)
 
 
-def _document(job: _Job, disk: PlayDisk) -> dict[str, Any]:
+def _document(job: _Job, disk: DiskModel) -> dict[str, Any]:
     """Return a document in the format of fio's JSON output."""
     if job.target:
         job = _at_its_depth(job, disk)
@@ -123,7 +123,7 @@ def _document(job: _Job, disk: PlayDisk) -> dict[str, Any]:
     return {"fio version": "fio-simulated", "jobs": [entry]}
 
 
-def _at_its_depth(job: _Job, disk: PlayDisk) -> _Job:
+def _at_its_depth(job: _Job, disk: DiskModel) -> _Job:
     """Return the job at the highest depth that meets its latency; at 1 for its whole time if none.
 
     The 99th percentile of a simulated latency is 2.6 times its mean.

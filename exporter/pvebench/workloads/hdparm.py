@@ -17,11 +17,11 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
+    DiskModel,
     Estimate,
     Job,
     Parsed,
-    PlayDisk,
-    Played,
+    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -118,11 +118,13 @@ class Hdparm(Tool):
             )
         )
 
-    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return simulated output of hdparm for a command; see `Tool.play`."""
+    def simulate(
+        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    ) -> SimulatedOutput | None:
+        """Return simulated output of hdparm for a command; see `Tool.simulate`."""
         output = written_to(argv, "hdparm.txt")
         if not output:
             return None
         rate = disk.rate("read", bs=MIB, depth=8)
         text = f" Timing disk reads: {3 * rate:.0f} MB in  3.00 seconds = {rate:.2f} MB/sec\n"
-        return Played(seconds=3.0, output=output, text=text)
+        return SimulatedOutput(seconds=3.0, output=output, text=text)

@@ -12,11 +12,11 @@ from typing import ClassVar, Final
 from pvebench.model.workload import Workload
 from pvebench.workloads.tool import (
     WORK_DIR,
+    DiskModel,
     Estimate,
     Job,
     Parsed,
-    PlayDisk,
-    Played,
+    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -87,10 +87,12 @@ class Still(Tool):
         """Return no samples: all metrics are measured outside the guest."""
         return Parsed(samples=())
 
-    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return the duration of a sleep; see `Tool.play`."""
+    def simulate(
+        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    ) -> SimulatedOutput | None:
+        """Return the duration of a sleep; see `Tool.simulate`."""
         is_sleep = argv[0] == "/bin/sleep"
-        return Played(seconds=float(argv[1]), moves_data=False) if is_sleep else None
+        return SimulatedOutput(seconds=float(argv[1]), moves_data=False) if is_sleep else None
 
 
 class Idle(Still):

@@ -23,11 +23,11 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Caveat, Direction, Workload
 from pvebench.workloads.tool import (
+    DiskModel,
     Estimate,
     Job,
     Parsed,
-    PlayDisk,
-    Played,
+    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -165,13 +165,15 @@ class Ioping(Tool):
         direction = workload.directions[0]
         return Parsed(samples=tuple(_samples(direction, stat, times)))
 
-    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return simulated output of ioping for a command; see `Tool.play`."""
+    def simulate(
+        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    ) -> SimulatedOutput | None:
+        """Return simulated output of ioping for a command; see `Tool.simulate`."""
         output = written_to(argv, "ioping.json")
-        return _play(argv[-1], output, disk) if output else None
+        return _simulate(argv[-1], output, disk) if output else None
 
 
-def _play(command: str, output: str, disk: PlayDisk) -> Played:
+def _simulate(command: str, output: str, disk: DiskModel) -> SimulatedOutput:
     words = shlex.split(command.partition(">")[0])
     options = dict(itertools.pairwise(words))
     count, size = int(options["-c"]), int(options["-s"])
@@ -195,7 +197,7 @@ def _play(command: str, output: str, disk: PlayDisk) -> Played:
     }
     pauses = count * int(options["-i"].removesuffix("us")) / 1e6
     text = json.dumps([*entries, {"stat": stat}])
-    return Played(seconds=pauses + busy / NANOSECONDS, output=output, text=text)
+    return SimulatedOutput(seconds=pauses + busy / NANOSECONDS, output=output, text=text)
 
 
 def _entries(output: str) -> list[dict[str, Any]]:

@@ -23,11 +23,11 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
+    DiskModel,
     Estimate,
     Job,
     Parsed,
-    PlayDisk,
-    Played,
+    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -177,13 +177,15 @@ class Sysbench(Tool):
         """Return the samples in sysbench's report. Raises as `Tool.parse`."""
         return _parse(workload, output)
 
-    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return a simulated report of sysbench for a command; see `Tool.play`."""
+    def simulate(
+        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    ) -> SimulatedOutput | None:
+        """Return a simulated report of sysbench for a command; see `Tool.simulate`."""
         output = written_to(argv, "sysbench.txt")
-        return _play(argv[-1], output, disk) if output and " prepare " not in argv[-1] else None
+        return _simulate(argv[-1], output, disk) if output and " prepare " not in argv[-1] else None
 
 
-def _play(command: str, output: str, disk: PlayDisk) -> Played:
+def _simulate(command: str, output: str, disk: DiskModel) -> SimulatedOutput:
     options = dict(re.findall(r"--?([\w-]+)=(\S+)", command))
     times = [int(text) for text in re.findall(r"--time=(\d+)", command)]
     bs, directions = int(options["file-block-size"]), MODES[options["file-test-mode"]]
@@ -206,7 +208,7 @@ def _play(command: str, output: str, disk: PlayDisk) -> Played:
         f"    max:  {mean * 9:.2f}",
         f"    99th percentile:  {mean * 3:.2f}",
     ]
-    return Played(seconds=sum(times), output=output, text="\n".join(lines) + "\n")
+    return SimulatedOutput(seconds=sum(times), output=output, text="\n".join(lines) + "\n")
 
 
 def _options(workload: Workload, target: Target) -> list[str]:

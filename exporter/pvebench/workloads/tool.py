@@ -177,7 +177,7 @@ def number_in(text: str) -> float:
     return value
 
 
-class PlayDisk(Protocol):
+class DiskModel(Protocol):
     """Simulated disk for simulated tool runs (driver `simulated`).
 
     Attributes:
@@ -196,7 +196,7 @@ class PlayDisk(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class SimulatedOutput:
     """Result of a simulated tool run.
 
     Attributes:
@@ -306,7 +306,9 @@ class Tool(Protocol):
             ToolFailed: the tool itself reports an error.
         """
 
-    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+    def simulate(
+        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    ) -> SimulatedOutput | None:
         """Simulate a command; None: it belongs to another tool.
 
         Like the real tool, it sees only the command and the files of a job.

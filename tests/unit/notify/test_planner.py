@@ -27,10 +27,10 @@ from pvebench.notify.planner import (
     MAX_TITLE,
     NotificationPlanner,
     NotificationPolicy,
-    Pulse,
     Sender,
+    WorkerActivity,
 )
-from pvebench.notify.sender import HOPELESS_ATTEMPTS, NotificationSender, addresses_of
+from pvebench.notify.sender import PERMANENT_FAILURE_ATTEMPTS, NotificationSender, addresses_of
 from pvebench.service.instance import policy_of
 from pvebench.store import Decision, KnownChange, Message, Store
 from pvebench.store.current import Results
@@ -52,7 +52,7 @@ class World:
     now: datetime = MONDAY
     seconds: float = 0.0
     targets: Sequence[str] = ("mail",)
-    pulses: Sequence[Pulse] = ()
+    pulses: Sequence[WorkerActivity] = ()
     answer: Sent = field(default_factory=Sent)
     taken: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -234,7 +234,7 @@ def test_a_week_is_summed_up_once_although_the_clock_jumps(
 
 def test_a_stop_is_told_once_and_so_is_the_next_run(world: World) -> None:
     teller = world.teller()
-    world.pulses = [Pulse(node="pve1", newest=1000.0, interval=7200, doing="paused")]
+    world.pulses = [WorkerActivity(node="pve1", newest=1000.0, interval=7200, doing="paused")]
     teller.look()
     world.wait(2.4 * 7200)
     teller.look()
@@ -254,7 +254,7 @@ def test_a_stop_is_told_once_and_so_is_the_next_run(world: World) -> None:
 
 def test_quiet_hours_and_a_clock_that_jumps_are_no_stop(world: World) -> None:
     teller = world.teller()
-    world.pulses = [Pulse(node="pve1", newest=1000.0, interval=60, waiting=True)]
+    world.pulses = [WorkerActivity(node="pve1", newest=1000.0, interval=60, waiting=True)]
     for _ in range(20):
         teller.look()
         world.wait(3600)
@@ -337,9 +337,9 @@ def test_one_target_that_takes_nothing_costs_the_other_one_nothing(world: World)
 def test_what_is_refused_again_and_again_is_given_up_and_the_next_one_tried(world: World) -> None:
     notes = [NOTE, replace(NOTE, about="next")]
     world.store.outbox.put(notes, ["mail"], now=world.time())
-    world.answer = Sent(reason="the server returned status 404", hopeless=True)
+    world.answer = Sent(reason="the server returned status 404", permanent=True)
     courier = world.courier()
-    for _ in range(HOPELESS_ATTEMPTS):
+    for _ in range(PERMANENT_FAILURE_ATTEMPTS):
         courier.step()
         world.wait(3600)
     assert [one.about for one in world.queued()] == ["next"]

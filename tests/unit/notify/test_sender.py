@@ -134,12 +134,12 @@ def test_a_webhook_gets_the_message_and_only_the_one_that_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "hopeless"), [("500", False), ("404", True), ("429", False)], ids=str
+    ("status", "permanent"), [("500", False), ("404", True), ("429", False)], ids=str
 )
-def test_what_a_server_refuses_is_told_by_its_status(status: str, hopeless: bool) -> None:
+def test_what_a_server_refuses_is_told_by_its_status(status: str, permanent: bool) -> None:
     with web_server() as (_, address):
         sent = send(f"{address}/{status}/", "title", "text")
-    assert sent == Sent(reason=f"the server returned status {status}", hopeless=hopeless)
+    assert sent == Sent(reason=f"the server returned status {status}", permanent=permanent)
 
 
 @pytest.mark.parametrize("kind", ["drip", "endless"])
@@ -157,9 +157,9 @@ def test_no_server_and_no_address_are_told_without_the_secret() -> None:
     gone = send(f"json://user:{SECRET}@127.0.0.1:{free_port()}", "t", "x")
     assert gone == Sent(reason="the server is unreachable or rejected the message")
     none = send(f"nonsense {SECRET}", "t", "x")
-    assert none == Sent(reason="unknown apprise address", hopeless=True)
+    assert none == Sent(reason="unknown apprise address", permanent=True)
     unchecked = send(f"jsons://{SECRET}@127.0.0.1/?verify=no", "t", "x")
-    assert unchecked.hopeless
+    assert unchecked.permanent
     assert "certificate" in unchecked.reason
 
 

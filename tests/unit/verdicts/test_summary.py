@@ -16,7 +16,7 @@ import pytest
 from pvebench.analysis.verdict import count_text
 from pvebench.drivers.clocks import START
 from pvebench.drivers.simulated.simulated_guest import Fault
-from pvebench.model.definition import Definition, setting_words, workload_words
+from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
 from pvebench.store import Point
 from pvebench.store.current import Trend
@@ -175,12 +175,12 @@ def test_writes_that_the_hosts_memory_takes_are_called_so_unless_each_is_synced(
 def test_workloads_and_settings_have_plain_words() -> None:
     given = {"rw": "randwrite", "bs": "4k", "iodepth": 32, "numjobs": 16, "fsync": 1}
     plain = Definition.of(replace(quick()[1].cases[0], workload=tool_workload("fio", given)))
-    assert workload_words(plain) == ("4k random write, depth 32, 16 jobs, fsync after each write")
+    assert workload_text(plain) == ("4k random write, depth 32, 16 jobs, fsync after each write")
     titled = tool_workload("fio", {"rw": "read", "bs": "1M", "title": "SEQ1M Q8T1"})
     one = Definition.of(replace(quick()[1].cases[0], workload=titled))
-    assert workload_words(one) == "SEQ1M Q8T1: 1M sequential read, depth 1"
+    assert workload_text(one) == "SEQ1M Q8T1: 1M sequential read, depth 1"
     slug = "scsi.raw.none.aio-native.scsihw-virtio-scsi-pci"
-    assert setting_words(disks(slug)[slug]) == (
+    assert configuration_text(disks(slug)[slug]) == (
         "scsi, raw, cache none, aio native, scsihw virtio-scsi-pci"
     )
 

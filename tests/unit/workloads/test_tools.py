@@ -384,7 +384,7 @@ def test_a_tool_plays_its_own_jobs_and_no_others(tool: str, tmp_path: Path) -> N
         name="d", disk=Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE), rng=random.Random(1)
     )
     job = TOOLS[tool].job(resolve(tool, **LEAST.get(tool, {})), _target(tmp_path, 16 * MIB))
-    players = {name for name, room in TOOLS.items() if room.play(job.argv, job.files, disk)}
+    players = {name for name, room in TOOLS.items() if room.simulate(job.argv, job.files, disk)}
     assert players == ({"idle", "boot"} if tool in ("idle", "boot") else {tool})
 
 

@@ -79,7 +79,7 @@ def setup(what: str | None, checked: bool, packs: tuple[str, ...], **options: An
     ask = Questions(options["yes"])
     if what is None:
         kinds = (CLUSTER, "qemu", "host")
-        what = CLUSTER if options["host"] else ask.one_of("What to measure", kinds, "the kind")
+        what = CLUSTER if options["host"] else ask.choose("What to measure", kinds, "the kind")
     for pack in packs:
         pack_file(Path(pack), options["config"])  # rejects unknown names before any change
     local = ("label", "state", "listen")

@@ -29,7 +29,7 @@ class Questions:
             raise click.UsageError(f"--yes requires {option}")
         return default
 
-    def one_of(self, question: str, answers: Sequence[str], option: str) -> str:
+    def choose(self, question: str, answers: Sequence[str], option: str) -> str:
         """Return one of `answers`; the first is the default."""
         if self._yes:
             raise click.UsageError(f"--yes requires {option}: {', '.join(answers)}")

@@ -39,7 +39,7 @@ from pvebench.drivers.proxmox.vm.leftovers import KEPT, find_orphans, undo_pendi
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
-from pvebench.guest import GuestImage, load_image, to_be_built
+from pvebench.guest import GuestImage, load_image, needs_build
 from pvebench.model.ports import Clock, Guard, HostProbe, Journal, Site, Traffic
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
@@ -305,7 +305,7 @@ def _token_source(cluster: ProxmoxSettings) -> str:
 
 def _image(settings: ClusterSettings, node: str, api: Connection, storage: str) -> Finding:
     try:
-        if to_be_built(settings.image_directory):
+        if needs_build(settings.image_directory):
             return "guest image", True, f"the first run builds it and uploads it to {storage}"
         image = load_image(settings.image_directory)
         volid = find_iso(api, node, storage, image)

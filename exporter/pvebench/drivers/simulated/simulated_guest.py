@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pvebench.errors import GuestTimeout, HypervisorGone
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Completed, Journal
-from pvebench.workloads import TOOLS, Played
+from pvebench.workloads import TOOLS, SimulatedOutput
 
 if TYPE_CHECKING:
     from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
@@ -53,7 +53,7 @@ _WRITE_FACTOR: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedDisk:
-    """`workloads.PlayDisk` with the speed of a disk with these options.
+    """`workloads.DiskModel` with the speed of a disk with these options.
 
     Attributes:
         shift: factor of all rates; the effect of an upgrade.
@@ -177,7 +177,7 @@ _OPERATIONS_PER_SECOND: Final = 1000
 class SimulatedJob:
     """Running tool with its result, and its start in simulated seconds."""
 
-    played: Played
+    played: SimulatedOutput
     begun: float
 
     @property
@@ -214,8 +214,8 @@ class SimulatedGuest:
     def start(self, argv: list[str]) -> int:
         self._check()
         now, disk = self._node.clock.monotonic(), self._disk()
-        plays = (tool.play(argv, self._files, disk) for tool in TOOLS.values())
-        played = next((play for play in plays if play is not None), None)
+        outputs = (tool.simulate(argv, self._files, disk) for tool in TOOLS.values())
+        played = next((output for output in outputs if output is not None), None)
         # Other programs take no time.
         self.job = SimulatedJob(played, now) if played else None
         self._ends = self.job.ends if self.job else now

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote
 
 from pvebench.analysis.change import Change
-from pvebench.model.definition import Definition, setting_words, workload_words
+from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.report.text import iso, outcome_text, show_age, show_moment, without_secrets
@@ -106,7 +106,7 @@ def _change_view(change: Change, cases: Mapping[str, Definition], now: datetime)
 def _case_link(key: str, cases: Mapping[str, Definition]) -> CaseLink:
     case = cases[key]
     where = f"{case.node}, {case.storage}"
-    return CaseLink(f"{workload_words(case)} on {where}: {setting_words(case)}", case_url(key))
+    return CaseLink(f"{workload_text(case)} on {where}: {configuration_text(case)}", case_url(key))
 
 
 def past_changes(verdicts: Verdicts) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from pvebench.analysis.verdict import Verdict
-from pvebench.model.definition import Definition, further_options, option_words, workload_words
+from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Unit
 from pvebench.model.workload import Direction
@@ -239,14 +239,14 @@ def _table(
     for key, definition in cases.items():
         place, ranking = _placed(key, summaries)
         cell = _cell(content, key, now, changed.get(key), _gap(place, ranking))
-        options = (definition.format, *map(option_words, further_options(definition)))
+        options = (definition.format, *map(option_description, further_options(definition)))
         grid.setdefault((definition.bus, options), {})[definition.cache] = cell
     caches = sorted({cache for row in grid.values() for cache in row}, key=_cache_order)
     storage = f"storage {first.storage}"
     name = f"{first.node}-{first.storage}-{first.workload}"
     return Table(
         anchor="table-" + re.sub(r"[^A-Za-z0-9]+", "-", name).lower(),
-        title=workload_words(first),
+        title=workload_text(first),
         slug=first.workload,
         place=f"node {first.node}, {storage}" if name_node else storage,
         found=" ".join(summary.text for summary in summaries),

@@ -14,7 +14,7 @@ from typing import Final
 from pvebench.analysis.case_history import GoodRun
 from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import Verdict
-from pvebench.model.definition import Definition, setting_words, workload_words
+from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.report.charts import Tick
 from pvebench.report.text import iso
@@ -172,7 +172,7 @@ def _one_per_workload(keys: Sequence[str], cases: Mapping[str, Definition]) -> l
 
 
 def _line_text(definition: Definition) -> str:
-    return f"{workload_words(definition)}: {setting_words(definition)}"
+    return f"{workload_text(definition)}: {configuration_text(definition)}"
 
 
 def _history(content: View, verdicts: Verdicts, key: str) -> _Days:

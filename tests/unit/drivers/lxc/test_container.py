@@ -26,7 +26,7 @@ from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.drivers.undo import undo_pending
 from pvebench.errors import SwitchFailed
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, unpack_archive
-from pvebench.model.definition import Definition, setting_words
+from pvebench.model.definition import Definition, configuration_text
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
@@ -133,7 +133,7 @@ def test_a_container_is_compared_with_the_host_and_never_called_the_fastest_disk
     assert 0.5 < ratio < 1.1
     assert not any(sample.metric.startswith("qemu_") for sample in run.samples)
     definition = Definition.of(run.case)
-    assert setting_words(definition) == "container, filesystem ext4"
+    assert configuration_text(definition) == "container, filesystem ext4"
 
 
 def test_the_configuration_is_in_the_words_of_lxc(monkeypatch: pytest.MonkeyPatch) -> None:
