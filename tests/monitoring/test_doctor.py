@@ -26,7 +26,7 @@ def look(tmp_path: Path, capsys: Captured) -> Look:
         state = ["--driver", "simulated", "--state", str(tmp_path)]
         assert run_cli(["doctor", *state, "--json", *options]) == code
         rows = json.loads(capsys.readouterr().out)
-        return {row["about"]: (row["sight"], row["found"]) for row in rows}
+        return {row["about"]: (row["severity"], row["text"]) for row in rows}
 
     return look
 
@@ -34,8 +34,8 @@ def look(tmp_path: Path, capsys: Captured) -> Look:
 def test_what_is_there_is_seen_all_along_the_way(chain: Chain, look: Look) -> None:
     found = look(3, *chain.options())
     assert {found[name][0] for name in ("service", "Prometheus", "Grafana")} == {"ok"}
-    sight, text = found["alerts"]
-    assert sight == "warning"
+    severity, text = found["alerts"]
+    assert severity == "warning"
     assert "but no Alertmanager" in text
     assert found["notifications"][0] == "warning"
     assert "changes are not reported" in found["notifications"][1]

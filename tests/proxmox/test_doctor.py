@@ -19,13 +19,13 @@ def seen(config: Path, capsys: Captured) -> list[tuple[str, str, str]]:
     capsys.readouterr()
     run_cli(["doctor", "--config", str(config), "--json"])
     rows = json.loads(capsys.readouterr().out)
-    return [(row["about"], row["sight"], row["found"]) for row in rows]
+    return [(row["about"], row["severity"], row["text"]) for row in rows]
 
 
 def test_a_granted_cluster_tells_token_rights_storages_and_its_clock(
     granted: Path, capsys: Captured
 ) -> None:
-    found = {about: (sight, text) for about, sight, text in seen(granted, capsys)}
+    found = {about: (severity, text) for about, severity, text in seen(granted, capsys)}
     assert {found[one][0] for one in ("token", "rights", "storage fast", "clock")} == {"ok"}
     assert "mode 0600" in found["token"][1]
 

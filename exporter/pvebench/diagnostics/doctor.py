@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from pvebench.analysis.verdict import count_text
@@ -191,11 +192,9 @@ def diagnose(settings: Settings, servers: Servers, *, seconds: float) -> list[Ob
     }
     threads = [_CheckThread(name, observe) for name, observe in parts.items()]
     deadline = time.monotonic() + seconds
-    observations = [
-        entry for thread in threads for entry in thread.result(deadline - time.monotonic(), seconds)
-    ]
+    results = [thread.result(deadline - time.monotonic(), seconds) for thread in threads]
     order = list(Severity)
-    return sorted(observations, key=lambda entry: order.index(entry.severity))
+    return sorted(chain.from_iterable(results), key=lambda entry: order.index(entry.severity))
 
 
 class _CheckThread(threading.Thread):

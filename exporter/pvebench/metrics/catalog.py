@@ -8,6 +8,7 @@ the Prometheus conventions: base units, `_info` for facts, `_timestamp_seconds` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from pvebench.model.disk import DISK_OPTIONS, LAYOUT_OPTIONS
@@ -44,19 +45,14 @@ class Metric:
 _metrics: list[Metric] = []
 
 
-def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
-    _metrics.append(Metric(f"pvebench_{name}", "gauge", labels, text))
+def _add(kind: Kind, name: str, labels: tuple[str, ...], text: str) -> Metric:
+    _metrics.append(Metric(f"pvebench_{name}", kind, labels, text))
     return _metrics[-1]
 
 
-def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
-    _metrics.append(Metric(f"pvebench_{name}", "counter", labels, text))
-    return _metrics[-1]
-
-
-def _histogram(name: str, labels: tuple[str, ...], text: str) -> Metric:
-    _metrics.append(Metric(f"pvebench_{name}", "histogram", labels, text))
-    return _metrics[-1]
+_gauge = partial(_add, "gauge")
+_counter = partial(_add, "counter")
+_histogram = partial(_add, "histogram")
 
 
 # --- definitions and environments ---

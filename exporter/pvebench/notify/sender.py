@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 import structlog
@@ -142,12 +141,7 @@ class NotificationSender:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._woken.set()
         # An interrupted attempt is recorded as one that may have arrived.

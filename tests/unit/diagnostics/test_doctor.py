@@ -50,7 +50,7 @@ def seen(
     assert run_cli(["doctor", "--config", str(config), "--json", *options]) == code
     rows = json.loads(capsys.readouterr().out)
     # Of two rows about one thing the more urgent one, which comes first.
-    return {row["about"]: (row["sight"], row["found"]) for row in reversed(rows)}
+    return {row["about"]: (row["severity"], row["text"]) for row in reversed(rows)}
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -143,8 +143,8 @@ def test_every_damaged_derived_block_is_reported_and_none_is_changed(
     if not opened:
         store.close()
     before = contents(config.parent)
-    sight, text = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
-    assert sight == "critical"
+    severity, text = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
+    assert severity == "critical"
     assert text.startswith("damaged: 7, 29; no result is lost")
     assert "serve replaces the blocks" in text
     assert contents(config.parent) == before
@@ -184,10 +184,10 @@ def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("ahead", "sight"), [(0, Severity.OK), (3600, Severity.CRITICAL), (-3600, Severity.CRITICAL)]
+    ("ahead", "severity"), [(0, Severity.OK), (3600, Severity.CRITICAL), (-3600, Severity.CRITICAL)]
 )
 def test_a_clock_that_differs_is_told(
-    config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, sight: Severity
+    config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, severity: Severity
 ) -> None:
     assert CLOCK_SECONDS < 3600
 
@@ -197,7 +197,7 @@ def test_a_clock_that_differs_is_told(
     monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", clocks, raising=False)
     settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
     (clock,) = [one for one in diagnose(settings, NOBODY, seconds=60) if one.about == "clock"]
-    assert clock.severity is sight
+    assert clock.severity is severity
 
 
 def test_what_does_not_answer_in_time_is_said(
@@ -249,8 +249,8 @@ def told(config: Path) -> Path:
 def test_without_notify_it_cannot_be_told_whether_anybody_is(
     config: Path, capsys: Captured
 ) -> None:
-    sight, text = seen(config, capsys)["notifications"]
-    assert sight == "unknown"
+    severity, text = seen(config, capsys)["notifications"]
+    assert severity == "unknown"
     assert "notify is not set" in text
 
 
@@ -266,8 +266,8 @@ def test_an_address_that_others_can_read_is_told(
     config: Path, told: Path, capsys: Captured
 ) -> None:
     told.chmod(0o644)
-    sight, text = seen(config, capsys, code=3)["notify phone"]
-    assert sight == "critical"
+    severity, text = seen(config, capsys, code=3)["notify phone"]
+    assert severity == "critical"
     assert f"chmod 600 {told}" in text
 
 
@@ -276,15 +276,15 @@ def test_an_address_of_somebody_else_that_everybody_can_read_is_told(
 ) -> None:
     told.chmod(0o644)
     monkeypatch.setattr("os.geteuid", lambda: told.stat().st_uid + 1)
-    sight, text = seen(config, capsys, code=3)["notify phone"]
-    assert sight == "critical"
+    severity, text = seen(config, capsys, code=3)["notify phone"]
+    assert severity == "critical"
     assert f"chmod o= {told}" in text
 
 
 def test_an_address_that_is_not_there_is_told(config: Path, told: Path, capsys: Captured) -> None:
     told.unlink()
-    sight, text = seen(config, capsys, code=3)["notify phone"]
-    assert (sight, text) == ("critical", f"{told} cannot be read: No such file or directory")
+    severity, text = seen(config, capsys, code=3)["notify phone"]
+    assert (severity, text) == ("critical", f"{told} cannot be read: No such file or directory")
 
 
 def test_an_address_that_nothing_can_be_sent_to_is_told_without_itself(
@@ -298,8 +298,8 @@ def test_the_environment_of_the_service_is_not_this_one(
     config: Path, told: Path, capsys: Captured
 ) -> None:
     config.write_text(config.read_text().replace("url_file: phone", "url_env: PVEBENCH_PHONE"))
-    sight, text = seen(config, capsys)["notify phone"]
-    assert sight == "unknown"
+    severity, text = seen(config, capsys)["notify phone"]
+    assert severity == "unknown"
     assert "PVEBENCH_PHONE is not set" in text
 
 
@@ -340,8 +340,8 @@ def test_a_message_that_was_given_up_is_told_until_another_arrives(
     (queued,) = store.outbox.queued()
     store.outbox.drop(queued.number, NOON, "the server answered 404")
     look = ("--exporter", "http://127.0.0.1:1")
-    sight, text = seen(config, capsys, *look, code=3)["notify phone"]
-    assert (sight, "dropped, 2026-11-22 12:00 UTC" in text) == ("critical", True)
+    severity, text = seen(config, capsys, *look, code=3)["notify phone"]
+    assert (severity, "dropped, 2026-11-22 12:00 UTC" in text) == ("critical", True)
     other = Message(about="other", kind="changed", title="title", body="text")
     store.outbox.put([other], ["phone"], now=NOON)
     (queued,) = store.outbox.queued()
