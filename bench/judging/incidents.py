@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
+from judging.sampling import Row, Setup
 from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
-from pvebench.analysis.judge import Judge, Material
+from pvebench.analysis.judge import Material
+from pvebench.cli.verdict import judged
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.environment import KnownIssue, Version
+from testing.noise import stream
 
 DEFAULTS: Final[Mapping[str, float]] = {
     "slower": 0.8,
@@ -102,8 +105,8 @@ def recognized(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, s
     issues = load_known_issues()
     results = []
     for issue in issues:
-        report = Judge(issues).judge(material(issue, rng))
-        change = max(report.findings, key=lambda change: len(change.cases), default=None)
+        changes = judged(material(issue, rng), issues).changes
+        change = max(changes, key=lambda change: len(change.cases), default=None)
         named = change is not None and issue.id in [match.issue.id for match in change.issues]
         results.append((issue, _right(issue, change), named, change.kind if change else "nothing"))
     return results
@@ -115,3 +118,15 @@ def _right(issue: KnownIssue, change: Change | None) -> bool:
     first = change.moves[0]
     worse = first.effect < 0 or issue.kind == "implausible"
     return change.kind == issue.kind and worse and math.isfinite(first.effect)
+
+
+def incident_rows(setup: Setup) -> Iterator[Row]:
+    """Yield whether the known regressions are recognized."""
+    for seed in setup.seeds:
+        results = recognized(stream(seed, "incidents"))
+        wrong = [f"{issue.id} reported as {kind}" for issue, right, _, kind in results if not right]
+        unnamed = [issue.id for issue, _, named, _ in results if not named]
+        count = len(results)
+        for name, missed in (("correct class", wrong), ("named", unnamed)):
+            text = ", not ".join([f"{count - len(missed)} of {count}", *missed])
+            yield Row(f"known regressions, {name}, seed {seed}", text, f"{count}", not missed)

@@ -1,113 +1,188 @@
-"""Real histories with the labels of four or five people, compared with the reported changes.
-
-See `sap-hana/README.md` for the data and its origin.
-"""
+"""How reported changes match what people marked in real histories, next to other methods."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import sys
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from judging.series import Vector
+from judging import rivals
+from judging.labelled import BACK, FOLDS, NEW, Found, History, best_of, cross_validated, read, score
+from judging.sampling import Row, Setup, number_row, share_row
+from judging.sizes import size_rows
+from testing.asked import Moved, ask
 
-DATA: Final = Path(__file__).parent / "sap-hana" / "series.json.gz"
-MARGIN: Final = 5
-"""Tolerance in runs between two people, or between a person and a method."""
-Method = Callable[[Vector], list[int]]
-"""Logarithms, positive is better -> first runs of the reported levels."""
-
-
-@dataclass(slots=True)
-class Score:
-    """Agreement of reported changes and labels; `clear` counts (detected, all) by kind."""
-
-    true: int = 0
-    false: int = 0
-    missed: int = 0
-    alarms: int = 0
-    quiet_runs: int = 0
-    clear: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    @property
-    def f1(self) -> float:
-        """Harmonic mean of precision and recall."""
-        return 2 * self.true / max(1, 2 * self.true + self.false + self.missed)
-
-    @property
-    def rate(self) -> float:
-        """Reported changes per 1,000 runs of series in which most people marked none."""
-        return 1000 * self.alarms / max(1, self.quiet_runs)
+SIZES: Final = (0.01, 0.015, 0.02, 0.03, 0.05)
+LATER: Final = (3, 6, 8, 10, 15, 20, 30, 45, 60)
+"""Runs after a change at which is asked whether it is reported."""
+STEP: Final = 5
+"""Runs between two questions, run by run."""
+SIDE: Final = 15
+"""Runs on each side of a change that its size is compared with."""
 
 
-def score(method: Method) -> Score:
-    """Return the score of a method on all series."""
-    with gzip.open(DATA) as file:
-        series = json.load(file)
-    total = Score()
-    for entry in series.values():
-        values = -np.log(np.array(entry["values"]))
-        _add(total, method(values), values, entry["labels"])
-    return total
+def asked(history: History) -> list[tuple[int, Moved]]:
+    """Return (first run, change) of the changes that `judge` reports in a history."""
+    times = history.series.times.tolist()
+    changes = ask(history.series).changes
+    return [(bisect_left(times, change.begin), change) for change in changes]
 
 
-def agreed(marks: Sequence[Sequence[int]], need: int) -> list[int]:
-    """Return the places that at least `need` people marked, within the margin of each other."""
-    groups: list[list[int]] = []
-    for place in sorted(place for own in marks for place in own):
-        if sum(any(abs(place - mark) <= MARGIN for mark in own) for own in marks) < need:
-            continue
-        if groups and place - groups[-1][-1] <= MARGIN:
-            groups[-1].append(place)
-        else:
-            groups.append([place])
-    return [int(statistics.median(group)) for group in groups]
+def real_rows(setup: Setup) -> Iterator[Row]:
+    """Yield the quality on all labelled histories, and that of other methods."""
+    histories = read()
+    answers = setup.over(asked, histories)
+    ours = {
+        history.name: [place for place, _ in answer]
+        for history, answer in zip(histories, answers, strict=True)
+    }
+    yield from _ours(histories, ours)
+    yield from _curve(histories, answers)
+    yield from _early(setup, histories, ours)
+    yield from size_rows("real histories", list(_sides(histories, answers)))
+    yield from _rivals(setup, histories)
 
 
-def _add(score: Score, reported: list[int], values: Vector, marks: Sequence[Sequence[int]]) -> None:
-    need = min(3, (len(marks) + 1) // 2)
-    labels = agreed(marks, need)
-    left, hit = list(reported), set[int]()
-    for label in labels:
-        near = [place for place in left if abs(place - label) <= MARGIN]
-        if near:
-            left.remove(min(near, key=lambda place: abs(place - label)))
-            hit.add(label)
-    score.true += len(hit)
-    score.false += len(left)
-    score.missed += len(labels) - len(hit)
-    if not labels and sum(not own for own in marks) >= need:
-        score.alarms += len(reported)
-        score.quiet_runs += len(values)
-    for label in labels:
-        kind = _kind(values, label, labels)
-        if kind:
-            count = score.clear.get(kind, (0, 0))
-            score.clear[kind] = count[0] + (label in hit), count[1] + 1
+def _ours(histories: Sequence[History], found: Found) -> Iterator[Row]:
+    total = score(histories, found)
+    folds = [
+        score([one for one in histories if one.fold == fold], found).f1 for fold in range(FOLDS)
+    ]
+    yield Row(
+        "F1",
+        f"{total.f1:.3f} (folds {min(folds):.2f} to {max(folds):.2f})",
+        "≥ 0.6 (0.62)",
+        total.f1 >= 0.6,
+    )
+    yield number_row("changes per 1,000 quiet runs", total.rate, most=0.4)
+    for kind, least in ((BACK, 0.92), (NEW, 0.95)):
+        hit, count = total.clear.get(kind, (0, 0))
+        yield share_row(
+            f"clear changes {kind}", [True] * hit + [False] * (count - hit), least=least
+        )
 
 
-def _kind(values: Vector, label: int, labels: Sequence[int]) -> str:
-    """Return the kind of a clear label; empty: not clear.
+def _curve(
+    histories: Sequence[History], answers: Sequence[list[tuple[int, Moved]]]
+) -> Iterator[Row]:
+    """Yield F1 against false alarms if only larger changes were reported."""
+    for size in SIZES:
+        found = {
+            history.name: [place for place, change in answer if abs(change.effect) >= size]
+            for history, answer in zip(histories, answers, strict=True)
+        }
+        yield _scored(f"changes of {size:.1%} and more", histories, found)
 
-    A clear change is at least 5% and three times the scatter before it.
-    """
-    before = max([0, *(other for other in labels if other < label)])
-    after = min([len(values), *(other for other in labels if other > label)])
-    base = values[max(before, label - 40) : label]
-    now = values[label : min(after, label + 40)]
-    if label < 20 or min(len(base), len(now)) < 10:
-        return ""
-    level = np.median(base)
-    size = abs(np.median(now) - level)
-    if size < max(0.05, 3 * 1.4826 * np.median(np.abs(base - level))):
-        return ""
-    present = np.median(values[label : label + 20])
-    earlier = [np.median(values[max(0, other - 20) : other]) for other in labels if other < label]
-    back = any(abs(present - level) < 0.35 * size for level in earlier)
-    return "back to an earlier level" if back else "to a new level"
+
+def _scored(name: str, histories: Sequence[History], found: Found) -> Row:
+    total = score(histories, found)
+    clear = [f"{hit} of {count} {kind}" for kind, (hit, count) in sorted(total.clear.items())]
+    return Row(name, f"F1 {total.f1:.3f}; {total.rate:.2f} per 1,000; {', '.join(clear)}")
+
+
+# --- how soon, and whether it is the same run by run ---
+
+
+def delay(label: int, history: History) -> float:
+    """Return the runs after which a label is reported; infinite: not within the last of LATER."""
+    for later in LATER:
+        part = history.series.until(label + later)
+        times = part.times.tolist()
+        if history.near([change.index(times) for change in ask(part).changes], label):
+            return later
+    return float("inf")
+
+
+def _delay(pair: tuple[int, History]) -> float:
+    return delay(*pair)
+
+
+def run_by_run(history: History) -> list[int]:
+    """Return the first runs of all changes that are ever reported, each once."""
+    told: list[int] = []
+    for runs in range(STEP, len(history.series.logs) + STEP, STEP):
+        part = history.series.until(runs)
+        for place in (change.index(part.times.tolist()) for change in ask(part).changes):
+            if all(abs(place - old) > STEP for old in told):
+                told.append(place)
+    return told
+
+
+def _early(setup: Setup, histories: Sequence[History], found: Found) -> Iterator[Row]:
+    hits = [
+        (label, history)
+        for history in histories
+        for label in history.labels
+        if history.near(found[history.name], label)
+    ]
+    delays = np.array(setup.over(_delay, hits))
+    yield number_row("median delay of found changes", float(np.median(delays)), " runs")
+    yield share_row("found within 10 runs", (delays <= 10).tolist())
+    some = histories[: max(4, setup.series * len(setup.seeds))]
+    ever = dict(zip([one.name for one in some], setup.over(run_by_run, some), strict=True))
+    yield _scored(f"ever reported, asked every {STEP} runs ({len(some)} histories)", some, ever)
+
+
+def _sides(
+    histories: Sequence[History], answers: Sequence[list[tuple[int, Moved]]]
+) -> Iterator[tuple[Moved, float]]:
+    """Yield each change with its size by fifteen runs on either side."""
+    for history, answer in zip(histories, answers, strict=True):
+        logs = history.series.logs
+        for place, change in answer:
+            if place >= SIDE and place + SIDE <= len(logs) and not change.slow:
+                before, after = logs[place - SIDE : place], logs[place : place + SIDE]
+                yield change, float(np.median(after) - np.median(before))
+
+
+# --- other methods ---
+
+
+def _pelt(setting: rivals.PeltSetting, history: History) -> list[int]:
+    return rivals.pelt(history.series.logs, setting)
+
+
+def _otava(setting: tuple[float, float], history: History) -> list[int]:
+    return rivals.otava(history.series, p_value=setting[0], size=setting[1])
+
+
+def _online(setting: rivals.PeltSetting, history: History) -> list[tuple[int, int]]:
+    return rivals.online(history.series.logs, setting)
+
+
+def _rivals(setup: Setup, histories: Sequence[History]) -> Iterator[Row]:
+    missing = rivals.install()
+    if missing:
+        print(f"\nNOT COMPARED with PELT and otava: {missing}\n", file=sys.stderr, flush=True)
+        yield Row("PELT, otava", f"NOT COMPARED, not installable: {missing}")
+        return
+    names = [history.name for history in histories]
+    for title, work, grid in (
+        ("PELT, whole history", _pelt, rivals.PELT_GRID),
+        ("otava, whole history", _otava, rivals.OTAVA_GRID),
+    ):
+        settings: dict[str, Mapping[str, list[int]]] = {
+            str(setting): dict(
+                zip(names, setup.over(partial(work, setting), histories), strict=True)
+            )
+            for setting in grid
+        }
+        tuned = cross_validated(histories, settings)
+        yield Row(
+            f"{title}, tuned on the other folds", f"F1 {tuned.f1:.3f}; {tuned.rate:.2f} per 1,000"
+        )
+        best = best_of(histories, settings)
+        yield _scored(f"{title}, {best}", histories, settings[best])
+    default = {one.name: _otava(rivals.OTAVA_DEFAULT, one) for one in histories}
+    yield _scored("otava, defaults", histories, default)
+    some = histories[: max(4, setup.series * len(setup.seeds))]
+    for setting in rivals.ONLINE:
+        told = setup.over(partial(_online, setting), some)
+        found = {one.name: [place for place, _ in own] for one, own in zip(some, told, strict=True)}
+        delays = [runs - place for own in told for place, runs in own]
+        row = _scored(f"PELT run by run, {setting} ({len(some)} histories)", some, found)
+        yield Row(row.name, f"{row.measured}; median delay {np.median(delays):g} runs")

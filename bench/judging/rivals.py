@@ -1,4 +1,4 @@
-"""Other methods to compare with, as functions that return the runs that raise an alarm.
+"""Other methods on the same histories: PELT and apache-otava.
 
 apache-otava pins its libraries to versions that pvebench does not use, and depends on 35 packages;
 its analysis needs none of them. So it and ruptures are installed without dependencies, apart
@@ -7,24 +7,30 @@ from the environment of pvebench, when the comparison is asked for.
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from scipy.stats import ttest_ind
 
-from judging.series import Vector
+from testing.noise import Series, Vector
 
 HERE: Final = Path(__file__).parent
 TARGET: Final = HERE.parents[1] / ".venv" / "rivals"
-Alarms = Callable[[Vector], list[int]]
-"""Logarithms, oldest first -> runs that raise an alarm, each judged with the runs up to it."""
-NEAR: Final = 5
-"""Distance in runs within which a change point counts as already reported."""
-WINDOW: Final = 30
+FIRST: Final = 30
+"""Runs before the first online analysis."""
+PeltSetting = tuple[int, float, float]
+"""Runs of a level, penalty in units of sigma² log n, smallest change."""
+PELT_GRID: Final[tuple[PeltSetting, ...]] = tuple(
+    itertools.product((10, 14, 20), (10, 20, 40), (0.015, 0.03))
+)
+ONLINE: Final[tuple[PeltSetting, ...]] = ((14, 20, 0.015), (10, 40, 0.015))
+OTAVA_DEFAULT: Final = (1e-3, 0.0)
+OTAVA_GRID: Final = tuple((p, size) for p in (1e-3, 1e-4, 1e-6) for size in (0.0, 0.03, 0.05))
+"""Highest p-value, smallest change."""
 
 
 def install() -> str:
@@ -41,99 +47,56 @@ def install() -> str:
     return ""
 
 
-def otava_once(
-    *, max_pvalue: float = 0.001, min_magnitude: float = 0.0
-) -> Callable[[Vector], list[int]]:
-    """Return apache-otava: a history -> its change points."""
+def otava(series: Series, *, p_value: float, size: float) -> list[int]:
+    """Return the change points of apache-otava in a whole history."""
     from otava.analysis import compute_change_points  # noqa: PLC0415 # only there if installed
 
-    def points(values: Vector) -> list[int]:
-        found, _ = compute_change_points(
-            np.exp(values).tolist(), max_pvalue=max_pvalue, min_magnitude=min_magnitude
-        )
-        return [point.index for point in found]
-
-    return points
+    values = np.exp(series.logs).tolist()
+    found, _ = compute_change_points(values, max_pvalue=p_value, min_magnitude=size)
+    return [point.index for point in found]
 
 
-def otava(*, max_pvalue: float = 0.001, min_magnitude: float = 0.0) -> Alarms:
-    """Return apache-otava, executed after every run."""
-    return _newly(otava_once(max_pvalue=max_pvalue, min_magnitude=min_magnitude))
+def pelt(logs: Vector, setting: PeltSetting) -> list[int]:
+    """Return the change points of ruptures' PELT with an l2 cost in a whole history.
 
-
-def pelt() -> Alarms:
-    """Return PELT, executed after every run."""
-    return _newly(pelt_once())
-
-
-def pelt_once() -> Callable[[Vector], list[int]]:
-    """Return ruptures' PELT with an l2 cost and a penalty of 6 sigma² log n, min_size 3.
-
+    Outliers are limited to two sigma from a running median, without which its F1 is 0.05 less.
     With a linear kernel the kernel's cost is l2, and this implementation is the fast one.
     """
     from ruptures import KernelCPD  # noqa: PLC0415 # only there if installed
 
-    def points(values: Vector) -> list[int]:
-        sigma = np.median(np.abs(np.diff(values))) / 0.6745 / np.sqrt(2)
-        penalty = 6 * sigma**2 * np.log(len(values))
-        search = KernelCPD(kernel="linear", min_size=3)
-        found: list[int] = search.fit_predict(values[:, None], pen=penalty)
-        return found[:-1]
-
-    return points
-
-
-def _newly(points: Callable[[Vector], list[int]]) -> Alarms:
-    def alarms(values: Vector) -> list[int]:
-        known: list[int] = []
-        raised = []
-        for run in range(WINDOW, len(values) + 1):
-            new = [
-                place
-                for place in points(values[:run])
-                if all(abs(place - old) > NEAR for old in known)
-            ]
-            known += new
-            raised += [run - 1] * bool(new)
-        return raised
-
-    return alarms
+    least, penalty, size = setting
+    near, wide = _running_median(logs, 5), _running_median(logs, 15)
+    differences = np.median(np.abs(np.diff(logs))) / np.sqrt(2)
+    sigma = 1.4826 * max(differences, np.median(np.abs(logs - wide))) + 1e-6
+    values = np.clip(logs, near - 2 * sigma, near + 2 * sigma)
+    search = KernelCPD(kernel="linear", min_size=least)
+    found = search.fit_predict(values[:, None], pen=penalty * sigma**2 * np.log(len(logs)))
+    return large(logs, [int(place) for place in found[:-1]], size)
 
 
-def _last_value(odd: Callable[[Vector, float], bool]) -> Alarms:
-    def alarms(values: Vector) -> list[int]:
-        return [
-            run
-            for run in range(WINDOW, len(values))
-            if odd(values[run - WINDOW : run], float(values[run]))
-        ]
-
-    return alarms
+def _running_median(logs: Vector, reach: int) -> Vector:
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(logs, reach, "edge"), 2 * reach + 1)
+    return np.asarray(np.median(windows, axis=-1), dtype=float)
 
 
-def _beyond_fence(before: Vector, now: float) -> bool:
-    low, high = np.percentile(before, [25, 75])
-    reach = 3 * (high - low)
-    return bool(now < low - reach or now > high + reach)
+def large(logs: Vector, places: Sequence[int], size: float) -> list[int]:
+    """Return the change points without those between levels that differ less than `size`."""
+    left = list(places)
+    while left:
+        levels = [float(part.mean()) for part in np.split(logs, left)]
+        steps = np.abs(np.diff(levels))
+        smallest = int(np.argmin(steps))
+        if steps[smallest] >= size:
+            break
+        del left[smallest]
+    return left
 
 
-def _windows_differ(values: Vector) -> list[int]:
-    """Return alarms as in Perfherder: 12 runs against 12 before, |t| above 7; each change once."""
-    raised: list[int] = []
-    for run in range(23, len(values)):
-        score = abs(ttest_ind(values[run - 11 : run + 1], values[run - 23 : run - 11]).statistic)
-        if score > 7 and (not raised or run - raised[-1] > 12):
-            raised.append(run)
-    return raised
-
-
-SIMPLE: Final[Mapping[str, Alarms]] = {
-    "last against mean ± 3 sigma": _last_value(
-        lambda before, now: bool(abs(now - before.mean()) > 3 * before.std(ddof=1))
-    ),
-    "last against mean ± 10%": _last_value(
-        lambda before, now: bool(abs(np.exp(now - before.mean()) - 1) > 0.1)
-    ),
-    "quartile fence": _last_value(_beyond_fence),
-    "t-test of windows": _windows_differ,
-}
+def online(logs: Vector, setting: PeltSetting) -> list[tuple[int, int]]:
+    """Return (first run of a change, run after which PELT reports it); each change once."""
+    told: list[tuple[int, int]] = []
+    for runs in range(FIRST, len(logs) + 1):
+        for place in pelt(logs[:runs], setting):
+            if all(abs(place - old) > setting[0] for old, _ in told):
+                told.append((place, runs))
+    return told

@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from pvebench.cli.selection import make_console, results_of
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_text
+from pvebench.model.environment import KnownIssue
 from pvebench.model.units import MIB, plain_number
 from pvebench.store import Store
 from pvebench.store.current import Results
@@ -304,11 +305,16 @@ def judge(
 
     Columns: time, value, and optionally environment and case.
     """
-    report = Judge().judge(read_csv(file, FIGURES[metric]))
+    verdicts = judged(read_csv(file, FIGURES[metric]))
+    show_verdicts(context, verdicts, form, only_significant=only_significant, strict=strict)
+
+
+def judged(material: Material, issues: Sequence[KnownIssue] = ()) -> Verdicts:
+    """Return the verdicts on histories that are not from a store; `issues`: known ones."""
+    report = Judge(issues).judge(material)
     labels = {one.history.of: {"node": "", "storage": ""} for one in report.verdicts}
     verdicts = Verdicts(reports=(report,), labels=labels, changes=changes_of((report,)))
-    verdicts = replace(verdicts, changes=ChangeTracker().name(verdicts))
-    show_verdicts(context, verdicts, form, only_significant=only_significant, strict=strict)
+    return replace(verdicts, changes=ChangeTracker().name(verdicts))
 
 
 @click.command()

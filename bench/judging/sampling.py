@@ -1,0 +1,93 @@
+"""Samples by seed, how often something holds in them, and the rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from testing.noise import Random, stream
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One result, its aim, and whether it is reached; None: only for comparison."""
+
+    name: str
+    measured: str
+    aim: str = ""
+    good: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How much is measured.
+
+    Attributes:
+        seeds: of all generators.
+        series: per question and seed.
+        jobs: processes.
+    """
+
+    seeds: Sequence[int]
+    series: int
+    jobs: int = 1
+
+    def each(self, sample: Callable[..., T], *args: Any, share: float = 1.0) -> list[T]:
+        """Return `sample(generator, *args)` for every seed and series.
+
+        Args:
+            sample: a function of a module.
+            share: of the usual number of series, for what takes longer.
+        """
+        names = (getattr(sample, "__name__", ""), *args)
+        count = max(1, round(self.series * share))
+        rngs = [stream(seed, *names, n) for seed in self.seeds for n in range(count)]
+        return self.over(partial(_call, sample, args), rngs)
+
+    def over(self, work: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
+        """Return `work(item)` of every item, in `jobs` processes."""
+        if self.jobs == 1:
+            return [work(item) for item in items]
+        with ProcessPoolExecutor(self.jobs) as pool:
+            return list(pool.map(work, items, chunksize=4))
+
+
+def _call(sample: Callable[..., T], args: Sequence[Any], rng: Random) -> T:
+    return sample(rng, *args)
+
+
+def share_row(
+    name: str, hits: Sequence[bool], *, least: float | None = None, most: float | None = None
+) -> Row:
+    """Return how often something holds, with its aim."""
+    share = float(np.mean(hits)) if hits else float("nan")
+    text = f"{share:.1%} ({sum(hits)} of {len(hits)})".replace(".0%", "%")
+    if least is not None:
+        return Row(name, text, f"≥ {least:.0%}", share >= least)
+    if most is not None:
+        return Row(name, text, f"≤ {most:.0%}" if most else "0", share <= most)
+    return Row(name, text)
+
+
+def number_row(
+    name: str,
+    value: float,
+    unit: str = "",
+    *,
+    least: float | None = None,
+    most: float | None = None,
+) -> Row:
+    """Return a number with its aim."""
+    text = f"{value:.3g}{unit}"
+    if least is not None:
+        return Row(name, text, f"≥ {least:g}{unit}", value >= least)
+    if most is not None:
+        return Row(name, text, f"≤ {most:g}{unit}", value <= most)
+    return Row(name, text)

@@ -1,0 +1,57 @@
+"""Whether the size of a reported change, and its interval, are right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from judging.sampling import Row, Setup, share_row
+from testing.asked import Moved, ask
+from testing.fleets import mixed_case
+from testing.noise import Random
+
+BEFORE: Final = 100
+AFTER: Final = 60
+NEAR: Final = 8
+"""Maximum runs between a change and its reported begin."""
+
+
+def step_size(rng: Random, upgrade: bool) -> list[tuple[Moved, float]]:
+    """Return the reported changes at a step of a random size, with its true size."""
+    runs = int(rng.integers(10, AFTER))
+    effect = float(rng.choice([-1, -1, 1]) * np.exp(rng.uniform(np.log(0.03), np.log(0.6))))
+    series = mixed_case(rng, BEFORE + runs, float(rng.choice([1, 4, 8, 24])))
+    series = series.changed(BEFORE, float(np.exp(effect)))
+    answer = ask(series.upgraded(BEFORE) if upgrade else series)
+    times = series.times.tolist()
+    return [
+        (change, effect)
+        for change in answer.changes
+        if abs(change.index(times) - BEFORE) <= NEAR and not change.slow
+    ]
+
+
+def size_rows(name: str, found: Sequence[tuple[Moved, float]]) -> Iterator[Row]:
+    """Yield how right reported sizes are; `found`: changes with their true sizes, logarithms."""
+    yield share_row(
+        f"0 in the interval, {name}", [one.low <= 0 <= one.high for one, _ in found], most=0.0
+    )
+    right = [
+        one.effect * true > 0 and abs(np.log(abs(one.effect / true))) <= np.log(2)
+        for one, true in found
+        if true
+    ]
+    yield share_row(f"size within a factor of two, {name}", right, least=0.95)
+
+
+def synthetic_rows(setup: Setup) -> Iterator[Row]:
+    """Yield how right the sizes of made changes are."""
+    for upgrade, name in ((False, "a step at any time"), (True, "an upgrade")):
+        found = [one for some in setup.each(step_size, upgrade, share=4) for one in some]
+        yield from size_rows(name, found)
+        inside = [np.log1p(one.low) <= true <= np.log1p(one.high) for one, true in found]
+        row = share_row(f"95% interval has the true size, {name}", inside)
+        good = 0.93 <= float(np.mean(inside)) <= 0.97 if inside else None
+        yield Row(row.name, row.measured, "93 to 97%", good)

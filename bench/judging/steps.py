@@ -1,0 +1,165 @@
+"""Changes at any time: whether they are reported, soon, and red for as long as they last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from judging.sampling import Row, Setup, share_row
+from testing.asked import ask
+from testing.fleets import mixed_case
+from testing.noise import Random, Series, clock, day_load, independent, modes, unchanged
+
+SOON: Final = 10
+SINCE: Final = 5
+"""Runs before a change from which on a reported begin counts as that change."""
+
+
+def _plain(rng: Random, runs: int, a_day: float, cv: float = 0.03) -> Series:
+    times = clock(rng, runs, a_day)
+    return Series(times, independent(rng, times) * cv / 0.03)
+
+
+def _worse(series: Series, at: int, runs: int) -> tuple[bool, bool]:
+    """Return whether a regression from run `at` on is reported after `runs` runs, and red."""
+    part = series.until(runs)
+    answer, times = ask(part), part.times.tolist()
+    return any(one.index(times) >= at - SINCE for one in answer.worse()), answer.red
+
+
+# --- red while it lasts ---
+
+
+def lasting(rng: Random, a_day: float) -> tuple[bool, bool, bool]:
+    """Return whether a loss of 20%, and a further 40%, are ever reported without being red.
+
+    Also return whether the first is red after 100 runs, and both are red after 400 more.
+    """
+    before, cv = int(rng.integers(10, 151)), float(rng.choice([0.01, 0.02, 0.03]))
+    second = before + int(rng.integers(40, 160))
+    series = _plain(rng, second + 400, a_day, cv)
+    if rng.integers(2):
+        load = day_load(rng, series.times, depth=0.15, cv=0.0)
+        series = replace(series, logs=series.logs + load)
+    series = series.changed(before, 0.8).changed(second, 0.6)
+    one = [_worse(series, before, runs) for runs in range(before + 6, second, 5)]
+    two = [_worse(series, before, second + runs) for runs in (*range(5, 400, 15), 400)]
+    silent = any(told and not red for told, red in (*one, *two))
+    return silent, one[-1][1], two[-1][1]
+
+
+def lasting_rows(setup: Setup) -> Iterator[Row]:
+    """Yield how often a reported and lasting regression is not red."""
+    for a_day in (4, 8, 12, 24):
+        results = setup.each(lasting, a_day, share=2)
+        name = f"{a_day} runs a day, 10 to 150 before"
+        yield share_row(
+            f"reported and lasting, not red, {name}", [one[0] for one in results], most=0.0
+        )
+        yield share_row(f"-20% red 40 to 160 runs later, {name}", [one[1] for one in results])
+        yield share_row(
+            f"further -40%, red 400 runs later, {name}", [one[2] for one in results], least=1.0
+        )
+
+
+# --- soon ---
+
+
+def soon(rng: Random, kind: str, ratio: float, a_day: float) -> tuple[bool, bool]:
+    """Return whether a loss is reported within 10 runs, and red within 20."""
+    at = int(rng.integers(60, 200))
+    series = (
+        mixed_case(rng, at + 2 * SOON, a_day)
+        if kind == "usual"
+        else unchanged(kind, rng, at + 2 * SOON, a_day)
+    ).changed(at, ratio)
+    told = any(_worse(series, at, at + runs)[0] for runs in range(SOON, 2, -1))
+    return told, all(_worse(series, at, at + 2 * SOON))
+
+
+def soon_rows(setup: Setup) -> Iterator[Row]:
+    """Yield how often a loss is reported within 10 runs."""
+    for ratio, least in ((0.8, 0.8), (0.5, 0.95)):
+        for a_day in (1, 8, 24):
+            for kind, noise in (("independent", "CV 3%"), ("usual", "usual noise")):
+                results = setup.each(soon, kind, ratio, a_day, share=2)
+                name = f"{ratio - 1:+.0%}, {a_day} a day, {noise}"
+                yield share_row(
+                    f"{name}: reported within {SOON} runs", [one for one, _ in results], least=least
+                )
+                yield share_row(f"{name}: red after {2 * SOON}", [one for _, one in results])
+    for ratio in (0.95, 0.9):
+        results = setup.each(soon, "independent", ratio, 8, share=2)
+        yield share_row(
+            f"{ratio - 1:+.0%}, 8 a day, CV 3%: reported within {SOON} runs",
+            [one for one, _ in results],
+        )
+
+
+# --- shapes ---
+
+
+def _outliers_first(rng: Random) -> Series:
+    """Return a loss of 14% whose first runs are outliers, at 1% noise."""
+    series = _plain(rng, 200, 8, 0.01).changed(120, 0.86)
+    logs = series.logs.copy()
+    logs[120 : 120 + int(rng.integers(1, 4))] += rng.choice([-1, 1]) * rng.uniform(0.2, 0.6)
+    return replace(series, logs=logs)
+
+
+def _stuck(rng: Random) -> Series:
+    """Return two modes, the worse of which stays for 100 runs."""
+    times = clock(rng, 400, 8)
+    logs = modes(rng, times)
+    logs[300:] = independent(rng, times[300:]) - 0.1
+    return Series(times, logs)
+
+
+def _part_slower(rng: Random) -> Series:
+    """Return runs of which a quarter becomes 25% slower."""
+    series = _plain(rng, 300, 8)
+    hit = (rng.random(300) < 0.25) & (np.arange(300) >= 200)
+    return replace(series, logs=series.logs + np.log(0.75) * hit)
+
+
+def _gradual(ratio: float, runs: int, rng: Random) -> Series:
+    """Return a loss of a constant share per run, over the last `runs` runs."""
+    series = _plain(rng, 150 + runs, 4)
+    steps = np.clip(np.arange(150 + runs) - 149, 0, None)
+    return replace(series, logs=series.logs + steps * np.log(ratio))
+
+
+SHAPES: Final[Mapping[str, Callable[[Random], Series]]] = {
+    "-14% that begins with outliers, CV 1%, after 80 runs": _outliers_first,
+    "stuck at the worse of two modes for 100 runs": _stuck,
+    "a quarter of the runs is 25% slower, after 100 runs": _part_slower,
+    "-1% per run, after 18 runs": partial(_gradual, 0.99, 18),
+    "-0.1% per run, after 200 runs": partial(_gradual, 0.999, 200),
+}
+AIMS: Final = (0.95, 0.95, 0.8, 0.5, 0.5)
+
+
+def shape(rng: Random, name: str) -> bool:
+    """Return whether a shape of change ends red."""
+    return ask(SHAPES[name](rng)).red
+
+
+def glitch(rng: Random) -> bool:
+    """Return whether one run at half the speed is ever reported."""
+    series = mixed_case(rng, 120, 8)
+    logs = series.logs.copy()
+    logs[100] += np.log(0.5)
+    return any(_worse(replace(series, logs=logs), 98, runs)[0] for runs in range(101, 121))
+
+
+def shape_rows(setup: Setup) -> Iterator[Row]:
+    """Yield how often other shapes of changes are red."""
+    for name, least in zip(SHAPES, AIMS, strict=True):
+        yield share_row(f"{name}: red", setup.each(shape, name), least=least)
+    yield share_row(
+        "one run at half the speed, reported within 20 runs", setup.each(glitch, share=2), most=0.02
+    )
