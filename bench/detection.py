@@ -7,7 +7,6 @@ number comes from the seeds. See docs/detection.md.
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from judging.incidents import incident_rows
 from judging.quiet import quiet_rows
 from judging.real import real_rows
-from judging.sampling import Row, Setup, number_row
+from judging.sampling import Constant, Row, Setup, number_row
 from judging.sizes import synthetic_rows
 from judging.steps import lasting_rows, shape_rows, soon_rows
 from judging.upgrades import before_rows, day_rows, early_rows, quiet_upgrade_rows, rollback_rows
@@ -82,37 +81,32 @@ def options() -> argparse.Namespace:
         "--full", action="store_true", help=f"{FULL_SERIES} series and seeds {FULL_SEEDS}"
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="MODULE:NAME=VALUE",
-        help="measure with another value of a constant of pvebench.analysis",
-    )
+    for name, metavar, text in (
+        ("--set", "MODULE:NAME=VALUE", "another value of a constant of pvebench.analysis"),
+        ("--vary", "MODULE:NAME=VALUE,…", "section real: F1 and false alarms at each value"),
+    ):
+        parser.add_argument(name, action="append", default=[], metavar=metavar, help=text)
     return parser.parse_args()
 
 
-def set_constant(text: str) -> None:
-    """Set a constant of the module that uses it; forked processes inherit it.
-
-    Raises:
-        SystemExit: there is no such constant.
-    """
-    place, _, value = text.partition("=")
-    name, _, constant = place.partition(":")
-    module = importlib.import_module(f"pvebench.analysis.{name}")
-    if not hasattr(module, constant):
-        raise SystemExit(f"no constant {constant!r} in pvebench.analysis.{name}")
-    setattr(module, constant, type(getattr(module, constant))(value))
+def varied(text: str) -> tuple[Constant, list[str]]:
+    """Return a constant and its values: `MODULE:NAME=VALUE,VALUE`."""
+    place, _, values = text.partition("=")
+    return Constant(place), values.split(",")
 
 
 def main() -> int:
     """Measure and print; return the exit status."""
     given = options()
-    for text in given.set:
-        set_constant(text)
+    for constant, values in map(varied, given.set):
+        constant.set(values[0])
     series = given.series or (FULL_SERIES if given.full else SERIES)
-    setup = Setup(given.seed or (FULL_SEEDS if given.full else [1]), series, given.jobs)
+    setup = Setup(
+        given.seed or (FULL_SEEDS if given.full else [1]),
+        series,
+        given.jobs,
+        list(map(varied, given.vary)),
+    )
     missed = 0
     print(f"Seeds {setup.seeds}, {series} series per question and seed.\n")
     for name in given.only or SECTIONS:

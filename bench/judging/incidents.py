@@ -16,7 +16,7 @@ import numpy as np
 from judging.sampling import Row, Setup
 from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
-from pvebench.analysis.judge import Material
+from pvebench.analysis.judge import Judge, Material
 from pvebench.cli.verdict import judged
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.environment import KnownIssue, Version
@@ -105,7 +105,7 @@ def recognized(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, s
     issues = load_known_issues()
     results = []
     for issue in issues:
-        changes = judged(material(issue, rng), issues).changes
+        changes = judged(material(issue, rng), Judge(issues)).changes
         change = max(changes, key=lambda change: len(change.cases), default=None)
         named = change is not None and issue.id in [match.issue.id for match in change.issues]
         results.append((issue, _right(issue, change), named, change.kind if change else "nothing"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from judging import rivals
 from judging.labelled import BACK, FOLDS, NEW, Found, History, best_of, cross_validated, read, score
-from judging.sampling import Row, Setup, number_row, share_row
+from judging.sampling import Constant, Row, Setup, number_row, share_row
 from judging.sizes import size_rows
 from testing.asked import Moved, ask
 
@@ -42,6 +42,8 @@ def real_rows(setup: Setup) -> Iterator[Row]:
     }
     yield from _ours(histories, ours)
     yield from _curve(histories, answers)
+    for constant, values in setup.vary:
+        yield from _varied(setup, histories, constant, values)
     yield from _early(setup, histories, ours)
     yield from size_rows("real histories", list(_sides(histories, answers)))
     yield from _rivals(setup, histories)
@@ -76,6 +78,25 @@ def _curve(
             for history, answer in zip(histories, answers, strict=True)
         }
         yield _scored(f"changes of {size:.1%} and more", histories, found)
+
+
+def _varied(
+    setup: Setup, histories: Sequence[History], constant: Constant, values: Sequence[str]
+) -> Iterator[Row]:
+    """Yield F1 against false alarms for other values of a constant, and the tuned one."""
+    usual, settings = constant.get(), dict[str, dict[str, list[int]]]()
+    for value in values:
+        constant.set(value)
+        answers = setup.over(asked, histories)
+        settings[value] = {
+            history.name: [place for place, _ in answer]
+            for history, answer in zip(histories, answers, strict=True)
+        }
+        yield _scored(f"{constant.place} = {value}", histories, settings[value])
+    constant.set(usual)
+    tuned = cross_validated(histories, settings)
+    text = f"F1 {tuned.f1:.3f}; {tuned.rate:.2f} per 1,000"
+    yield Row(f"{constant.place} tuned on the other folds", text)
 
 
 def _scored(name: str, histories: Sequence[History], found: Found) -> Row:
@@ -122,9 +143,14 @@ def _early(setup: Setup, histories: Sequence[History], found: Found) -> Iterator
     delays = np.array(setup.over(_delay, hits))
     yield number_row("median delay of found changes", float(np.median(delays)), " runs")
     yield share_row("found within 10 runs", (delays <= 10).tolist())
-    some = histories[: max(4, setup.series * len(setup.seeds))]
+    some = _some(setup, histories)
     ever = dict(zip([one.name for one in some], setup.over(run_by_run, some), strict=True))
     yield _scored(f"ever reported, asked every {STEP} runs ({len(some)} histories)", some, ever)
+
+
+def _some(setup: Setup, histories: Sequence[History]) -> Sequence[History]:
+    """Return evenly chosen histories, for what takes long."""
+    return histories[:: max(1, len(histories) // (4 * setup.series * len(setup.seeds)))]
 
 
 def _sides(
@@ -179,7 +205,7 @@ def _rivals(setup: Setup, histories: Sequence[History]) -> Iterator[Row]:
         yield _scored(f"{title}, {best}", histories, settings[best])
     default = {one.name: _otava(rivals.OTAVA_DEFAULT, one) for one in histories}
     yield _scored("otava, defaults", histories, default)
-    some = histories[: max(4, setup.series * len(setup.seeds))]
+    some = _some(setup, histories)
     for setting in rivals.ONLINE:
         told = setup.over(partial(_online, setting), some)
         found = {one.name: [place for place, _ in own] for one, own in zip(some, told, strict=True)}

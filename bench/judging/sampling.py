@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +15,30 @@ import numpy as np
 from testing.noise import Random, stream
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of pvebench.analysis, in the module that uses it: `MODULE:NAME`."""
+
+    place: str
+
+    def set(self, text: str) -> None:
+        """Give it another value.
+
+        Raises:
+            SystemExit: there is no such constant.
+        """
+        name, _, constant = self.place.partition(":")
+        module = importlib.import_module(f"pvebench.analysis.{name}")
+        if not hasattr(module, constant):
+            raise SystemExit(f"pvebench.analysis.{name} has no constant {constant!r}")
+        setattr(module, constant, type(getattr(module, constant))(text))
+
+    def get(self) -> str:
+        """Return its value."""
+        name, _, constant = self.place.partition(":")
+        return str(getattr(importlib.import_module(f"pvebench.analysis.{name}"), constant))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +59,13 @@ class Setup:
         seeds: of all generators.
         series: per question and seed.
         jobs: processes.
+        vary: constants of pvebench to measure the real histories with, each with its values.
     """
 
     seeds: Sequence[int]
     series: int
     jobs: int = 1
+    vary: Sequence[tuple[Constant, Sequence[str]]] = ()
 
     def each(self, sample: Callable[..., T], *args: Any, share: float = 1.0) -> list[T]:
         """Return `sample(generator, *args)` for every seed and series.
@@ -55,7 +83,8 @@ class Setup:
         """Return `work(item)` of every item, in `jobs` processes."""
         if self.jobs == 1:
             return [work(item) for item in items]
-        with ProcessPoolExecutor(self.jobs) as pool:
+        # Forked processes inherit changed constants.
+        with ProcessPoolExecutor(self.jobs, get_context("fork")) as pool:
             return list(pool.map(work, items, chunksize=4))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
-from pvebench.analysis.judge import Material
+from pvebench.analysis.judge import Judge, Material
 from pvebench.cli.verdict import judged
 from pvebench.verdicts.headline import exit_code, verdicts_data
 from testing.fleets import Fleet
@@ -77,9 +77,9 @@ class Answer:
         return [change for change in self.changes if change.upgrade]
 
 
-def ask(series: Series) -> Answer:
-    """Return the answer about one history."""
-    return answered(material([series], [{}]))
+def ask(series: Series, judge: Judge | None = None) -> Answer:
+    """Return the answer about one history; `judge`: with what it remembers of earlier runs."""
+    return answered(material([series], [{}]), judge)
 
 
 def ask_node(fleet: Fleet, cycles: int | None = None) -> Answer:
@@ -89,9 +89,9 @@ def ask_node(fleet: Fleet, cycles: int | None = None) -> Answer:
     )
 
 
-def answered(given: Material) -> Answer:
-    """Return the answer to the material of a node, from nothing."""
-    verdicts = judged(given)
+def answered(given: Material, judge: Judge | None = None) -> Answer:
+    """Return the answer to the material of a node."""
+    verdicts = judged(given, judge or Judge())
     data = verdicts_data(verdicts)
     return Answer(
         red=exit_code(verdicts, strict=False) == 1,

@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,6 @@ from pvebench.cli.selection import make_console, results_of
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_text
-from pvebench.model.environment import KnownIssue
 from pvebench.model.units import MIB, plain_number
 from pvebench.store import Store
 from pvebench.store.current import Results
@@ -305,13 +304,13 @@ def judge(
 
     Columns: time, value, and optionally environment and case.
     """
-    verdicts = judged(read_csv(file, FIGURES[metric]))
+    verdicts = judged(read_csv(file, FIGURES[metric]), Judge())
     show_verdicts(context, verdicts, form, only_significant=only_significant, strict=strict)
 
 
-def judged(material: Material, issues: Sequence[KnownIssue] = ()) -> Verdicts:
-    """Return the verdicts on histories that are not from a store; `issues`: known ones."""
-    report = Judge(issues).judge(material)
+def judged(material: Material, analysis: Judge) -> Verdicts:
+    """Return the verdicts on histories that are not from a store."""
+    report = analysis.judge(material)
     labels = {one.history.of: {"node": "", "storage": ""} for one in report.verdicts}
     verdicts = Verdicts(reports=(report,), labels=labels, changes=changes_of((report,)))
     return replace(verdicts, changes=ChangeTracker().name(verdicts))

@@ -1,0 +1,92 @@
+"""The generated histories that detection is measured with, and how they are asked about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pvebench.analysis.case_history import FIGURES
+from pvebench.cli.main import run_cli
+from pvebench.cli.verdict import read_csv
+from testing.asked import LEVEL, ask, ask_node, material
+from testing.fleets import fleet, labels_24, labels_144, loaded
+from testing.noise import DAY, KINDS, RATES, Series, hour_of, stream, unchanged, weekday_of
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_noise_depends_on_its_seed_alone(kind: str) -> None:
+    first, again, other = (unchanged(kind, stream(seed, kind), 100) for seed in (1, 1, 2))
+    assert np.array_equal(first.logs, again.logs)
+    assert np.array_equal(first.times, again.times)
+    assert not np.array_equal(first.logs, other.logs)
+    assert np.isfinite(first.logs).all()
+    assert (np.diff(first.times) >= 0).all()
+
+
+def test_times_begin_at_any_hour_and_come_at_every_rate() -> None:
+    every = [unchanged("independent", stream(seed), 20) for seed in range(80)]
+    rates = {round(DAY / float(np.median(np.diff(one.times)))) for one in every}
+    hours = {int(hour_of(one.times)[0]) for one in every}
+    assert rates == set(RATES)
+    assert len(hours) > 18
+    assert {int(weekday_of(one.times)[0]) for one in every} == set(range(7))
+
+
+def test_a_day_load_slows_working_hours_and_differs_from_day_to_day() -> None:
+    series = unchanged("day load 60%", stream(5), 24 * 100, 24)
+    hours, days = hour_of(series.times), weekday_of(series.times)
+    noon = (hours >= 11) & (hours < 15) & (days < 5)
+    night = hours < 7
+    assert np.median(series.logs[night]) == pytest.approx(0, abs=0.01)
+    assert np.median(series.logs[noon]) < np.log(0.55)
+    assert np.std(series.logs[noon]) > 5 * np.std(series.logs[night])
+
+
+def test_cases_of_a_node_share_their_day() -> None:
+    node = loaded(stream(6), 120, 0.6)
+    steps = np.corrcoef(node.logs)
+    assert np.median(steps) > 0.9
+    assert len(node.labels) == len(node.logs) == len(labels_144())
+
+
+def test_the_answer_is_that_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = unchanged("t3 tails", stream(7), 160, 8).changed(100, 0.7).upgraded(100)
+    path = tmp_path / "0.csv"
+    lines = ["time,value,environment"]
+    for time, log, environment in zip(series.times, series.logs, series.environments, strict=True):
+        lines.append(f"{float(time)!r},{float(LEVEL * np.exp(log))!r},{environment}")
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    answer = ask(series)
+    assert run_cli(["judge", str(path), "--format", "json"]) == int(answer.red) == 1
+    data = json.loads(capsys.readouterr().out)
+    (change,), (moved,) = data["changes"], answer.changes
+    assert moved.ratio == pytest.approx(change["moves"][0]["change_ratio"])
+    assert moved.low == pytest.approx(change["moves"][0]["low_ratio"])
+    assert moved.upgrade
+    assert abs(moved.index(series.times.tolist()) - 100) <= 1
+    assert {0: data["verdicts"][0]["state"]} == answer.states
+    given = read_csv(path, FIGURES["throughput"]).histories[0].points
+    asked = material([series], [{}]).histories[0].points
+    assert list(given.times) == pytest.approx(list(asked.times))
+    assert list(given.values) == pytest.approx(list(asked.values))
+
+
+def test_a_group_that_an_upgrade_slowed_is_named_with_its_labels() -> None:
+    node = fleet(stream(8), labels_24(), 43).upgraded(40)
+    slower = node.changed(40, 0.8, node.members(bus="scsi"))
+    (change,) = ask_node(slower).changes
+    assert change.group == {"bus": "scsi"}
+    assert change.upgrade
+    assert ask_node(node).changes == ()
+
+
+def test_a_changed_series_keeps_what_was_before() -> None:
+    series = Series(np.arange(10.0), np.zeros(10)).changed(4, 0.5)
+    assert series.logs.tolist() == [0.0] * 4 + [pytest.approx(np.log(0.5))] * 6
+    assert series.upgraded(2, 5).environments == ("0", "0", "1", "1", "1", "2", "2", "2", "2", "2")
+    assert len(series.until(3).times) == len(series.until(3).logs) == 3
