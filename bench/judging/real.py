@@ -78,6 +78,12 @@ def _curve(
             for history, answer in zip(histories, answers, strict=True)
         }
         yield _scored(f"changes of {size:.1%} and more", histories, found)
+    worse = {
+        history.name: [place for place, change in answer if change.ratio < 0]
+        for history, answer in zip(histories, answers, strict=True)
+    }
+    rate = score(histories, worse).rate
+    yield number_row("regressions per 1,000 quiet runs", rate)
 
 
 def _varied(
@@ -101,7 +107,10 @@ def _varied(
 
 def _scored(name: str, histories: Sequence[History], found: Found) -> Row:
     total = score(histories, found)
-    clear = [f"{hit} of {count} {kind}" for kind, (hit, count) in sorted(total.clear.items())]
+    clear = [
+        f"{hit} of {count} {kind.removesuffix(' level')}"
+        for kind, (hit, count) in sorted(total.clear.items())
+    ]
     return Row(name, f"F1 {total.f1:.3f}; {total.rate:.2f} per 1,000; {', '.join(clear)}")
 
 
