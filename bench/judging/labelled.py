@@ -103,7 +103,7 @@ def _history(name: str, entry: Mapping[str, Sequence[float] | Sequence[Sequence[
     labels = tuple(agreed(marks, need))
     quiet = not labels and sum(not own for own in marks) >= need
     # Runs of the same second are a second apart, so that a reported time means one run.
-    own = np.arange(len(logs))
+    own = np.arange(len(logs), dtype=float)
     times = np.maximum.accumulate(np.cumsum(np.array(entry["times"], dtype=float)) - own) + own
     return History(name, Series(times, logs - logs[0]), labels, quiet)
 
@@ -116,16 +116,13 @@ def score(histories: Sequence[History], found: Found) -> Score:
     return total
 
 
-def cross_validated(histories: Sequence[History], settings: Mapping[str, Found]) -> Score:
-    """Return the score of settings that are chosen by F1 on the other folds, for each fold."""
-    total = Score()
+def cross_validated(histories: Sequence[History], settings: Mapping[str, Found]) -> Found:
+    """Return what is reported with the setting that has the best F1 on the other folds."""
+    found: dict[str, Sequence[int]] = {}
     for fold in range(FOLDS):
-        others = [history for history in histories if history.fold != fold]
-        best = best_of(others, settings)
-        for history in histories:
-            if history.fold == fold:
-                total.add(history, settings[best][history.name])
-    return total
+        best = best_of([one for one in histories if one.fold != fold], settings)
+        found |= {one.name: settings[best][one.name] for one in histories if one.fold == fold}
+    return found
 
 
 def best_of(histories: Sequence[History], settings: Mapping[str, Found]) -> str:

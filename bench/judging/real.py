@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from judging.sampling import Constant, Row, Setup, number_row, share_row
 from judging.sizes import size_rows
 from testing.asked import Moved, ask
 
+T = TypeVar("T")
 SIZES: Final = (0.01, 0.015, 0.02, 0.03, 0.05)
 LATER: Final = (3, 6, 8, 10, 15, 20, 30, 45, 60)
 """Runs after a change at which is asked whether it is reported."""
@@ -32,14 +33,26 @@ def asked(history: History) -> list[tuple[int, Moved]]:
     return [(bisect_left(times, change.begin), change) for change in changes]
 
 
+def _by_name(histories: Sequence[History], found: Sequence[Sequence[int]]) -> Found:
+    return {one.name: places for one, places in zip(histories, found, strict=True)}
+
+
+def _places(
+    histories: Sequence[History],
+    answers: Sequence[list[tuple[int, Moved]]],
+    wanted: Callable[[Moved], bool] = lambda _: True,
+) -> Found:
+    """Return the first runs of the wanted changes."""
+    return _by_name(
+        histories, [[place for place, one in answer if wanted(one)] for answer in answers]
+    )
+
+
 def real_rows(setup: Setup) -> Iterator[Row]:
     """Yield the quality on all labelled histories, and that of other methods."""
     histories = read()
     answers = setup.over(asked, histories)
-    ours = {
-        history.name: [place for place, _ in answer]
-        for history, answer in zip(histories, answers, strict=True)
-    }
+    ours = _places(histories, answers)
     yield from _ours(histories, ours)
     yield from _curve(histories, answers)
     for constant, values in setup.vary:
@@ -73,15 +86,9 @@ def _curve(
 ) -> Iterator[Row]:
     """Yield F1 against false alarms if only larger changes were reported."""
     for size in SIZES:
-        found = {
-            history.name: [place for place, change in answer if abs(change.effect) >= size]
-            for history, answer in zip(histories, answers, strict=True)
-        }
+        found = _places(histories, answers, partial(_large, size))
         yield _scored(f"changes of {size:.1%} and more", histories, found)
-    worse = {
-        history.name: [place for place, change in answer if change.ratio < 0]
-        for history, answer in zip(histories, answers, strict=True)
-    }
+    worse = _places(histories, answers, lambda one: one.ratio < 0)
     rate = score(histories, worse).rate
     yield number_row("regressions per 1,000 quiet runs", rate)
 
@@ -90,19 +97,18 @@ def _varied(
     setup: Setup, histories: Sequence[History], constant: Constant, values: Sequence[str]
 ) -> Iterator[Row]:
     """Yield F1 against false alarms for other values of a constant, and the tuned one."""
-    usual, settings = constant.get(), dict[str, dict[str, list[int]]]()
+    usual, settings = constant.get(), dict[str, Found]()
     for value in values:
         constant.set(value)
-        answers = setup.over(asked, histories)
-        settings[value] = {
-            history.name: [place for place, _ in answer]
-            for history, answer in zip(histories, answers, strict=True)
-        }
+        settings[value] = _places(histories, setup.over(asked, histories))
         yield _scored(f"{constant.place} = {value}", histories, settings[value])
     constant.set(usual)
     tuned = cross_validated(histories, settings)
-    text = f"F1 {tuned.f1:.3f}; {tuned.rate:.2f} per 1,000"
-    yield Row(f"{constant.place} tuned on the other folds", text)
+    yield _scored(f"{constant.place}, tuned", histories, tuned)
+
+
+def _large(size: float, change: Moved) -> bool:
+    return abs(change.effect) >= size
 
 
 def _scored(name: str, histories: Sequence[History], found: Found) -> Row:
@@ -153,7 +159,7 @@ def _early(setup: Setup, histories: Sequence[History], found: Found) -> Iterator
     yield number_row("median delay of found changes", float(np.median(delays)), " runs")
     yield share_row("found within 10 runs", (delays <= 10).tolist())
     some = _some(setup, histories)
-    ever = dict(zip([one.name for one in some], setup.over(run_by_run, some), strict=True))
+    ever = _by_name(some, setup.over(run_by_run, some))
     yield _scored(f"ever reported, asked every {STEP} runs ({len(some)} histories)", some, ever)
 
 
@@ -189,35 +195,37 @@ def _online(setting: rivals.PeltSetting, history: History) -> list[tuple[int, in
     return rivals.online(history.series.logs, setting)
 
 
+def _tuned(
+    setup: Setup,
+    histories: Sequence[History],
+    title: str,
+    work: Callable[[T, History], list[int]],
+    grid: Sequence[T],
+) -> Iterator[Row]:
+    """Yield the score of a method with settings chosen on the other folds, and of the best."""
+    settings: dict[str, Found] = {}
+    for setting in grid:
+        found = setup.over(partial(work, setting), histories)
+        settings[str(setting)] = _by_name(histories, found)
+    yield _scored(f"{title}, tuned", histories, cross_validated(histories, settings))
+    best = best_of(histories, settings)
+    yield _scored(f"{title}, {best}", histories, settings[best])
+
+
 def _rivals(setup: Setup, histories: Sequence[History]) -> Iterator[Row]:
     missing = rivals.install()
     if missing:
         print(f"\nNOT COMPARED with PELT and otava: {missing}\n", file=sys.stderr, flush=True)
         yield Row("PELT, otava", f"NOT COMPARED, not installable: {missing}")
         return
-    names = [history.name for history in histories]
-    for title, work, grid in (
-        ("PELT, whole history", _pelt, rivals.PELT_GRID),
-        ("otava, whole history", _otava, rivals.OTAVA_GRID),
-    ):
-        settings: dict[str, Mapping[str, list[int]]] = {
-            str(setting): dict(
-                zip(names, setup.over(partial(work, setting), histories), strict=True)
-            )
-            for setting in grid
-        }
-        tuned = cross_validated(histories, settings)
-        yield Row(
-            f"{title}, tuned on the other folds", f"F1 {tuned.f1:.3f}; {tuned.rate:.2f} per 1,000"
-        )
-        best = best_of(histories, settings)
-        yield _scored(f"{title}, {best}", histories, settings[best])
+    yield from _tuned(setup, histories, "PELT, whole history", _pelt, rivals.PELT_GRID)
+    yield from _tuned(setup, histories, "otava, whole history", _otava, rivals.OTAVA_GRID)
     default = {one.name: _otava(rivals.OTAVA_DEFAULT, one) for one in histories}
     yield _scored("otava, defaults", histories, default)
     some = _some(setup, histories)
     for setting in rivals.ONLINE:
         told = setup.over(partial(_online, setting), some)
-        found = {one.name: [place for place, _ in own] for one, own in zip(some, told, strict=True)}
+        found = _by_name(some, [[place for place, _ in own] for own in told])
         delays = [runs - place for own in told for place, runs in own]
         row = _scored(f"PELT run by run, {setting} ({len(some)} histories)", some, found)
         yield Row(row.name, f"{row.measured}; median delay {np.median(delays):g} runs")

@@ -70,13 +70,14 @@ class Setup:
     def each(self, sample: Callable[..., T], *args: Any, share: float = 1.0) -> list[T]:
         """Return `sample(generator, *args)` for every seed and series.
 
+        Samples with equal arguments get equal generators, so that methods see the same series.
+
         Args:
             sample: a function of a module.
             share: of the usual number of series, for what takes longer.
         """
-        names = (getattr(sample, "__name__", ""), *args)
         count = max(1, round(self.series * share))
-        rngs = [stream(seed, *names, n) for seed in self.seeds for n in range(count)]
+        rngs = [stream(seed, *args, n) for seed in self.seeds for n in range(count)]
         return self.over(partial(_call, sample, args), rngs)
 
     def over(self, work: Callable[[Any], T], items: Iterable[Any]) -> list[T]:

@@ -232,7 +232,7 @@ def day_load(
     hours = hour_of(times)
     noon = np.where((hours >= 8) & (hours < 18), np.sin(np.pi * (hours - 8) / 10), 0.0)
     load = np.minimum(depth * noon * weekday * own, 0.95)
-    return rng.normal(0.0, cv, len(times)) + np.log1p(-load)
+    return np.asarray(rng.normal(0.0, cv, len(times)) + np.log1p(-load), dtype=float)
 
 
 def _between(times: Vector, begin: float, hours: float) -> NDArray[np.bool_]:
@@ -242,32 +242,34 @@ def _between(times: Vector, begin: float, hours: float) -> NDArray[np.bool_]:
 def _nightly(rng: Random, times: Vector) -> Vector:
     """Return noise below a backup that takes 40% for one or two hours of each night."""
     hit = _between(times, 2, float(rng.integers(1, 3)))
-    return independent(rng, times) + np.log(0.6) * hit
+    return np.asarray(independent(rng, times) + np.log(0.6) * hit, dtype=float)
 
 
 def _scrub(rng: Random, times: Vector) -> Vector:
     """Return noise below a scrub that takes 20% to 40% of each Sunday's first hours."""
     hit = (weekday_of(times) == 6) & _between(times, 0, rng.uniform(6, 14))
-    return independent(rng, times) + np.log(1 - rng.uniform(0.2, 0.4)) * hit
+    return np.asarray(
+        independent(rng, times) + np.log(1 - rng.uniform(0.2, 0.4)) * hit, dtype=float
+    )
 
 
 def _month_end(rng: Random, times: Vector) -> Vector:
     """Return noise below a batch that takes 25% of the last two days of a month."""
     hit = (times - EPOCH) / DAY % 30.44 >= 28.44
-    return independent(rng, times) + np.log(0.75) * hit
+    return np.asarray(independent(rng, times) + np.log(0.75) * hit, dtype=float)
 
 
 def _alternate_nights(rng: Random, times: Vector) -> Vector:
     """Return noise below a backup that takes 30% of every second night."""
     hit = _between(times, 22, 8) & ((times + 2 * HOUR - EPOCH) // DAY % 2 == 0)
-    return independent(rng, times) + np.log(0.7) * hit
+    return np.asarray(independent(rng, times) + np.log(0.7) * hit, dtype=float)
 
 
 def _daylight_saving(rng: Random, times: Vector) -> Vector:
     """Return noise below a backup that moves by an hour in the middle of the history."""
     shift = HOUR * (np.arange(len(times)) >= len(times) * int(rng.integers(4, 8)) // 10)
     hit = _between(times + shift, 2, 2)
-    return independent(rng, times) + np.log(0.6) * hit
+    return np.asarray(independent(rng, times) + np.log(0.6) * hit, dtype=float)
 
 
 # --- every kind ---
