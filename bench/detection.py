@@ -23,7 +23,7 @@ from judging.sizes import synthetic_rows
 from judging.steps import lasting_rows, shape_rows, soon_rows
 from judging.upgrades import before_rows, day_rows, early_rows, quiet_upgrade_rows, rollback_rows
 
-from testing.asked import ask, ask_node
+from testing.answers import ask, ask_node
 from testing.fleets import fleet, labels_144
 from testing.noise import stream, unchanged
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from judging import rivals
 from judging.sampling import Row, Setup, share_row
-from testing.asked import ask
+from testing.answers import ask
 from testing.noise import KINDS, MODES, RUNS, Random, unchanged
 
 MOST: Final = 0.03

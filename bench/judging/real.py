@@ -14,7 +14,7 @@ from judging import rivals
 from judging.labelled import BACK, FOLDS, NEW, Found, History, best_of, cross_validated, read, score
 from judging.sampling import Constant, Row, Setup, number_row, share_row
 from judging.sizes import size_rows
-from testing.asked import Moved, ask
+from testing.answers import Moved, ask
 
 T = TypeVar("T")
 SIZES: Final = (0.01, 0.015, 0.02, 0.03, 0.05)

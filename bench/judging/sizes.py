@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from judging.sampling import Row, Setup, share_row
-from testing.asked import Moved, ask
+from testing.answers import Moved, ask
 from testing.fleets import mixed_case
 from testing.noise import Random
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from judging.sampling import Row, Setup, share_row
 from pvebench.analysis.judge import Judge
-from testing.asked import ask
+from testing.answers import ask
 from testing.fleets import mixed_case
 from testing.noise import Random, Series, clock, day_load, independent, modes, unchanged
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from judging.sampling import Row, Setup, share_row
-from testing.asked import Answer, ask, ask_node
+from testing.answers import Answer, ask, ask_node
 from testing.fleets import Fleet, fleet, labels_24, labels_144, loaded, mixed_case
 from testing.noise import DAY, EPOCH, HOUR, Random, Series, hour_of, independent, weekday_of
 

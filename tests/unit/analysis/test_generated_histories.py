@@ -11,7 +11,7 @@ import pytest
 from pvebench.analysis.case_history import FIGURES
 from pvebench.cli.main import run_cli
 from pvebench.cli.verdict import read_csv
-from testing.asked import LEVEL, ask, ask_node, material
+from testing.answers import LEVEL, ask, ask_node, material
 from testing.fleets import fleet, labels_24, labels_144, loaded
 from testing.noise import DAY, KINDS, RATES, Series, hour_of, stream, unchanged, weekday_of
 
