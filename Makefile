@@ -32,7 +32,7 @@ BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
 .PHONY: deb deb-test ansible-test site
-.PHONY: boards-test clean release venv compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host
+.PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm
 
 help: ## list the targets (needs nothing)
@@ -46,12 +46,13 @@ help: ## list the targets (needs nothing)
 	@echo 'later. Missing packages (scripts/packages.txt) are installed by apt when that works as root or'
 	@echo 'with sudo without a password; otherwise one message says what to install.'
 
-run: packages-run venv ## measure, with Prometheus and Grafana beside it (needs QEMU, Prometheus; Grafana if it is there)
+run: packages-run ## measure, with Prometheus and Grafana beside it (needs QEMU, Prometheus; Grafana if it is there)
+	@scripts/venv run $(if $(ARGS),,guest)
 	@exec scripts/run $(PACK:%=--pack %) --state '$(STATE)' $(if $(CYCLES),--cycles $(CYCLES)) \
 		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
 		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)' -- $(ARGS)
 
-demo: packages-run venv ## open the stack on a simulated year; CHECK=1 asks every panel's queries instead (needs Prometheus; Grafana if it is there)
+demo: packages-run $(if $(CHECK),venv,venv-run) ## open the stack on a simulated year; CHECK=1 asks every panel's queries instead (needs Prometheus; Grafana if it is there)
 	@exec scripts/demo --state '$(STATE)-demo' $(if $(CHECK),--check) \
 		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
 		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)'
@@ -134,17 +135,17 @@ compose-test: venv ## start compose.yaml and check the stack; ARGS= (needs Docke
 pve-replay: venv ## replay recorded requests of a real Proxmox API against the API of the tests; RECORDINGS= (needs openssl)
 	PYTHONPATH=tests $(BIN)/python -m pve.replay $(or $(RECORDINGS),$(wildcard ../shared/pve/recordings-*.jsonl.gz),$(wildcard tests/pve/recordings-*.jsonl))
 
-guest: packages-guest venv ## build the guest image (needs apt and xorriso)
+guest: packages-guest venv-run ## build the guest image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)
 
-lock: venv ## resolve pyproject.toml into the requirements locks; ARGS=--upgrade (needs the package index)
+lock: venv-run ## resolve pyproject.toml into the requirements locks; ARGS=--upgrade (needs the package index)
 	scripts/lock $(ARGS)
 
-release: venv ## build the release files of the commit into DIST, twice, and compare them (needs git, dpkg-deb)
+release: venv-run ## build the release files of the commit into DIST, twice, and compare them (needs git, dpkg-deb)
 	scripts/release '$(DIST)'
 	@$(MAKE) --no-print-directory deb ARGS=--twice
 
-deb: venv ## build the packages of Debian 12 and 13 of the wheel in DIST; ARGS=--twice (needs dpkg-deb, the package index)
+deb: venv-run ## build the packages of Debian 12 and 13 of the wheel in DIST; ARGS=--twice (needs dpkg-deb, the package index)
 	@for release in 12 13; do \
 		$(BIN)/python packaging/deb/build.py --wheel "$$(ls '$(DIST)'/pvebench-*.whl)" \
 			--release $$release --output '$(DIST)' $(ARGS); done
@@ -156,7 +157,7 @@ deb-test: venv ## install, upgrade, remove and purge the packages in DIST in boo
 ansible-test: venv ## lint the role; ARGS='HOST DEB' plays it there as well, twice (needs the package index)
 	@packaging/ansible/check $(ARGS)
 
-site: venv ## build the documentation site in build/site (needs the package index once)
+site: venv-run ## build the documentation site in build/site (needs the package index once)
 	@cmp -s requirements-site.lock .venv/site/lock || { \
 		$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes \
 			--upgrade --target .venv/site -r requirements-site.lock && cp requirements-site.lock .venv/site/lock; }
@@ -168,8 +169,12 @@ site: venv ## build the documentation site in build/site (needs the package inde
 clean: ## remove .venv, caches, build products; ALL=1 also the results in STATE (needs nothing)
 	@scripts/clean '$(STATE)' $(if $(ALL),--all)
 
+# What runs pvebench, and what checks and tests it as well.
+venv-run:
+	@scripts/venv run
+
 venv:
-	@scripts/venv
+	@scripts/venv dev
 
 # The guest image is put together from packages that apt fetches, hence --lists.
 packages-run packages-test packages-guest packages-ceph packages-hostvm: packages-%:

@@ -43,3 +43,7 @@ def print_empty(address: str) -> int:
     print(*empty, sep="\n")
     print(f"{queries} queries, {failed} failed; {len(empty)} empty panels")
     return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(print_empty(sys.argv[1]))

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LOCKS = (
     "requirements.lock",
     "requirements-dev.lock",
+    "requirements-run.lock",
     "requirements-build.lock",
     "requirements-fuzz.lock",
     "requirements-site.lock",
@@ -22,8 +23,10 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def names(requirements: list[str]) -> set[str]:
-    return {normal(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in requirements}
+def names(requirements: list[str | dict[str, str]]) -> set[str]:
+    """Names of the requirements; a table includes another group."""
+    texts = [text for text in requirements if isinstance(text, str)]
+    return {normal(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in texts}
 
 
 def entries(lock: str) -> dict[str, list[str]]:
@@ -69,7 +72,10 @@ def test_every_dependency_of_the_project_is_pinned() -> None:
     building = names(project["build-system"]["requires"])
     assert building == names(project["dependency-groups"]["build"])
     assert building - entries("requirements-build.lock").keys() == set()
-    assert (runtime | development) - entries("requirements-dev.lock").keys() == set()
+    running = names(project["dependency-groups"]["run"])
+    assert building <= running
+    assert running - entries("requirements-run.lock").keys() == set()
+    assert (runtime | development | running) - entries("requirements-dev.lock").keys() == set()
 
 
 def test_what_is_tested_is_what_is_installed() -> None:
@@ -77,4 +83,4 @@ def test_what_is_tested_is_what_is_installed() -> None:
         set(re.findall(r"^([\w.-]+==\S+)", (ROOT / lock).read_text("utf-8"), re.MULTILINE))
         for lock in LOCKS
     ]
-    assert pins[0] - pins[1] == set()
+    assert (pins[0] | pins[2]) - pins[1] == set()

@@ -68,6 +68,26 @@ def test_run_hands_its_variables_on() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "venv"),
+    [
+        (["run"], "run guest"),
+        (["run", "ARGS=--driver simulated"], "run"),
+        (["demo"], "run"),
+        (["demo", "CHECK=1"], "dev"),
+        (["guest"], "run"),
+        (["release"], "run"),
+        (["check"], "dev"),
+        (["test"], "dev"),
+    ],
+)
+def test_only_what_checks_and_tests_installs_the_tools_for_it(
+    command: list[str], venv: str
+) -> None:
+    recipe = output("make", "--dry-run", *command)
+    assert set(re.findall(r"^scripts/venv (.+?) *$", recipe, re.MULTILINE)) == {venv}
+
+
 @pytest.mark.parametrize("script", SHELL_SCRIPTS, ids=lambda path: path.name)
 def test_a_shell_script_is_strict_and_clean(script: Path) -> None:
     assert "set -euo pipefail" in script.read_text("utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,19 @@ ROWS = [
     if line and not line.startswith("#")
 ]
 RUN_SET = [name for name, _, sets, _ in ROWS if "run" in sets.split()]
+
+
+APT_2 = """\
+Need to get 100 MB of archives.
+After this operation, 1,606 MB of additional disk space will be used."""
+APT_2_PARTLY_HERE = """\
+Need to get 0 B/100 MB of archives.
+After this operation, 900 kB of additional disk space will be used."""
+APT_3 = """\
+Summary:
+  Upgrading: 0, Installing: 3, Removing: 0, Not Upgrading: 0
+  Download size: 99.3 MB
+  Space needed: 412 MB / 45.0 GB available"""
 
 
 @dataclass
@@ -37,13 +51,21 @@ class Machine:
         # As dpkg-query: asked for names, it answers about those it knows and ends with 1.
         self.stub("dpkg-query", f"printf '{listed}'; test $# = 3")
         return subprocess.run(
-            [ROOT / "scripts" / "packages", *arguments],
+            [self.tree / "scripts" / "packages", *arguments],
             env={"PATH": str(self.path)},
             capture_output=True,
             text=True,
             check=False,
             timeout=300,
         )
+
+    @property
+    def tree(self) -> Path:
+        """A copy of scripts/: the log of a step is beside it."""
+        tree = self.path.parent / "tree"
+        if not tree.exists():
+            shutil.copytree(ROOT / "scripts", tree / "scripts")
+        return tree
 
     def called(self, *names: str) -> list[str]:
         calls = (self.path / "calls").read_text("utf-8").splitlines()
@@ -53,21 +75,14 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A user without any right to install."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
     for tool in (
-        "awk",
-        "bash",
-        "cat",
-        "comm",
-        "cut",
-        "dirname",
-        "find",
-        "grep",
-        "sed",
-        "sh",
-        "sort",
+        *("awk", "bash", "cat", "comm", "cut", "dirname", "env", "find", "grep"),
+        *("mkdir", "sed", "sh", "sort", "tail"),
     ):
-        (tmp_path / tool).symlink_to(os.path.realpath(f"/usr/bin/{tool}"))
-    made = Machine(tmp_path)
+        (programs / tool).symlink_to(os.path.realpath(f"/usr/bin/{tool}"))
+    made = Machine(programs)
     made.stub("id", "echo 1000")
     made.stub("sudo", "exit 1")
     made.stub("apt-get", "exit 0")
@@ -151,6 +166,50 @@ def test_installing_forbids_service_starts_while_apt_works(
         f"{apt} install -y --no-install-recommends xorriso",
         *allow,
     ]
+
+
+@pytest.mark.parametrize(
+    ("apt", "cost"),
+    [
+        (APT_2, ": 100 MB to download, 1606 MB on disk, about 5 minutes … "),
+        (APT_2_PARTLY_HERE, ": 0 B to download, 900 kB on disk, about 1 minute … "),
+        (APT_3, ": 99.3 MB to download, 412 MB on disk, about 2 minutes … "),
+        ("another apt", " … "),
+    ],
+)
+def test_one_sentence_before_apt_gives_what_how_much_and_how_long(
+    machine: Machine, apt: str, cost: str
+) -> None:
+    machine.stub("apt-cache", "echo '  Candidate: 1'")
+    machine.stub("apt-get", f"cat <<'END'\n{apt}\nEND\nexit 1")
+    machine.stub(
+        "sudo", "case $* in *apt-get*) for i in 1 2 3 4 5 6 7; do echo Unpacking; done; esac"
+    )
+    machine.installed = ["python3-venv"]
+    done = machine.packages("guest")
+    assert done.returncode == 0
+    update, install = done.stdout.splitlines()
+    assert re.fullmatch(r"pvebench: updating the package lists … \d+ s", update)
+    assert install.startswith(f"pvebench: installing xorriso and what they need{cost}")
+    assert re.search(r" … \d+ s$", install)
+    assert done.stderr == ""
+    # The estimate asks, as the user, and installs nothing.
+    (asked,) = machine.called("apt-get")
+    assert "--assume-no" in asked.split()
+    log = machine.tree / "build" / "log" / "apt-install.log"
+    assert log.read_text("utf-8") == "Unpacking\n" * 7
+
+
+def test_the_output_of_apt_appears_when_it_fails_with_the_path_of_its_log(machine: Machine) -> None:
+    machine.stub("apt-cache", "echo '  Candidate: 1'")
+    machine.stub("sudo", "case $* in *' install -y '*) echo E: no room; exit 100;; esac")
+    machine.installed = ["python3-venv"]
+    done = machine.packages("guest")
+    assert done.returncode == 100
+    assert re.search(r"installing xorriso .* … failed after \d+ s$", done.stdout)
+    log = machine.tree / "build" / "log" / "apt-install.log"
+    assert done.stderr.splitlines()[0] == "E: no room"
+    assert str(log) in done.stderr
 
 
 def test_unknown_use_is_refused(machine: Machine) -> None:
