@@ -16,14 +16,14 @@ HEALTHY_SECONDS: Final = 240.0
 FLOW_SECONDS: Final = 900.0
 """The lab boots a VM under emulation, fills a volume and measures before there is a number."""
 MEASURED: Final = {
-    "exporter",
+    "pvebench",
     "prometheus",
     "grafana",
     "grafana-password",
     "node_exporter",
     "alertmanager",
 }
-DEMO: Final = {"demo-fill", "demo-exporter", "demo-prometheus", "demo-grafana", "grafana-password"}
+DEMO: Final = {"demo-fill", "demo-pvebench", "demo-prometheus", "demo-grafana", "grafana-password"}
 DEMO_DAYS: Final = 40
 
 

@@ -20,7 +20,7 @@ from testing import http_client
 from testing.packs import ROOT
 from testing.prometheus import free_port
 
-MOUNTED: Final = ("compose.yaml", "compose.kvm.yaml", "seccomp.json", "prometheus", "grafana")
+MOUNTED: Final = ("compose.yaml", "seccomp.json", "prometheus", "grafana")
 PORTS: Final = (
     "EXPORTER_PORT",
     "PROMETHEUS_PORT",
