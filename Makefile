@@ -144,12 +144,13 @@ lock: venv-run ## resolve pyproject.toml into the requirements locks; ARGS=--upg
 release: venv-run ## build the release files of the commit into DIST, twice, and compare them (needs git, dpkg-deb)
 	scripts/release '$(DIST)'
 	@$(MAKE) --no-print-directory deb ARGS=--twice
+	@$(BIN)/python scripts/release_page.py '$(DIST)'
 
 deb: venv-run ## build the packages of Debian 12 and 13 of the wheel in DIST; ARGS=--twice (needs dpkg-deb, the package index)
 	@for release in 12 13; do \
 		$(BIN)/python packaging/deb/build.py --wheel "$$(ls '$(DIST)'/pvebench-*.whl)" \
 			--release $$release --output '$(DIST)' $(ARGS); done
-	@cd '$(DIST)' && sha256sum -- $$(ls | grep -vx SHA256SUMS) | tee SHA256SUMS
+	@cd '$(DIST)' && sha256sum -- $$(ls | grep -vxE 'SHA256SUMS|RELEASE.md') | tee SHA256SUMS
 
 deb-test: venv ## install, upgrade, remove and purge the packages in DIST in booted Debians (needs root, mmdebstrap, systemd-container)
 	@$(BIN)/python tests/deb --packages '$(DIST)' $(ARGS)

@@ -16,7 +16,7 @@ import pytest
 from testing.packs import ROOT
 
 BUILT = ("exporter", "grafana", "prometheus", "scenarios", "scripts", "*.lock", "*.md", "*.toml")
-BUILT += ("LICENSE", ".gitignore")
+BUILT += ("LICENSE", ".gitignore", "packaging/proxmox")
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
 
 
@@ -77,6 +77,7 @@ def test_a_release_is_the_commit_and_says_which(checkout: Path, tmp_path: Path) 
         for pattern in ("pvebench-*.whl", "pvebench-*-image.tar.gz", "pvebench-*[0-9].tar.gz")
     )
     run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=tmp_path / "out")
+    assert "proxmox-lxc.sh" in (tmp_path / "out" / "SHA256SUMS").read_text("utf-8")
     with tarfile.open(image) as archive:
         inside = set(archive.getnames())
         file = archive.extractfile("exporter/pvebench/commit.txt")
@@ -95,6 +96,48 @@ def test_a_release_is_the_commit_and_says_which(checkout: Path, tmp_path: Path) 
     run(*builder, tmp_path / "again", cwd=unpacked, SOURCE_DATE_EPOCH=epoch)
     (again,) = (tmp_path / "again").iterdir()
     assert contents(again) == contents(wheel)
+
+
+DEBS = ("pvebench_0.1.0~deb12_amd64.deb", "pvebench_0.1.0~deb13_amd64.deb")
+
+
+def released(directory: Path) -> Path:
+    """What `make release` leaves before the page, as empty files, with their checksums."""
+    directory.mkdir()
+    others = ("-py3-none-any.whl", "-image.tar.gz", ".tar.gz")
+    for name in (*DEBS, *(f"pvebench-0.1.0{end}" for end in others), "proxmox-lxc.sh"):
+        (directory / name).touch()
+    run("sh", "-c", "sha256sum -- * >SHA256SUMS", cwd=directory)
+    return directory
+
+
+def test_the_page_of_a_release_gives_a_use_and_a_checksum_for_each_file(tmp_path: Path) -> None:
+    directory = released(tmp_path / "dist")
+    page_of(directory)
+    first = page_of(directory)  # a page that is there is written again
+    names = {path.name for path in directory.iterdir()} - {"RELEASE.md", "SHA256SUMS"}
+    assert len(names) == 6
+    assert set(re.findall(r"^\| `(.+?)` \| \w.+ \|$", first, re.MULTILINE)) == names
+    assert (directory / "SHA256SUMS").read_text("utf-8") in first
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert changelog.partition("## 0.1.0 (unreleased)\n")[2].strip() in first
+    assert run("git", "rev-parse", "HEAD", cwd=ROOT).stdout.strip() in first
+
+
+def page_of(directory: Path) -> str:
+    run(sys.executable, ROOT / "scripts/release_page.py", directory, cwd=directory)
+    return (directory / "RELEASE.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", DEBS)
+def test_a_release_without_one_of_its_files_has_no_page(tmp_path: Path, name: str) -> None:
+    directory = released(tmp_path / "dist")
+    (directory / name).rename(directory / "another")
+    script = ROOT / "scripts/release_page.py"
+    done = run(sys.executable, script, directory, cwd=directory, code=1)
+    assert name[-16:] in done.stderr
+    assert "another" in done.stderr
+    assert not (directory / "RELEASE.md").exists()
 
 
 def test_a_build_that_differs_each_time_is_not_kept(checkout: Path, tmp_path: Path) -> None:
