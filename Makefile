@@ -167,7 +167,8 @@ site: venv-run ## build the documentation site in build/site (needs the package 
 		{ echo 'pvebench: pages of the site fetch something from elsewhere' >&2; exit 1; }
 	@echo 'pvebench: to read it: python3 -m http.server --bind 127.0.0.1 --directory build/site'
 
-clean: ## remove .venv, caches, build products; ALL=1 also the results in STATE (needs nothing)
+clean: ## remove .venv, caches, build products; ALL=1 also the results of run and demo in STATE (needs nothing)
+	$(if $(ALL),@[ ! -d '$(STATE)-demo' ] || scripts/clean '$(STATE)-demo' --all)
 	@scripts/clean '$(STATE)' $(if $(ALL),--all)
 
 # What runs pvebench, and what checks and tests it as well.

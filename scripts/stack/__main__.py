@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
     report_leftovers(end_marked(marks(layout)))
     check_ports([exporter, *services])
     write_prometheus_config(layout, exporter, services[1])
-    announce(exporter, services)
+    announce(exporter, services, layout)
     with Stack(layout, services) as stack:
         stack.wait_ready(services[0].port)
         return measure(pvebench_command(options, layout), stack, layout)

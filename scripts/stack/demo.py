@@ -88,7 +88,7 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
     write_prometheus_config(layout, exporter, services[1])
     with showing(layout, exporter) as shown, Stack(layout, services) as stack:
         stack.wait_ready(services[0].port)
-        announce(exporter, services)
+        announce(exporter, services, layout)
         print(f"filled in {time.monotonic() - begun:.0f} s; all results are simulated")
         sys.stdout.flush()
         if options.check:

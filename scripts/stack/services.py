@@ -182,11 +182,12 @@ def write_prometheus_config(layout: Layout, exporter: Service, node: Service) ->
         (config / "targets" / f"{name}.yml").write_text(target, "utf-8")
 
 
-def announce(exporter: Service, services: Sequence[Service]) -> None:
-    """Print the addresses of all services."""
+def announce(exporter: Service, services: Sequence[Service], layout: Layout) -> None:
+    """Print the addresses of all services, and the directory of the results."""
     for service in (exporter, *services):
         print(f"{service.name:14} http://{HOST}:{service.port}")
     if not any(service.name == "Grafana" for service in services):
         print("Grafana        not installed; to see the dashboards, install it and start again,")
         print("               or use the compose stack, which includes it")
+    print(f"results in     {layout.state}")
     sys.stdout.flush()

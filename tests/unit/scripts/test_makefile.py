@@ -146,6 +146,18 @@ def test_clean_all_removes_the_results_and_nothing_else(tree: Path) -> None:
     assert files(tree) == {"exporter", "x", "exporter/x/y.py", "state", "state/mine"}
 
 
+def test_clean_all_removes_the_demo_as_well(tree: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tree)
+    for name in ("simulated/pvebench.db", "filling.json", "mine"):
+        (tree / "state-demo" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / "state-demo" / name).touch()
+    output("make", "clean", "STATE=state", cwd=tree)
+    assert (tree / "state-demo" / "simulated" / "pvebench.db").exists()
+    output("make", "clean", "STATE=state", "ALL=1", cwd=tree)
+    assert [path.name for path in (tree / "state-demo").iterdir()] == ["mine"]
+    assert [path.name for path in (tree / "state").iterdir()] == ["mine"]
+
+
 def test_clean_all_leaves_a_directory_that_is_not_ours(tree: Path) -> None:
     (tree / "state" / "pvebench.db").unlink()
     command: list[str | Path] = [tree / "scripts" / "clean", "state", "--all"]

@@ -148,6 +148,7 @@ def test_it_says_where_everything_is_and_ends_with_pvebench(runner: Runner) -> N
     assert first[0].split() == ["pvebench", f"http://127.0.0.1:{ports['exporter']}"]
     assert first[1].split() == ["Prometheus", f"http://127.0.0.1:{ports['prometheus']}"]
     assert first[2].split() == ["node_exporter", f"http://127.0.0.1:{ports['node-exporter']}"]
+    assert f"results in     {runner.state}" in first
     assert (
         f"stub serve --state {runner.state} --listen 127.0.0.1:{ports['exporter']} "
         "--pack a.yaml --cycles 1 --driver simulated"
