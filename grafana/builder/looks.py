@@ -73,13 +73,6 @@ def steps(base: str, *further: tuple[float, str]) -> dashboards.ThresholdsConfig
     return config.steps([*first, *rest])
 
 
-def change_steps() -> dashboards.ThresholdsConfig:
-    """Return the colors of a change without a verdict: a few percent are noise."""
-    return steps(
-        WORSE, (-0.10, POSSIBLY_WORSE), (-0.03, NEUTRAL), (0.03, POSSIBLY_BETTER), (0.10, BETTER)
-    )
-
-
 def alarm_steps(limit: float = 1) -> dashboards.ThresholdsConfig:
     """Return gray below the limit and orange from the limit up."""
     return steps(NEUTRAL, (limit, WORSE))
