@@ -85,7 +85,7 @@ def read_csv(path: Path, figure: Figure) -> Material:
         )
         for name, points in cases.items()
     ]
-    timeline = sorted({(p.time, p.environment) for one in histories for p in one.points})
+    timeline = sorted({(p.time, p.environment) for history in histories for p in history.points})
     facts = {name: {"environment": name} for _, name in timeline}
     return Material(node="", histories=histories, timeline=timeline, facts=facts)
 
@@ -311,7 +311,7 @@ def judge(
 def judged(material: Material, analysis: Judge) -> Verdicts:
     """Return the verdicts on histories that are not from a store."""
     report = analysis.judge(material)
-    labels = {one.history.of: {"node": "", "storage": ""} for one in report.verdicts}
+    labels = {verdict.history.of: {"node": "", "storage": ""} for verdict in report.verdicts}
     verdicts = Verdicts(reports=(report,), labels=labels, changes=changes_of((report,)))
     return replace(verdicts, changes=ChangeTracker().name(verdicts))
 
@@ -365,10 +365,12 @@ def _digest(store: Store, name: str) -> str:
     """
     known = store.environments()
     digests = [
-        one["digest"] for one in known if name == one["slug"] or str(one["digest"]).startswith(name)
+        entry["digest"]
+        for entry in known
+        if name == entry["slug"] or str(entry["digest"]).startswith(name)
     ]
     if len(digests) != 1:
-        listed = ", ".join(f"{one['digest']} ({one['slug']})" for one in known)
+        listed = ", ".join(f"{entry['digest']} ({entry['slug']})" for entry in known)
         raise StoreError(
             f"{len(digests)} environments match {name!r}",
             next_step=f"choose one of: {listed or 'no environment yet'}",

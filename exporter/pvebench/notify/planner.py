@@ -85,7 +85,9 @@ def ended(sender: Sender, change: KnownChange, *, about: str) -> Message:
 
 def many_ended(sender: Sender, changes: Sequence[KnownChange], *, about: str) -> Message:
     """Return one message about many ended changes."""
-    lines = [f"* {one_line(one.text)}: {_ENDINGS[one.ending]}" for one in changes[:MAX_CHANGES]]
+    lines = [
+        f"* {one_line(change.text)}: {_ENDINGS[change.ending]}" for change in changes[:MAX_CHANGES]
+    ]
     lines += _more(len(changes) - MAX_CHANGES)
     return sender.message(about, "ended", f"{len(changes)} changes resolved", lines)
 
@@ -124,12 +126,14 @@ def weekly(
     verdict = one_line(headline(verdicts))
     lines = [verdict, ""]
     for heading, better in (("Open regressions", False), ("Open improvements", True)):
-        changes = [one for one in verdicts.open_changes if (one.severity == "info") == better]
+        changes = [
+            change for change in verdicts.open_changes if (change.severity == "info") == better
+        ]
         if changes:
             lines += [f"{heading} ({len(changes)}):", *_listed(changes), ""]
     if ends:
         lines += [f"Resolved or accepted in the last week ({len(ends)}):"]
-        lines += [f"* {one_line(one.text)}" for one in ends[:MAX_CHANGES]]
+        lines += [f"* {one_line(change.text)}" for change in ends[:MAX_CHANGES]]
         lines += [*_more(len(ends) - MAX_CHANGES), ""]
     newest = max((report.judged_until for report in verdicts.reports), default=0.0)
     lines += [f"Latest run: {show_time(newest)}." if newest else "No successful run yet."]
@@ -147,7 +151,7 @@ def _where(change: Change) -> str:
 
 
 def _listed(changes: Sequence[Change]) -> list[str]:
-    lines = [f"* {_day(one.begin)}: {summary(one)}" for one in changes[:MAX_CHANGES]]
+    lines = [f"* {_day(change.begin)}: {summary(change)}" for change in changes[:MAX_CHANGES]]
     return [*lines, *_more(len(changes) - MAX_CHANGES)]
 
 
@@ -219,7 +223,7 @@ class NotificationPlanner:
 
     Args:
         policy: policy of the current settings.
-        pulses: of all nodes.
+        activities: of all nodes.
         now: the time, in the time zone of the weekly summary.
         monotonic: seconds of a clock that never jumps: it measures stops.
     """
@@ -228,12 +232,12 @@ class NotificationPlanner:
         self,
         store: Store,
         policy: Callable[[], NotificationPolicy],
-        pulses: Callable[[], Sequence[WorkerActivity]],
+        activities: Callable[[], Sequence[WorkerActivity]],
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        self._store, self._policy, self._pulses = store, policy, pulses
+        self._store, self._policy, self._activities = store, policy, activities
         self._now, self._monotonic = now, monotonic
         self._begun = now()
         self._verdicts = Verdicts()
@@ -252,18 +256,18 @@ class NotificationPlanner:
             # Nothing is marked as notified: the next update queues it.
             log.warning("queueing notifications failed", reason=str(error))
 
-    def look(self) -> None:
+    def plan(self) -> None:
         """Queue what depends on time: a stop, a restart, the weekly summary. Raises StoreError."""
         policy = self._policy()
         if not policy.targets:
             return
         with self._one_at_a_time:
-            for pulse in self._pulses():
-                self._check_node(pulse, policy)
+            for activity in self._activities():
+                self._check_node(activity, policy)
             self._check_service(policy)
             self._check_week(policy)
 
-    def fell(self, why: str) -> None:
+    def report_exit(self, why: str) -> None:
         """Queue a message that the service ends with an error. Raises StoreError."""
         policy = self._policy()
         if policy.targets:
@@ -271,70 +275,79 @@ class NotificationPlanner:
             self._put(policy, [exited(policy.sender, why, about=about)])
 
     def _queue_changes(self, verdicts: Verdicts, policy: NotificationPolicy) -> None:
-        known = {one.id: one for one in self._store.changes.all()}
-        fresh = [one for one in verdicts.open_changes if one.id in known]
-        fresh = [one for one in fresh if known[one.id].notified != "open"]
-        ends = [one for one in known.values() if one.ended is not None and one.notified == "open"]
+        known = {change.id: change for change in self._store.changes.all()}
+        fresh = [change for change in verdicts.open_changes if change.id in known]
+        fresh = [change for change in fresh if known[change.id].notified != "open"]
+        ends = [
+            change
+            for change in known.values()
+            if change.ended is not None and change.notified == "open"
+        ]
         # Improvements are only in the weekly summary.
-        regressions = [one for one in fresh if one.severity != "info"]
+        regressions = [change for change in fresh if change.severity != "info"]
         queued = self._of_changes(policy.sender, regressions, known)
-        queued += self._of_ends(policy.sender, [one for one in ends if one.severity != "info"])
-        notified = [replace(known[one.id], notified="open") for one in fresh]
-        notified += [replace(one, notified="ended") for one in ends]
+        queued += self._of_ends(
+            policy.sender, [change for change in ends if change.severity != "info"]
+        )
+        notified = [replace(known[change.id], notified="open") for change in fresh]
+        notified += [replace(change, notified="ended") for change in ends]
         if notified:
             self._put(policy, queued, notified)
 
     def _of_changes(
         self, sender: Sender, fresh: Sequence[Change], known: Mapping[str, KnownChange]
     ) -> list[Message]:
-        first = bool(fresh) and all(one.notified == "" for one in known.values())
+        first = bool(fresh) and all(change.notified == "" for change in known.values())
         if first or len(fresh) > ALONE:
-            about = self._of_many("open", [one.id for one in fresh])
+            about = self._of_many("open", [change.id for change in fresh])
             return [many_changed(sender, fresh, about=about, first=first)]
         return [
             changed(
                 sender,
-                one,
-                about=f"change/{one.id}/open/{self._day()}",
-                again=known[one.id].notified == "ended",
+                change,
+                about=f"change/{change.id}/open/{self._day()}",
+                again=known[change.id].notified == "ended",
             )
-            for one in fresh
+            for change in fresh
         ]
 
     def _of_ends(self, sender: Sender, ends: Sequence[KnownChange]) -> list[Message]:
         if len(ends) > ALONE:
-            about = self._of_many("ended", [one.id for one in ends])
+            about = self._of_many("ended", [change.id for change in ends])
             return [many_ended(sender, ends, about=about)]
-        return [ended(sender, one, about=f"change/{one.id}/ended/{self._day()}") for one in ends]
+        return [
+            ended(sender, change, about=f"change/{change.id}/ended/{self._day()}")
+            for change in ends
+        ]
 
     def _of_many(self, what: str, ids: Sequence[str]) -> str:
         return f"changes/{what}/{self._day()}/{len(ids)}/{min(ids)}"
 
-    def _check_node(self, pulse: WorkerActivity, policy: NotificationPolicy) -> None:
+    def _check_node(self, activity: WorkerActivity, policy: NotificationPolicy) -> None:
         """Queue a message that a node has stopped, or has resumed."""
-        name, run = f"node/{pulse.node}/", f"{pulse.newest or 0:.0f}"
-        still = self._still(pulse)
+        name, run = f"node/{activity.node}/", f"{activity.newest or 0:.0f}"
+        still = self._still(activity)
         last = self._store.outbox.newest("stopped", "going", about=name)
         if last is not None and last.startswith(f"{name}stopped/"):
             if last != f"{name}stopped/{run}":
                 about = f"{name}going/{run}"
-                self._put(policy, [resumed(policy.sender, pulse.node, about=about)])
-        elif still > max(OVERDUE * pulse.interval, MIN_STOP_SECONDS):
+                self._put(policy, [resumed(policy.sender, activity.node, about=about)])
+        elif still > max(OVERDUE * activity.interval, MIN_STOP_SECONDS):
             message = stopped(
                 policy.sender,
-                pulse.node,
+                activity.node,
                 about=f"{name}stopped/{run}",
-                last=pulse.newest,
-                doing=pulse.doing,
+                last=activity.newest,
+                doing=activity.doing,
             )
             self._put(policy, [message])
 
-    def _still(self, pulse: WorkerActivity) -> float:
+    def _still(self, activity: WorkerActivity) -> float:
         """Return for how many seconds a node could have measured without a successful run."""
-        newest, since = self._seen.get(pulse.node, (None, 0.0))
-        if pulse.node not in self._seen or pulse.newest != newest or pulse.waiting:
+        newest, since = self._seen.get(activity.node, (None, 0.0))
+        if activity.node not in self._seen or activity.newest != newest or activity.waiting:
             since = self._monotonic()
-        self._seen[pulse.node] = pulse.newest, since
+        self._seen[activity.node] = activity.newest, since
         return self._monotonic() - since
 
     def _check_service(self, policy: NotificationPolicy) -> None:
@@ -357,7 +370,7 @@ class NotificationPlanner:
         elif f"weekly/{due:%Y-%m-%d}" <= last <= f"weekly/{now:%Y-%m-%d}":
             return  # a later date than now comes from a clock that was wrong
         since = now.timestamp() - WEEK_SECONDS
-        ends = [one for one in self._store.changes.all() if (one.ended or 0) > since]
+        ends = [change for change in self._store.changes.all() if (change.ended or 0) > since]
         about = f"weekly/{due:%Y-%m-%d}"
         self._put(policy, [weekly(policy.sender, self._verdicts, ends, about=about)])
 

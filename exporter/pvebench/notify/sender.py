@@ -29,7 +29,7 @@ Address = Callable[[], str]
 def addresses_of(settings: Settings) -> dict[str, Address]:
     """Return receiver -> function that reads its address."""
     targets = settings.notify.to if settings.notify else ()
-    return {one.name: partial(address_of, one) for one in targets}
+    return {target.name: partial(address_of, target) for target in targets}
 
 
 def address_of(target: NotifyTarget) -> str:
@@ -72,7 +72,7 @@ class NotificationSender:
     """Deliver notifications, and let the planner check what depends on time.
 
     Args:
-        teller: plans notifications.
+        planner: plans notifications.
         addresses: of the receivers in the current settings.
         now: Unix seconds.
         rest: waits so many seconds, or until it is woken; None: until `wake`.
@@ -80,7 +80,7 @@ class NotificationSender:
 
     def __init__(
         self,
-        teller: NotificationPlanner,
+        planner: NotificationPlanner,
         outbox: Outbox,
         addresses: Callable[[], Mapping[str, Address]],
         send: Send,
@@ -88,7 +88,7 @@ class NotificationSender:
         now: Callable[[], float],
         rest: Callable[[float], object] | None = None,
     ) -> None:
-        self._teller, self._outbox = teller, outbox
+        self._planner, self._outbox = planner, outbox
         self._addresses, self._send, self._now = addresses, send, now
         self._woken, self._stopped = threading.Event(), threading.Event()
         self._rest = rest or self._woken.wait
@@ -106,10 +106,10 @@ class NotificationSender:
         """Wake the thread: there may be new messages."""
         self._woken.set()
 
-    def fell(self, why: str) -> None:
+    def report_exit(self, why: str) -> None:
         """Queue and send a message that the service ends with an error, within a time limit."""
         try:
-            self._teller.fell(why)
+            self._planner.report_exit(why)
             self._final = True
         except StoreError as error:
             log.warning("queueing the exit notification failed", reason=str(error))
@@ -120,17 +120,19 @@ class NotificationSender:
         Raises:
             StoreError: nothing is lost; an attempt that could not be recorded is repeated.
         """
-        self._teller.look()
+        self._planner.plan()
         targets = self._addresses()
         waiting: set[str] = set()
-        for one in self._outbox.queued():
+        for entry in self._outbox.queued():
             if self._stopped.is_set() and not self._final:
                 break
-            if one.receiver not in targets:
-                self._outbox.drop(one.number, self._now(), "receiver not in the settings")
-            elif one.receiver not in waiting and not self._deliver(one, targets[one.receiver]):
+            if entry.receiver not in targets:
+                self._outbox.drop(entry.number, self._now(), "receiver not in the settings")
+            elif entry.receiver not in waiting and not self._deliver(
+                entry, targets[entry.receiver]
+            ):
                 # Later ones wait: they would fail too, and arrive out of order.
-                waiting.add(one.receiver)
+                waiting.add(entry.receiver)
         counts = self._outbox.counts()
         self._states = tuple(
             TargetState(target=name, failures=self._failures.get(name, 0), counts=counts.get(name))
@@ -165,28 +167,28 @@ class NotificationSender:
             # An internal error must not end delivery for good, nor affect measuring.
             log.exception("notification step failed")
 
-    def _deliver(self, one: QueuedMessage, address: Address) -> bool:
+    def _deliver(self, entry: QueuedMessage, address: Address) -> bool:
         """Try a due message; return whether the next one may be tried."""
-        if not one.is_due(self._now()):
+        if not entry.is_due(self._now()):
             return False
-        if not self._outbox.begin(one.number, self._now()):
+        if not self._outbox.begin(entry.number, self._now()):
             return True
-        sent = self._sent(one, address)
+        sent = self._sent(entry, address)
         if sent.reason:
-            return self._failed(one, sent)
-        self._outbox.arrived(one.number, self._now())
-        log.info("notification sent", target=one.receiver, about=one.message.about)
+            return self._failed(entry, sent)
+        self._outbox.arrived(entry.number, self._now())
+        log.info("notification sent", target=entry.receiver, about=entry.message.about)
         return True
 
-    def _failed(self, one: QueuedMessage, sent: Sent) -> bool:
+    def _failed(self, entry: QueuedMessage, sent: Sent) -> bool:
         """Record a failed attempt; return whether the message was dropped."""
-        attempts = one.attempts + 1
-        self._failures[one.receiver] = self._failures.get(one.receiver, 0) + 1
+        attempts = entry.attempts + 1
+        self._failures[entry.receiver] = self._failures.get(entry.receiver, 0) + 1
         dropped = attempts >= (PERMANENT_FAILURE_ATTEMPTS if sent.permanent else MAX_ATTEMPTS)
         log.warning(
             "notification failed",
-            target=one.receiver,
-            about=one.message.about,
+            target=entry.receiver,
+            about=entry.message.about,
             attempts=attempts,
             reason=sent.reason,
             next_step="none: it is dropped"
@@ -194,19 +196,19 @@ class NotificationSender:
             else "pvebench retries; run pvebench notify --test",
         )
         if dropped:
-            self._outbox.drop(one.number, self._now(), sent.reason)
+            self._outbox.drop(entry.number, self._now(), sent.reason)
             return True
         wait = min(MOST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempts - 1, 10))
         due, doubtful = self._now() + wait, sent.doubtful
-        self._outbox.failed(one.number, due=due, reason=sent.reason, doubtful=doubtful)
+        self._outbox.failed(entry.number, due=due, reason=sent.reason, doubtful=doubtful)
         return False
 
-    def _sent(self, one: QueuedMessage, address: Address) -> Sent:
-        text = one.message.body
-        if one.doubtful:
+    def _sent(self, entry: QueuedMessage, address: Address) -> Sent:
+        text = entry.message.body
+        if entry.doubtful:
             text = f"(Possible duplicate: an earlier attempt was interrupted.)\n\n{text}"
         try:
             where = address()
         except (ConfigError, OSError) as error:
             return Sent(reason=f"reading the address failed: {error}")
-        return self._send(where, one.message.title, text)
+        return self._send(where, entry.message.title, text)

@@ -221,7 +221,7 @@ class Instance:
             except Interrupted:
                 raise
             except PvebenchError as error:
-                self._sender.fell(without_secrets(str(error)))
+                self._sender.report_exit(without_secrets(str(error)))
                 raise
 
     def _publish_verdicts(self, verdicts: Verdicts) -> None:
@@ -370,7 +370,7 @@ def policy_of(settings: Settings) -> NotificationPolicy:
     """Return the notification policy of the settings."""
     notify = settings.notify
     weekly = None if notify is None or notify.weekly == "off" else parse_weekly(notify.weekly)
-    targets = [one.name for one in notify.to] if notify else []
+    targets = [target.name for target in notify.to] if notify else []
     return NotificationPolicy(targets=targets, sender=sender_of(settings), weekly=weekly)
 
 
@@ -381,7 +381,7 @@ def sender_of(settings: Settings) -> Sender:
 
 def pulses_of(view: View, statuses: Sequence[WorkerStatus]) -> list[WorkerActivity]:
     """Return the current activity of each node."""
-    pulses = []
+    activities = []
     for status in statuses:
         cases = {
             key: one for key, one in view.planned.items() if one.definition.node == status.node
@@ -391,16 +391,16 @@ def pulses_of(view: View, statuses: Sequence[WorkerStatus]) -> list[WorkerActivi
         good = [view.cases[key].good for key in cases if key in view.cases]
         ends = [run.finished.timestamp() for run in good if run is not None]
         hold = status.hold
-        pulses.append(
+        activities.append(
             WorkerActivity(
                 node=status.node,
                 newest=max(ends, default=None),
-                interval=min(one.every_seconds for one in cases.values()),
+                interval=min(case.every_seconds for case in cases.values()),
                 waiting=hold is not None and hold.kind is HoldKind.QUIET,
                 doing=_doing(status),
             )
         )
-    return pulses
+    return activities
 
 
 def _doing(status: WorkerStatus) -> str:

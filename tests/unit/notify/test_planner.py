@@ -52,30 +52,30 @@ class World:
     now: datetime = MONDAY
     seconds: float = 0.0
     targets: Sequence[str] = ("mail",)
-    pulses: Sequence[WorkerActivity] = ()
+    activities: Sequence[WorkerActivity] = ()
     answer: Sent = field(default_factory=Sent)
     taken: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def teller(self) -> NotificationPlanner:
+    def planner(self) -> NotificationPlanner:
         return NotificationPlanner(
             self.store,
             lambda: NotificationPolicy(
                 targets=self.targets, sender=SENDER, weekly=parse_weekly("Mon 08:00")
             ),
-            lambda: self.pulses,
+            lambda: self.activities,
             now=lambda: self.now,
             monotonic=lambda: self.seconds,
         )
 
-    def courier(
+    def sender(
         self,
-        teller: NotificationPlanner | None = None,
+        planner: NotificationPlanner | None = None,
         *,
         send: Callable[[str, str, str], Sent] | None = None,
         address: str = "json://{}",
     ) -> NotificationSender:
         return NotificationSender(
-            teller or self.teller(),
+            planner or self.planner(),
             self.store.outbox,
             lambda: {name: partial(address.format, name) for name in self.targets},
             send or self.send,
@@ -96,17 +96,17 @@ class World:
     def queued(self) -> list[Message]:
         return [one.message for one in self.store.outbox.queued()]
 
-    def say(self, teller: NotificationPlanner, *changes: Change) -> None:
+    def say(self, planner: NotificationPlanner, *changes: Change) -> None:
         """Have the changes known, as judging does, and told."""
         kept = {one.id: one for one in self.store.changes.all()}
         self.store.changes.keep(known(one, kept.get(one.id)) for one in changes)
-        teller.judged(Verdicts(version=1, changes=changes))
+        planner.judged(Verdicts(version=1, changes=changes))
 
-    def end(self, teller: NotificationPlanner, *ids: str) -> None:
+    def end(self, planner: NotificationPlanner, *ids: str) -> None:
         rows = [one for one in self.store.changes.all() if one.id in ids]
         ended = self.now.timestamp()
         self.store.changes.keep(replace(one, ended=ended, ending="over") for one in rows)
-        teller.judged(Verdicts(version=2))
+        planner.judged(Verdicts(version=2))
 
 
 def known(change: Change, before: KnownChange | None = None) -> KnownChange:
@@ -138,21 +138,21 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def told(world: World) -> NotificationPlanner:
-    """A teller that has told of one change before."""
-    teller = world.teller()
-    world.say(teller, change("old"))
-    world.courier(teller).step()
+    """A planner that has told of one change before."""
+    planner = world.planner()
+    world.say(planner, change("old"))
+    world.sender(planner).step()
     world.taken.clear()
-    return teller
+    return planner
 
 
 def test_a_change_is_told_once_however_often_it_is_judged_and_the_service_restarted(
     world: World, told: NotificationPlanner
 ) -> None:
     for _ in range(2):
-        for teller in (told, world.teller()):
-            world.say(teller, change("old"), change("new"))
-            world.courier(teller).step()
+        for planner in (told, world.planner()):
+            world.say(planner, change("old"), change("new"))
+            world.sender(planner).step()
             world.wait(86400)
     ((url, title, body),) = [one for one in world.taken if "weekly summary" not in one[1]]
     assert url == "json://mail"
@@ -178,7 +178,7 @@ def test_its_end_is_told_once_and_its_return_as_well(
 
 
 def test_an_old_history_is_summed_up_in_one_message_at_the_first_start(world: World) -> None:
-    world.say(world.teller(), *(change(f"c{number}") for number in range(25)))
+    world.say(world.planner(), *(change(f"c{number}") for number in range(25)))
     (one,) = world.queued()
     assert one.title == "pvebench: 25 regressions"
     assert one.body.startswith("pvebench reports each new change once. Already open:")
@@ -202,17 +202,17 @@ def test_what_is_for_the_better_waits_for_the_week(world: World, told: Notificat
     world.say(told, change("old"), better)
     assert world.queued() == []
     world.wait(7200)  # it is past eight
-    told.look()
-    told.look()
+    told.plan()
+    told.plan()
     (week,) = world.queued()
     assert week.kind == "weekly"
     assert "Open regressions (1):\n* 1970-04-11: a, b" in week.body
     assert "Open improvements (1):" in week.body
     world.wait(7 * 86400 - 3 * 3600)  # Monday, before eight
-    told.look()
+    told.plan()
     assert len(world.queued()) == 1
     world.wait(3 * 3600)
-    told.look()
+    told.plan()
     assert len(world.queued()) == 2
 
 
@@ -220,99 +220,99 @@ def test_a_week_is_summed_up_once_although_the_clock_jumps(
     world: World, told: NotificationPlanner
 ) -> None:
     world.wait(7200)
-    told.look()
+    told.plan()
     world.now += timedelta(days=400)
-    told.look()  # what a clock that is wrong says is the time
+    told.plan()  # what a clock that is wrong says is the time
     world.now -= timedelta(days=400)
-    told.look()
+    told.plan()
     world.wait(7 * 86400)
-    told.look()
-    told.look()
+    told.plan()
+    told.plan()
     days = [one.about for one in world.queued()]
     assert days == ["weekly/2026-11-16", "weekly/2027-12-20", "weekly/2026-11-23"]
 
 
 def test_a_stop_is_told_once_and_so_is_the_next_run(world: World) -> None:
-    teller = world.teller()
-    world.pulses = [WorkerActivity(node="pve1", newest=1000.0, interval=7200, doing="paused")]
-    teller.look()
+    planner = world.planner()
+    world.activities = [WorkerActivity(node="pve1", newest=1000.0, interval=7200, doing="paused")]
+    planner.plan()
     world.wait(2.4 * 7200)
-    teller.look()
+    planner.plan()
     assert world.queued() == []
     world.wait(0.2 * 7200)
-    teller.look()
-    world.teller().look()
+    planner.plan()
+    world.planner().plan()
     (stop,) = world.queued()
     assert stop.title == "pvebench: measuring has stopped on pve1"
     assert "The latest one ended 1970-01-01 00:16 UTC.\nCurrent state: paused." in stop.body
-    world.pulses = [replace(world.pulses[0], newest=90_000.0)]
+    world.activities = [replace(world.activities[0], newest=90_000.0)]
     # A restart in between forgets nothing.
-    world.teller().look()
-    teller.look()
+    world.planner().plan()
+    planner.plan()
     assert [one.title for one in world.queued()][1:] == ["pvebench: measuring has resumed on pve1"]
 
 
 def test_quiet_hours_and_a_clock_that_jumps_are_no_stop(world: World) -> None:
-    teller = world.teller()
-    world.pulses = [WorkerActivity(node="pve1", newest=1000.0, interval=60, waiting=True)]
+    planner = world.planner()
+    world.activities = [WorkerActivity(node="pve1", newest=1000.0, interval=60, waiting=True)]
     for _ in range(20):
-        teller.look()
+        planner.plan()
         world.wait(3600)
-    world.pulses = [replace(world.pulses[0], waiting=False)]
-    teller.look()
+    world.activities = [replace(world.activities[0], waiting=False)]
+    planner.plan()
     world.now += timedelta(days=365)
-    teller.look()
+    planner.plan()
     assert [one for one in world.queued() if one.kind == "stopped"] == []
 
 
 def test_a_service_that_falls_again_and_again_tells_it_once(world: World) -> None:
     for _ in range(3):
-        world.teller().fell("the guest image is missing")
-        world.teller().look()
+        world.planner().report_exit("the guest image is missing")
+        world.planner().plan()
     (one,) = world.queued()
     assert one.title == "pvebench: measuring has stopped: pvebench has exited"
     assert "the guest image is missing" in one.body
     world.store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=1)
     world.store.add_run(measured(CASES[0], 1))
-    world.teller().look()
-    world.teller().look()
+    world.planner().plan()
+    world.planner().plan()
     assert [one.kind for one in world.queued()] == ["stopped", "going"]
 
 
 def test_without_targets_nothing_is_queued_and_the_first_target_gets_the_sum(world: World) -> None:
     world.targets = ()
-    teller = world.teller()
-    world.say(teller, change("old"))
-    teller.look()
+    planner = world.planner()
+    world.say(planner, change("old"))
+    planner.plan()
     assert world.queued() == []
     world.targets = ("mail",)
-    world.say(teller, change("old"))
+    world.say(planner, change("old"))
     assert world.queued()[0].title == "pvebench: 1 regression"
 
 
 def test_a_message_is_tried_again_ever_more_seldom_until_it_arrives(world: World) -> None:
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
     world.answer = Sent(reason="the server returned status 500")
-    courier = world.courier()
+    sender = world.sender()
     waits = []
     for _ in range(9):
-        courier.step()
+        sender.step()
         before = len(world.taken)
         waited = 0
         while len(world.taken) == before:
             world.wait(30)
             waited += 30
-            courier.step()
+            sender.step()
         waits.append(waited)
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
     world.answer = Sent()
     world.wait(3600)
-    courier.step()
+    sender.step()
     assert world.queued() == []
     counts = world.store.outbox.counts()["mail"]
     assert (counts.sent, counts.last) == (1, world.now.timestamp())
     families = Families()
-    collect_notified(courier.states, families)
+    collect_notified(sender.states, families)
     values = {one.name: one.samples[0].value for one in families.families()}
     assert values["pvebench_notification_failures"] == 10
     assert values["pvebench_notifications_sent"] == 1
@@ -328,8 +328,8 @@ def test_one_target_that_takes_nothing_costs_the_other_one_nothing(world: World)
         world.send(url, title, body)
         return Sent(reason="no answer" if "broken" in url else "")
 
-    courier = world.courier(send=send)
-    courier.step()
+    sender = world.sender(send=send)
+    sender.step()
     assert [url for url, _, _ in world.taken].count("json://mail") == 3
     assert [url for url, _, _ in world.taken].count("json://broken") == 1
 
@@ -338,9 +338,9 @@ def test_what_is_refused_again_and_again_is_given_up_and_the_next_one_tried(worl
     notes = [NOTE, replace(NOTE, about="next")]
     world.store.outbox.put(notes, ["mail"], now=world.time())
     world.answer = Sent(reason="the server returned status 404", permanent=True)
-    courier = world.courier()
+    sender = world.sender()
     for _ in range(PERMANENT_FAILURE_ATTEMPTS):
-        courier.step()
+        sender.step()
         world.wait(3600)
     assert [one.about for one in world.queued()] == ["next"]
     assert world.store.outbox.counts()["mail"].dropped == 1
@@ -349,12 +349,12 @@ def test_what_is_refused_again_and_again_is_given_up_and_the_next_one_tried(worl
 def test_a_clock_that_was_ahead_holds_no_message(world: World) -> None:
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
     world.answer = Sent(reason="no answer")
-    courier = world.courier()
+    sender = world.sender()
     world.now += timedelta(days=365)
-    courier.step()
+    sender.step()
     world.now -= timedelta(days=365)
     world.answer = Sent()
-    courier.step()
+    sender.step()
     assert world.queued() == []
 
 
@@ -373,17 +373,17 @@ def test_killed_between_sending_and_noting_it_comes_again_and_says_that(world: W
         "from pvebench.notify.sender import NotificationSender\n"
         "from unittest.mock import Mock\n"
         "store = Store(Path(sys.argv[1]))\n"
-        "courier = NotificationSender(Mock(), store.outbox, lambda: {'mail': lambda: 'x'},\n"
+        "sender = NotificationSender(Mock(), store.outbox, lambda: {'mail': lambda: 'x'},\n"
         "    lambda *_: os.kill(os.getpid(), 9), now=lambda: float(sys.argv[2]))\n"
-        "courier.step()\n"
+        "sender.step()\n"
     )
     command = [sys.executable, "-c", script, str(world.store.path), str(world.now.timestamp())]
     done = subprocess.run(command, check=False, timeout=120, env=os.environ)
     assert done.returncode == -signal.SIGKILL
-    world.courier().step()
+    world.sender().step()
     ((_, _, body),) = world.taken
     assert body == "(Possible duplicate: an earlier attempt was interrupted.)\n\ntext"
-    world.courier().step()
+    world.sender().step()
     assert len(world.taken) == 1
 
 
@@ -396,11 +396,11 @@ def test_delivering_has_its_own_thread_and_ends_with_the_service(world: World) -
         return Sent()
 
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
-    courier = world.courier(send=hang)
-    with courier:
+    sender = world.sender(send=hang)
+    with sender:
         assert asked.wait(60)
         # Judging goes on meanwhile.
-        world.say(world.teller(), change("new"))
+        world.say(world.planner(), change("new"))
         assert len(world.queued()) == 2
         go_on.set()
 
@@ -412,7 +412,7 @@ def test_from_an_upgrade_to_the_messages_and_after_it_is_accepted(world: World) 
     ids = set()
     for _ in range(2):  # the second one is another process
         keeper = VerdictService(
-            Feed(Results(store)), (), kept=store.changes, on_update=world.teller().judged
+            Feed(Results(store)), (), kept=store.changes, on_update=world.planner().judged
         )
         ids |= {one.id for one in keeper.judge().changes}
     assert len(ids) == 1
@@ -520,9 +520,9 @@ def test_what_is_wrong_is_told_without_the_secret(tmp_path: Path, text: str) -> 
 def test_no_secret_stands_in_the_log_or_the_store_when_sending_fails(world: World) -> None:
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
     world.answer = Sent(reason="the server returned status 500")
-    courier = world.courier(address="json://user:hunter2@example.org")
+    sender = world.sender(address="json://user:hunter2@example.org")
     with capture_logs() as logs:
-        courier.step()
+        sender.step()
     assert [one["reason"] for one in logs] == ["the server returned status 500"]
     assert "hunter2" not in str(logs)
     assert b"hunter2" not in world.store.path.read_bytes()
