@@ -263,7 +263,7 @@ def proxmox(content: bytes) -> None:
         lambda api: node_facts(api, "n"),
         lambda api: _agent_guest(api).run(["x"]),
         lambda api: _agent_guest(api).read_file("/x"),
-        lambda api: (guest := _agent_guest(api)).poll(guest.launch(["x"])),
+        lambda api: (guest := _agent_guest(api)).poll(guest.start(["x"])),
     )
     any_of(functools.partial(ask, _Server(bodies)) for ask in asks)
 

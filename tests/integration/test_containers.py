@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.this_host import local_router
 from pvebench.drivers.host.this_machine import ThisMachine
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.lxc.container import Container, found_here
@@ -77,10 +77,10 @@ class Bench:
         clock = SystemClock()
         made = Container(owner, journal=self.store.journal, clock=clock)
         self.container = ContainerDisk(made, storages=storages, image=lambda: image, clock=clock)
-        self.both = BackendRouter(self.host, self.host, self.container)
+        self.both = local_router(self.host, self.host, self.container)
         probe = ProcProbe(
             lambda: None,
-            lambda: (self.both.aside or self.host).volume_path,
+            lambda: (self.both.replacement or self.host).volume_path,
             container=lambda: self.container.pid,
         )
         site = Site(node="lab", hypervisor=self.both, probe=probe, clock=clock)

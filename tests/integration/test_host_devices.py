@@ -13,10 +13,10 @@ import pytest
 
 from integration.conftest import Lab, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.device_tuning import KIND, KNOBS, undo_setting
 from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.this_host import local_router
 from pvebench.drivers.host.this_machine import ThisMachine
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages import KINDS
@@ -238,7 +238,7 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
         storages=storages,
         machine=ThisMachine(own_lab.directory / "run", own_lab.store.journal),
     )
-    both = BackendRouter(own_lab.qemu, host)
+    both = local_router(own_lab.qemu, host)
     probe = ProcProbe(lambda: own_lab.qemu.pid, lambda: own_lab.qemu.volume_path)
     runner = Runner(Site(node="lab", hypervisor=both, probe=probe, clock=SystemClock()), Recorder())
     size = other_size(device)

@@ -27,11 +27,12 @@ from pve.server import running_api
 from pve.site import MACHINE as VM
 from pve.site import POOL
 from pve.site import Site as Api
+from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Workplace
 from pvebench.drivers.proxmox.cluster import ENGINE
 from pvebench.drivers.proxmox.containers.container import KIND
-from pvebench.drivers.proxmox.node_router import NodeRouter
+from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.settings import ClusterSettings
 from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, VolumeError
 from pvebench.guest import FILESYSTEM_TOOL, GuestImage
@@ -86,9 +87,9 @@ class Bench:
             runtime=node.folder, journal=api.store.journal, clock=SystemClock(), say=print
         )
         (self.site,) = ENGINE.sites(settings, place)
-        assert isinstance(self.site.hypervisor, NodeRouter)
+        assert isinstance(self.site.hypervisor, BackendRouter)
         self.both = self.site.hypervisor
-        self.containers = self.both.containers
+        self.containers: NodeContainers = self.both._backends[Bus.LXC]
         self.probe = self.site.probe
         self.runner = Runner(self.site, Recorder())
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.this_host import local_router
 from pvebench.drivers.host.this_machine import ThisMachine
 from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe
@@ -42,10 +42,10 @@ class Bench:
             storages=lab.storages,
             machine=ThisMachine(lab.directory / "run", lab.store.journal),
         )
-        both = BackendRouter(lab.qemu, host, facts={"host_fio": tool_version("fio")})
+        both = local_router(lab.qemu, host, facts={"host_fio": tool_version("fio")})
         probe = ProcProbe(
-            lambda: None if both.aside else lab.qemu.pid,
-            lambda: (both.aside or lab.qemu).volume_path,
+            lambda: None if both.replacement else lab.qemu.pid,
+            lambda: (both.replacement or lab.qemu).volume_path,
         )
         site = Site(node="lab", hypervisor=both, probe=probe, clock=lab.clock)
         self.runner = Runner(site, Recorder())

@@ -129,3 +129,23 @@ def test_a_guest_that_does_not_answer_any_more_is_booted_anew(
 ) -> None:
     both.machine.agent_dead = True
     assert both.node.boot(MACHINE) is not guest
+
+
+def test_a_prepared_job_is_written_and_started_in_one_request(
+    both: Site, guest: AgentGuest
+) -> None:
+    work = "/run/pvebench/work"
+    guest.write_file("/run/pvebench/old", b"")
+    before = len(both.api.calls)
+    results = (f"{work}/out", f"{work}/none")
+    guest.prepare_job(work, {f"{work}/in": b"content"}, results)
+    assert len(both.api.calls) == before
+    pid = guest.start(["/bin/sh", "-c", f"cat {work}/in >{work}/out"])
+    assert len(both.api.calls) == before + 1
+    assert wait(guest, pid).exit_code == 0
+    before = len(both.api.calls)
+    assert guest.read_file(results[0]) == b"content"
+    assert (guest.has_file(results[0]), guest.has_file(results[1])) == (True, False)
+    assert len(both.api.calls) == before
+    # The files belong to the first program only: the directory is not emptied again.
+    assert wait(guest, guest.start(["/bin/cat", f"{work}/out"])).stdout == b"content"

@@ -8,6 +8,7 @@ their form is that of recordings (`-id 9000 … -pidfile /var/run/qemu-server/90
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from pve.site import Site, scenario
 from pvebench.cli.main import cli
 from pvebench.drivers.host.remote_machine import ROWS
 from pvebench.drivers.linux.block_devices import show_devices
-from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, check_node
+from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, _explain, check_node
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import AccessDenied, OutputUnreadable, PvebenchError, ServerGone, VolumeError
@@ -213,8 +214,43 @@ def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:
 
 def test_a_volume_that_is_gone_is_told(node: Node, asked: NodeSsh) -> None:
     node.volume.unlink()
-    with pytest.raises(VolumeError, match="is not a file or device of this node"):
+    with pytest.raises(VolumeError, match="is not a file or device of this node") as error:
         asked.drop(VOLUME)
+    assert error.value.cause == "it was removed, or its storage is not active on the node"
+
+
+_TEXT = re.compile(r'refuse "((?:[^"$]|\$[a-z0-9A-Z]+|\$\([^)]*\)[^"]*)*)"')
+
+
+def test_every_refusal_of_the_script_has_its_own_cause() -> None:
+    texts = [re.sub(r"\$\(.*|\$[a-zA-Z0-9]+", "9", text) for text in _TEXT.findall(NODE_SCRIPT)]
+    assert len(texts) == NODE_SCRIPT.count('refuse "') > 30
+    unexplained = [text for text in texts if "a program" in _explain(f"pvebench-node: {text}")[0]]
+    assert unexplained == []
+    assert "a program on the node failed" in _explain("zpool: not found")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ["drop", "local:9500/vm-9500-disk-0.raw"],
+            "not a volume of pvebench: local:9500/vm-9500-disk-0.raw\n"
+            "  likely cause: it was created or changed outside pvebench\n"
+            "  next step: inspect it; pvebench changes only what it created",
+        ),
+        (
+            ["sh"],
+            "no such question\n"
+            "  likely cause: pvebench-node there belongs to another version of pvebench\n"
+            "  next step: install the output of `pvebench proxmox node-script`",
+        ),
+    ],
+)
+def test_a_refusal_has_its_cause_and_next_step(asked: NodeSsh, words: list[str], text: str) -> None:
+    with pytest.raises(VolumeError) as error:
+        asked.ask(*words)
+    assert str(error.value).partition("pvebench-node: ")[2] == text
 
 
 def test_check_tells_what_each_piece_gives(node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pve.site import MACHINE, Site, scenario
-from pvebench.errors import NoSpace, SwitchFailed
+from pvebench.errors import DriverError, NoSpace, SwitchFailed
 from pvebench.model.disk import Aio, Bus, Cache, Format, ScsiHw
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, MIB
@@ -149,8 +149,13 @@ def test_after_a_hung_unplug_the_vm_is_restarted_and_another_slot_used(both: Sit
     both.machine.hung = True
     with pytest.raises(
         SwitchFailed, match="could not detach scsi1: VM 9000: unplugging scsi1 failed"
-    ):
+    ) as failed:
         both.node.detach()
+    inner = failed.value.__cause__
+    assert isinstance(inner, DriverError)
+    # The inner error's cause and next step are this error's, each once.
+    assert str(failed.value) == f"could not detach scsi1: {inner}"
+    assert str(failed.value).count("likely cause: ") == str(failed.value).count("next step: ") == 1
     assert mismatch(scenario(), attach(both, scenario())) == ""
     vm = both.cluster.vms[both.node.vmid]
     assert [key for key in vm.config if key.startswith("scsi") and key != "scsihw"] == ["scsi2"]

@@ -20,13 +20,14 @@ from typing import Any, Final
 from unittest import mock
 
 from pvebench.config import Settings
+from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import START, SimulatedClock
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.node_router import NodeRouter
 from pvebench.drivers.simulated.simulated_guest import Fault, Faults, Reality, undo_simulated
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.errors import AlreadyRunning, Interrupted, ServerGone
+from pvebench.model.disk import Bus
 from pvebench.model.run import Run
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import Assignment
@@ -305,7 +306,7 @@ class _Life:
         measures: Any = self._world
         if self._story.on_node:
             there = containers_of(self._story.node, self._ssh, trouble, self._journal)
-            measures = NodeRouter(measures, there)
+            measures = BackendRouter(measures, {Bus.LXC: there}, volumes={Bus.LXC: there})
         return Worker(
             site=replace(
                 site,

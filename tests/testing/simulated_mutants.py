@@ -6,7 +6,7 @@ A rule that no mutant can break would be none. Each is what a hasty change might
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ from pvebench.service.housekeeping import Reloader
 from pvebench.store import StateDirectory
 from pvebench.store.current import Results
 from testing import simulated_crashes
+from testing.null_journal import NullJournal
 
 _keep, _look, _next_due = Results.keep, Runner.run, due_cases.next_due
 _BEYOND: Final = datetime.max.replace(tzinfo=UTC)
@@ -96,7 +97,7 @@ def journalled_too_late() -> AbstractContextManager[Any]:
     real = simulated_hypervisor.SimulatedHypervisor.volume
 
     def volume(node: simulated_hypervisor.SimulatedHypervisor, scenario: Any) -> Any:
-        journal, node._journal = node._journal, _Later()
+        journal, node._journal = node._journal, NullJournal()
         try:
             found = real(node, scenario)
         finally:
@@ -111,23 +112,12 @@ def journalled_too_late() -> AbstractContextManager[Any]:
     return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "volume", volume)
 
 
-class _Later:
-    def open(self, kind: str, details: Mapping[str, str]) -> int:
-        return 0
-
-    def close(self, number: int) -> None:
-        pass
-
-    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        return []
-
-
 def container_without_journal() -> AbstractContextManager[Any]:
     """A container of a node is made before anything is noted of it."""
     real = node_containers.make_container
 
     def make(node: Any, api: Any, place: Any, journal: Journal, options: Any) -> Any:
-        made = real(node, api, place, _Later(), options)
+        made = real(node, api, place, NullJournal(), options)
         details = {"node": place.node, "vmid": str(made.vmid), "mark": made.mark}
         made.entry = journal.open(container.KIND, details)
         return made

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment, PendingUpdates
@@ -185,19 +186,21 @@ class Guest(Protocol):
     def write_file(self, path: str, content: bytes) -> None:
         """Create or replace a file."""
 
+    def prepare_job(self, work: str, files: Mapping[str, bytes], results: Sequence[str]) -> None:
+        """Empty directory `work` and write `files` (ASCII), for the programs started next.
 
-@runtime_checkable
-class TakesJobs(Protocol):
-    """Guest with slow communication: it gets a job as a whole, and returns all results at once."""
-
-    def launch(
-        self, argv: list[str], *, work: str, files: Mapping[str, bytes], results: Sequence[str]
-    ) -> int:
-        """Empty directory `work`, write `files` (ASCII), start as `Guest.start` does.
-
-        After `Guest.poll` has returned the result, `Guest.read_file` returns the `results` without
-        further communication.
+        A guest with slow communication overrides this: it writes them with the next `start`, and
+        gets the `results` that exist with the end of each program.
         """
+        del results
+        directory = shlex.quote(work)
+        self.run(["/bin/sh", "-c", f"rm -rf {directory} && mkdir -p {directory}"])
+        for path, content in files.items():
+            self.write_file(path, content)
+
+    def has_file(self, path: str) -> bool:
+        """Return whether a file exists."""
+        return self.run(["/bin/sh", "-c", f"test -f {shlex.quote(path)}"]).exit_code == 0
 
 
 class Hypervisor(Protocol):
@@ -256,6 +259,15 @@ class Hypervisor(Protocol):
         None: no I/O counters, as for a file on a network file system.
         """
 
+    def statistics(self) -> str:
+        """Return QEMU's own statistics of all disks for the evidence of a failure, as text.
+
+        Empty: no VM measures.
+
+        Raises:
+            DriverError: they cannot be read.
+        """
+
     def environment(self) -> Environment:
         """Return the running environment. Complete only after `boot`."""
 
@@ -264,14 +276,6 @@ class Hypervisor(Protocol):
 
     def shutdown(self) -> None:
         """End the VM and remove the volumes. Never raises for what is already gone."""
-
-
-@runtime_checkable
-class ReportsStatistics(Protocol):
-    """Hypervisor with more statistics than `counters`, for the evidence of a failure."""
-
-    def statistics(self) -> str:
-        """Return QEMU's own statistics of all disks, as text. Raises DriverError."""
 
 
 class HostProbe(Protocol):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Final
 
-from pvebench.errors import Interrupted, OutputUnreadable, ToolFailed, ToolStuck, WorkloadError
+from pvebench.errors import Interrupted, ToolFailed, ToolStuck, WorkloadError
 from pvebench.model.disk import option_text
-from pvebench.model.ports import Completed, Guest, ReportsStatistics, Site, TakesJobs
+from pvebench.model.ports import Completed, Guest, Site
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, change, is_same, show
@@ -114,9 +113,8 @@ def look_at_stuck(site: Site, guest: Guest, pid: int) -> str:
     after = _text_of(lambda: _counters(site))
     parts = [f"== QEMU's counters before the guest's report\n{before}"]
     parts += [f"== QEMU's counters after the guest's report\n{after}", guest_report.strip()]
-    hypervisor = site.hypervisor
-    if isinstance(hypervisor, ReportsStatistics):
-        parts.append(f"== QEMU's statistics\n{_text_of(hypervisor.statistics)}")
+    if statistics := _text_of(site.hypervisor.statistics):
+        parts.append(f"== QEMU's statistics\n{statistics}")
     report = "\n\n".join(parts).encode("utf-8")
     return report[:MOST_BYTES].decode("utf-8", "ignore")
 
@@ -194,10 +192,8 @@ def run_job(
         ToolFailed: the job ended with an error.
         ToolStuck: it did not end within its deadline.
     """
-    written = bool(job.prepare) or not isinstance(guest, TakesJobs)
-    if written:
-        write_files(guest, job)
-    start = partial(_start, guest, job, written=written)
+    _prepare(guest, job)
+    start = partial(guest.start, job.argv)
     try:
         for argv in job.prepare:
             _run_before(site, guest, job, argv)
@@ -297,27 +293,12 @@ def stop_job(site: Site, guest: Guest, pid: int) -> None:
 
 def start_job(guest: Guest, job: Job) -> int:
     """Write the job's files into an empty work directory and start it; return its pid."""
-    if not isinstance(guest, TakesJobs):
-        write_files(guest, job)
-    return _start(guest, job, written=not isinstance(guest, TakesJobs))
+    _prepare(guest, job)
+    return guest.start(job.argv)
 
 
-def _start(guest: Guest, job: Job, *, written: bool) -> int:
-    """Start a job; `written`: its files exist already, else they are sent with it."""
-    if not isinstance(guest, TakesJobs):
-        return guest.start(job.argv)
-    results = (job.output, *job.logs)
-    if written:
-        return guest.launch(job.argv, work="", files={}, results=results)
-    return guest.launch(job.argv, work=job.work, files=job.files, results=results)
-
-
-def write_files(guest: Guest, job: Job) -> None:
-    """Write the job's files into an empty work directory."""
-    work = shlex.quote(job.work)
-    guest.run(["/bin/sh", "-c", f"rm -rf {work} && mkdir -p {work}"])
-    for path, content in job.files.items():
-        guest.write_file(path, content)
+def _prepare(guest: Guest, job: Job) -> None:
+    guest.prepare_job(job.work, job.files, (job.output, *job.logs))
 
 
 def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
@@ -388,16 +369,6 @@ def read_logs(guest: Guest, job: Job) -> dict[str, str]:
     """Return the job's logs by file name; unwritten ones are absent."""
     logs = {}
     for path in job.logs:
-        if _exists(guest, path):
+        if guest.has_file(path):
             logs[path.rpartition("/")[2]] = guest.read_file(path).decode("utf-8", "replace")
     return logs
-
-
-def _exists(guest: Guest, path: str) -> bool:
-    if not isinstance(guest, TakesJobs):
-        return guest.run(["/bin/sh", "-c", f"test -f {shlex.quote(path)}"]).exit_code == 0
-    try:
-        guest.read_file(path)  # returned with the job's result, so this is cheap
-    except OutputUnreadable:
-        return False
-    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +27,7 @@ from pvebench.runner.prepare import SAMPLES, is_filled
 from pvebench.runner.runner import UNCOUNTED
 from pvebench.scheduler.plan import expand
 from pvebench.workloads import TOOLS, Target
+from testing.null_journal import NullJournal
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 
 ONE_BUS = SMALL.replace("[virtio, scsi]", "[virtio]")
@@ -38,24 +39,11 @@ IN_A_FILE = ONE_BUS.replace("volume:\n  size: 64M", "volume: {size: 64M, file: 8
 )
 
 
-class NoJournal:
-    """A journal that nobody reads."""
-
-    def open(self, kind: str, details: Mapping[str, str]) -> int:
-        return 0
-
-    def close(self, number: int) -> None:
-        pass
-
-    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        return []
-
-
 class Steps(SimulatedHypervisor):
     """A simulated node that remembers what was done to its VM and its disk, and how."""
 
     def __init__(self) -> None:
-        super().__init__(node="lab", seed=1, clock=SimulatedClock(), journal=NoJournal())
+        super().__init__(node="lab", seed=1, clock=SimulatedClock(), journal=NullJournal())
         self.steps: list[str] = []
         self.read_back: Callable[[Attachment], Attachment] = lambda attachment: attachment
         self.counts: Callable[[BlockCounters], BlockCounters | None] = lambda counters: counters

@@ -181,6 +181,9 @@ class HostDisk:
             )
         return now.since(before) if now is not None and before is not None else None
 
+    def statistics(self) -> str:
+        return ""
+
     def environment(self) -> Environment:
         facts = self._machine.facts() | {"accel": "host"}
         return Environment(node=self._node, facts={k: v for k, v in facts.items() if v})

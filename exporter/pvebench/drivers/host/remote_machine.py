@@ -34,7 +34,7 @@ from pvebench.errors import (
     WorkloadError,
 )
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
-from pvebench.model.ports import Completed, HostSnapshot, Journal
+from pvebench.model.ports import Completed, Guest, HostSnapshot, Journal
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 
@@ -109,7 +109,7 @@ class _Started:
     """Time of the machine's last answer, in seconds."""
 
 
-class RemoteTools:
+class RemoteTools(Guest):
     """`model.ports.Guest` on another machine. Owned by one worker thread.
 
     Args:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from pvebench.drivers.backend_router import BackendRouter
+from pvebench.drivers.backend_router import BackendRouter, LocalBackend
 from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, image_word
 from pvebench.drivers.host import HostSettings, remote_host
 from pvebench.drivers.host.host_disk import HostDisk
@@ -27,7 +27,8 @@ from pvebench.drivers.storages.settings import (
 )
 from pvebench.drivers.undo import undo_pending
 from pvebench.guest.recipe import PROGRAMS
-from pvebench.model.ports import Journal, Site
+from pvebench.model.disk import Bus
+from pvebench.model.ports import Hypervisor, Journal, Site
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 from pvebench.workloads import TOOLS
@@ -45,10 +46,10 @@ class HostEngine(Engine):
         storages = make_storages(settings, place)
         host = host_of(settings, place, storages)
         container = container_of(settings, place, storages)
-        router = BackendRouter(host, host, container, facts={"lxc": tool_version("lxc-start")})
+        router = local_router(host, host, container, facts={"lxc": tool_version("lxc-start")})
         probe = ProcProbe(
             lambda: None,
-            lambda: (router.aside or host).volume_path,
+            lambda: (router.replacement or host).volume_path,
             container=lambda: container.pid,
         )
         return [
@@ -105,6 +106,18 @@ def host_of(settings: LocalSettings, place: Workplace, storages: dict[str, Stora
     return HostDisk(
         node=settings.node, storages=storages, machine=ThisMachine(place.runtime, place.journal)
     )
+
+
+def local_router(
+    vm: Hypervisor,
+    host: HostDisk,
+    container: LocalBackend | None = None,
+    *,
+    facts: Mapping[str, str] | None = None,
+) -> BackendRouter[LocalBackend]:
+    """Return the router to a VM, the host and a container of this machine on the same volumes."""
+    backends: dict[Bus, LocalBackend] = {Bus.LXC: container} if container is not None else {}
+    return BackendRouter(vm, {**backends, Bus.HOST: host}, tune=host.tune, facts=facts)
 
 
 def container_of(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from pvebench.errors import GuestTimeout, OutputUnreadable, ToolFailed
-from pvebench.model.ports import Completed
+from pvebench.model.ports import Completed, Guest
 
 
 def tool_version(program: str) -> str:
@@ -32,7 +32,7 @@ class _Started:
     stderr: IO[bytes]
 
 
-class HostTools:
+class HostTools(Guest):
     """`model.ports.Guest` without a guest. Owned by one worker thread."""
 
     def __init__(self) -> None:

@@ -174,7 +174,7 @@ def _counters(device: Path) -> BlockCounters:
         ) from error
 
 
-class ContainerTools:
+class ContainerTools(Guest):
     """`model.ports.Guest` in a running container. Owned by one worker thread."""
 
     def __init__(self, container: Container, device: Path, clock: Clock) -> None:

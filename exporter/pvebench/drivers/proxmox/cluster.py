@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, volume_bytes
 from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_counters
@@ -30,7 +31,6 @@ from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard
 from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
 from pvebench.drivers.proxmox.node.node_state import LoadGuard, LoadLimits, NodeProbe
-from pvebench.drivers.proxmox.node_router import NodeRouter
 from pvebench.drivers.proxmox.orphans import ClusterSweeper
 from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section
 from pvebench.drivers.proxmox.setup.checks import inspect
@@ -40,7 +40,9 @@ from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
 from pvebench.guest import GuestImage, load_image, needs_build
-from pvebench.model.ports import Clock, Guard, HostProbe, Journal, Site, Traffic
+from pvebench.model.disk import Bus
+from pvebench.model.ports import Clock, Guard, HostProbe, Hypervisor, Journal, Site, Traffic
+from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 
@@ -164,7 +166,8 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: Workpla
         clock=place.clock,
         storages=storages_of(cluster, node),
     )
-    hypervisor: ProxmoxNode | NodeRouter = vm
+    hypervisor: Hypervisor = vm
+    needs_bytes = vm.needs_bytes
     if on_node is not None:
         vm.use_ssh(on_node)
         containers = NodeContainers(
@@ -176,8 +179,9 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: Workpla
             storages=storages_of(cluster, node),
             root=cluster.container_storage,
         )
-        hypervisor = NodeRouter(vm, containers)
-        counters: HostProbe | None = _by_ssh_counters(on_node, hypervisor)
+        router = BackendRouter(vm, {Bus.LXC: containers}, volumes={Bus.LXC: containers})
+        hypervisor, needs_bytes = router, partial(_needs_bytes, vm, containers)
+        counters: HostProbe | None = _ssh_counters(on_node, vm, router)
     else:
         url = exporter_url(cluster, node)
         counters = NodeExporterProbe(url) if url else None
@@ -190,7 +194,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: Workpla
     }
     api = connect(cluster, node, place.clock, traffic)
     guard = _guard(cluster, vm, node, api, place.clock)
-    guard.look_for_room(hypervisor.needs_bytes)
+    guard.look_for_room(needs_bytes)
     return Site(
         node=node,
         hypervisor=hypervisor,
@@ -207,18 +211,25 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: Workpla
         free=guard.free,
         seen=guard.seen,
         identify=lambda name: identity_of(api, storages_of(cluster, node)[name].id),
-        fill_notes=hypervisor if cluster.keep_volumes else None,
+        fill_notes=vm if cluster.keep_volumes else None,
         traffic=traffic,
     )
 
 
-def _by_ssh_counters(on_node: NodeSsh, measures: NodeRouter) -> NodeCounters:
+def _needs_bytes(vm: ProxmoxNode, containers: NodeContainers, scenario: Scenario) -> int:
+    """Return the bytes that the volume of `scenario` still needs; 0 if unknown."""
+    return (containers if scenario.disk.in_container else vm).needs_bytes(scenario)
+
+
+def _ssh_counters(
+    on_node: NodeSsh, vm: ProxmoxNode, router: BackendRouter[NodeContainers]
+) -> NodeCounters:
     """Return counters over SSH: those of node_exporter, and more."""
     return NodeCounters(
         on_node,
-        vmid=lambda: measures.vmid,
-        devices=lambda: measures.devices,
-        container=lambda: measures.containers.vmid,
+        vmid=lambda: 0 if router.replacement else vm.vmid,
+        devices=lambda: (router.replacement or vm).devices,
+        container=lambda: router.replacement.vmid if router.replacement else 0,
     )
 
 

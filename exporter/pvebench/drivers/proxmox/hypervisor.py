@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.driver import switch_failed
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.pve_version import version_number
@@ -244,11 +245,7 @@ class ProxmoxNode:
         except DriverError as error:
             self._broken = True
             self._attempt += 1
-            raise SwitchFailed(
-                f"could not {what}: {error}",
-                next_step="no action needed; pvebench restarts the VM for the next run",
-                evidence=error.evidence,
-            ) from error
+            raise switch_failed(what, error) from error
 
     def _plug(self, plug: Plug) -> None:
         self._count += 1
@@ -293,10 +290,12 @@ class ProxmoxNode:
         self._plugged = None
 
     def content(self, volume: Volume) -> str:
-        return self._held.the_volumes.content(volume)
+        """Return the content of a filled volume; containers do not outlive a start."""
+        return self._held.the_volumes.content(volume) if self._held.has(volume) else ""
 
     def note(self, volume: Volume, content: str) -> None:
-        self._held.the_volumes.note(volume, content)
+        if self._held.has(volume):
+            self._held.the_volumes.note(volume, content)
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -328,7 +327,7 @@ class ProxmoxNode:
         return known
 
     def statistics(self) -> str:
-        """Return QEMU statistics from Proxmox. See `model.ports.TellsStatistics`."""
+        """Return QEMU's statistics from Proxmox."""
         return json.dumps(self._held.the_vm.status().get("blockstat"), indent=1)
 
     def environment(self) -> Environment:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.driver import (
     Engine,
     Finding,
@@ -17,9 +16,10 @@ from pvebench.drivers.driver import (
     attempt,
     guest_image,
     image_word,
+    switch_failed,
     volume_bytes,
 )
-from pvebench.drivers.host.this_host import check_host, container_of, host_of
+from pvebench.drivers.host.this_host import check_host, container_of, host_of, local_router
 from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe, host_facts
 from pvebench.drivers.qemu import QemuSettings
@@ -58,7 +58,7 @@ from pvebench.drivers.storages.settings import (
     networks_of,
 )
 from pvebench.drivers.undo import undo_pending
-from pvebench.errors import DriverError, SwitchFailed, ToolsMissing
+from pvebench.errors import DriverError, OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
@@ -189,11 +189,10 @@ class QemuHypervisor:
             return self._read_back(plug)
         except (DriverError, KeyError, StopIteration) as error:
             self._broken = True
-            raise SwitchFailed(
-                f"cannot attach {volume.volid} as {disk.bus}, cache={disk.cache}, "
-                f"aio={disk.aio}: {error}",
-                next_step="no action needed; pvebench restarts the VM for the next run",
-            ) from error
+            what = f"attach {volume.volid} as {disk.bus}, cache={disk.cache}, aio={disk.aio}"
+            unreported = SwitchFailed(f"QEMU does not report the disk: {error!r}")
+            inner = error if isinstance(error, DriverError) else unreported
+            raise switch_failed(what, inner) from error
 
     def _plug(self, plug: Plug) -> None:
         self.detach()
@@ -236,11 +235,9 @@ class QemuHypervisor:
             self._unplug(names, disk)
         except DriverError as error:
             self._broken = True
-            raise SwitchFailed(
-                f"cannot detach the test disk: {error}",
-                cause="the guest hangs or still uses the disk",
-                next_step="no action needed; pvebench restarts the VM for the next run",
-            ) from error
+            silent = isinstance(error, OutcomeUnknown)
+            cause = "the guest hangs or still uses the disk" if silent else ""
+            raise switch_failed("detach the test disk", error, cause=cause) from error
         self._attached = self._plugged = None
 
     def _unplug(self, names: Names, disk: Disk) -> None:
@@ -269,7 +266,7 @@ class QemuHypervisor:
         return block_counters(*self._attached, stats)
 
     def statistics(self) -> str:
-        """Return QEMU's response to query-blockstats. See `model.ports.ReportsStatistics`."""
+        """Return QEMU's response to query-blockstats."""
         return json.dumps(self._qemu.qmp.execute("query-blockstats"), indent=1)
 
     def environment(self) -> Environment:
@@ -361,11 +358,11 @@ class QemuEngine(Engine):
         host = host_of(settings, place, storages)
         container = container_of(settings, place, storages)
         versions = {"host_fio": tool_version("fio"), "lxc": tool_version("lxc-start")}
-        router = BackendRouter(vm, host, container, facts=versions)
+        router = local_router(vm, host, container, facts=versions)
         # During runs of the host or a container, the idle VM's counters are not used.
         probe = ProcProbe(
-            lambda: None if router.aside else vm.pid,
-            lambda: (router.aside or vm).volume_path,
+            lambda: None if router.replacement else vm.pid,
+            lambda: (router.replacement or vm).volume_path,
             container=lambda: container.pid,
         )
         networks = networks_of(settings)

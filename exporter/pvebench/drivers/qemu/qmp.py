@@ -27,7 +27,7 @@ from pvebench.errors import (
     OutputUnreadable,
     ToolFailed,
 )
-from pvebench.model.ports import Clock, Completed
+from pvebench.model.ports import Clock, Completed, Guest
 
 T = TypeVar("T")
 REPLY_SECONDS: Final = 30.0
@@ -207,7 +207,7 @@ _ANSWERS: Final[Mapping[str, Shape]] = {
 """Shapes of the agent's responses, which are checked because guests are not trusted."""
 
 
-class QemuGuest:
+class QemuGuest(Guest):
     """`model.ports.Guest` over a connected guest agent channel."""
 
     def __init__(self, channel: Channel, clock: Clock) -> None:

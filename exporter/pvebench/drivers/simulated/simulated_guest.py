@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pvebench.errors import GuestTimeout, HypervisorGone
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Completed, Journal
+from pvebench.model.ports import Completed, Guest, Journal
 from pvebench.workloads import TOOLS, SimulatedOutput
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class SimulatedJob:
         return max(0, round(active * per_second)) if self.played.moves_data else 0
 
 
-class SimulatedGuest:
+class SimulatedGuest(Guest):
     """`model.ports.Guest` that simulates tools in simulated time."""
 
     def __init__(self, node: SimulatedHypervisor) -> None:

@@ -173,6 +173,9 @@ class SimulatedHypervisor:
             write_bytes=done * 4096,
         )
 
+    def statistics(self) -> str:
+        return ""
+
     def environment(self) -> Environment:
         return Environment(node=self.node, facts=self.facts, simulated=True)
 

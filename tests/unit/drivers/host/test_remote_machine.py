@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,6 +32,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from testing.fixed_ssh_answers import SSH, Saying
+from testing.null_journal import NullJournal
 
 TOLD = (
     b"memory: 1\ncores: 1\nmp0: x:y,mp=/mnt/test\ncpus: 0\npid: 7\nsectors: 9\ndirect: 1\n"
@@ -71,19 +72,6 @@ HOSTILE = (
 )
 
 
-class NoJournal:
-    """There is nothing to undo: nothing is ever made."""
-
-    def open(self, kind: str, details: Mapping[str, str]) -> int:
-        return 1
-
-    def close(self, number: int) -> None:
-        pass
-
-    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        return []
-
-
 ROW = Scenario(
     node="faraway",
     storage="far",
@@ -94,17 +82,17 @@ ROW = Scenario(
 
 
 def _poll(ssh: SshConnection) -> None:
-    tools = RemoteTools(Rows(ssh), "/tmp/pvebench-test-x", NoJournal())
+    tools = RemoteTools(Rows(ssh), "/tmp/pvebench-test-x", NullJournal())
     tools.poll(tools.start(["fio"]))
 
 
 def _machine(ssh: SshConnection) -> RemoteMachine:
-    return RemoteMachine(Rows(ssh), owner="me", journal=NoJournal())
+    return RemoteMachine(Rows(ssh), owner="me", journal=NullJournal())
 
 
 def _create(ssh: SshConnection) -> None:
     options = StorageOptions(name="far", kind="dir", owner="me", path="/far")
-    storage = RemoteDirectory(options, NoJournal(), Rows(ssh))
+    storage = RemoteDirectory(options, NullJournal(), Rows(ssh))
     storage.drop_caches(storage.create(ROW))
 
 
@@ -120,7 +108,7 @@ def _look_at(container: BenchContainer) -> None:
 
 
 def _undo(ssh: SshConnection) -> None:
-    journal = NoJournal()
+    journal = NullJournal()
     details = {"node": "n", "vmid": "9500", "mark": "a" * 32}
     journal.pending = lambda: [(1, KIND, details)]  # type: ignore[method-assign] # one is left
     for line in undo_containers(journal, NodeSsh(ssh), node="n"):
@@ -153,7 +141,7 @@ QUESTIONS: tuple[Callable[[SshConnection], Any], ...] = (
     lambda ssh: _look_at(_container(ssh)),
     lambda ssh: _container(ssh).inside().run(["true"]),
     lambda ssh: [
-        assert_shown(stray.text) for stray in find_containers(NodeSsh(ssh), "n", NoJournal())
+        assert_shown(stray.text) for stray in find_containers(NodeSsh(ssh), "n", NullJournal())
     ],
 )
 

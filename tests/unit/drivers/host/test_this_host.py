@@ -10,9 +10,9 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
-from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.this_host import local_router
 from pvebench.drivers.host.this_machine import ThisMachine, undo_scratch
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.procfs import ProcProbe
@@ -136,12 +136,12 @@ def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
     host: HostDisk, store: Store
 ) -> None:
     world = SimulatedHypervisor(node="lab", seed=1, clock=SimulatedClock(), journal=store.journal)
-    both = BackendRouter(world, host, facts={"host_fio": "3.33"})
+    both = local_router(world, host, facts={"host_fio": "3.33"})
     volume, _ = host.volume(SCENARIO)
     guest = both.boot(SCENARIO.machine)
     assert both.boot_seconds > 0
     assert isinstance(both.boot(SCENARIO.machine, Plug(volume, HOST)), HostTools)
-    assert both.aside is host
+    assert both.replacement is host
     assert both.boot_seconds == 0
     assert both.attach(volume, HOST).device == volume.volid
     both.detach()

@@ -31,7 +31,14 @@ from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.storages.contract import MARK
-from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, SwitchFailed, ToolFailed
+from pvebench.errors import (
+    DriverError,
+    OutputUnreadable,
+    PvebenchError,
+    ServerGone,
+    SwitchFailed,
+    ToolFailed,
+)
 from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT, GuestImage, container_archive
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Completed, Guest, Journal
@@ -182,10 +189,6 @@ class NodeContainers:
         """Numbers of the node's block devices below the volume in use; empty: unknown."""
         return self._running.below if self._running else ()
 
-    def holds(self, volume: Volume) -> bool:
-        """Return whether a volume belongs to a container."""
-        return any(held.volume == volume for held in self._held.values())
-
     def needs_bytes(self, scenario: Scenario) -> int:
         """Return the bytes that the volume of `scenario` still needs."""
         known = self._held.get(scenario.volume)
@@ -245,18 +248,20 @@ class NodeContainers:
             self._node.do(*words, content=packed, seconds=_SEND_SECONDS)
         return self._archive
 
-    def boot(self, machine: Machine, cold: Plug) -> Guest:
+    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         """Return the tools of the volume's container; start it if needed.
 
         Raises:
             SwitchFailed, HypervisorGone, VolumeError.
         """
+        if cold is None:
+            raise SwitchFailed("a container needs its volume at its start")
         now = self._running
         if now is not None and now.plug == cold and now.held.machine == machine:
             if "pid" in now.held.container.tell():
                 return now.tools
             now.tools.forget()
-        self.stop()
+        self.detach()
         held = next((known for known in self._held.values() if known.volume == cold.volume), None)
         if held is None or held.machine != machine:
             raise SwitchFailed(f"no container of pvebench has volume {cold.volume.volid}")
@@ -312,13 +317,15 @@ class NodeContainers:
             f"{self._node.state()}",
         )
 
-    def stop(self) -> None:
+    def detach(self) -> None:
         """Stop the running container; volumes stay with their containers."""
         if self._running is not None:
             running, self._running = self._running, None
             running.held.container.stop()
 
-    def drop_caches(self) -> int | None:
+    power_off = detach
+
+    def drop_caches(self, volume: Volume) -> int | None:
         """Drop the node's page cache of the files in use; return the bytes still cached."""
         if self._running is None:
             return None
@@ -337,11 +344,17 @@ class NodeContainers:
         held.container.remove()
         self._journal.close(held.container.entry)
 
-    def shutdown(self) -> list[str]:
-        """Remove every container with its volumes; return a line about each."""
+    def shutdown(self) -> None:
+        """Remove every container with its volumes. Raises ServerGone if some remain."""
         self._running = None
         self._held.clear()
-        return undo_containers(self._journal, self._node, node=self._place.node)
+        lines = undo_containers(self._journal, self._node, node=self._place.node)
+        remaining = [line for line in lines if line.startswith("could not")]
+        if remaining:
+            raise ServerGone(
+                "; ".join(remaining),
+                next_step="no action needed; the next start of pvebench removes it",
+            )
 
 
 class ContainerTools(RemoteTools):

@@ -109,10 +109,11 @@ class NodeSsh:
                 evidence=stderr,
             )
         if done.exit_code == REFUSED:
+            cause, next_step = _explain(last)
             raise VolumeError(
                 f"{self._ssh.settings.where}: {last[:300]}",
-                cause="the volume is gone, or a program is missing on the node",
-                next_step="run `pvebench check`",
+                cause=cause,
+                next_step=next_step,
                 evidence=stderr,
             )
         raise AccessDenied(
@@ -202,6 +203,58 @@ class NodeSsh:
     def close(self) -> None:
         """Close the connection."""
         self._ssh.close()
+
+
+_LATER: Final = "no action needed; pvebench retries"
+_REFUSALS: Final = (
+    ("pct ", "Proxmox VE rejects the operation", "check the container and its storage on the node"),
+    (
+        "no such question|missing word|word too long|archive too large|not a volume:|"
+        "not a (number|name|size|list|time limit)|not [0-9]+ hexadecimal",
+        f"{PROGRAM} there belongs to another version of pvebench",
+        _INSTALL,
+    ),
+    (
+        ".*(not a volume of pvebench|foreign volume|without this marker|is a link)",
+        "it was created or changed outside pvebench",
+        "inspect it; pvebench changes only what it created",
+    ),
+    (
+        ".*(not found$|is not a file or device)",
+        "it was removed, or its storage is not active on the node",
+        "run `pvebench check`, then check the storage on the node",
+    ),
+    (
+        ".*is on another node",
+        "it was migrated outside pvebench",
+        "migrate it back, or remove it there",
+    ),
+    (
+        "five archives",
+        "other instances or versions of pvebench sent them",
+        "remove the unused ones from /var/cache/pvebench-node on the node",
+    ),
+    ("digest of the archive", "the transfer was interrupted", _LATER),
+    (
+        "limit of 2000 containers",
+        "several instances use the node, or a case fails again and again",
+        "check the outcomes of the container cases; the limit ends after a day",
+    ),
+    (
+        ".*(being made|in use$|just stopped|does not run|exists$|before$|failed$)",
+        "it was started, stopped or changed at the same time, or the node is overloaded",
+        _LATER,
+    ),
+)
+"""Error text of `node.sh` -> likely cause, next step. The first match counts."""
+
+
+def _explain(refusal: str) -> tuple[str, str]:
+    """Return the likely cause and the next step of an error of `node.sh`, or of its programs."""
+    for pattern, cause, next_step in _REFUSALS:
+        if re.match(f"{PROGRAM}: ({pattern})", refusal):
+            return cause, next_step
+    return "a program on the node failed", "run `pvebench check`, then check the node's log"
 
 
 def _signal(done: Completed) -> int:

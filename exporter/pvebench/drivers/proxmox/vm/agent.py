@@ -23,7 +23,7 @@ from pvebench.errors import (
     ServerGone,
     ToolFailed,
 )
-from pvebench.model.ports import Clock, Completed
+from pvebench.model.ports import Clock, Completed, Guest
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ starts, and repeatedly: a process that was just forked still has the shell's tra
 """
 
 
-class AgentGuest:
+class AgentGuest(Guest):
     """`model.ports.Guest` over the API. Valid as long as the VM ID is."""
 
     def __init__(
@@ -96,6 +96,11 @@ class AgentGuest:
         self._clock = clock
         self._offsets = offsets
         self._count = 0
+        self._work = ""
+        self._files: Mapping[str, bytes] = {}
+        """Directory to empty and files to write with the next start."""
+        self._expected: Sequence[str] = ()
+        """Paths of results to return with the end of each program."""
         self._jobs: dict[int, str] = {}
         """pid -> job directory in the guest."""
         self._polls: dict[int, tuple[float, float]] = {}
@@ -195,22 +200,16 @@ class AgentGuest:
             stderr=_bytes(status.get("err-data") or ""),
         )
 
-    def start(self, argv: list[str]) -> int:
-        return self.launch(argv)
+    def prepare_job(self, work: str, files: Mapping[str, bytes], results: Sequence[str]) -> None:
+        self._work, self._files, self._expected = work, files, results
 
-    def launch(
-        self,
-        argv: list[str],
-        *,
-        work: str = "",
-        files: Mapping[str, bytes] | None = None,
-        results: Sequence[str] = (),
-    ) -> int:
-        """Start as `start` does, in one call. See `model.ports.TakesJobs`."""
+    def start(self, argv: list[str]) -> int:
+        """Write the files of the prepared job and start a program, in one call."""
         self._count += 1
         place = f"{JOBS}/job-{self._count}"
-        words = [*_words(files or {}), "--", *results, "--", *argv]
-        command = ["/bin/sh", "-c", LAUNCH, "sh", place, work or "-", *words]
+        words = [*_words(self._files), "--", *self._expected, "--", *argv]
+        command = ["/bin/sh", "-c", LAUNCH, "sh", place, self._work or "-", *words]
+        self._work, self._files = "", {}
         try:
             pid = self._exec(command, "")
         except OutcomeUnknown:
@@ -218,7 +217,7 @@ class AgentGuest:
             if not pid:
                 raise
         self._jobs[pid] = place
-        self._results = dict.fromkeys(results)
+        self._results = dict.fromkeys(self._expected)
         return pid
 
     def _started(self, place: str) -> int:
@@ -295,6 +294,13 @@ class AgentGuest:
         command = f'tail -c +{at + 1} "$0" | head -c {_SLICE_BYTES}'
         piece = self.run(["/bin/sh", "-c", command, path], timeout=120.0).stdout
         return piece, len(piece) == _SLICE_BYTES
+
+    def has_file(self, path: str) -> bool:
+        try:
+            self.read_file(path)  # a result is here already
+        except OutputUnreadable:
+            return False
+        return True
 
     def write_file(self, path: str, content: bytes) -> None:
         slices = [content[at : at + _WRITE_BYTES] for at in range(0, len(content), _WRITE_BYTES)]

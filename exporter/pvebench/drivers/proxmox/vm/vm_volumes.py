@@ -235,6 +235,10 @@ class Volumes:
         listed = (str(entry.get("format")), entry.get("size"))
         return listed == (record.format, record.listed_bytes)
 
+    def has(self, volume: Volume) -> bool:
+        """Return whether a volume is one of the VM's."""
+        return any(known.volid == volume.volid for known in self._known.values())
+
     def content(self, volume: Volume) -> str:
         record = self._filled.get(volume.volid)
         return record.content if record else ""
@@ -305,6 +309,10 @@ class VmVolumes:
         if self._held is None:
             raise SwitchFailed("no benchmark VM")
         return self._held
+
+    def has(self, volume: Volume) -> bool:
+        """Return whether a volume is one of the VM's."""
+        return self._held is not None and self._held[1].has(volume)
 
     def is_there(self) -> bool:
         """Return whether there is a VM that pvebench still owns; drop it otherwise.

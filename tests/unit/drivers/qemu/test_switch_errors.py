@@ -1,0 +1,98 @@
+"""Errors of a failed attach or detach of the local VM's disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pvebench.drivers.clocks import SimulatedClock
+from pvebench.drivers.qemu.accelerator import Accelerator
+from pvebench.drivers.qemu.block_graph import Names
+from pvebench.drivers.qemu.lab import QemuHypervisor
+from pvebench.drivers.storages.contract import Storage
+from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown, SwitchFailed
+from pvebench.guest import GuestImage
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.volume import Volume
+from testing.null_journal import NullJournal
+
+DISK = Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE)
+VOLUME = Volume(storage="local", volid="/volume", format="raw", size_bytes=1)
+
+
+class FailingStorage:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def check(self, volume: Volume) -> None:
+        pass
+
+    def drop_caches(self, volume: Volume) -> None:
+        raise self._error
+
+
+class FailingQemu:
+    """Running QEMU whose every command fails."""
+
+    pid = 1
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @property
+    def qmp(self) -> None:
+        raise self._error
+
+
+def hypervisor(tmp_path: Path, error: Exception) -> QemuHypervisor:
+    qemu = QemuHypervisor(
+        node="lab",
+        storages={"local": cast(Storage, FailingStorage(error))},
+        image=cast(GuestImage, None),
+        accelerator=Accelerator.TCG,
+        runtime=tmp_path,
+        journal=NullJournal(),
+        clock=SimulatedClock(),
+    )
+    qemu._vm = FailingQemu(error)  # type: ignore[assignment] # stands in for a process
+    return qemu
+
+
+GONE = HypervisorGone("QEMU exited", cause="it was killed", next_step="check QEMU's log")
+UNREPORTED = SwitchFailed("QEMU does not report the disk: KeyError('image')")
+ATTACH = "could not attach /volume as scsi, cache=none, aio=io_uring: "
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (GONE, f"{ATTACH}{GONE}"),
+        (
+            DriverError("no device", cause="removed"),
+            f"{ATTACH}no device\n  likely cause: removed\n"
+            "  next step: no action needed; pvebench restarts the VM for the next run",
+        ),
+        (KeyError("image"), f"{ATTACH}{UNREPORTED}"),
+    ],
+    ids=["driver", "no-next-step", "unreported"],
+)
+def test_a_failed_attach_has_cause_and_next_step_once(
+    tmp_path: Path, error: Exception, text: str
+) -> None:
+    with pytest.raises(SwitchFailed) as failed:
+        hypervisor(tmp_path, error).attach(VOLUME, DISK)
+    assert str(failed.value) == text
+
+
+def test_a_failed_detach_names_the_guest_only_if_it_does_not_respond(tmp_path: Path) -> None:
+    causes = []
+    for error in (GONE, OutcomeUnknown("no event within 60 s")):
+        qemu = hypervisor(tmp_path, error)
+        qemu._attached = (Names(1), DISK)
+        with pytest.raises(SwitchFailed, match="could not detach the test disk: ") as failed:
+            qemu.detach()
+        assert str(failed.value).count("likely cause: ") == 1
+        causes.append(failed.value.cause)
+    assert causes == ["it was killed", "the guest hangs or still uses the disk"]
