@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
-from pvebench.drivers.proxmox.api.privileges import TOKEN_NAME, USER
+from pvebench.drivers.proxmox.api.endpoints import TOKEN_NAME, USER
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.drivers.proxmox.setup.permissions import (
     NEW_TOKEN,

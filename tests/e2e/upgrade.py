@@ -28,7 +28,7 @@ from pvebench.analysis.change import Change
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.qemu.lab import QemuHypervisor
+from pvebench.drivers.qemu.qemu_hypervisor import QemuHypervisor
 from pvebench.guest import build_image, default_directory
 from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment

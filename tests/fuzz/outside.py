@@ -27,10 +27,10 @@ from requests import RequestException, Response
 from fuzz.numbers_in import NumbersIn
 from pvebench.drivers.clocks import START, SimulatedClock
 from pvebench.drivers.proxmox.api.bounds import ResponseRejected, data_of
+from pvebench.drivers.proxmox.api.connection import version_number
 from pvebench.drivers.proxmox.api.endpoints import endpoint_of
 from pvebench.drivers.proxmox.api.faults import translate
-from pvebench.drivers.proxmox.api.pve_version import version_number
-from pvebench.drivers.proxmox.node.node_versions import node_facts
+from pvebench.drivers.proxmox.node.node_state import node_facts
 from pvebench.drivers.proxmox.setup.survey import survey
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.qemu.block_graph import (
@@ -41,7 +41,7 @@ from pvebench.drivers.qemu.block_graph import (
     look,
     read_back,
 )
-from pvebench.drivers.qemu.lab import qemu_facts
+from pvebench.drivers.qemu.qemu_hypervisor import qemu_facts
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.errors import GuestTimeout, HypervisorGone, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format

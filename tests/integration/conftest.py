@@ -9,7 +9,7 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.qemu.accelerator import Accelerator
-from pvebench.drivers.qemu.lab import QemuHypervisor
+from pvebench.drivers.qemu.qemu_hypervisor import QemuHypervisor
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory

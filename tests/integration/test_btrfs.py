@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host.remote_machine import ROWS, parse_device
+from pvebench.drivers.host.remote_machine import REMOTE_COMMANDS, parse_device
 from pvebench.drivers.linux.block_devices import devices_below
 from pvebench.model.run import Run
 from pvebench.model.units import MIB, SECTOR
@@ -34,7 +34,7 @@ def as_proxmox_has_it(there: Btrfs) -> Path:
 
 
 def by_shell(path: Path, *shell: str) -> tuple[int, ...]:
-    command = [*shell, "-c", ROWS, "pvebench", "device", str(path)]
+    command = [*shell, "-c", REMOTE_COMMANDS, "pvebench", "device", str(path)]
     said = subprocess.run(command, check=True, capture_output=True).stdout
     return parse_device(said, str(path))[1]
 

@@ -21,7 +21,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.drivers.host.device_tuning import check_own
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.host.host_engine import ThisMachine
 from pvebench.drivers.storages.block import DeviceStorage
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.identity import (

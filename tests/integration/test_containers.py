@@ -20,14 +20,13 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_host import local_router
-from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.lxc.container import Container, found_here
 from pvebench.drivers.lxc.container_disk import ContainerDisk
+from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.drivers.storages.loop import LoopStorage
 from pvebench.errors import HypervisorGone
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout

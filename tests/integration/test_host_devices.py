@@ -16,13 +16,12 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.device_tuning import KIND, KNOBS, undo_setting
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_host import local_router
-from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.identity import HEAD_BYTES, claim
-from pvebench.drivers.undo import undo_pending
+from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run

@@ -17,7 +17,7 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Workplace
-from pvebench.drivers.host.remote_machine import RemoteTools, Rows
+from pvebench.drivers.host.remote_machine import RemoteCommands, RemoteTools
 from pvebench.drivers.ssh import connection as ssh_room
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import (
@@ -76,7 +76,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def tools(ssh: SshConnection, store: Store, tmp_path: Path) -> Iterator[RemoteTools]:
-    made = RemoteTools(Rows(ssh), f"{tmp_path}/pvebench-test-tools", store.journal)
+    made = RemoteTools(RemoteCommands(ssh), f"{tmp_path}/pvebench-test-tools", store.journal)
     yield made
     made.leave()
 
@@ -294,7 +294,7 @@ def losing(server: SshServer) -> Iterator[Losing]:
 def test_a_start_whose_answer_is_lost_is_not_made_twice(
     losing: Losing, store: Store, tmp_path: Path
 ) -> None:
-    tools = RemoteTools(Rows(losing), f"{tmp_path}/pvebench-test-tools", store.journal)
+    tools = RemoteTools(RemoteCommands(losing), f"{tmp_path}/pvebench-test-tools", store.journal)
     count = tmp_path / "count"
     losing.arrives = True
     pid = tools.start(["sh", "-c", f"echo once >>{count}; exit 5"])
@@ -306,7 +306,7 @@ def test_a_start_whose_answer_is_lost_is_not_made_twice(
 def test_a_start_that_never_arrived_is_called_off_for_good(
     losing: Losing, store: Store, tmp_path: Path
 ) -> None:
-    tools = RemoteTools(Rows(losing), f"{tmp_path}/pvebench-test-tools", store.journal)
+    tools = RemoteTools(RemoteCommands(losing), f"{tmp_path}/pvebench-test-tools", store.journal)
     losing.arrives = False
     with pytest.raises(ServerGone, match="not started"):
         tools.start(["touch", str(tmp_path / "late")])
@@ -383,7 +383,7 @@ def test_after_a_crash_the_next_start_ends_and_removes_what_is_left(
 def test_only_what_is_marked_is_touched(ssh: SshConnection, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("precious")
-    rows = Rows(ssh)
+    rows = RemoteCommands(ssh)
     for verb in ("end", "make", "directory", "void"):
         with pytest.raises(VolumeError, match="no ownership marker of pvebench"):
             rows.do(verb, str(precious), "1")

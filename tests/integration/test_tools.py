@@ -10,8 +10,7 @@ import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_host import local_router
-from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.guest import GuestImage

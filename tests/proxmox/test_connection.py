@@ -15,13 +15,13 @@ from pvebench.drivers.proxmox.api.connection import (
     Token,
     read_token,
 )
-from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
-from pvebench.drivers.proxmox.api.privileges import (
+from pvebench.drivers.proxmox.api.endpoints import (
     excess_rights,
     missing_rights,
     sees_scrubs,
     vm_privileges,
 )
+from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
 from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
 from pvebench.metrics.live import collect_api
 from pvebench.metrics.text_format import Families

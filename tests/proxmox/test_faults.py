@@ -14,9 +14,9 @@ from pve.site import MACHINE, POOL, Site, scenario
 from pve.vms import Vm
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard
+from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
-from pvebench.drivers.proxmox.vm.leftovers import find_orphans
 from pvebench.errors import (
     DriverError,
     GuestTimeout,

@@ -27,15 +27,22 @@ import pytest
 from pve.server import fingerprint, make_certificate
 from pve.site import MACHINE, QuickClock, Site, scenario
 from pvebench.drivers.proxmox.api import connection
-from pvebench.drivers.proxmox.api.connection import Api, Connection, Password, Server, Token
+from pvebench.drivers.proxmox.api.connection import (
+    Api,
+    Connection,
+    Password,
+    Server,
+    Token,
+    version_number,
+)
 from pvebench.drivers.proxmox.api.endpoints import ENDPOINTS, Endpoint, endpoint_of
 from pvebench.drivers.proxmox.api.faults import InvalidResponse, LostReply, Rejected
-from pvebench.drivers.proxmox.api.pve_version import version_number
 from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.orphans import OrphanVm, find_orphans
 from pvebench.drivers.proxmox.vm import agent
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import filled_of, pool_members
-from pvebench.drivers.proxmox.vm.leftovers import OrphanVm, find_orphans, undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, ServerUntrusted
 from pvebench.model.ports import Completed
 from testing import certificates

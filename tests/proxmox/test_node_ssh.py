@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from pve.site import Site, scenario
 from pvebench.cli.main import cli
-from pvebench.drivers.host.remote_machine import ROWS
+from pvebench.drivers.host.remote_machine import REMOTE_COMMANDS
 from pvebench.drivers.linux.block_devices import show_devices
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, _explain, check_node
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
@@ -192,7 +192,9 @@ QUESTIONS = (
 )
 
 
-@pytest.mark.parametrize("script", [NODE_SCRIPT, ROWS], ids=["node.sh", "rows.sh"])
+@pytest.mark.parametrize(
+    "script", [NODE_SCRIPT, REMOTE_COMMANDS], ids=["node.sh", "remote_commands.sh"]
+)
 def test_what_is_sent_is_clean_for_a_small_shell(script: str) -> None:
     """As it is put together; each of its files is read in test_setup_make.py."""
     command = ["shellcheck", "--shell=dash", "-"]

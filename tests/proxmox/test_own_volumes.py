@@ -14,7 +14,8 @@ import pvebench.drivers.proxmox
 from pve.cluster import Cluster
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.vm.leftovers import find_orphans, remove_orphan, undo_pending
+from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
+from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.errors import NotOwned, ServerGone, VolumeError
 from pvebench.model.disk import Bus, Format
 from pvebench.model.volume import Plug

@@ -17,8 +17,13 @@ import pve
 from pve.schema import Schema
 from pve.server import unlisted
 from pve.site import Site
-from pvebench.drivers.proxmox.api.endpoints import ENDPOINTS, Endpoint
-from pvebench.drivers.proxmox.api.privileges import NODE_PRIVILEGES, SCRUB_PATH, vm_privileges
+from pvebench.drivers.proxmox.api.endpoints import (
+    ENDPOINTS,
+    NODE_PRIVILEGES,
+    SCRUB_PATH,
+    Endpoint,
+    vm_privileges,
+)
 
 ADMINISTRATORS = re.compile(r"(GET|POST|PUT|DELETE) /access/(?!permissions)|(POST|PUT) /pools\Z")
 """Requests of `init` and `setup`, made with an administrator's login."""

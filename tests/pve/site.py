@@ -12,7 +12,7 @@ from pve.faults import Faults
 from pve.machines import CheapMachine
 from pve.server import RunningApi, fingerprint
 from pvebench.drivers.proxmox.api.connection import Connection, Server, Token
-from pvebench.drivers.proxmox.api.privileges import vm_privileges
+from pvebench.drivers.proxmox.api.endpoints import vm_privileges
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage

@@ -1,8 +1,9 @@
 """A Proxmox node that runs containers, as far as `node.sh` is asked of it, in simulated time.
 
-What answers is a model of `node.sh`, with `pct` and the container's `rows.sh` below it; all that
-asks is pvebench's own: `NodeContainers`, `NodeSsh`, the journal and the undo. That the model
-answers as the program does is held against that itself in tests/proxmox/test_simulated_node.py.
+What answers is a model of `node.sh`, with `pct` and the container's `remote_commands.sh` below it;
+all that asks is pvebench's own: `NodeContainers`, `NodeSsh`, the journal and the undo. That the
+model answers as the program does is held against that itself in
+tests/proxmox/test_simulated_node.py.
 """
 
 from __future__ import annotations
@@ -310,7 +311,7 @@ def _played(found: Container) -> SimulatedGuest:
 
 
 def _rows(found: Container, words: list[str], stdin: bytes, line: Any) -> Completed:
-    """What `rows.sh` does in it, of which a directory is made but once."""
+    """What `remote_commands.sh` does in it, of which a directory is made but once."""
     verb, place, *rest = words
     files = _files(found, line)
     match verb:

@@ -118,13 +118,13 @@ def cleanup(orphans: bool, vmids: tuple[int, ...], as_json: bool, **options: Any
 def _clean_orphans(
     settings: Settings, journal: StoredJournal, vmids: tuple[int, ...], *, as_json: bool
 ) -> None:
-    sweeper = engine_of(settings.driver).sweeper(settings)
-    if sweeper is None:
+    finder = engine_of(settings.driver).orphan_finder(settings)
+    if finder is None:
         raise MachineError(
             f"--orphans requires driver proxmox, the settings have {settings.driver}",
             next_step="pass the settings of the cluster with --config",
         )
-    orphans = sweeper.find(journal)
+    orphans = finder.find(journal)
     if as_json:
         click.echo(json.dumps([entry.as_data() for entry in orphans], indent=2))
     for entry in [] if as_json else orphans:
@@ -132,7 +132,7 @@ def _clean_orphans(
     if not orphans and not as_json:
         click.echo("no orphans")
     for vmid in vmids:
-        click.echo(sweeper.remove(journal, vmid), err=as_json)
+        click.echo(finder.remove(journal, vmid), err=as_json)
     if orphans and not vmids and not as_json:
         click.echo(
             "to remove one, run `pvebench cleanup --orphans --remove NUMBER`; check first that no "

@@ -11,9 +11,15 @@ import click
 from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.api.connection import Api, Connection, Password, Server, read_token
-from pvebench.drivers.proxmox.api.privileges import FULL_TOKEN, TOKEN_NAME, USER, missing_rights
-from pvebench.drivers.proxmox.api.pve_version import version_number
+from pvebench.drivers.proxmox.api.connection import (
+    Api,
+    Connection,
+    Password,
+    Server,
+    read_token,
+    version_number,
+)
+from pvebench.drivers.proxmox.api.endpoints import FULL_TOKEN, TOKEN_NAME, USER, missing_rights
 from pvebench.drivers.proxmox.cluster_access import server_of
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
 from pvebench.drivers.proxmox.settings import ProxmoxSettings, section

@@ -149,7 +149,7 @@ class Leftover(Protocol):
         """Return it as data for JSON."""
 
 
-class Sweeper(Protocol):
+class OrphanFinder(Protocol):
     """Finder of orphans of a lost state directory, and with it of a lost journal."""
 
     def find(self, journal: Journal) -> Sequence[Leftover]:
@@ -206,7 +206,7 @@ class Engine(Protocol):
         """
         return iter(())
 
-    def sweeper(self, settings: Any) -> Sweeper | None:
+    def orphan_finder(self, settings: Any) -> OrphanFinder | None:
         """Return the finder of orphans; None: the driver cannot leave any."""
         return None
 

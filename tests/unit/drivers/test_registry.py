@@ -23,7 +23,7 @@ def test_each_driver_has_its_keys_in_the_settings_and_an_engine(name: str) -> No
     driver, engine = driver_of(name), engine_of(name)
     assert issubclass(Settings, driver.settings)
     assert engine.make_clock(endless=False).monotonic() >= 0.0
-    assert engine.sweeper(Settings()) is None if name != "proxmox" else True
+    assert engine.orphan_finder(Settings()) is None if name != "proxmox" else True
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def _require(settings: HostSettings) -> None:
 
 DRIVER: Final = Driver(
     settings=HostSettings,
-    engine="pvebench.drivers.host.this_host",
+    engine="pvebench.drivers.host.host_engine",
     storages=_storages,
     require=_require,
     rows=Rows.HOST,

@@ -11,7 +11,14 @@ from typing import Final
 from pvebench.drivers.driver import Finding, Workplace, attempt, volume_bytes
 from pvebench.drivers.host import HostSettings
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.remote_machine import KIND, RemoteMachine, Rows, left, undo_left, whole
+from pvebench.drivers.host.remote_machine import (
+    KIND,
+    RemoteCommands,
+    RemoteMachine,
+    left,
+    undo_left,
+    whole,
+)
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions, Undo, instance_id
@@ -38,12 +45,12 @@ _FILE: Final = re.compile(
 class RemoteDirectory:
     """Storage of kind `dir` on another machine."""
 
-    def __init__(self, options: StorageOptions, journal: Journal, rows: Rows) -> None:
+    def __init__(self, options: StorageOptions, journal: Journal, commands: RemoteCommands) -> None:
         self._name = options.name
         self._directory = options.path
         self._prefix = f"{options.path}/{MARK}{options.owner}-"
         self._journal = journal
-        self._rows = rows
+        self._commands = commands
         self._entries: dict[str, int] = {}
         self._created: dict[str, str] = {}
         """Path -> identity of the created file."""
@@ -51,25 +58,27 @@ class RemoteDirectory:
     def create(self, scenario: Scenario) -> Volume:
         """Create an unfilled volume."""
         path, size = f"{self._prefix}{scenario.volume}", scenario.volume_bytes
-        entry = self._journal.open(KIND, left(self._rows, path))
+        entry = self._journal.open(KIND, left(self._commands, path))
         self._entries.setdefault(path, entry)
         if self._entries[path] != entry:
             self._journal.close(entry)
-        self._rows.ask("end", path)  # leftover of a crash: the name contains this instance's id
+        self._commands.ask("end", path)  # leftover of a crash: the name contains this instance's id
         self._check_space(size)
-        self._created[path] = self._known(self._rows.do("make", path, str(size)), path)
+        self._created[path] = self._known(self._commands.do("make", path, str(size)), path)
         return Volume(
             storage=self._name, volid=path, format=str(scenario.disk.format), size_bytes=size
         )
 
     def _check_space(self, size: int) -> None:
         """Raise NoSpace if the file system has no space for `size` bytes."""
-        free = whole(self._rows.ask("space", self._directory), f"bytes free in {self._directory}")
+        free = whole(
+            self._commands.ask("space", self._directory), f"bytes free in {self._directory}"
+        )
         if free < size + RESERVE_BYTES:
             raise NoSpace(
                 f"storage {self._name}: {show_bytes(size + RESERVE_BYTES)} needed "
                 f"(with a reserve of {show_bytes(RESERVE_BYTES)}), {show_bytes(free)} free in "
-                f"{self._directory} on {self._rows.where}",
+                f"{self._directory} on {self._commands.where}",
                 next_step="free space, or reduce volume.size or the scale of the pack",
             )
 
@@ -80,7 +89,7 @@ class RemoteDirectory:
         return match["which"]
 
     def remove(self, volume: Volume) -> None:
-        self._rows.ask("end", volume.volid)
+        self._commands.ask("end", volume.volid)
         self._created.pop(volume.volid, None)
         entry = self._entries.pop(volume.volid, None)
         if entry is not None:
@@ -88,16 +97,16 @@ class RemoteDirectory:
 
     def check(self, volume: Volume) -> None:
         path = volume.volid
-        if self._known(self._rows.ask("known", path), path) != self._created[path]:
+        if self._known(self._commands.ask("known", path), path) != self._created[path]:
             raise _changed(path, "was replaced by another file")
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         """Raise SwitchFailed: a QEMU on this machine cannot open it."""
-        raise SwitchFailed(f"{volume.volid} is on {self._rows.where}; local VMs cannot use it")
+        raise SwitchFailed(f"{volume.volid} is on {self._commands.where}; local VMs cannot use it")
 
     def drop_caches(self, volume: Volume) -> int | None:
         """Drop the file from that machine's page cache; None: it has no fincore to verify this."""
-        output = self._rows.ask("drop", volume.volid)
+        output = self._commands.ask("drop", volume.volid)
         return (
             whole(output, f"bytes of {volume.volid} in the page cache") if output.strip() else None
         )
@@ -137,10 +146,10 @@ class RemoteProbe:
 
 def site(settings: HostSettings, ssh: SshSettings, place: Workplace) -> Site:
     """Return the site of the machine; nothing is sent yet."""
-    rows = Rows(SshConnection(ssh))
-    machine = RemoteMachine(rows, owner=instance_id(settings.state), journal=place.journal)
+    commands = RemoteCommands(SshConnection(ssh))
+    machine = RemoteMachine(commands, owner=instance_id(settings.state), journal=place.journal)
     storages = {
-        name: RemoteDirectory(options, place.journal, rows)
+        name: RemoteDirectory(options, place.journal, commands)
         for name, options in storage_options(settings).items()
     }
     host = HostDisk(node=settings.node, storages=storages, machine=machine)
@@ -175,7 +184,7 @@ def undo(ssh: SshSettings | None) -> dict[str, Undo]:
             )
         connection = SshConnection(ssh)
         try:
-            return undo_left(Rows(connection), details)
+            return undo_left(RemoteCommands(connection), details)
         finally:
             connection.close()
 
@@ -189,7 +198,7 @@ def check(settings: HostSettings, ssh: SshSettings, cases: Sequence[Case]) -> It
         reached = attempt("ssh", partial(_system, connection))
         yield reached
         if reached[1]:
-            yield from _checks(settings, Rows(connection), cases)
+            yield from _checks(settings, RemoteCommands(connection), cases)
     finally:
         connection.close()
 
@@ -199,44 +208,46 @@ def _system(connection: SshConnection) -> str:
     return f"{connection.settings.where}: {output[:200]}"
 
 
-def _checks(settings: HostSettings, rows: Rows, cases: Sequence[Case]) -> Iterator[Finding]:
+def _checks(
+    settings: HostSettings, commands: RemoteCommands, cases: Sequence[Case]
+) -> Iterator[Finding]:
     programs = {TOOLS[case.workload.tool].program for case in cases} - {""}
     for name in sorted(programs | {"fio", "setsid"}):
-        yield attempt(name, partial(_program, rows, name))
-    yield "fincore", True, _fincore(rows)
+        yield attempt(name, partial(_program, commands, name))
+    yield "fincore", True, _fincore(commands)
     needs = volume_bytes(cases)
     for name, entry in settings.storages.items():
         need = needs.get(name, 0) + RESERVE_BYTES
-        yield attempt(f"storage {name}", partial(_space, rows, str(entry.path), need))
+        yield attempt(f"storage {name}", partial(_space, commands, str(entry.path), need))
 
 
-def _program(rows: Rows, name: str) -> str:
+def _program(commands: RemoteCommands, name: str) -> str:
     script = f'PATH=$PATH:{_SBIN}; command -v "$1" && {{ "$1" --version 2>&1 | head -n 1; }}'
-    done = rows.shell.ask(["sh", "-c", script, "sh", name])
+    done = commands.shell.ask(["sh", "-c", script, "sh", name])
     if done.exit_code:
         package = PROGRAMS.get(name, name)
         raise ToolsMissing(
-            f"{name} is not installed on {rows.where}",
+            f"{name} is not installed on {commands.where}",
             cause="it is neither on that user's PATH nor in Debian's directories of programs",
             next_step=f"run `apt-get install {package}` there",
         )
     return " ".join(done.stdout.decode("utf-8", "replace").split())[:200]
 
 
-def _fincore(rows: Rows) -> str:
-    if rows.shell.ask(["sh", "-c", "command -v fincore"]).exit_code:
+def _fincore(commands: RemoteCommands) -> str:
+    if commands.shell.ask(["sh", "-c", "command -v fincore"]).exit_code:
         return "not installed: empty page caches cannot be verified (package util-linux-extra)"
     return "verifies before each run that the page cache has no data of the volume"
 
 
-def _space(rows: Rows, path: str, need: int) -> str:
+def _space(commands: RemoteCommands, path: str, need: int) -> str:
     script = 'test -d "$1" && test -w "$1" && df -B1 --output=avail -- "$1" | tail -n 1'
-    done = rows.shell.ask(["sh", "-c", script, "sh", path])
+    done = commands.shell.ask(["sh", "-c", script, "sh", path])
     free = done.stdout.strip()
     if done.exit_code or not free.isdigit():
         raise VolumeError(
-            f"{path} on {rows.where} is not a writable directory",
-            next_step=f"run there `install -d -o {rows.where.partition('@')[0]} -m 700 {path}`",
+            f"{path} on {commands.where} is not a writable directory",
+            next_step=f"run there `install -d -o {commands.where.partition('@')[0]} -m 700 {path}`",
         )
     text = f"{show_bytes(need)} needed, {show_bytes(int(free))} free in {path}"
     if int(free) < need:

@@ -1,7 +1,8 @@
 """Machine that is reached by ssh, for its host cases.
 
-`rows.sh` has the commands that run there. After a lost reply the state is queried: a tool is
-started only once, runs without the connection, and is polled again when the machine answers.
+`remote_commands.sh` has the commands that run there. After a lost reply the state is queried: a
+tool is started only once, runs without the connection, and is polled again when the machine
+answers.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.host.host_disk import VolumeFile
-from pvebench.drivers.linux.block_devices import BELOW, parse_devices
-from pvebench.drivers.linux.procfs import Fetched, counters_of, files_of, host_facts, read_snapshot
+from pvebench.drivers.linux.block_devices import DEVICE_FUNCTIONS, parse_devices
+from pvebench.drivers.linux.io_counters import counters_of, files_of
+from pvebench.drivers.linux.procfs import Fetched, host_facts, read_snapshot
 from pvebench.drivers.ssh.connection import Shell
 from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
@@ -40,7 +42,9 @@ from pvebench.model.volume import BlockCounters
 
 KIND: Final = "ssh-left"
 """Kind of the journal entries of marked paths on another machine."""
-ROWS: Final = BELOW + files("pvebench.drivers.host").joinpath("rows.sh").read_text("utf-8")
+REMOTE_COMMANDS: Final = DEVICE_FUNCTIONS + files("pvebench.drivers.host").joinpath(
+    "remote_commands.sh"
+).read_text("utf-8")
 _REFUSED: Final = 96
 _NOT_FOUND: Final = 127
 _SAID_BYTES: Final = MIB
@@ -58,8 +62,8 @@ _FACTS: Final = (
 )
 
 
-class Rows:
-    """Commands of `rows.sh` on one machine."""
+class RemoteCommands:
+    """Commands of `remote_commands.sh` on one machine."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
@@ -85,7 +89,7 @@ class Rows:
 
 
 class Refused(VolumeError):
-    """Failed command of `rows.sh`, which changed nothing."""
+    """Failed command of `remote_commands.sh`, which changed nothing."""
 
     def __init__(self, happened: str, *, code: int, output: str) -> None:
         super().__init__(
@@ -98,7 +102,7 @@ class Refused(VolumeError):
 
 
 def _command(verb: str, words: tuple[str, ...]) -> list[str]:
-    return ["sh", "-c", ROWS, "pvebench", verb, *words]
+    return ["sh", "-c", REMOTE_COMMANDS, "pvebench", verb, *words]
 
 
 @dataclass(slots=True)
@@ -117,8 +121,8 @@ class RemoteTools(Guest):
         journal: None: the parent of `base` is in a journal and is removed as a whole.
     """
 
-    def __init__(self, rows: Rows, base: str, journal: Journal | None) -> None:
-        self._rows = rows
+    def __init__(self, commands: RemoteCommands, base: str, journal: Journal | None) -> None:
+        self._commands = commands
         self._base = base
         self._journal = journal
         self._entry: int | None = None
@@ -130,7 +134,7 @@ class RemoteTools(Guest):
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         self._make_base()
         try:
-            done = self._rows.shell.run(argv, stdin=stdin, timeout=timeout)
+            done = self._commands.shell.run(argv, stdin=stdin, timeout=timeout)
         except OutcomeUnknown as error:
             raise GuestTimeout(f"{argv[0]}: {error.reason}") from error
         if done.exit_code == _NOT_FOUND:
@@ -139,7 +143,7 @@ class RemoteTools(Guest):
 
     def _cannot_start(self, program: str) -> ToolFailed:
         return ToolFailed(
-            f"cannot start {program} on {self._rows.where}",
+            f"cannot start {program} on {self._commands.where}",
             cause="it is not installed there",
             next_step=f"install it there (Debian: the package of {Path(program).name})",
         )
@@ -158,10 +162,10 @@ class RemoteTools(Guest):
 
     def _start(self, job: str, argv: list[str]) -> int:
         try:
-            return whole(self._rows.do("start", job, *argv), f"process of {argv[0]}")
+            return whole(self._commands.do("start", job, *argv), f"process of {argv[0]}")
         except OutcomeUnknown as error:
             # Never start it again: recall returns the process, or prevents a delayed start.
-            output = self._rows.ask("recall", job)
+            output = self._commands.ask("recall", job)
             if output.strip() != b"never":
                 return whole(output, f"process of {argv[0]}")
             raise ServerGone(f"{argv[0]} not started: {error.reason}") from error
@@ -172,7 +176,7 @@ class RemoteTools(Guest):
     def poll(self, pid: int) -> Completed | None:
         started = self._running[pid]
         try:
-            output = self._rows.ask("poll", started.job, str(_SAID_BYTES))
+            output = self._commands.ask("poll", started.job, str(_SAID_BYTES))
         except (ServerGone, OutcomeUnknown):
             # The tool runs without the connection: poll again when the machine is reachable.
             if time.monotonic() - started.heard < _SILENT_SECONDS:
@@ -189,7 +193,7 @@ class RemoteTools(Guest):
         code, size, rest = (*output.split(b"\n", 2), b"", b"")[:3]
         if code == b"gone":
             raise HypervisorGone(
-                f"{program} on {self._rows.where} disappeared without a result",
+                f"{program} on {self._commands.where} disappeared without a result",
                 cause="it was killed, memory ran out, or the machine was restarted",
             )
         if code == b"%d" % _NOT_FOUND:
@@ -198,14 +202,14 @@ class RemoteTools(Guest):
         return Completed(whole(code, f"exit code of {program}"), rest[:cut], rest[cut:])
 
     def read_file(self, path: str) -> bytes:
-        done = self._rows.shell.ask(["cat", "--", path], timeout=120.0)
+        done = self._commands.shell.ask(["cat", "--", path], timeout=120.0)
         if done.exit_code:
             output = done.stderr.decode("utf-8", "replace").strip()
-            raise OutputUnreadable(f"cannot read {path} on {self._rows.where}: {output}")
+            raise OutputUnreadable(f"cannot read {path} on {self._commands.where}: {output}")
         return done.stdout
 
     def write_file(self, path: str, content: bytes) -> None:
-        self._rows.ask("write", path, stdin=content)
+        self._commands.ask("write", path, stdin=content)
 
     def close(self) -> None:
         """End running tools. Raises ServerGone; retried before the next start."""
@@ -215,39 +219,40 @@ class RemoteTools(Guest):
 
     def _tidy(self) -> None:
         for job, verb in list(self._done.items()):
-            self._rows.ask(verb, job)
+            self._commands.ask(verb, job)
             del self._done[job]
 
     def _make_base(self) -> None:
         if self._entry is None and self._journal is not None:
-            self._entry = self._journal.open(KIND, left(self._rows, self._base))
+            self._entry = self._journal.open(KIND, left(self._commands, self._base))
         if not self._base_exists:
-            self._rows.ask("directory", self._base)
+            self._commands.ask("directory", self._base)
             self._base_exists = True
 
     def leave(self) -> None:
         """End everything, and remove all files."""
         if self._entry is not None and self._journal is not None:
-            self._rows.ask("end", self._base)
+            self._commands.ask("end", self._base)
             self._journal.close(self._entry)
         self._entry, self._base_exists = None, False
         self._done.clear()
 
 
-def left(rows: Rows, path: str) -> dict[str, str]:
+def left(commands: RemoteCommands, path: str) -> dict[str, str]:
     """Return the details of a journal entry of KIND."""
-    return {"where": rows.where, "path": path}
+    return {"where": commands.where, "path": path}
 
 
-def undo_left(rows: Rows, details: Mapping[str, str]) -> str:
+def undo_left(commands: RemoteCommands, details: Mapping[str, str]) -> str:
     """Undo a journal entry of KIND; return a line about it. Raises DriverError."""
-    if details["where"] != rows.where:
+    if details["where"] != commands.where:
         raise VolumeError(
-            f"{details['path']} is on {details['where']}, but the settings are for {rows.where}",
+            f"{details['path']} is on {details['where']}, but the settings are for "
+            f"{commands.where}",
             next_step=f"start once with `ssh` of {details['where']}, or remove it there by hand",
         )
-    rows.ask("end", details["path"])
-    return f"removed {details['path']} on {rows.where}"
+    commands.ask("end", details["path"])
+    return f"removed {details['path']} on {commands.where}"
 
 
 def whole(output: bytes, what: str) -> int:
@@ -269,17 +274,17 @@ class RemoteMachine:
         owner: the instance's id.
     """
 
-    def __init__(self, rows: Rows, *, owner: str, journal: Journal) -> None:
+    def __init__(self, commands: RemoteCommands, *, owner: str, journal: Journal) -> None:
         base = f"{_TEMPORARY}/{MARK}{owner}-{secrets.token_hex(8)}"
         self.work = f"{base}/work"
-        self.tools = RemoteTools(rows, base, journal)
-        self._rows = rows
+        self.tools = RemoteTools(commands, base, journal)
+        self._commands = commands
         self._journal = journal
         self._devices: dict[str, tuple[int, ...]] = {}
         self._scratch: tuple[str, int] | None = None
 
     def find(self, path: str) -> VolumeFile:
-        file, self._devices[path] = parse_device(self._rows.ask("device", path), path)
+        file, self._devices[path] = parse_device(self._commands.ask("device", path), path)
         return file
 
     def counters(self, path: str) -> BlockCounters | None:
@@ -289,7 +294,7 @@ class RemoteMachine:
         try:
             return counters_of(self._fetch(*files_of(devices)), devices)
         except (ValueError, IndexError) as error:
-            raise OutputUnreadable(f"{self._rows.where} has no counters of {path}") from error
+            raise OutputUnreadable(f"{self._commands.where} has no counters of {path}") from error
 
     def snapshot(self, path: str) -> HostSnapshot:
         """Return the machine's current counters; unreadable ones are absent."""
@@ -303,14 +308,14 @@ class RemoteMachine:
             return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={})
 
     def _fetch(self, *paths: str) -> Fetched:
-        return Fetched.read(self._rows.ask("files", *paths))
+        return Fetched.read(self._commands.ask("files", *paths))
 
     def tune(self, path: str, disk: Disk) -> dict[str, str]:
         """Change nothing. Raises SwitchFailed if the disk has device options."""
         options = [name for name in DEVICE_OPTIONS if getattr(disk, name) is not None]
         if options:
             raise SwitchFailed(
-                f"cannot set {', '.join(options)} on {self._rows.where} by ssh",
+                f"cannot set {', '.join(options)} on {self._commands.where} by ssh",
                 next_step="remove these options, or run pvebench on that machine",
             )
         return {}
@@ -320,15 +325,15 @@ class RemoteMachine:
 
     def make_scratch(self, volume: str) -> str:
         path = f"{volume}-scratch"
-        self._scratch = (path, self._journal.open(KIND, left(self._rows, path)))
-        self._rows.ask("end", path)  # leftover of a crash: the name contains this instance's id
-        self._rows.ask("directory", path)
+        self._scratch = (path, self._journal.open(KIND, left(self._commands, path)))
+        self._commands.ask("end", path)  # leftover of a crash: the name contains this instance's id
+        self._commands.ask("directory", path)
         return path
 
     def remove_scratch(self) -> None:
         if self._scratch is not None:
             path, entry = self._scratch
-            self._rows.ask("end", path)
+            self._commands.ask("end", path)
             self._journal.close(entry)
             self._scratch = None
 
@@ -342,20 +347,20 @@ class RemoteMachine:
 
     def version(self, program: str) -> str:
         """Return a program's version; empty: not installed."""
-        done = self._rows.shell.ask([program, "--version"])
+        done = self._commands.shell.ask([program, "--version"])
         output = done.stdout.decode("utf-8", "replace").strip()
         return "" if done.exit_code else output.removeprefix(f"{program}-")
 
     def close(self) -> None:
         self.tools.leave()
-        self._rows.shell.close()
+        self._commands.shell.close()
 
 
 def parse_device(output: bytes, path: str) -> tuple[VolumeFile, tuple[int, ...]]:
     """Return the file at a path, and the numbers of the devices that it is or is on.
 
     Args:
-        output: of `tell_path` in `below.sh`.
+        output: of `tell_path` in `block_devices.sh`.
 
     Raises:
         OutputUnreadable: unexpected output.

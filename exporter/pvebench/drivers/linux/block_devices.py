@@ -6,7 +6,7 @@ in Linux' fs/btrfs/inode.c). The mount of an open file is in /proc/PID/fdinfo (`
 proc_pid_fdinfo(5)); the mount names one of the devices, and /sys/fs/btrfs has all of them
 (`btrfs_sysfs_add_device` in fs/btrfs/sysfs.c).
 
-This module is for this machine; `below.sh` does the same on another one.
+This module is for this machine; `block_devices.sh` does the same on another one.
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ def _output(*command: str) -> dict[str, Any]:
     return output
 
 
-BELOW: Final = resources.files("pvebench.drivers.linux").joinpath("below.sh").read_text("utf-8")
+DEVICE_FUNCTIONS: Final = (
+    resources.files("pvebench.drivers.linux").joinpath("block_devices.sh").read_text("utf-8")
+)
 """Functions for scripts that run on another machine: `tell_path`."""
 MOST_DEVICES: Final = 64
 """Maximum devices of one file system, and of one query."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.drivers.linux.conditions import of_page
+from pvebench.drivers.linux.procfs import of_page
 from pvebench.errors import MachineError
 from pvebench.files import read_body
 from pvebench.model.ports import HostSnapshot

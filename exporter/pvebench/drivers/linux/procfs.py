@@ -1,25 +1,23 @@
-"""Facts and counters of a machine from /proc and /sys: CPU, QEMU's threads, device bytes."""
+"""Facts and counters of a machine from /proc and /sys: CPU, QEMU's threads, conditions."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources.abc import Traversable
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import IO, Any, Final
 
-from pvebench.drivers.linux.block_devices import devices_below, show_devices
+from pvebench.drivers.linux.block_devices import devices_below
 from pvebench.drivers.linux.cgroups import cpu_seconds
-from pvebench.drivers.linux.conditions import of_files
-from pvebench.drivers.linux.network_mounts import FILES as SHARE_FILES
-from pvebench.drivers.linux.network_mounts import share_counters
+from pvebench.drivers.linux.io_counters import counters_of
 from pvebench.model.ports import HostSnapshot
-from pvebench.model.units import SECTOR, kernel_number
-from pvebench.model.volume import BlockCounters, sum_of
+from pvebench.model.units import kernel_number
 
 # --- fetched copies of files in another machine's /proc and /sys
 
@@ -279,50 +277,6 @@ def _device_bytes(root: Traversable, devices: tuple[int, ...]) -> dict[str, int]
     return {"device_read": counters.read_bytes, "device_write": counters.write_bytes}
 
 
-def counters_of(root: Traversable, devices: tuple[int, ...]) -> BlockCounters | None:
-    """Return the sum of block devices' counters, or those of a file system on a server.
-
-    Those of all devices of one btrfs are added: data that it stores twice (RAID1, or its metadata
-    on a single device) was written twice, and counts twice.
-
-    Args:
-        devices: as returned by `block_devices.devices_below`.
-
-    Returns:
-        None: no counters, as for an overlay or a ZFS dataset, or a device was removed.
-    """
-    try:
-        return sum_of(device_counters(root, device) for device in devices)
-    except FileNotFoundError:
-        return share_counters(root, devices[0])
-
-
-def files_of(devices: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the files that `counters_of` reads."""
-    # A file system without a block device has a major number of 0.
-    if not all(map(os.major, devices)):
-        return SHARE_FILES
-    return tuple(f"/sys/dev/block/{show_devices((device,))}/stat" for device in devices)
-
-
-def device_counters(root: Traversable, device: int) -> BlockCounters:
-    """Return the counters of a block device since the machine's boot.
-
-    Raises:
-        OSError: the device does not exist.
-    """
-    text = (root / "sys/dev/block" / show_devices((device,)) / "stat").read_text("ascii")
-    fields = [kernel_number(field) for field in text.split()]
-    flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
-    return BlockCounters(
-        read_operations=fields[0],
-        write_operations=fields[4],
-        flush_operations=flushes,
-        read_bytes=fields[2] * SECTOR,
-        write_bytes=fields[6] * SECTOR,
-    )
-
-
 def host_facts(root: Traversable = Path("/")) -> dict[str, str]:
     """Return kernel, CPU model, microcode, governor and distribution of the running host."""
     cpu = _first_cpu(root)
@@ -353,3 +307,83 @@ def _first_cpu(root: Traversable) -> dict[str, str]:
 def _os_name(root: Traversable) -> str:
     pairs = (line.partition("=") for line in _read(root / "etc/os-release").splitlines())
     return {key: value.strip('"') for key, _, value in pairs}.get("PRETTY_NAME", "")
+
+
+# --- conditions that slow down disks: heat, a smaller ZFS cache, a RAID check
+
+
+_DRIVES: Final = frozenset({"nvme", "drivetemp"})
+"""Drivers of hwmon for drives: drivers/nvme/host/hwmon.c and drivers/hwmon/drivetemp.c of Linux."""
+_SENSOR: Final = "temp1"
+"""Sensor of the whole drive, with its maker's limit; other sensors have none."""
+_MILLI: Final = 1000.0
+"""Per degree Celsius; Linux' Documentation/hwmon/sysfs-interface.rst."""
+_ARC: Final = re.compile(r"^size\s+4\s+(\d{1,18})$", re.MULTILINE)
+_ARRAY: Final = re.compile(r"^md\w* : ", re.MULTILINE)
+_SYNCS: Final = re.compile(r" (?:check|resync|recovery|reshape) = *\d+\.\d%")
+"""Output of `status_resync` in drivers/md/md.c of Linux; a pending sync has no percentage."""
+_SYNCING: Final = frozenset({"check", "resync", "recovering"})
+"""States of node_exporter's collector mdadm, which does not report reshapes."""
+
+Sample = tuple[str, Mapping[str, str], float]
+
+
+def of_page(samples: Iterable[Sample]) -> dict[str, float]:
+    """Return the conditions on a page of node_exporter, as in `HostSnapshot.conditions`.
+
+    Its collectors hwmon, zfs and mdadm are enabled by default.
+    """
+    drives: set[str] = set()
+    arrays: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {"temp": {}, "max": {}}
+    conditions: dict[str, float] = {}
+    names = {"node_hwmon_temp_celsius": "temp", "node_hwmon_temp_max_celsius": "max"}
+    for name, labels, value in samples:
+        if name == "node_hwmon_chip_names" and labels.get("chip_name") in _DRIVES:
+            drives.add(labels.get("chip", ""))
+        elif name in names and labels.get("sensor") == _SENSOR:
+            values[names[name]][labels.get("chip", "")] = value
+        elif name == "node_zfs_arc_size":
+            conditions["zfs_cache"] = value
+        elif name in {"node_md_state", "node_md_blocks_synced"}:
+            arrays.setdefault(labels.get("device", ""), {})[labels.get("state", "")] = value
+    if arrays:
+        conditions["md_sync"] = float(any(map(_syncs, arrays.values())))
+    known = drives & values["temp"].keys() & values["max"].keys()
+    return conditions | _margin(values["max"][chip] - values["temp"][chip] for chip in known)
+
+
+def _syncs(array: Mapping[str, float]) -> bool:
+    """Return whether an array is syncing; a pending sync has no synced blocks yet."""
+    return bool(array.get("")) and any(array.get(state) for state in _SYNCING)
+
+
+def of_files(root: Traversable) -> dict[str, float]:
+    """Return the conditions in /proc and /sys below `root`, as in `HostSnapshot.conditions`."""
+    conditions = _margin(_margins(root / "sys/class/hwmon"))
+    with suppress(OSError):
+        if size := _ARC.search((root / "proc/spl/kstat/zfs/arcstats").read_text("ascii")):
+            conditions["zfs_cache"] = float(size[1])
+    with suppress(OSError):
+        arrays = (root / "proc/mdstat").read_text("ascii")
+        if _ARRAY.search(arrays):
+            conditions["md_sync"] = float(bool(_SYNCS.search(arrays)))
+    return conditions
+
+
+def _margins(chips: Traversable) -> Iterable[float]:
+    with suppress(OSError):
+        for chip in sorted(chips.iterdir(), key=lambda path: path.name):
+            with suppress(OSError, ValueError):  # a chip without a limit, a drive in standby
+                if (chip / "name").read_text("ascii").strip() in _DRIVES:
+                    limit, now = (_number(chip / f"{_SENSOR}_{part}") for part in ("max", "input"))
+                    yield (limit - now) / _MILLI
+
+
+def _number(path: Traversable) -> int:
+    return kernel_number(path.read_text("ascii"))
+
+
+def _margin(margins: Iterable[float]) -> dict[str, float]:
+    least = min(margins, default=None)
+    return {} if least is None else {"disk_margin": least}

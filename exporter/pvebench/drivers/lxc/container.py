@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.cgroups import CPUS, GROUPS, MEMORY, end_groups, limit_of, version_of
+from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK
-from pvebench.drivers.storages.loop import detach_loops
 from pvebench.errors import HypervisorGone, SwitchFailed, ToolsMissing
 from pvebench.files import remove_tree
 from pvebench.guest import MOUNT_POINT, GuestImage, unpack_archive

@@ -31,11 +31,11 @@ from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard
 from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
 from pvebench.drivers.proxmox.node.node_state import LoadGuard, LoadLimits, NodeProbe
-from pvebench.drivers.proxmox.orphans import ClusterSweeper
+from pvebench.drivers.proxmox.orphans import ClusterOrphans, find_orphans
 from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section
 from pvebench.drivers.proxmox.setup.checks import inspect
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
-from pvebench.drivers.proxmox.vm.leftovers import KEPT, find_orphans, undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
@@ -140,8 +140,8 @@ class ClusterEngine(Engine):
             except (AccessDenied, Rejected):
                 yield node, None
 
-    def sweeper(self, settings: ClusterSettings) -> ClusterSweeper:
-        return ClusterSweeper(settings)
+    def orphan_finder(self, settings: ClusterSettings) -> ClusterOrphans:
+        return ClusterOrphans(settings)
 
 
 def _identity(cluster: ProxmoxSettings, node: str, storage: str, clock: SystemClock) -> Identity:

@@ -12,12 +12,16 @@ import structlog
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import switch_failed
-from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.api.pve_version import version_number
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.node.node_state import PoolNames, coarse_cpu, read_state, vm_pressure
-from pvebench.drivers.proxmox.node.node_versions import Versions
+from pvebench.drivers.proxmox.node.node_state import (
+    PoolNames,
+    Versions,
+    coarse_cpu,
+    read_state,
+    vm_pressure,
+)
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace

@@ -1,12 +1,21 @@
-"""Orphans of any pvebench on a cluster: VMs of the pool, containers of the nodes."""
+"""Orphans of any pvebench on a cluster, in a journal or not: VMs of the pool, node containers.
+
+`vm.leftovers` handles those of this instance's journal; this module lists all, and removes only
+what was listed and still has its ownership marker.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import structlog
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Leftover
-from pvebench.drivers.proxmox.api.connection import Connection
+from pvebench.drivers.proxmox.api.connection import Api, Connection
+from pvebench.drivers.proxmox.api.faults import Rejected, spoken
 from pvebench.drivers.proxmox.cluster_access import connect, ssh_access
 from pvebench.drivers.proxmox.containers.container import (
     OrphanContainer,
@@ -15,21 +24,122 @@ from pvebench.drivers.proxmox.containers.container import (
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.settings import ClusterSettings, nodes_of, section
-from pvebench.drivers.proxmox.vm.leftovers import (
-    OrphanVm,
-    choose,
-    find_orphans,
-    journalled,
-    remove_orphan,
-)
-from pvebench.errors import PvebenchError
-from pvebench.model.ports import Journal
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, VmPlace, mark_of, named_volumes
+from pvebench.drivers.proxmox.vm.drive import held_volumes
+from pvebench.drivers.proxmox.vm.leftovers import KEPT
+from pvebench.errors import AccessDenied, NotOwned, PvebenchError
+from pvebench.model.ports import Clock, Journal
 
 log = structlog.get_logger()
 
+_WHY: Final = {
+    KEPT: "kept by setting",
+    KIND: "left by a crash; the next start or `pvebench cleanup` removes it",
+}
 
-class ClusterSweeper:
-    """`drivers.driver.Sweeper` of the pool's VMs and the nodes' containers."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanVm:
+    """VM that some pvebench created.
+
+    Attributes:
+        volumes: volumes in its configuration, or with its marker in their names.
+        why: reason in this instance's journal; empty: none.
+    """
+
+    node: str
+    vmid: int
+    status: str
+    mark: str
+    volumes: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line about the VM."""
+        held = ", ".join(self.volumes) or "no volumes"
+        why = f", {self.why}" if self.why else ""
+        return spoken(f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}")
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the VM for JSON."""
+        return asdict(self)
+
+
+def journalled(journal: Journal) -> dict[str, str]:
+    """Return marker -> reason for each VM in the journal of a stopped instance."""
+    return {details["mark"]: _WHY[kind] for _, kind, details in journal.pending() if kind in _WHY}
+
+
+def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[OrphanVm]:
+    """Return the VMs of `pool` with an ownership marker of pvebench.
+
+    Args:
+        known: marker -> reason.
+    """
+    orphans = []
+    for member in api.get(f"/pools/{pool}")["members"]:
+        if member.get("type") != "qemu" or not {"node", "vmid"} <= set(member):
+            continue
+        node, vmid = str(member["node"]), int(member["vmid"])
+        try:
+            config = api.get(f"/nodes/{node}/qemu/{vmid}/config", current=1)
+            status = str(api.get(f"/nodes/{node}/qemu/{vmid}/status/current")["status"])
+        except (AccessDenied, Rejected):
+            continue  # removed since the listing
+        mark = mark_of(config)
+        if mark:
+            volumes = _volumes(api, node, vmid, config)
+            orphans.append(
+                OrphanVm(
+                    node=node,
+                    vmid=vmid,
+                    status=status,
+                    mark=mark,
+                    volumes=volumes,
+                    why=known.get(mark, ""),
+                )
+            )
+    return orphans
+
+
+def _volumes(api: Api, node: str, vmid: int, config: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(held_volumes(config) | named_volumes(api, node, vmid, mark_of(config))))
+
+
+def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journal: Journal) -> str:
+    """Remove the VM with its volumes and its journal entries; return a line about it.
+
+    Raises:
+        NotOwned: the VM changed since it was listed. Others as `BenchVm.destroy`.
+    """
+    place = VmPlace(node=orphan.node, pool=pool, vmids=(orphan.vmid, orphan.vmid))
+    vm = BenchVm(api, clock, place, orphan.vmid, orphan.mark)
+    vm.learn()
+    vm.destroy()
+    for number, kind, details in journal.pending():
+        if kind in _WHY and details["mark"] == orphan.mark:
+            journal.close(number)
+    return f"removed VM {orphan.vmid} on {orphan.node} with its volumes"
+
+
+def choose(orphans: Collection[OrphanVm], vmid: int) -> OrphanVm:
+    """Return the orphan with that ID.
+
+    Raises:
+        NotOwned: it is not listed; nothing else is ever removed.
+    """
+    for orphan in orphans:
+        if orphan.vmid == vmid:
+            return orphan
+    raise NotOwned(
+        f"VM {vmid} not changed: not listed as an orphan",
+        next_step="run `pvebench cleanup --orphans` to list the orphans",
+    )
+
+
+class ClusterOrphans:
+    """`drivers.driver.OrphanFinder` of the pool's VMs and the nodes' containers."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings

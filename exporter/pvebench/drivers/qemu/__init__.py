@@ -20,7 +20,7 @@ class QemuSettings(LocalSettings):
 
 DRIVER: Final = Driver(
     settings=QemuSettings,
-    engine="pvebench.drivers.qemu.lab",
+    engine="pvebench.drivers.qemu.qemu_hypervisor",
     storages=local_storages,
     require=require_paths,
 )

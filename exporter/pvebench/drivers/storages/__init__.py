@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.drivers.storages import directory, loop, network, rbd
-from pvebench.drivers.storages.block import DeviceStorage, identify_device
+from pvebench.drivers.storages import block, ceph, directory, network
+from pvebench.drivers.storages.block import DeviceStorage, LoopStorage, identify_device
+from pvebench.drivers.storages.ceph import RbdStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions, Undo
 from pvebench.drivers.storages.directory import DirectoryStorage, identify_directory
-from pvebench.drivers.storages.loop import LoopStorage
 from pvebench.drivers.storages.network import NbdStorage, NfsStorage, identify_server
-from pvebench.drivers.storages.rbd import RbdStorage
 from pvebench.model.disk import Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import StorageKind
@@ -73,7 +72,7 @@ KINDS: Final[dict[str, Kind]] = {
         make=LoopStorage,
         identify=identify_directory,
         required=_PATH,
-        undo={loop.KIND: loop.undo_loop},
+        undo={block.KIND: block.undo_loop},
     ),
     "block": Kind(
         holds=StorageKind(
@@ -109,12 +108,12 @@ KINDS: Final[dict[str, Kind]] = {
     "rbd": Kind(
         holds=StorageKind(name="rbd", formats=_RAW, network=True, host_cache=HostCache.REOPENED),
         make=RbdStorage,
-        identify=rbd.identify,
+        identify=ceph.identify,
         required=frozenset({"pool"}),
         optional=_SERVER | {"conf", "user"},
         together=("server", "port"),
-        undo={rbd.KIND: rbd.undo_image},
-        look=rbd.look,
+        undo={ceph.KIND: ceph.undo_image},
+        look=ceph.look,
     ),
 }
 

@@ -1,20 +1,34 @@
-"""Storage on a whole block device, which must be claimed because its content is destroyed.
+"""Storages on block devices: a claimed whole device, or loop devices of files.
 
-See `storages.identity`. One volume at a time is between the claim's marks.
+The content of a whole device is destroyed, so it must be claimed; see
+`storages.identity`. One volume at a time is between the claim's marks.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-from pvebench.drivers.storages.contract import Node, StorageOptions
-from pvebench.drivers.storages.directory import drop_page_cache
+from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.directory import (
+    OwnFile,
+    check_directory,
+    check_space,
+    create_image,
+    drop_page_cache,
+    make_file,
+    remove_marked,
+)
 from pvebench.drivers.storages.identity import HEAD_BYTES, ClaimedDisk, identity_of_device
 from pvebench.errors import VolumeError
-from pvebench.model.disk import Disk
+from pvebench.model.disk import Disk, Format
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.units import show_bytes
+from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Identity, Volume
 
 
@@ -98,3 +112,160 @@ def identify_device(options: StorageOptions) -> Identity:
 def part_of(node: Node, offset: int, size: int) -> Node:
     """Return a node with `size` bytes from `offset` of another node."""
     return {"driver": "raw", "offset": offset, "size": size, "file": node}
+
+
+# --- loop devices
+
+
+KIND: Final = "loop"
+"""Kind of the journal entries of these volumes."""
+END_SECONDS: Final = 10.0
+"""Time limit for the end of a loop device: its last I/O must complete first."""
+QCOW2_OVERHEAD: Final = 4 * MIB
+"""Space for a qcow2's tables, in addition to 1/1500 of the device's size."""
+
+
+class LoopStorage:
+    """Storage of kind `loop`: files below `path`, each with its own loop device."""
+
+    def __init__(self, options: StorageOptions, journal: Journal) -> None:
+        self._name = options.name
+        self._prefix = f"{MARK}{options.owner}-"
+        self._directory = Path(options.path)
+        self._options = options
+        self._journal = journal
+        self._files: dict[str, tuple[OwnFile, int]] = {}
+
+    def create(self, scenario: Scenario) -> Volume:
+        size, disk = scenario.volume_bytes, scenario.disk
+        path = self._directory / f"{self._prefix}{scenario.volume}.img"
+        check_directory(self._options)
+        detach_loops(path)
+        remove_marked(path)
+        size_on_disk = size
+        if disk.format is Format.QCOW2:
+            size_on_disk = (size + size // 1500 + QCOW2_OVERHEAD) // MIB * MIB
+        check_space(self._name, self._directory, size_on_disk)
+        volume_file, entry = make_file(path, self._journal, KIND)
+        device = ""
+        try:
+            with path.open("r+b") as file:
+                # Allocated now: a loop device over holes would answer reads without the storage.
+                os.posix_fallocate(file.fileno(), 0, size_on_disk)
+            # Direct I/O avoids a second cache, that of the file below.
+            device = _losetup("--find", "--show", "--direct-io=on", str(path))
+            self._files[device] = (volume_file, entry)
+            if disk.format is Format.QCOW2:
+                create_image(device, disk, size)
+        except (VolumeError, OSError) as error:
+            self._end(device, path, entry)
+            raise VolumeError(
+                f"storage {self._name}: cannot create a loop device: {error}"
+            ) from error
+        return Volume(storage=self._name, volid=device, format=str(disk.format), size_bytes=size)
+
+    def _end(self, device: str, path: Path, entry: int) -> None:
+        self._files.pop(device, None)
+        detach_loops(path)
+        remove_marked(path)
+        self._journal.close(entry)
+
+    def remove(self, volume: Volume) -> None:
+        known = self._files.get(volume.volid)
+        if known is not None:
+            self._end(volume.volid, known[0].path, known[1])
+
+    def check(self, volume: Volume) -> None:
+        volume_file, _ = self._files[volume.volid]
+        volume_file.check()
+        if volume.volid not in loops_of(volume_file.path):
+            raise VolumeError(
+                f"volume {volume.volid} is no longer a loop device of {volume_file.path}; "
+                "not changed",
+                cause="the loop device was detached outside pvebench during its use",
+                next_step="check `losetup --list`, then restart pvebench",
+            )
+
+    def node(self, volume: Volume, disk: Disk) -> Node:
+        return {"driver": "host_device", "filename": volume.volid, "aio": str(disk.aio)}
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        volume_file, _ = self._files[volume.volid]
+        return drop_page_cache(Path(volume.volid)) + drop_page_cache(volume_file.path)
+
+    def opened(self, volume: Volume) -> str:
+        return volume.volid
+
+    def close(self) -> None:
+        """Do nothing: there are only volumes."""
+
+
+def held_loop(path: str) -> tuple[str, int]:
+    """Return a loop device of a file, and a descriptor that holds it.
+
+    The kernel removes it when it is no longer open or mounted, so that it does not outlive a
+    killed process. Raises VolumeError.
+    """
+    # Direct I/O avoids a second cache, that of the file below.
+    device = _losetup("--find", "--show", "--direct-io=on", path)
+    try:
+        held = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        _losetup("--detach", device)  # an open one is detached at its last close, see losetup(8)
+    return device, held
+
+
+def release_loop(device: str, held: int) -> None:
+    """Close a device of `held_loop`, and wait until it is removed.
+
+    An unmount may still be in progress, and must not overlap with the next use.
+
+    Raises:
+        VolumeError: another program has it open.
+    """
+    os.close(held)
+    deadline = time.monotonic() + END_SECONDS
+    while Path(f"/sys/block/{Path(device).name}/loop").exists():
+        if time.monotonic() > deadline:
+            raise VolumeError(
+                f"{device} is still in use", cause="another program has it open, or its I/O hangs"
+            )
+        time.sleep(0.02)
+
+
+def detach_loops(path: Path) -> None:
+    """Detach every loop device of a file with the ownership marker."""
+    if not path.name.startswith(MARK) or path.is_symlink() or not path.exists():
+        return
+    for device in loops_of(path):
+        _losetup("--detach", device)
+
+
+def loops_of(path: Path) -> list[str]:
+    """Return the loop devices of this file."""
+    return _losetup("--list", "--noheadings", "--output", "NAME", "-j", str(path)).split()
+
+
+def _losetup(*arguments: str) -> str:
+    command = ["losetup", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise VolumeError(
+            "losetup is not installed", next_step="run `apt-get install mount`"
+        ) from error
+    if done.returncode:
+        raise VolumeError(
+            f"losetup failed: {done.stderr.strip()}",
+            cause="loop devices need root",
+            next_step="run as root, or use a storage of kind dir",
+        )
+    return done.stdout.strip()
+
+
+def undo_loop(details: Mapping[str, str]) -> str:
+    """Undo a journal entry of KIND; return a line about it."""
+    path = Path(details["path"])
+    detach_loops(path)
+    remove_marked(path)
+    return f"removed loop device and test volume {path}"

@@ -15,7 +15,7 @@ from pydantic import Field, StrictInt, StrictStr, model_validator
 
 from pvebench.drivers.driver import DriverSettings, Finding, MeasuredStorage, Workplace, attempt
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.ceph import CephGuard
+from pvebench.drivers.storages.ceph import CephGuard, RbdStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions, instance_id
 from pvebench.drivers.storages.directory import (
     RESERVE_BYTES,
@@ -24,7 +24,6 @@ from pvebench.drivers.storages.directory import (
     require_directory,
 )
 from pvebench.drivers.storages.network import ServerLink
-from pvebench.drivers.storages.rbd import RbdStorage
 from pvebench.errors import FaultFailed
 from pvebench.fields import FilePath, Slug, Strict
 from pvebench.model.ports import Guard

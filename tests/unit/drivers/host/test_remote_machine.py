@@ -13,7 +13,12 @@ from pydantic import ValidationError
 
 from pvebench.config import Settings
 from pvebench.drivers.host.remote_host import RemoteDirectory
-from pvebench.drivers.host.remote_machine import RemoteMachine, RemoteTools, Rows, parse_device
+from pvebench.drivers.host.remote_machine import (
+    RemoteCommands,
+    RemoteMachine,
+    RemoteTools,
+    parse_device,
+)
 from pvebench.drivers.linux.block_devices import MOST_DEVICES, parse_devices, show_devices
 from pvebench.drivers.linux.procfs import Fetched, read_snapshot
 from pvebench.drivers.proxmox.containers.container import (
@@ -82,17 +87,17 @@ ROW = Scenario(
 
 
 def _poll(ssh: SshConnection) -> None:
-    tools = RemoteTools(Rows(ssh), "/tmp/pvebench-test-x", NullJournal())
+    tools = RemoteTools(RemoteCommands(ssh), "/tmp/pvebench-test-x", NullJournal())
     tools.poll(tools.start(["fio"]))
 
 
 def _machine(ssh: SshConnection) -> RemoteMachine:
-    return RemoteMachine(Rows(ssh), owner="me", journal=NullJournal())
+    return RemoteMachine(RemoteCommands(ssh), owner="me", journal=NullJournal())
 
 
 def _create(ssh: SshConnection) -> None:
     options = StorageOptions(name="far", kind="dir", owner="me", path="/far")
-    storage = RemoteDirectory(options, NullJournal(), Rows(ssh))
+    storage = RemoteDirectory(options, NullJournal(), RemoteCommands(ssh))
     storage.drop_caches(storage.create(ROW))
 
 

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.linux.conditions import of_files
 from pvebench.drivers.linux.node_exporter import fetch, read_counters
-from pvebench.drivers.linux.procfs import read_snapshot
+from pvebench.drivers.linux.procfs import of_files, read_snapshot
 from pvebench.errors import MachineError
 from pvebench.model.disk import HostCache
 from pvebench.model.run import Unit

@@ -23,7 +23,7 @@ from pvebench.drivers.lxc.container import Container, config, cpu_list, memory_l
 from pvebench.drivers.lxc.container_disk import ContainerDisk, mounts
 from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import STORAGE_KINDS
-from pvebench.drivers.undo import undo_pending
+from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.errors import SwitchFailed
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, unpack_archive
 from pvebench.model.definition import Definition, configuration_text

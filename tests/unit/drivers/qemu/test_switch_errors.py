@@ -10,7 +10,7 @@ import pytest
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.block_graph import Names
-from pvebench.drivers.qemu.lab import QemuHypervisor
+from pvebench.drivers.qemu.qemu_hypervisor import QemuHypervisor
 from pvebench.drivers.storages.contract import Storage
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown, SwitchFailed
 from pvebench.guest import GuestImage

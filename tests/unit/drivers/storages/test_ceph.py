@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pvebench.config import load_settings
-from pvebench.drivers.storages import KINDS, rbd
+from pvebench.drivers.storages import KINDS, ceph
 from pvebench.drivers.storages.ceph import CephGuard, trouble
 from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.errors import ConfigError, VolumeError
@@ -164,7 +164,7 @@ def test_an_answer_of_ceph_that_cannot_be_read_is_an_error_that_says_so(
     with pytest.raises(
         VolumeError, match=r"unexpected output of ceph df|pool p does not exist in this"
     ):
-        rbd.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
+        ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
 
 
 def test_check_tells_room_and_health_as_the_user_of_the_settings(
@@ -174,13 +174,13 @@ def test_check_tells_room_and_health_as_the_user_of_the_settings(
     answers = Answers(df=room, status=json.dumps(status("degraded")))
     monkeypatch.setattr("subprocess.run", answers)
     options = StorageOptions(name="c", kind="rbd", owner="", pool="p", conf="/c", user="u")
-    assert rbd.look(options) == "pool p: 1.0 GiB free, HEALTH_WARN"
+    assert ceph.look(options) == "pool p: 1.0 GiB free, HEALTH_WARN"
     assert all(one[:5] == ["ceph", "--conf", "/c", "--id", "u"] for one in answers.asked)
 
 
 def test_a_pool_is_known_by_the_id_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.run", Answers(status=json.dumps(status("healthy"))))
-    assert rbd.identify(StorageOptions(name="c", kind="rbd", owner="", pool="p")) == {
+    assert ceph.identify(StorageOptions(name="c", kind="rbd", owner="", pool="p")) == {
         "type": "rbd",
         "pool": "p",
         "cluster": "4cc81e84-4b3a-45c4-a155-fcbb904c3bcc",
@@ -195,7 +195,7 @@ def test_a_cluster_without_monitors_is_waited_for_a_minute_and_named(
 
     monkeypatch.setattr("subprocess.run", hang)
     with pytest.raises(VolumeError, match="no answer of the Ceph cluster to ceph within 60 s"):
-        rbd.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
+        ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
 
 
 OWNER = "0123456789abcdef"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_machine import ThisMachine, remove_scratch
+from pvebench.drivers.host.host_engine import ThisMachine, remove_scratch
+from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage, make_file
-from pvebench.drivers.storages.loop import LoopStorage
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario

@@ -14,7 +14,7 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.host.host_engine import ThisMachine
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage

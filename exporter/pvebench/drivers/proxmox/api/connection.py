@@ -27,9 +27,14 @@ from pvebench.drivers.proxmox.api.bounds import (
     Secrets,
     data_of,
 )
-from pvebench.drivers.proxmox.api.endpoints import endpoint_of
-from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected, translate
-from pvebench.drivers.proxmox.api.privileges import privileges_in
+from pvebench.drivers.proxmox.api.endpoints import endpoint_of, privileges_in
+from pvebench.drivers.proxmox.api.faults import (
+    Forbidden,
+    InvalidResponse,
+    Rejected,
+    spoken,
+    translate,
+)
 from pvebench.errors import AccessDenied, DriverError, ServerGone, ServerUntrusted
 from pvebench.files import Signature, read_secret, signature
 from pvebench.model.ports import Clock, Traffic
@@ -353,3 +358,19 @@ def read_token(path: Path | None) -> Token:
 
 
 _HOW: Final = "create a token with pvebench setup, or with the commands of pvebench proxmox init"
+
+
+_VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
+
+
+def version_number(api: Api) -> tuple[int, ...]:
+    """Return the version of pve-manager as numbers, such as (9, 2, 11). Raises as `Connection`."""
+    reported = str(api.get("/version")["version"])
+    if not (match := _VERSION.match(reported)):
+        raise InvalidResponse("GET /version", f"{spoken(reported):.80} is not a version")
+    return numbers_of(match[0])
+
+
+def numbers_of(text: str) -> tuple[int, ...]:
+    """Return the numbers in a version, in order: 6.8.12-4-pve -> (6, 8, 12, 4)."""
+    return tuple(int(part) for part in re.findall("[0-9]{1,9}", text))

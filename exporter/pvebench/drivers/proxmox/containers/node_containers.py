@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from pvebench.drivers.host.remote_machine import RemoteTools, Rows, parse_device, whole
+from pvebench.drivers.host.remote_machine import RemoteCommands, RemoteTools, parse_device, whole
 from pvebench.drivers.lxc.container_disk import mounts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.containers.container import (
@@ -366,7 +366,7 @@ class ContainerTools(RemoteTools):
 
     def __init__(self, container: BenchContainer, filesystem: str) -> None:
         self._inside = container.inside()
-        rows = Rows(self._inside)
+        rows = RemoteCommands(self._inside)
         super().__init__(rows, f"/tmp/{MARK}{secrets.token_hex(8)}", None)  # noqa: S108 # a directory of this instance only
         self._filesystem = filesystem
 

@@ -18,7 +18,7 @@ refuse() {
     exit 96
 }
 
-# below.sh of drivers/storages is inserted here.
+# block_devices.sh of drivers/linux is inserted here.
 
 next_word() {
     word=

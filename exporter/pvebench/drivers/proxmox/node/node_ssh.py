@@ -16,9 +16,10 @@ from typing import Final
 
 from pvebench.drivers.driver import Finding
 from pvebench.drivers.host.remote_machine import parse_device, whole
-from pvebench.drivers.linux.block_devices import BELOW, show_devices
+from pvebench.drivers.linux.block_devices import DEVICE_FUNCTIONS, show_devices
 from pvebench.drivers.linux.cgroups import group_seconds
-from pvebench.drivers.linux.procfs import Fetched, device_counters, pressures, read_snapshot
+from pvebench.drivers.linux.io_counters import device_counters
+from pvebench.drivers.linux.procfs import Fetched, pressures, read_snapshot
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import (
     AccessDenied,
@@ -34,12 +35,12 @@ from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case
 
 PROGRAM: Final = "pvebench-node"
-_BELOW_HERE: Final = "# below.sh of drivers/storages is inserted here.\n"
+_FUNCTIONS_HERE: Final = "# block_devices.sh of drivers/linux is inserted here.\n"
 NODE_SCRIPT: Final = (
     files("pvebench.drivers.proxmox.node")
     .joinpath("node.sh")
     .read_text("utf-8")
-    .replace(_BELOW_HERE, BELOW.removeprefix("#!/bin/sh\n"))
+    .replace(_FUNCTIONS_HERE, DEVICE_FUNCTIONS.removeprefix("#!/bin/sh\n"))
 )
 _GREETING: Final = f"{PROGRAM} 3"
 REFUSED: Final = 96

@@ -6,20 +6,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from pvebench.drivers.driver import Finding
-from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.api.privileges import (
+from pvebench.drivers.proxmox.api.connection import Api, version_number
+from pvebench.drivers.proxmox.api.endpoints import (
     VM_ROLE,
     excess_rights,
     missing_rights,
     sees_scrubs,
 )
-from pvebench.drivers.proxmox.api.pve_version import version_number
+from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE
 from pvebench.drivers.proxmox.node.node_state import zfs_pools
+from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage, belongs
-from pvebench.drivers.proxmox.vm.leftovers import find_orphans
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.drivers.proxmox.vm.vm_volumes import RESERVE_BYTES
 from pvebench.errors import AccessDenied, DriverError, PvebenchError

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.privileges import (
+from pvebench.drivers.proxmox.api.endpoints import (
     FULL_TOKEN,
     NODE_PRIVILEGES,
     NODE_ROLE,

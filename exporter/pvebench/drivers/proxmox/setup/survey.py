@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.pve_version import version_number
+from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.errors import ServerGone
 

@@ -1,4 +1,4 @@
-"""Benchmark VMs without a running pvebench: left by a crash, kept by setting, or in no journal.
+"""Benchmark VMs in the journal of a pvebench that is not running: left by a crash, or kept.
 
 A storage frees a volume only for its administrators. So filled volumes are kept with the VM that
 owns them, switched off, without its test disk. The journal names the VM, the VM's description its
@@ -8,26 +8,17 @@ filled volumes; both must agree. pvebench changes only VMs with its ownership ma
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import Rejected, spoken
+from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm import hotplug
-from pvebench.drivers.proxmox.vm.bench_vm import (
-    KIND,
-    BenchVm,
-    ForeignDisk,
-    VmPlace,
-    filled_of,
-    mark_of,
-    named_volumes,
-)
-from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, held_volumes, parse_drive
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace, filled_of
+from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.errors import AccessDenied, DriverError, HypervisorGone, NotOwned
 from pvebench.model.ports import Clock, Journal
@@ -148,10 +139,6 @@ log = structlog.get_logger()
 
 KEPT: Final = "proxmox-kept"
 """Kind of a journal entry of a kept VM. Only `cleanup --orphans` removes it."""
-_WHY: Final = {
-    KEPT: "kept by setting",
-    KIND: "left by a crash; the next start or `pvebench cleanup` removes it",
-}
 _OF_SETTINGS: Final = ("cpu", "machine", "kvm", "vcpus")
 """VM options that the settings may have changed; options of scenarios are set at boot."""
 
@@ -225,103 +212,3 @@ def fit(vm: BenchVm, options: Mapping[str, Any], iso: str) -> None:
         changed["delete"] = ",".join(obsolete)
     if changed:
         vm.change("apply the settings", **changed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanVm:
-    """VM that some pvebench created.
-
-    Attributes:
-        volumes: volumes in its configuration, or with its marker in their names.
-        why: reason in this instance's journal; empty: none.
-    """
-
-    node: str
-    vmid: int
-    status: str
-    mark: str
-    volumes: tuple[str, ...]
-    why: str = ""
-
-    @property
-    def text(self) -> str:
-        """One line about the VM."""
-        held = ", ".join(self.volumes) or "no volumes"
-        why = f", {self.why}" if self.why else ""
-        return spoken(f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}")
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the VM for JSON."""
-        return asdict(self)
-
-
-def journalled(journal: Journal) -> dict[str, str]:
-    """Return marker -> reason for each VM in the journal of a stopped instance."""
-    return {details["mark"]: _WHY[kind] for _, kind, details in journal.pending() if kind in _WHY}
-
-
-def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[OrphanVm]:
-    """Return the VMs of `pool` with an ownership marker of pvebench.
-
-    Args:
-        known: marker -> reason.
-    """
-    orphans = []
-    for member in api.get(f"/pools/{pool}")["members"]:
-        if member.get("type") != "qemu" or not {"node", "vmid"} <= set(member):
-            continue
-        node, vmid = str(member["node"]), int(member["vmid"])
-        try:
-            config = api.get(f"/nodes/{node}/qemu/{vmid}/config", current=1)
-            status = str(api.get(f"/nodes/{node}/qemu/{vmid}/status/current")["status"])
-        except (AccessDenied, Rejected):
-            continue  # removed since the listing
-        mark = mark_of(config)
-        if mark:
-            volumes = _volumes(api, node, vmid, config)
-            orphans.append(
-                OrphanVm(
-                    node=node,
-                    vmid=vmid,
-                    status=status,
-                    mark=mark,
-                    volumes=volumes,
-                    why=known.get(mark, ""),
-                )
-            )
-    return orphans
-
-
-def _volumes(api: Api, node: str, vmid: int, config: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(sorted(held_volumes(config) | named_volumes(api, node, vmid, mark_of(config))))
-
-
-def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journal: Journal) -> str:
-    """Remove the VM with its volumes and its journal entries; return a line about it.
-
-    Raises:
-        NotOwned: the VM changed since it was listed. Others as `BenchVm.destroy`.
-    """
-    place = VmPlace(node=orphan.node, pool=pool, vmids=(orphan.vmid, orphan.vmid))
-    vm = BenchVm(api, clock, place, orphan.vmid, orphan.mark)
-    vm.learn()
-    vm.destroy()
-    for number, kind, details in journal.pending():
-        if kind in _WHY and details["mark"] == orphan.mark:
-            journal.close(number)
-    return f"removed VM {orphan.vmid} on {orphan.node} with its volumes"
-
-
-def choose(orphans: Collection[OrphanVm], vmid: int) -> OrphanVm:
-    """Return the orphan with that ID.
-
-    Raises:
-        NotOwned: it is not listed; nothing else is ever removed.
-    """
-    for orphan in orphans:
-        if orphan.vmid == vmid:
-            return orphan
-    raise NotOwned(
-        f"VM {vmid} not changed: not listed as an orphan",
-        next_step="run `pvebench cleanup --orphans` to list the orphans",
-    )

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.connection import Api, version_number
+from pvebench.drivers.proxmox.api.endpoints import missing_rights, privileges_in
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.api.privileges import missing_rights, privileges_in
-from pvebench.drivers.proxmox.api.pve_version import version_number
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.vm.bench_vm import (
     CHANGE_SECONDS,

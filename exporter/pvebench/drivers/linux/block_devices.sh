@@ -1,5 +1,5 @@
 #!/bin/sh
-# Block devices below a path. It precedes rows.sh and is part of node.sh. It only reads, and needs
+# Block devices below a path. It precedes remote_commands.sh and is part of node.sh. It only reads, and needs
 # no right of root except to open the path.
 
 # Description of a path: TYPE|MAJOR|MINOR of the device itself|number of its file system|SIZE, from

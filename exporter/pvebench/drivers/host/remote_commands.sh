@@ -32,7 +32,7 @@ within_ours() {
 # Identity of a file; of a link the link itself, which pvebench did not create.
 known() { stat -c '%F|%d|%i|%s' -- "$1"; }
 
-# The device of a path, or those below it, and its size (below.sh).
+# The device of a path, or those below it, and its size (block_devices.sh).
 device() {
     size=$(blockdev --getsize64 "$1" 2>/dev/null || stat -L -c %s -- "$1")
     tell_path "$1" "$size"

@@ -19,7 +19,7 @@ from pvebench.drivers.driver import (
     switch_failed,
     volume_bytes,
 )
-from pvebench.drivers.host.this_host import check_host, container_of, host_of, local_router
+from pvebench.drivers.host.host_engine import check_host, container_of, host_of, local_router
 from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe, host_facts
 from pvebench.drivers.qemu import QemuSettings
@@ -57,7 +57,7 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
-from pvebench.drivers.undo import undo_pending
+from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.errors import DriverError, OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk

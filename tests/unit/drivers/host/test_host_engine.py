@@ -12,8 +12,7 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_host import local_router
-from pvebench.drivers.host.this_machine import ThisMachine, undo_scratch
+from pvebench.drivers.host.host_engine import ThisMachine, local_router, undo_scratch
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor

@@ -16,7 +16,7 @@ from pvebench.model.ports import Journal
 VM_KIND: Final = "vm"
 VM_HANDLER: Final = "pvebench.drivers.qemu.machine:undo_vm"
 HANDLERS: Final = {
-    "scratch": "pvebench.drivers.host.this_machine:undo_scratch",
+    "scratch": "pvebench.drivers.host.host_engine:undo_scratch",
     "device-setting": "pvebench.drivers.host.device_tuning:undo_setting",
     "container": "pvebench.drivers.lxc.container:undo_container",
     "container-root": "pvebench.drivers.lxc.container:undo_root",

@@ -1,7 +1,8 @@
-"""Kernel counters of a mounted NFS or CIFS share: the traffic to and from the server.
+"""Kernel counters of block devices, and of mounted NFS and CIFS shares.
 
-Such a file system is on no block device. The counters of a process (`/proc/PID/io`) are not
-sufficient: uncached reads of a CIFS share are missing there, or counted for a kernel thread.
+A share is on no block device; its counters are those of the traffic to and from the server. Those
+of a process (`/proc/PID/io`) are not sufficient: uncached reads of a CIFS share are missing there,
+or counted for a kernel thread.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections import Counter
 from importlib.resources.abc import Traversable
 from typing import Final, NamedTuple
 
-from pvebench.model.volume import BlockCounters
+from pvebench.drivers.linux.block_devices import show_devices
+from pvebench.model.units import SECTOR, kernel_number
+from pvebench.model.volume import BlockCounters, sum_of
 
-FILES: Final = ("/proc/self/mountinfo", "/proc/self/mountstats", "/proc/fs/cifs/Stats")
+SHARE_FILES: Final = ("/proc/self/mountinfo", "/proc/self/mountstats", "/proc/fs/cifs/Stats")
 """Files with the counters, readable for every user. See proc_pid_mountinfo(5), and in Linux
 include/linux/nfs_iostat.h and fs/smb/client/cifs_debug.c."""
 _SERVER_READ: Final = 4
@@ -25,6 +28,53 @@ _NFS_BYTES: Final = re.compile(r"^\s+bytes:\s+((?:[0-9]{1,18} ?){8})", re.MULTIL
 _CIFS_COUNTS: Final = {"Bytes read", "Bytes written", "Reads", "Writes", "Flushes"}
 _CIFS_COUNT: Final = re.compile(rf"\b({'|'.join(sorted(_CIFS_COUNTS))}): +([0-9]{{1,18}})\b")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+def counters_of(root: Traversable, devices: tuple[int, ...]) -> BlockCounters | None:
+    """Return the sum of block devices' counters, or those of a file system on a server.
+
+    Those of all devices of one btrfs are added: data that it stores twice (RAID1, or its metadata
+    on a single device) was written twice, and counts twice.
+
+    Args:
+        devices: as returned by `block_devices.devices_below`.
+
+    Returns:
+        None: no counters, as for an overlay or a ZFS dataset, or a device was removed.
+    """
+    try:
+        return sum_of(device_counters(root, device) for device in devices)
+    except FileNotFoundError:
+        return share_counters(root, devices[0])
+
+
+def files_of(devices: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the files that `counters_of` reads."""
+    # A file system without a block device has a major number of 0.
+    if not all(map(os.major, devices)):
+        return SHARE_FILES
+    return tuple(f"/sys/dev/block/{show_devices((device,))}/stat" for device in devices)
+
+
+def device_counters(root: Traversable, device: int) -> BlockCounters:
+    """Return the counters of a block device since the machine's boot.
+
+    Raises:
+        OSError: the device does not exist.
+    """
+    text = (root / "sys/dev/block" / show_devices((device,)) / "stat").read_text("ascii")
+    fields = [kernel_number(field) for field in text.split()]
+    flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
+    return BlockCounters(
+        read_operations=fields[0],
+        write_operations=fields[4],
+        flush_operations=flushes,
+        read_bytes=fields[2] * SECTOR,
+        write_bytes=fields[6] * SECTOR,
+    )
+
+
+# --- shares
 
 
 class _Mount(NamedTuple):

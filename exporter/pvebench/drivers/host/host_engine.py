@@ -1,22 +1,25 @@
-"""Engine of driver `host`: a site without a VM."""
+"""This machine for host cases, and the engine of driver `host`: a site without a VM."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.backend_router import BackendRouter, LocalBackend
 from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, image_word
 from pvebench.drivers.host import HostSettings, remote_host
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_machine import ThisMachine
-from pvebench.drivers.linux.host_tools import tool_version
-from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.host.device_tuning import Tuner
+from pvebench.drivers.host.host_disk import HostDisk, VolumeFile
+from pvebench.drivers.linux.block_devices import devices_below
+from pvebench.drivers.linux.host_tools import HostTools, tool_version
+from pvebench.drivers.linux.io_counters import counters_of
+from pvebench.drivers.linux.procfs import ProcProbe, host_facts
 from pvebench.drivers.lxc.container import Container, found_here
 from pvebench.drivers.lxc.container_disk import ContainerDisk
-from pvebench.drivers.storages.contract import Storage, instance_id
+from pvebench.drivers.storages.contract import MARK, Storage, instance_id
 from pvebench.drivers.storages.settings import (
     LocalSettings,
     check_networks,
@@ -25,13 +28,85 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
-from pvebench.drivers.undo import undo_pending
+from pvebench.drivers.undo_handlers import undo_pending
+from pvebench.files import remove_tree
 from pvebench.guest.recipe import PROGRAMS
-from pvebench.model.disk import Bus
+from pvebench.model.disk import Bus, Disk
 from pvebench.model.ports import Hypervisor, Journal, Site
-from pvebench.model.volume import Identity
+from pvebench.model.volume import BlockCounters, Identity
 from pvebench.model.workload import Case
 from pvebench.workloads import TOOLS
+
+# --- this machine
+
+
+KIND: Final = "scratch"
+"""Kind of the journal entries of directories for tools' files."""
+
+
+class ThisMachine:
+    """Local `host_disk.HostMachine`. Owned by one worker thread.
+
+    Args:
+        runtime: directory for jobs and their output.
+    """
+
+    def __init__(self, runtime: Path, journal: Journal) -> None:
+        self.tools = HostTools()
+        self.work = str(runtime / "host-work")
+        self._journal = journal
+        self._tuner = Tuner(journal)
+        self._scratch: tuple[Path, int] | None = None
+
+    def find(self, path: str) -> VolumeFile:
+        with Path(path).open("rb") as opened:
+            size = opened.seek(0, os.SEEK_END)
+        return VolumeFile(size_bytes=size, is_device=Path(path).is_block_device())
+
+    def counters(self, path: str) -> BlockCounters | None:
+        return counters_of(Path("/"), devices_below(Path(path)))
+
+    def tune(self, path: str, disk: Disk) -> dict[str, str]:
+        return self._tuner.apply(Path(path), disk)
+
+    def untune(self) -> None:
+        self._tuner.undo()
+
+    def make_scratch(self, volume: str) -> str:
+        path = Path(f"{volume}-scratch")
+        remove_scratch(path)  # leftover of a crash: the name contains this instance's id
+        self._scratch = (path, self._journal.open(KIND, {"path": str(path)}))
+        path.mkdir(parents=True)
+        return str(path)
+
+    def remove_scratch(self) -> None:
+        if self._scratch is not None:
+            path, entry = self._scratch
+            remove_scratch(path)
+            self._journal.close(entry)
+            self._scratch = None
+
+    def facts(self) -> dict[str, str]:
+        return host_facts() | {"fio": tool_version("fio")}
+
+    def close(self) -> None:
+        self.tools.close()
+        remove_tree(Path(self.work))
+
+
+def remove_scratch(path: Path) -> None:
+    """Remove a directory of tools' files, but only with the ownership marker in its name."""
+    if path.name.startswith(MARK):
+        if path.is_symlink():
+            path.unlink()  # not created by pvebench; its target must not be removed
+        remove_tree(path)
+
+
+def undo_scratch(details: Mapping[str, str]) -> str:
+    """Undo a journal entry of KIND."""
+    remove_scratch(Path(details["path"]))
+    return f"removed the tools' files in {details['path']}"
+
 
 _SBIN: Final = "/usr/sbin:/sbin"
 """Directories that are not on every user's PATH, but that jobs search too."""

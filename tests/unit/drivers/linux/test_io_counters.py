@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.linux.network_mounts import FILES, share_counters
-from pvebench.drivers.linux.procfs import Fetched, counters_of, files_of, read_snapshot
+from pvebench.drivers.linux.io_counters import SHARE_FILES, counters_of, files_of, share_counters
+from pvebench.drivers.linux.procfs import Fetched, read_snapshot
 from pvebench.model.volume import BlockCounters
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "shares"
@@ -25,7 +25,7 @@ FIO = BlockCounters(
 def counted(name: str, *changes: tuple[str, str], device: int = 0) -> BlockCounters | None:
     """Return the counters of a recording, with some text of it changed."""
     files = {}
-    for path in FILES:
+    for path in SHARE_FILES:
         if (GOLDEN / name / path[1:]).exists():
             text = (GOLDEN / name / path[1:]).read_text("utf-8")
             for old, new in changes:
@@ -45,7 +45,7 @@ def test_what_went_to_the_server_is_what_fio_says_it_read_and_wrote(kind: str) -
 @pytest.mark.parametrize("kind", DEVICES)
 def test_it_is_what_the_device_of_the_volume_moved(kind: str) -> None:
     def moved(when: str, pid: int | None) -> dict[str, int]:
-        files = {path: (GOLDEN / f"{kind}-{when}" / path[1:]) for path in FILES}
+        files = {path: (GOLDEN / f"{kind}-{when}" / path[1:]) for path in SHARE_FILES}
         said = {path: file.read_bytes() for path, file in files.items() if file.exists()}
         said["/proc/stat"] = b"cpu 1 0 1 1 0 0 0 0 0 0\n"
         # The kernel counts what QEMU reads there for nobody, or for a thread of its own.
@@ -124,4 +124,4 @@ def test_nothing_counts_what_is_kept_in_memory() -> None:
     """Of this machine's own kernel: /dev/shm is a tmpfs."""
     device = Path("/dev/shm").stat().st_dev
     assert counters_of(Path("/"), (device,)) is None
-    assert files_of((device,)) == FILES
+    assert files_of((device,)) == SHARE_FILES

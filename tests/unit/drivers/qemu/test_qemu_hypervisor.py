@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.qemu.lab import require_tools
+from pvebench.drivers.qemu.qemu_hypervisor import require_tools
 from pvebench.drivers.storages.directory import cached_bytes
 from pvebench.errors import ToolsMissing
 
