@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pvebench.drivers.lxc.container import found_here
+from pvebench.drivers.lxc.container import container_support
 from testing.crashes import LabCrashTest, Report
 from testing.node_crashes import node_crashes
 
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     what.add_argument("--short", action="store_true", help=about)
     given = parser.parse_args(arguments)
     begun = time.monotonic()
-    able, why = found_here()
+    able, why = container_support()
     if not able and not given.short:
         print(f"pvebench: NOT TRIED: containers: {why}", file=sys.stderr)
         if given.node:

@@ -22,7 +22,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.lxc.container import Container, found_here
+from pvebench.drivers.lxc.container import Container, container_support
 from pvebench.drivers.lxc.container_disk import ContainerDisk
 from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions
@@ -63,7 +63,7 @@ class Bench:
         self, directory: Path, image: GuestImage, kind: type[Storage], owner: str = OWNER
     ) -> None:
         self._owner = owner
-        able, why = found_here()
+        able, why = container_support()
         assert able, f"containers cannot be tried on this machine: {why}"
         self.store = Store(directory / "pvebench.db", simulated=False)
         (directory / "volumes").mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ import pytest
 from integration.conftest import Lab, scenario
 from pvebench.cli.main import run_cli
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.device_tuning import KIND, KNOBS, undo_setting
+from pvebench.drivers.host.device_tuning import DEVICE_SETTINGS, KIND, undo_setting
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.procfs import ProcProbe
@@ -86,7 +86,7 @@ def host(tmp_path: Path, device: Path) -> Iterator[Host]:
 
 
 def in_force(device: Path) -> dict[str, str]:
-    return {name: KNOBS[name].read(device) for name in ("read_ahead", "scheduler")}
+    return {name: DEVICE_SETTINGS[name].read(device) for name in ("read_ahead", "scheduler")}
 
 
 def other_size(device: Path) -> int:

@@ -29,7 +29,7 @@ from pve.site import POOL
 from pve.site import Site as Api
 from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import Workplace
+from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.proxmox.cluster import ENGINE
 from pvebench.drivers.proxmox.containers.container import KIND
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
@@ -83,7 +83,7 @@ class Bench:
         (node.folder / "token").write_text(f"{api.token.user}!{api.token.name}={api.token.secret}")
         (node.folder / "token").chmod(0o600)
         settings = ClusterSettings.model_validate({"node": "pve1", "proxmox": given})
-        place = Workplace(
+        place = DriverContext(
             runtime=node.folder, journal=api.store.journal, clock=SystemClock(), say=print
         )
         (self.site,) = ENGINE.sites(settings, place)

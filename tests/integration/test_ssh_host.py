@@ -16,7 +16,7 @@ import pytest
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import Workplace
+from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.host.remote_machine import RemoteCommands, RemoteTools
 from pvebench.drivers.ssh import connection as ssh_room
 from pvebench.drivers.ssh.connection import SshConnection
@@ -110,8 +110,8 @@ def settings_of(server: SshServer, tmp_path: Path, where: Path) -> Settings:
     )
 
 
-def place_of(store: Store, tmp_path: Path) -> Workplace:
-    return Workplace(
+def place_of(store: Store, tmp_path: Path) -> DriverContext:
+    return DriverContext(
         runtime=tmp_path, journal=store.journal, clock=SystemClock(), say=lambda _: None
     )
 

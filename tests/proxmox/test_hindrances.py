@@ -243,7 +243,7 @@ def test_a_backup_that_begins_between_two_calls_of_a_switch_is_waited_for(
 
     def lock_before(self: BenchVm, what: str, **params: Any) -> None:
         if what.startswith(f"{call} "):
-            self.lately()
+            self.recent_config()
             vm.config["lock"] = "backup"
         change(self, what, **params)
 

@@ -192,7 +192,7 @@ def test_a_container_that_is_not_ours_is_neither_used_nor_removed(
 ) -> None:
     node.configuration(9500).write_text(CONFIGURATIONS[why])
     stranger = BenchContainer(asked, 9500, MARK)
-    for attempt in (stranger.start, stranger.stop, stranger.remove, stranger.forget_cache):
+    for attempt in (stranger.start, stranger.stop, stranger.remove, stranger.drop_caches):
         with pytest.raises(VolumeError, match="container 9500 not changed"):
             attempt()
     with pytest.raises(HypervisorGone, match="is stranger"):

@@ -200,7 +200,7 @@ def test_what_is_sent_is_clean_for_a_small_shell(script: str) -> None:
     command = ["shellcheck", "--shell=dash", "-"]
     done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
     assert done.stdout == ""
-    assert script.count("tell_path() {") == 1
+    assert script.count("describe_path() {") == 1
 
 
 def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:

@@ -290,7 +290,7 @@ def test_somebodys_change_in_between_is_not_written_over(site: Site) -> None:
     site.node.boot(MACHINE)
     vm = site.node.vm
     assert vm is not None
-    vm.prove_ours()
+    vm.verify_owner()
     site.cluster.vms[9000].config["name"] = "theirs"
     with pytest.raises(Busy, match="checksum mismatch"):
         vm.change("rename", name="ours")

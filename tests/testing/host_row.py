@@ -7,7 +7,7 @@ from pathlib import Path
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import Workplace
+from pvebench.drivers.driver import DriverContext
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
@@ -45,7 +45,7 @@ def measured(
     workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=seconds)
     store = Store(tmp_path / "pvebench.db", simulated=False)
     clock = SystemClock()
-    made = Workplace(runtime=tmp_path, journal=store.journal, clock=clock, say=lambda _: None)
+    made = DriverContext(runtime=tmp_path, journal=store.journal, clock=clock, say=lambda _: None)
     (site,) = engine_of("host").sites(settings, made)
     runner = Runner(site, Recorder())
     try:

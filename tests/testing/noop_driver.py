@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pvebench.drivers.driver import Driver, DriverSettings, Engine, MeasuredStorage, Workplace
+from pvebench.drivers.driver import Driver, DriverContext, DriverSettings, Engine, MeasuredStorage
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.model.ports import Site
 
@@ -14,7 +14,7 @@ def storages(settings: DriverSettings, node: str | None) -> dict[str, MeasuredSt
 
 
 class NothingEngine(Engine):
-    def sites(self, settings: Any, place: Workplace) -> list[Site]:
+    def sites(self, settings: Any, place: DriverContext) -> list[Site]:
         return []
 
 

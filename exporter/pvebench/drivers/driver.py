@@ -124,7 +124,7 @@ class StopClock(Clock, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workplace:
+class DriverContext:
     """Environment that an instance provides to a driver.
 
     Attributes:
@@ -138,7 +138,7 @@ class Workplace:
     say: Callable[[str], None]
 
 
-class Leftover(Protocol):
+class Orphan(Protocol):
     """Object that a pvebench created and no journal contains."""
 
     @property
@@ -152,7 +152,7 @@ class Leftover(Protocol):
 class OrphanFinder(Protocol):
     """Finder of orphans of a lost state directory, and with it of a lost journal."""
 
-    def find(self, journal: Journal) -> Sequence[Leftover]:
+    def find(self, journal: Journal) -> Sequence[Orphan]:
         """Return the existing objects that the journal does not contain."""
 
     def remove(self, journal: Journal, number: int) -> str:
@@ -174,7 +174,7 @@ class Engine(Protocol):
         del endless
         return SystemClock()
 
-    def sites(self, settings: Any, place: Workplace) -> list[Site]:
+    def sites(self, settings: Any, place: DriverContext) -> list[Site]:
         """Return the measured nodes, after the leftovers of a crash were undone."""
         ...
 
@@ -211,12 +211,12 @@ class Engine(Protocol):
         return None
 
 
-def guest_image(settings: DriverSettings, place: Workplace) -> GuestImage:
+def guest_image(settings: DriverSettings, place: DriverContext) -> GuestImage:
     """Return the guest image; build it if it is missing."""
     return build_image(settings.image_directory, say=place.say)
 
 
-def image_word(settings: DriverSettings) -> str:
+def image_summary(settings: DriverSettings) -> str:
     """Return the state of the guest image. Raises GuestImageError, ToolsMissing."""
     if needs_build(settings.image_directory):
         return f"the first run builds it in {settings.image_directory}"

@@ -8,7 +8,7 @@ from typing import Final
 
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.drivers import driver_of, engine_of
-from pvebench.drivers.driver import StopClock, Workplace
+from pvebench.drivers.driver import DriverContext, StopClock
 from pvebench.errors import ConfigError, Problem
 from pvebench.metrics.snapshot import WallSlot
 from pvebench.model.ports import Journal, Site
@@ -126,5 +126,5 @@ def make_sites(
     engine = engine_of(settings.driver)
     for line in engine.undo(settings, journal):
         say(f"cleanup after a crash: {line}")
-    place = Workplace(runtime=state.runtime, journal=journal, clock=clock, say=say)
+    place = DriverContext(runtime=state.runtime, journal=journal, clock=clock, say=say)
     return engine.sites(settings, place)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.driver import image_word
+from pvebench.drivers.driver import image_summary
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.errors import GuestImageError, NoSpace, NotWritable, ToolsMissing
 from pvebench.guest import build, load_image
@@ -164,13 +164,13 @@ def test_an_image_that_is_not_built_yet_is_no_fault_where_the_first_run_can_buil
     tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = QemuSettings(guest_image=tmp_path)
-    assert image_word(settings) == f"the first run builds it in {tmp_path}"
+    assert image_summary(settings) == f"the first run builds it in {tmp_path}"
     made = build_image(tmp_path)
-    assert image_word(settings) == f"{made.digest[:12]} in {tmp_path}"
+    assert image_summary(settings) == f"{made.digest[:12]} in {tmp_path}"
     (tmp_path / "initramfs").write_bytes(b"cut off")
     with pytest.raises(GuestImageError, match="guest build --force"):
-        image_word(settings)
+        image_summary(settings)
     (tmp_path / MANIFEST).unlink()
     monkeypatch.setattr(build, "REQUIRED_TOOLS", {"no-such-program": "nothing"})
     with pytest.raises(ToolsMissing, match="needed to build the guest image: nothing"):
-        image_word(settings)
+        image_summary(settings)

@@ -13,7 +13,7 @@ from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.node_exporter import fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import Connection, Server
-from pvebench.drivers.proxmox.api.faults import spoken
+from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.settings import bare_host
 from pvebench.drivers.proxmox.setup.permissions import RequiredGrants
 from pvebench.drivers.proxmox.setup.survey import (
@@ -135,11 +135,11 @@ def _show(cluster: ClusterInfo) -> None:
     click.echo(f"Proxmox VE {'.'.join(map(str, cluster.version))}")
     for name, online in sorted(cluster.nodes.items()):
         line = f"node     {name:16} {'online' if online else 'offline, not used'}"
-        click.echo(f"  {spoken(line)}")
+        click.echo(f"  {readable(line)}")
     for storage in cluster.storages:
         space = f"{show_bytes(storage.free_bytes)} of {show_bytes(storage.total_bytes)} free"
         line = f"storage  {storage.id:16} {storage.type:10} {space:28} {_use(storage)}"
-        click.echo(f"  {spoken(line)}")
+        click.echo(f"  {readable(line)}")
 
 
 def _use(storage: StorageInfo) -> str:

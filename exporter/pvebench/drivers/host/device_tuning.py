@@ -48,10 +48,10 @@ class Tuner:
             check_own(device)
         for name, value in values.items():
             self._change(device, name, value)
-        return {name: KNOBS[name].read(device) for name in values}
+        return {name: DEVICE_SETTINGS[name].read(device) for name in values}
 
     def _change(self, device: Path, name: str, value: str) -> None:
-        before = KNOBS[name].read(device)
+        before = DEVICE_SETTINGS[name].read(device)
         if before == value:
             return
         details = {
@@ -62,7 +62,7 @@ class Tuner:
             "boot": _boot(),
         }
         self._changed.append((self._journal.open(KIND, details), details))
-        KNOBS[name].write(device, value)
+        DEVICE_SETTINGS[name].write(device, value)
 
     def undo(self) -> None:
         """Restore all settings, newest first.
@@ -89,7 +89,7 @@ def undo_setting(details: Mapping[str, str]) -> str:
     what = f"{name} of {device}"
     if not device.is_block_device() or identity(device) != details["identity"]:
         return f"{what} not changed: the device was replaced or removed"
-    knob = KNOBS[name]
+    knob = DEVICE_SETTINGS[name]
     if not knob.lasting and details["boot"] != _boot():
         return f"{what} not changed: the machine was restarted since the change"
     knob.write(device, before)
@@ -147,7 +147,7 @@ _WRITE_CACHING: Final = re.compile(r"write-caching\s*=\s*([01])\b")
 _SELECTED: Final = re.compile(r"\[([^]]+)\]")
 
 
-class Knob(Protocol):
+class DeviceSetting(Protocol):
     """Setting of a device.
 
     Attributes:
@@ -229,7 +229,7 @@ class Scheduler:
             ) from error
 
 
-KNOBS: Final[dict[str, Knob]] = {
+DEVICE_SETTINGS: Final[dict[str, DeviceSetting]] = {
     "drive_cache": DriveCache(),
     "read_ahead": ReadAhead(),
     "scheduler": Scheduler(),

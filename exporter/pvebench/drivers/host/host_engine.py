@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.backend_router import BackendRouter, LocalBackend
-from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, image_word
+from pvebench.drivers.driver import (
+    DriverContext,
+    Engine,
+    Finding,
+    attempt,
+    guest_image,
+    image_summary,
+)
 from pvebench.drivers.host import HostSettings, remote_host
 from pvebench.drivers.host.device_tuning import Tuner
 from pvebench.drivers.host.host_disk import HostDisk, VolumeFile
@@ -17,7 +24,7 @@ from pvebench.drivers.linux.block_devices import devices_below
 from pvebench.drivers.linux.host_tools import HostTools, tool_version
 from pvebench.drivers.linux.io_counters import counters_of
 from pvebench.drivers.linux.procfs import ProcProbe, host_facts
-from pvebench.drivers.lxc.container import Container, found_here
+from pvebench.drivers.lxc.container import Container, container_support
 from pvebench.drivers.lxc.container_disk import ContainerDisk
 from pvebench.drivers.storages.contract import MARK, Storage, instance_id
 from pvebench.drivers.storages.settings import (
@@ -115,7 +122,7 @@ _SBIN: Final = "/usr/sbin:/sbin"
 class HostEngine(Engine):
     """`drivers.driver.Engine` of this machine, or of one reached by ssh."""
 
-    def sites(self, settings: HostSettings, place: Workplace) -> list[Site]:
+    def sites(self, settings: HostSettings, place: DriverContext) -> list[Site]:
         if settings.ssh is not None:
             return [remote_host.site(settings, settings.ssh, place)]
         storages = make_storages(settings, place)
@@ -158,7 +165,7 @@ class HostEngine(Engine):
 def _check_here(settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
     yield from check_host(settings, cases)
     if any(case.scenario.disk.in_container for case in cases):
-        yield attempt("guest image", lambda: image_word(settings))
+        yield attempt("guest image", lambda: image_summary(settings))
 
 
 def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
@@ -166,7 +173,7 @@ def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Findi
     yield from check_networks(settings)
     host_cases = [case for case in cases if case.scenario.disk.on_host]
     if any(case.scenario.disk.in_container for case in cases):
-        yield "lxc", *found_here()
+        yield "lxc", *container_support()
     programs = {TOOLS[case.workload.tool].program for case in host_cases} - {""}
     if any(case.scenario.disk.drive_cache is not None for case in cases):
         programs.add("hdparm")
@@ -176,7 +183,9 @@ def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Findi
         yield name, where is not None, where or missing
 
 
-def host_of(settings: LocalSettings, place: Workplace, storages: dict[str, Storage]) -> HostDisk:
+def host_of(
+    settings: LocalSettings, place: DriverContext, storages: dict[str, Storage]
+) -> HostDisk:
     """Return the backend of host cases on `storages`."""
     return HostDisk(
         node=settings.node, storages=storages, machine=ThisMachine(place.runtime, place.journal)
@@ -196,7 +205,7 @@ def local_router(
 
 
 def container_of(
-    settings: LocalSettings, place: Workplace, storages: dict[str, Storage]
+    settings: LocalSettings, place: DriverContext, storages: dict[str, Storage]
 ) -> ContainerDisk:
     """Return the backend of container cases; nothing is created yet."""
     return ContainerDisk(

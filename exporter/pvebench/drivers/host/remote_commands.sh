@@ -35,7 +35,7 @@ known() { stat -c '%F|%d|%i|%s' -- "$1"; }
 # The device of a path, or those below it, and its size (block_devices.sh).
 device() {
     size=$(blockdev --getsize64 "$1" 2>/dev/null || stat -L -c %s -- "$1")
-    tell_path "$1" "$size"
+    describe_path "$1" "$size"
 }
 
 # Free bytes in a directory.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from pvebench.drivers.driver import Finding, Workplace, attempt, volume_bytes
+from pvebench.drivers.driver import DriverContext, Finding, attempt, volume_bytes
 from pvebench.drivers.host import HostSettings
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.remote_machine import (
@@ -144,7 +144,7 @@ class RemoteProbe:
         return self.machine.snapshot(str(self.host.volume_path or ""))
 
 
-def site(settings: HostSettings, ssh: SshSettings, place: Workplace) -> Site:
+def site(settings: HostSettings, ssh: SshSettings, place: DriverContext) -> Site:
     """Return the site of the machine; nothing is sent yet."""
     commands = RemoteCommands(SshConnection(ssh))
     machine = RemoteMachine(commands, owner=instance_id(settings.state), journal=place.journal)

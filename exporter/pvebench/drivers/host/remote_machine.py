@@ -360,7 +360,7 @@ def parse_device(output: bytes, path: str) -> tuple[VolumeFile, tuple[int, ...]]
     """Return the file at a path, and the numbers of the devices that it is or is on.
 
     Args:
-        output: of `tell_path` in `block_devices.sh`.
+        output: of `describe_path` in `block_devices.sh`.
 
     Raises:
         OutputUnreadable: unexpected output.

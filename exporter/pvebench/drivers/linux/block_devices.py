@@ -93,7 +93,7 @@ def _text(path: Path) -> str:
     return " ".join("".join(c for c in content if c.isprintable() or c == "\n").split())
 
 
-def found_on(device: Path) -> list[str]:
+def users_of(device: Path) -> list[str]:
     """Return descriptions of the device's users and content; none: it is free and empty.
 
     Raises:
@@ -149,8 +149,8 @@ def _output(*command: str) -> dict[str, Any]:
 DEVICE_FUNCTIONS: Final = (
     resources.files("pvebench.drivers.linux").joinpath("block_devices.sh").read_text("utf-8")
 )
-"""Functions for scripts that run on another machine: `tell_path`."""
-MOST_DEVICES: Final = 64
+"""Functions for scripts that run on another machine: `describe_path`."""
+MAX_DEVICES: Final = 64
 """Maximum devices of one file system, and of one query."""
 _MAJORS: Final = 1 << 12
 _MINORS: Final = 1 << 20
@@ -172,12 +172,12 @@ def devices_below(path: Path) -> tuple[int, ...]:
 
 
 def parse_devices(text: str) -> tuple[int, ...] | None:
-    """Parse `MAJOR:MINOR,…`, the output of `tell_path`; an empty text has none.
+    """Parse `MAJOR:MINOR,…`, the output of `describe_path`; an empty text has none.
 
     None: another format, an impossible number, or a duplicate.
     """
     devices = [_number(word) for word in text.split(",")] if text else []
-    if 0 in devices or len({*devices}) != len(devices) or len(devices) > MOST_DEVICES:
+    if 0 in devices or len({*devices}) != len(devices) or len(devices) > MAX_DEVICES:
         return None
     return tuple(devices)
 

@@ -4,7 +4,7 @@
 
 # Description of a path: TYPE|MAJOR|MINOR of the device itself|number of its file system|SIZE, from
 # the caller|devices of a btrfs, MAJOR:MINOR,…
-tell_path() { # PATH SIZE
+describe_path() { # PATH SIZE
     what=$(stat -L -c '%F|%t|%T|%d' -- "$1")
     printf '%s|%s|%s\n' "$what" "$2" "$(btrfs_devices "$1" 2>/dev/null || :)"
 }

@@ -277,7 +277,7 @@ def undo_root(details: Mapping[str, str]) -> str:
     return f"removed the files of container {path}"
 
 
-def found_here() -> tuple[bool, str]:
+def container_support() -> tuple[bool, str]:
     """Return whether containers are possible here, and the reason or an action."""
     if shutil.which("lxc-start") is None:
         return False, "not installed, but needed for containers; run `apt-get install lxc`"

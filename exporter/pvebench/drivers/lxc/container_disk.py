@@ -16,7 +16,7 @@ from typing import Final
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.io_counters import device_counters
 from pvebench.drivers.lxc.container import DEVICE, Container
-from pvebench.drivers.storages.block import held_loop, release_loop
+from pvebench.drivers.storages.block import attach_loop, release_loop
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.directory import drop_page_cache
 from pvebench.errors import HypervisorGone, OutputUnreadable, SwitchFailed, ToolFailed
@@ -101,7 +101,7 @@ class ContainerDisk:
     def _open(self, path: Path) -> Path:
         if path.is_block_device():
             return path
-        device, self._held = held_loop(str(path))
+        device, self._held = attach_loop(str(path))
         return Path(device)
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:

@@ -10,10 +10,17 @@ from typing import Any, Final
 
 from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, volume_bytes
+from pvebench.drivers.driver import (
+    DriverContext,
+    Engine,
+    Finding,
+    attempt,
+    guest_image,
+    volume_bytes,
+)
 from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api, Connection
-from pvebench.drivers.proxmox.api.faults import Rejected, spoken
+from pvebench.drivers.proxmox.api.faults import Rejected, readable
 from pvebench.drivers.proxmox.api.tasks import share_of_log
 from pvebench.drivers.proxmox.cluster_access import (
     by_ssh,
@@ -88,7 +95,7 @@ _POLL_SECONDS: Final = 0.3
 class ClusterEngine(Engine):
     """`drivers.driver.Engine` of a cluster."""
 
-    def sites(self, settings: ClusterSettings, place: Workplace) -> list[Site]:
+    def sites(self, settings: ClusterSettings, place: DriverContext) -> list[Site]:
         """Return the nodes of the settings, without any request."""
         image = guest_image(settings, place)
         cluster = section(settings)
@@ -119,7 +126,7 @@ class ClusterEngine(Engine):
         for node in nodes:
             own = [case for case in cases if case.scenario.node == node]
             for name, good, text in _check_node(settings, node, own):
-                yield (f"{node}: {name}" if len(nodes) > 1 else name), good, spoken(text)
+                yield (f"{node}: {name}" if len(nodes) > 1 else name), good, readable(text)
 
     def identities(
         self, settings: ClusterSettings
@@ -148,7 +155,7 @@ def _identity(cluster: ProxmoxSettings, node: str, storage: str, clock: SystemCl
     return identity_of(connect(cluster, node, clock), storage)
 
 
-def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: Workplace) -> Site:
+def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverContext) -> Site:
     traffic = Traffic()
     on_node = by_ssh(cluster, node)
     vm = ProxmoxNode(
@@ -194,7 +201,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: Workpla
     }
     api = connect(cluster, node, place.clock, traffic)
     guard = _guard(cluster, vm, node, api, place.clock)
-    guard.look_for_room(needs_bytes)
+    guard.needs = needs_bytes
     return Site(
         node=node,
         hypervisor=hypervisor,
@@ -243,7 +250,7 @@ def _undo_containers(cluster: ProxmoxSettings, journal: Journal) -> list[str]:
 
 
 def _guard(
-    cluster: ProxmoxSettings, hypervisor: ProxmoxNode, node: str, api: Connection, clock: Clock
+    cluster: ProxmoxSettings, vm: ProxmoxNode, node: str, api: Connection, clock: Clock
 ) -> NodeGuard:
     return NodeGuard(
         api,
@@ -251,7 +258,7 @@ def _guard(
         storages=storages_of(cluster, node),
         shared=frozenset(name for name, entry in cluster.storages.items() if entry.is_shared),
         floors={name: entry.min_free or 0 for name, entry in cluster.storages.items()},
-        claims=Claims(api, node, lambda: hypervisor.vm, clock),
+        claims=Claims(api, node, lambda: vm.vm, clock),
     )
 
 

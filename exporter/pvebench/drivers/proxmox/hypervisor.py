@@ -127,10 +127,10 @@ class ProxmoxNode:
 
     def _ensure_vm(self, machine: Machine) -> None:
         refuse_without_rights(self._api, self._place.pool)
-        if not self._held.is_there():
+        if not self._held.vm_exists():
             self._reset()
             self._version = version_number(self._api)
-            self._held.obtain(machine)
+            self._held.reuse_or_create(machine)
         self._held.tidy()
 
     def _reset(self) -> None:

@@ -13,9 +13,9 @@ from typing import Any, Final
 import structlog
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import Leftover
+from pvebench.drivers.driver import Orphan
 from pvebench.drivers.proxmox.api.connection import Api, Connection
-from pvebench.drivers.proxmox.api.faults import Rejected, spoken
+from pvebench.drivers.proxmox.api.faults import Rejected, readable
 from pvebench.drivers.proxmox.cluster_access import connect, ssh_access
 from pvebench.drivers.proxmox.containers.container import (
     OrphanContainer,
@@ -59,7 +59,7 @@ class OrphanVm:
         """One line about the VM."""
         held = ", ".join(self.volumes) or "no volumes"
         why = f", {self.why}" if self.why else ""
-        return spoken(f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}")
+        return readable(f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}")
 
     def as_data(self) -> dict[str, Any]:
         """Return the VM for JSON."""
@@ -147,7 +147,7 @@ class ClusterOrphans:
         self._vms: list[OrphanVm] = []
         self._containers: dict[int, OrphanContainer] = {}
 
-    def find(self, journal: Journal) -> list[Leftover]:
+    def find(self, journal: Journal) -> list[Orphan]:
         """Return the orphans of any pvebench; this instance must not be running.
 
         Containers are listed only on nodes of the settings with SSH access.

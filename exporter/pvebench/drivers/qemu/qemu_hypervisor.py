@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pvebench.drivers.driver import (
+    DriverContext,
     Engine,
     Finding,
-    Workplace,
     attempt,
     guest_image,
-    image_word,
+    image_summary,
     switch_failed,
     volume_bytes,
 )
@@ -336,7 +336,7 @@ INSTALL: Final = "apt-get install --no-install-recommends"
 class QemuEngine(Engine):
     """`drivers.driver.Engine` of driver `qemu`."""
 
-    def sites(self, settings: QemuSettings, place: Workplace) -> list[Site]:
+    def sites(self, settings: QemuSettings, place: DriverContext) -> list[Site]:
         require_tools()
         image = guest_image(settings, place)
         proof = prove_kvm(
@@ -394,7 +394,7 @@ class QemuEngine(Engine):
             yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"
         yield from check_space(settings, volume_bytes(cases))
         yield from check_storages(settings)
-        yield attempt("guest image", lambda: image_word(settings))
+        yield attempt("guest image", lambda: image_summary(settings))
         yield _accelerator(settings.accelerator)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.driver import Engine, Workplace
+from pvebench.drivers.driver import DriverContext, Engine
 from pvebench.drivers.simulated import SimulatedSettings
 from pvebench.drivers.simulated.simulated_guest import (
     VM_KIND,
@@ -255,7 +255,7 @@ class SimulatedEngine(Engine):
         """Return the simulated clock; for an endless worker it runs at real speed."""
         return SimulatedClock(datetime.now(UTC), pace=1.0 if endless else 0.0)
 
-    def sites(self, settings: SimulatedSettings, place: Workplace) -> list[Site]:
+    def sites(self, settings: SimulatedSettings, place: DriverContext) -> list[Site]:
         seed = settings.simulation.seed
         hypervisor = SimulatedHypervisor(
             node=settings.node, seed=seed, clock=place.clock, journal=place.journal

@@ -34,7 +34,7 @@ _CONNECT_SECONDS: Final = 15.0
 _ALIVE_SECONDS: Final = 10.0
 _CHUNK: Final = 64 * 1024
 _STDERR_BYTES: Final = 64 * 1024
-MOST_BYTES: Final = 64 * MIB
+MAX_BYTES: Final = 64 * MIB
 """Maximum of a response; the logs of a long job are the largest."""
 
 
@@ -87,7 +87,7 @@ class SshConnection:
             AccessDenied: it rejects the key.
             ConfigError: invalid key file.
             OutcomeUnknown: the connection was lost, or the time expired, before the program's end.
-            OutputUnreadable: the output exceeds MOST_BYTES.
+            OutputUnreadable: the output exceeds MAX_BYTES.
         """
         loop = self._running_loop()
         work = self._run(shlex.join(argv), stdin, timeout)
@@ -149,7 +149,7 @@ async def _finish(process: asyncssh.SSHClientProcess[bytes], stdin: bytes) -> Co
         process.stdin.write(stdin)
         process.stdin.write_eof()
     stdout, stderr = await asyncio.gather(
-        _read(process.stdout, MOST_BYTES), _read(process.stderr, _STDERR_BYTES)
+        _read(process.stdout, MAX_BYTES), _read(process.stderr, _STDERR_BYTES)
     )
     await process.wait_closed()
     if process.returncode is None:

@@ -200,7 +200,7 @@ class LoopStorage:
         """Do nothing: there are only volumes."""
 
 
-def held_loop(path: str) -> tuple[str, int]:
+def attach_loop(path: str) -> tuple[str, int]:
     """Return a loop device of a file, and a descriptor that holds it.
 
     The kernel removes it when it is no longer open or mounted, so that it does not outlive a
@@ -216,7 +216,7 @@ def held_loop(path: str) -> tuple[str, int]:
 
 
 def release_loop(device: str, held: int) -> None:
-    """Close a device of `held_loop`, and wait until it is removed.
+    """Close a device of `attach_loop`, and wait until it is removed.
 
     An unmount may still be in progress, and must not overlap with the next use.
 

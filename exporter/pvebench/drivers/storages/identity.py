@@ -24,12 +24,12 @@ from pydantic import TypeAdapter
 from pvebench.drivers.linux.block_devices import (
     devices_below,
     facts_of,
-    found_on,
     identity,
     mount_of,
     parts_of,
     sysfs,
     users,
+    users_of,
 )
 from pvebench.errors import VolumeError
 from pvebench.model.units import MIB, show_bytes
@@ -51,7 +51,7 @@ TAIL_BYTES: Final = MIB
 """Areas without volumes at both ends, where all disk formats have their signatures."""
 BLOCK_BYTES: Final = 4096
 """Size of the record and of each mark."""
-LEAST_BYTES: Final = 16 * MIB
+MIN_BYTES: Final = 16 * MIB
 _ID_BYTES: Final = 16
 _REREAD_PARTITIONS: Final = 0x125F  # BLKRRPART of linux/fs.h
 
@@ -145,7 +145,7 @@ def _checked(fd: int, device: Path) -> Record:
 def _content(fd: int, device: Path) -> list[str]:
     _forget_cached(fd, 0, HEAD_BYTES)
     _forget_cached(fd, max(0, disk_bytes(fd) - TAIL_BYTES), TAIL_BYTES)
-    return found_on(device)
+    return users_of(device)
 
 
 def _overwritten(fd: int, record: Record) -> Iterator[str]:
@@ -265,9 +265,9 @@ def claim(device: Path, *, destroy: bool) -> None:
     """
     fd, path = _open_alone(device)
     try:
-        if (size := disk_bytes(fd)) < LEAST_BYTES:
+        if (size := disk_bytes(fd)) < MIN_BYTES:
             raise VolumeError(
-                f"{device} is too small: {show_bytes(LEAST_BYTES)} needed, has {show_bytes(size)}",
+                f"{device} is too small: {show_bytes(MIN_BYTES)} needed, has {show_bytes(size)}",
                 next_step="use a larger disk",
             )
         with _io_errors(path):

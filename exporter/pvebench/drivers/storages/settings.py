@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
-from pvebench.drivers.driver import DriverSettings, Finding, MeasuredStorage, Workplace, attempt
+from pvebench.drivers.driver import DriverContext, DriverSettings, Finding, MeasuredStorage, attempt
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.ceph import CephGuard, RbdStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions, instance_id
@@ -154,7 +154,7 @@ class LocalSettings(DriverSettings):
 
     storages: dict[Slug, StorageSettings] = Field(default_factory=dict)
 
-    def storages_in_force(self) -> dict[str, StorageSettings]:
+    def active_storages(self) -> dict[str, StorageSettings]:
         """Return the configured storages, or the default one if there are none."""
         if self.storages:
             return dict(self.storages)
@@ -169,11 +169,11 @@ class LocalSettings(DriverSettings):
 def local_storages(settings: LocalSettings, node: str | None) -> dict[str, MeasuredStorage]:
     """Return the capabilities of each storage; there is only one node."""
     del node
-    storages = settings.storages_in_force().items()
+    storages = settings.active_storages().items()
     return {name: MeasuredStorage(holds=KINDS[entry.kind].holds) for name, entry in storages}
 
 
-def make_storages(settings: LocalSettings, place: Workplace) -> dict[str, Storage]:
+def make_storages(settings: LocalSettings, place: DriverContext) -> dict[str, Storage]:
     """Return the storages; nothing is created yet."""
     return {
         name: KINDS[options.kind].make(options, place.journal)
@@ -187,7 +187,7 @@ def storage_options(settings: LocalSettings) -> dict[str, StorageOptions]:
     owner = instance_id(settings.state)
     return {
         name: _options(settings, name, entry, owner)
-        for name, entry in settings.storages_in_force().items()
+        for name, entry in settings.active_storages().items()
     }
 
 
@@ -228,7 +228,7 @@ def networks_of(settings: LocalSettings) -> dict[str, ServerLink]:
             port=entry.port or KINDS[entry.kind].port,
             link_bits_per_second=entry.link_bits_per_second,
         )
-        for name, entry in settings.storages_in_force().items()
+        for name, entry in settings.active_storages().items()
         if entry.server or entry.link_bits_per_second
     }
 
@@ -237,7 +237,7 @@ def faults_of(settings: LocalSettings) -> dict[tuple[str, str], FaultCommand]:
     """Return (storage, name) -> fault that may be caused."""
     return {
         (storage, name): FaultCommand(name, command)
-        for storage, entry in settings.storages_in_force().items()
+        for storage, entry in settings.active_storages().items()
         for name, command in entry.faults.items()
     }
 
@@ -256,7 +256,7 @@ def check_networks(settings: LocalSettings) -> Iterator[Finding]:
 
 def check_storages(settings: LocalSettings) -> Iterator[Finding]:
     """Yield the state of each storage that can be checked before a run."""
-    for name, entry in settings.storages_in_force().items():
+    for name, entry in settings.active_storages().items():
         look = KINDS[entry.kind].look
         if look is not None:
             yield attempt(f"storage {name}", partial(look, _options(settings, name, entry)))
@@ -264,7 +264,7 @@ def check_storages(settings: LocalSettings) -> Iterator[Finding]:
 
 def require_paths(settings: LocalSettings) -> None:
     """Raise VolumeError if a storage's directory is missing. Cheap, for `pvebench plan`."""
-    for name, entry in settings.storages_in_force().items():
+    for name, entry in settings.active_storages().items():
         if KINDS[entry.kind].identify is identify_directory:
             require_directory(_options(settings, name, entry))
 
@@ -273,7 +273,7 @@ def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:
     """Return storage -> function that returns its current identity."""
     return {
         name: partial(KINDS[entry.kind].identify, _options(settings, name, entry))
-        for name, entry in settings.storages_in_force().items()
+        for name, entry in settings.active_storages().items()
     }
 
 
@@ -283,7 +283,7 @@ def check_space(settings: LocalSettings, needs: Mapping[str, int]) -> Iterator[F
     Args:
         needs: storage -> bytes of all its volumes.
     """
-    for name, storage in settings.storages_in_force().items():
+    for name, storage in settings.active_storages().items():
         if storage.path is None or storage.kind == "block":
             continue
         if not (storage.path.exists() or storage.path == settings.default_storage):

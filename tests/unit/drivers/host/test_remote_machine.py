@@ -19,7 +19,7 @@ from pvebench.drivers.host.remote_machine import (
     RemoteTools,
     parse_device,
 )
-from pvebench.drivers.linux.block_devices import MOST_DEVICES, parse_devices, show_devices
+from pvebench.drivers.linux.block_devices import MAX_DEVICES, parse_devices, show_devices
 from pvebench.drivers.linux.procfs import Fetched, read_snapshot
 from pvebench.drivers.proxmox.containers.container import (
     KIND,
@@ -173,7 +173,7 @@ IMPOSSIBLE = ["8:1,8:1", "4096:1", "8:1048576", "0:45", "8:1,", ",8:1", "8", "8:
 
 
 @pytest.mark.parametrize(
-    "members", [*IMPOSSIBLE, ",".join(f"8:{number}" for number in range(MOST_DEVICES + 1))]
+    "members", [*IMPOSSIBLE, ",".join(f"8:{number}" for number in range(MAX_DEVICES + 1))]
 )
 def test_devices_that_cannot_be_are_refused(members: str) -> None:
     with pytest.raises(OutputUnreadable):

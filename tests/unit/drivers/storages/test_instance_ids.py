@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import Workplace
+from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.host.host_engine import KIND as SCRATCH
 from pvebench.drivers.host.host_engine import undo_scratch
 from pvebench.drivers.storages.contract import instance_id
@@ -41,7 +41,7 @@ def host_with(state: Path, shared: Path, store: Store) -> DirectoryStorage:
     settings = LocalSettings(
         state=state, storages={"local": StorageSettings(kind="dir", path=shared)}
     )
-    place = Workplace(
+    place = DriverContext(
         runtime=Path("/var/lib/pvebench/run"),  # the same words on both hosts
         journal=store.journal,
         clock=SystemClock(),

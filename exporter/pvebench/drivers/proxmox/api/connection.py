@@ -32,7 +32,7 @@ from pvebench.drivers.proxmox.api.faults import (
     Forbidden,
     InvalidResponse,
     Rejected,
-    spoken,
+    readable,
     translate,
 )
 from pvebench.errors import AccessDenied, DriverError, ServerGone, ServerUntrusted
@@ -367,7 +367,7 @@ def version_number(api: Api) -> tuple[int, ...]:
     """Return the version of pve-manager as numbers, such as (9, 2, 11). Raises as `Connection`."""
     reported = str(api.get("/version")["version"])
     if not (match := _VERSION.match(reported)):
-        raise InvalidResponse("GET /version", f"{spoken(reported):.80} is not a version")
+        raise InvalidResponse("GET /version", f"{readable(reported):.80} is not a version")
     return numbers_of(match[0])
 
 

@@ -137,14 +137,14 @@ def _broken(error: Exception) -> tuple[str, bool]:
             return f"{type(error).__name__}, connection lost", True
 
 
-def spoken(text: str) -> str:
+def readable(text: str) -> str:
     """Sanitize server text for terminals and limit its length."""
     return printable(text.strip(), _LONGEST)
 
 
 def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverError:
     status = int(error.status_code)
-    text = spoken(str(error.content or error.status_message or ""))
+    text = readable(str(error.content or error.status_message or ""))
     if status == UNREACHED:
         return _gone(what, text)
     if status in LOST_REPLY:
@@ -164,7 +164,7 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
             "`pvebench proxmox init --apply`",
         )
     fields = error.errors if isinstance(error.errors, dict) else {}
-    shown = {spoken(str(key)): spoken(str(why)) for key, why in fields.items()}
+    shown = {readable(str(key)): readable(str(why)) for key, why in fields.items()}
     return refusal(what, text, status=status, fields=shown)
 
 

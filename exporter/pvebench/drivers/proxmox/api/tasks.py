@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import ConfigLocked, Rejected, refusal, spoken
+from pvebench.drivers.proxmox.api.faults import ConfigLocked, Rejected, readable, refusal
 from pvebench.errors import DriverError, OutcomeUnknown, ServerGone
 from pvebench.model.ports import Clock
 
@@ -146,7 +146,7 @@ class Tasks:
         while True:
             status = self._status(path)
             if status and status["status"] == "stopped":
-                return self._judge(path, upid, spoken(str(status.get("exitstatus") or "")), what)
+                return self._judge(path, upid, readable(str(status.get("exitstatus") or "")), what)
             if self._clock.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"{what}: the task did not end within {seconds:.0f} s",
@@ -181,7 +181,7 @@ class Tasks:
             lines = self._api.get(f"{path}/log", start=0, limit=200)
         except DriverError as error:  # the outcome is known and matters more
             return f"log not readable: {error.reason}"
-        return "\n".join(spoken(str(line["t"])) for line in lines)
+        return "\n".join(readable(str(line["t"])) for line in lines)
 
 
 def _age(entry: dict[str, Any]) -> tuple[int, int]:

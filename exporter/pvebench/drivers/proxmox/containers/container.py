@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import spoken
+from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.vm_create import is_free
@@ -202,7 +202,7 @@ class BenchContainer:
         output = self._node.ask("container", *self._words)
         return output.decode("utf-8", "replace").splitlines() or [""]
 
-    def forget_cache(self) -> bytes:
+    def drop_caches(self) -> bytes:
         """Drop the node's page cache of its files; return the remaining bytes, from `node.sh`."""
         return self._node.ask("forget", *self._words, seconds=_POWER_SECONDS)
 
@@ -300,7 +300,7 @@ def undo_containers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanContainer:
-    """`drivers.driver.Leftover`: container that some pvebench created."""
+    """`drivers.driver.Orphan`: container that some pvebench created."""
 
     node: str
     vmid: int
@@ -312,7 +312,9 @@ class OrphanContainer:
     def text(self) -> str:
         """One line about the container."""
         why = f", {self.why}" if self.why else ""
-        return spoken(f"container {self.vmid} on {self.node}, {self.status}{why}, with its volumes")
+        return readable(
+            f"container {self.vmid} on {self.node}, {self.status}{why}, with its volumes"
+        )
 
     def as_data(self) -> dict[str, Any]:
         """Return the container for JSON."""

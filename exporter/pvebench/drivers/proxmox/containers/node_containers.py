@@ -329,7 +329,7 @@ class NodeContainers:
         """Drop the node's page cache of the files in use; return the bytes still cached."""
         if self._running is None:
             return None
-        return whole(self._running.held.container.forget_cache(), "bytes in the page cache")
+        return whole(self._running.held.container.drop_caches(), "bytes in the page cache")
 
     def counters(self) -> BlockCounters:
         """Return the counters of the volume's device since it was attached."""

@@ -73,7 +73,7 @@ class Claims:
 
     def _claimed(self, vm: BenchVm, others: Collection[int]) -> str:
         now = self._now()
-        self._until = claim_of(vm.lately().values)
+        self._until = claim_of(vm.recent_config().values)
         if self._until < now + _RENEW_SECONDS:
             self._until = now + CLAIM_SECONDS
             vm.claim(self._until)

@@ -57,7 +57,7 @@ volume() {
 find_volume() {
     next_word
     volume "$word"
-    tell_path "$path" 0
+    describe_path "$path" 0
 }
 
 drop() {
@@ -367,7 +367,7 @@ tell_process() { # PID
     echo "sectors: $(cat "$device/size" 2>/dev/null)"
     echo "direct: $(cat "$device/loop/dio" 2>/dev/null || echo 1)"
     below=$(volume_path)
-    echo "below: $([ -z "$below" ] || tell_path "$below" 0)"
+    echo "below: $([ -z "$below" ] || describe_path "$below" 0)"
 }
 
 # List containers with a marker: ID, marker, status.

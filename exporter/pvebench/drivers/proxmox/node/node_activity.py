@@ -109,7 +109,8 @@ class NodeGuard:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._claims = claims
-        self._needs: Callable[[Scenario], int] = lambda _: 0
+        self.needs: Callable[[Scenario], int] = lambda _: 0
+        """Returns the bytes that the volume of a scenario still needs; 0 if unknown."""
         self._now = now
         self._locked_since: float | None = None
         self._free: tuple[float, str] | None = None
@@ -127,10 +128,6 @@ class NodeGuard:
         self._worn_at: float | None = None
         self.seen: dict[str, dict[str, float]] = {name: {} for name in storages}
         """Storage -> other values at the last check, by metric."""
-
-    def look_for_room(self, needs: Callable[[Scenario], int]) -> None:
-        """Also check whether a case's volume fits; `needs` returns the bytes it still needs."""
-        self._needs = needs
 
     def enter(self, case: Case) -> Hold | None:
         self.seen[case.scenario.storage].pop("disturbed", None)  # it belongs to the previous run
@@ -188,7 +185,7 @@ class NodeGuard:
         self.free[name] = free
         if total > 0:
             self.seen[name]["storage_used"] = 1 - free / total
-        floor, needs = self._floors.get(name, 0), self._needs(case.scenario)
+        floor, needs = self._floors.get(name, 0), self.needs(case.scenario)
         reason = lacks_space(name, self._node, free, needs) if needs else ""
         if free < floor:
             reason = f"storage {name} on {self._node}: {show_bytes(free)} free, "

@@ -270,7 +270,7 @@ def whole(facts: Mapping[str, str]) -> bool:
     return "kernel" in facts
 
 
-def news(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Return the facts of `after` that differ from `before`."""
     return {name: value for name, value in after.items() if before.get(name) != value}
 
@@ -339,7 +339,7 @@ class Versions:
         self._booted_with = dict(facts)
         if vm is not None:
             package = facts.get("qemu_package", "")
-            more, waiting = vm_facts(vm.status(), vm.lately().values, qemu_package=package)
+            more, waiting = vm_facts(vm.status(), vm.recent_config().values, qemu_package=package)
             facts |= more
             pending |= waiting
             if "qemu" in waiting:
@@ -370,7 +370,7 @@ class Versions:
         except DriverError:
             return self._upkeep
         if whole(facts):
-            changed = news(self._booted_with, facts) if running else {}
+            changed = changed_facts(self._booted_with, facts) if running else {}
             self._upkeep = PendingUpdates(
                 pending={**pending, **changed},
                 restart=", ".join(f"{name} {version}" for name, version in changed.items()),

@@ -30,7 +30,7 @@ _SCSI_SLOTS: Final = 31
 _NO_CONFIGURATION: Final = "does not exist"
 """Part of the response if the token has rights on a VM ID without a VM."""
 _MEMBER_SECONDS: Final = 60.0
-_LATELY_SECONDS: Final = 5.0
+_RECENT_SECONDS: Final = 5.0
 _STILL_SECONDS: Final = 10.0
 """Time without changes after which a configuration change counts as complete, seconds."""
 _LOST_SECONDS: Final = 45.0
@@ -116,7 +116,7 @@ class BenchVm:
         status: dict[str, Any] = self._api.get(f"{self.path}/status/current")
         return status
 
-    def prove_ours(self) -> Configuration:
+    def verify_owner(self) -> Configuration:
         """Return the configuration if the VM has pvebench's ownership marker and is in the pool.
 
         Pool membership is checked once per minute: removal from the pool also removes the rights.
@@ -147,15 +147,15 @@ class BenchVm:
         self._seen = now, config
         return config
 
-    def lately(self) -> Configuration:
-        """Return the latest configuration of `prove_ours`; repeat it after a change or 5 s."""
+    def recent_config(self) -> Configuration:
+        """Return the latest configuration of `verify_owner`; repeat it after a change or 5 s."""
         at, config = self._seen or (0.0, None)
-        recent = self._clock.monotonic() - at < _LATELY_SECONDS
-        return config if config is not None and recent else self.prove_ours()
+        recent = self._clock.monotonic() - at < _RECENT_SECONDS
+        return config if config is not None and recent else self.verify_owner()
 
     def require_unlocked(self, what: str) -> None:
-        """Raise Busy if a backup, snapshot or migration locks the VM. Raises as `prove_ours`."""
-        if lock := self.prove_ours().values.get("lock"):
+        """Raise Busy if a backup, snapshot or migration locks the VM. Raises as `verify_owner`."""
+        if lock := self.verify_owner().values.get("lock"):
             raise vm_locked(f"VM {self.vmid}: {what}", f"VM is locked ({lock})")
 
     def change(self, what: str, **params: Any) -> None:
@@ -169,7 +169,7 @@ class BenchVm:
             NotOwned, Busy, Rejected, OutcomeUnknown.
         """
         # The digest prevents overwriting a concurrent change.
-        digest = self.lately().values.get("digest")
+        digest = self.recent_config().values.get("digest")
         self._seen = None
         try:
             self._tasks.at_once(
@@ -206,7 +206,7 @@ class BenchVm:
 
     def start(self) -> Ended:
         """Power on; return the task's warnings. Raises as `change`."""
-        self.lately()
+        self.recent_config()
         self._seen, self._may_start = None, True
         ended = self._tasks.run(
             lambda: self._api.post(f"{self.path}/status/start"),
@@ -219,7 +219,7 @@ class BenchVm:
 
     def stop(self) -> None:
         """Power off; no task if the VM is off. Raises as `change`."""
-        self.prove_ours()
+        self.verify_owner()
         self._seen = None
         # A start with an unknown outcome may still be running; a stop waits for its lock.
         if not self._may_start and self.status()["status"] == "stopped":
@@ -273,7 +273,7 @@ class BenchVm:
         They were created, but never plugged in. A storage frees a volume only for its
         administrators; removing the VM, which must be off, also removes its attached volumes.
         """
-        seen = self.prove_ours()
+        seen = self.verify_owner()
         # Pending disks are freed as well (`destroy_vm` in PVE/QemuServer.pm).
         waiting = {key: row["pending"] for key, row in seen.waiting.items() if "pending" in row}
         config = seen.values
@@ -289,7 +289,7 @@ class BenchVm:
 
     def note_filled(self, filled: Iterable[Filled]) -> None:
         """Record the filled volumes in the description. Raises as `change`."""
-        claim = claim_of(self.lately().values)
+        claim = claim_of(self.recent_config().values)
         self.change("record filled volumes", description=description(self.mark, filled, claim))
 
     def claim(self, until: float) -> None:
@@ -297,7 +297,7 @@ class BenchVm:
 
         Raises as `change`.
         """
-        filled = filled_of(self.lately().values)
+        filled = filled_of(self.recent_config().values)
         self.change("claim the node", description=description(self.mark, filled, until))
 
     def monitor(self, command: str) -> str | None:

@@ -35,7 +35,7 @@ def plug(vm: BenchVm, slot: str, text: str) -> Configuration:
         Busy: the VM is locked, which may also be the reason for a rejection.
     """
     volid, _ = parse_drive(text)
-    slots = test_slots(vm.lately().values)
+    slots = test_slots(vm.recent_config().values)
     taken = [other for other, plugged in slots.items() if plugged == volid]
     if taken:
         raise SwitchFailed(f"{volid} still plugged in as {taken[0]}")
@@ -53,7 +53,7 @@ def plug(vm: BenchVm, slot: str, text: str) -> Configuration:
 
 
 def _effective(vm: BenchVm, slot: str, volid: str) -> Configuration:
-    config = vm.prove_ours()
+    config = vm.verify_owner()
     if slot in config.waiting:
         raise SwitchFailed(f"{slot} not applied, only pending: {config.waiting[slot]}")
     value = str(config.values.get(slot, ""))
@@ -71,7 +71,7 @@ def unplug(vm: BenchVm, slot: str) -> None:
         SwitchFailed: it could not be unplugged. The VM must be power-cycled: a remaining controller
             would give its old options to the next disk.
     """
-    volid = test_slots(vm.prove_ours().values).get(slot)
+    volid = test_slots(vm.verify_owner().values).get(slot)
     if volid is None:
         return
     _refuse_foreign(vm, volid)
@@ -85,7 +85,7 @@ def unplug(vm: BenchVm, slot: str) -> None:
             next_step="no action needed; pvebench restarts the VM for the next run",
             evidence=error.evidence,
         ) from error
-    config = vm.prove_ours()
+    config = vm.verify_owner()
     if slot in config.waiting or slot in config.values:
         raise SwitchFailed(
             f"VM {vm.vmid}: {slot} still present after unplug",
@@ -100,13 +100,13 @@ def clear(vm: BenchVm) -> None:
         SwitchFailed: disks or pending changes remain.
         ForeignDisk: the VM has a disk that pvebench did not create.
     """
-    _revert(vm, list(vm.prove_ours().waiting))
-    slots = test_slots(vm.lately().values)
+    _revert(vm, list(vm.verify_owner().waiting))
+    slots = test_slots(vm.recent_config().values)
     for volid in slots.values():
         _refuse_foreign(vm, volid)
     if slots:
         vm.change("detach the test disk", delete=",".join(slots))
-    seen = vm.lately()
+    seen = vm.recent_config()
     remaining = [*seen.waiting, *test_slots(seen.values)]
     if remaining:
         raise SwitchFailed(f"VM {vm.vmid}: {', '.join(remaining)} not cleared")
@@ -118,11 +118,11 @@ def reshape(vm: BenchVm, **options: Any) -> None:
     Raises:
         SwitchFailed: they are not effective afterwards.
     """
-    different = _different(vm.lately(), options)
+    different = _different(vm.recent_config(), options)
     if not different:
         return
     vm.change("reshape", **different)
-    if wrong := _different(vm.prove_ours(), different):
+    if wrong := _different(vm.verify_owner(), different):
         raise SwitchFailed(f"VM {vm.vmid}: option not applied: {', '.join(wrong)}")
 
 
@@ -133,7 +133,7 @@ def _different(seen: Configuration, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def _revert(vm: BenchVm, keys: list[str]) -> None:
-    waiting = vm.lately().waiting
+    waiting = vm.recent_config().waiting
     pending = [key for key in keys if key in waiting and not UNUSED.match(key)]
     if pending:
         vm.change("revert", revert=",".join(pending))

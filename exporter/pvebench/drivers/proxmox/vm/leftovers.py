@@ -69,7 +69,7 @@ def undo_pending(
             vm = _locate(api, clock, details)
             if vm is not None:
                 _wait_for_lock(vm, clock)
-            kept = vm and keep and set_aside(vm, journal, details, clean=clean)
+            kept = vm and keep and keep_vm(vm, journal, details, clean=clean)
             lines.append(kept or _destroy(vm, details))
         except ForeignDisk as error:
             lines.append(str(error))
@@ -129,7 +129,7 @@ def _is_born(vm: BenchVm) -> bool:
     try:
         if vm.read().values.get("lock") == "create":
             return False
-        vm.prove_ours()
+        vm.verify_owner()
     except (HypervisorGone, AccessDenied, Rejected):
         return False
     return True
@@ -143,7 +143,7 @@ _OF_SETTINGS: Final = ("cpu", "machine", "kvm", "vcpus")
 """VM options that the settings may have changed; options of scenarios are set at boot."""
 
 
-def set_aside(
+def keep_vm(
     vm: BenchVm, journal: Journal, details: Mapping[str, str], *, clean: bool
 ) -> str | None:
     """Switch the VM off and record it as kept; return a line about it, None if nothing is filled.
@@ -156,7 +156,7 @@ def set_aside(
     Raises:
         As `BenchVm.change`.
     """
-    filled = filled_of(vm.prove_ours().values)
+    filled = filled_of(vm.verify_owner().values)
     if not filled or not (clean or vm.status().get("status") == "running"):
         return None
     vm.stop()
@@ -181,7 +181,7 @@ def find_kept(
             continue
         vm = BenchVm(api, clock, place, int(details["vmid"]), details["mark"])
         try:
-            vm.prove_ours()
+            vm.verify_owner()
         except (HypervisorGone, NotOwned) as error:
             log.warning("kept VM cannot be reused", reason=error.reason)
             if _node_now(api, details) != place.node:  # it is removed on its new node
@@ -202,7 +202,7 @@ def fit(vm: BenchVm, options: Mapping[str, Any], iso: str) -> None:
     """Switch the VM off and apply the current settings and guest image."""
     vm.stop()
     hotplug.clear(vm)
-    config = vm.lately().values
+    config = vm.recent_config().values
     target = {key: options[key] for key in _OF_SETTINGS if key in options}
     changed = {key: value for key, value in target.items() if str(config.get(key)) != str(value)}
     if parse_drive(str(config.get(ISO_SLOT, "")))[0] != iso:

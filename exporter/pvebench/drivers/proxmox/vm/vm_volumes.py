@@ -173,7 +173,7 @@ class Volumes:
         self.note(volume, "")
         if not self._vm.owns(volume.volid):
             raise NotOwned(f"volume {volume.volid} not changed: not created by pvebench")
-        seen = self._vm.prove_ours()
+        seen = self._vm.verify_owner()
         if volume.volid in test_slots(seen.values).values():
             raise VolumeError(f"volume {volume.volid} still plugged in")
         key = unused_volumes(seen.values).get(volume.volid)
@@ -202,7 +202,7 @@ class Volumes:
         Raises:
             As `BenchVm.change`.
         """
-        config = self._vm.prove_ours().values
+        config = self._vm.verify_owner().values
         claimed = filled_of(config)
         self._filled = {volume.volid: volume for volume in claimed if self._holds(volume)}
         self._known |= {
@@ -314,7 +314,7 @@ class VmVolumes:
         """Return whether a volume is one of the VM's."""
         return self._held is not None and self._held[1].has(volume)
 
-    def is_there(self) -> bool:
+    def vm_exists(self) -> bool:
         """Return whether there is a VM that pvebench still owns; drop it otherwise.
 
         Raises:
@@ -323,7 +323,7 @@ class VmVolumes:
         if self.vm is None:
             return False
         try:
-            self.vm.lately()
+            self.vm.recent_config()
         except (HypervisorGone, NotOwned):
             self._held = None
         return self._held is not None
@@ -339,7 +339,7 @@ class VmVolumes:
         ):
             log.warning("leftover from an earlier start", node=node, result=line)
 
-    def obtain(self, machine: Machine) -> None:
+    def reuse_or_create(self, machine: Machine) -> None:
         """Reuse the kept VM, or create one.
 
         Raises:
