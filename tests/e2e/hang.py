@@ -21,7 +21,7 @@ from typing import Final, cast
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.qemu import lab, machine
+from pvebench.drivers.qemu import machine, qemu_hypervisor
 from pvebench.errors import DriverError, ToolStuck
 from pvebench.guest import build_image, default_directory
 from pvebench.model.disk import Aio, Bus, Format
@@ -107,7 +107,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.single_cpu:
         machine.cpus_option = lambda *_: str(MACHINE.cpus)
-    lab.BOOT_SECONDS = 600.0  # type: ignore[misc] # how fast it boots is not the question
+    qemu_hypervisor.BOOT_SECONDS = 600.0  # type: ignore[misc] # how fast it boots is not the question
     begun, count = time.monotonic(), Count()
     with tempfile.TemporaryDirectory() as directory:
         place = Lab(Path(directory), build_image(default_directory(), say=print))

@@ -156,7 +156,7 @@ def test_a_volume_on_btrfs_is_counted_on_all_its_devices(
 
 
 def test_a_raid_that_is_checked_is_seen_while_it_lasts(node: Node, asked: NodeSsh) -> None:
-    """As md.c of Linux writes it; node_exporter is held against it in test_host_conditions.py."""
+    """As md.c of Linux writes it; node_exporter is held against it in test_procfs_conditions.py."""
     assert "md_sync" not in asked.snapshot(9500).conditions
     arrays = "md0 : active raid1 sda3[0] sdb3[1]\n      1993728 blocks [2/2] [UU]\n"
     (node.folder / "mdstat").write_text(arrays)
