@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +30,8 @@ _DAMAGE: Final = frozenset(
     }
 )
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
+BUSY_SECONDS = 30.0
+"""Maximum wait for a lock of another connection."""
 
 
 def open_engine(path: Path) -> Engine:
@@ -44,10 +48,11 @@ def open_engine(path: Path) -> Engine:
     _make_private(path)
     engine = _engine(path)
     try:
-        with reading(engine) as connection:
-            revision = _revision(connection)
-        if revision != HEAD:
-            _migrate(path)
+        with _opening_lock(path):
+            with reading(engine) as connection:
+                revision = _revision(connection)
+            if revision != HEAD:
+                _migrate(path)
     except DatabaseError as error:
         engine.dispose()
         raise StoreLost(
@@ -66,6 +71,25 @@ def _make_private(path: Path) -> None:
         try:
             os.fchmod(fd, 0o600)
         finally:
+            os.close(fd)
+
+
+@contextmanager
+def _opening_lock(path: Path) -> Iterator[None]:
+    """Let one process at a time open the database at `path`; another one may be migrating it.
+
+    SQLite stops waiting after BUSY_SECONDS, and a migration on a slow disk takes longer.
+    """
+    fd = -1
+    with contextlib.suppress(OSError):  # no permission, or a file system without locks
+        fd = os.open(
+            path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if fd >= 0:
             os.close(fd)
 
 
@@ -161,20 +185,39 @@ def damaged(engine: Engine, fault: str) -> StoreLost:
 
 
 def _engine(path: Path, *, foreign_keys: str = "ON") -> Engine:
-    # WAL lets /metrics read while a run is written; FULL makes a commit survive a power failure.
-    pragmas = ("journal_mode=WAL", "synchronous=FULL", f"foreign_keys={foreign_keys}")
+    # FULL makes a commit survive a power failure.
+    pragmas = ("synchronous=FULL", f"foreign_keys={foreign_keys}")
 
     def prepare(connection: sqlite3.Connection, _: Any) -> None:
         # By default Python's sqlite3 begins no transaction before DDL, so that half a migration
         # would stay; SQLite itself can roll back DDL.
         connection.isolation_level = None
+        _use_write_ahead_log(connection)
         for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
 
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 30.0})
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS})
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Let /metrics read while a run is written.
+
+    SQLite refuses this immediately while another connection switches or writes a database without
+    such a log (a new one, or a restored backup): the statement reads first.
+    """
+    limit = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > limit:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _begin(connection: Connection) -> None:

@@ -15,6 +15,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -285,15 +286,21 @@ def test_two_that_open_an_old_database_at_once_migrate_it_once(
     tmp_path: Path, with_next: Path
 ) -> None:
     path = old_database(tmp_path, "0001")
+    migration = with_next / "versions" / f"{NEXT}_next.py"
+    slow = "def upgrade() -> None:\n    import time; time.sleep(2)\n"
+    migration.write_text(NEXT_MIGRATION.replace("def upgrade() -> None:\n", slow), "utf-8")
     script = (
         "from pathlib import Path; from pvebench.store import Store, engine; "
         f"engine.MIGRATIONS, engine.HEAD = Path({str(with_next)!r}), {NEXT!r}; "
+        # Far shorter than the migration, as on a slow disk.
+        "engine.BUSY_SECONDS = 0.2; "
         f"Store(Path({str(path)!r}))"
     )
     both = [
         subprocess.Popen(
             [sys.executable, "-c", script],
             env={**os.environ, "PYTHONPATH": PACKAGE},
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -301,6 +308,31 @@ def test_two_that_open_an_old_database_at_once_migrate_it_once(
     ]
     assert [(one.communicate()[1], one.returncode) for one in both] == [("", 0), ("", 0)]
     assert rows(path)["alembic_version"] == [{"version_num": NEXT}]
+
+
+def test_the_switch_to_the_write_ahead_log_waits_for_another_program(tmp_path: Path) -> None:
+    # SQLite refuses the switch at once while another connection writes, whatever its timeout is:
+    # the journal of a restored backup is switched when it is opened.
+    path = old_database(tmp_path, "0001")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as pool:
+            opened = pool.submit(open_engine, path)
+            with pytest.raises(TimeoutError):
+                opened.result(timeout=0.5)
+            other.execute("ROLLBACK")
+            opened.result(timeout=20).dispose()
+
+
+def test_a_program_that_keeps_the_database_locked_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.2)
+    path = old_database(tmp_path, "0001")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="database is locked"):
+            open_engine(path)
 
 
 def test_every_connection_of_the_pool_is_durable_and_guards_references(tmp_path: Path) -> None:
