@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pvebench.errors import ConfigError, Problem
-from pvebench.model.plausibility import Figures
+from pvebench.model.consistency import Figures
 from pvebench.model.units import GIB, KIB, MIB, TIB, parse_size
 from pvebench.references.delimited import (
     Decimal,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from pvebench.model.plausibility import Figures
+from pvebench.model.consistency import Figures
 from pvebench.model.units import KIB, MIB, parse_size, plain_number
 from pvebench.references.reference_series import ReferenceRow
 

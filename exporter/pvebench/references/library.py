@@ -16,7 +16,7 @@ from typing import Any, Final
 from pvebench.config.document import shown
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, StoreError, ToolFailed
 from pvebench.files import read_text
-from pvebench.model.plausibility import Figures
+from pvebench.model.consistency import Figures
 from pvebench.model.units import MIB, parse_size
 from pvebench.references.columns import ColumnMapping, read_columns
 from pvebench.references.delimited import bounded

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pvebench.model.plausibility import Figures, Implausibility, contradictions, cpu_out_of_range
+from pvebench.model.consistency import Figures, Implausibility, contradictions, cpu_out_of_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.model.plausibility import (
+from pvebench.model.consistency import (
     Figures,
     Implausibility,
     PlausibilityCheck,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvebench.errors import PvebenchError
+from pvebench.model.consistency import PlausibilityCheck
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.plausibility import PlausibilityCheck
 from pvebench.model.run import Outcome, Sample, rates
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload

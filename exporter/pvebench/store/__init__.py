@@ -1,7 +1,6 @@
 """The only SQL: runs, samples, evidence, environments, decisions, notifications, journal."""
 
 from pvebench.store.backups import Backup, backups_of, restore
-from pvebench.store.blocks import CaseNumbers, not_measured
 from pvebench.store.changes import (
     Changes,
     Decision,
@@ -13,7 +12,18 @@ from pvebench.store.changes import (
 )
 from pvebench.store.journal import StoredJournal
 from pvebench.store.outbox import Message, Outbox, QueuedMessage, ReceiverCounts
-from pvebench.store.records import GOOD, CaseRecord, Number, Point, StoredRun, Sums, Totals, summed
+from pvebench.store.records import (
+    GOOD,
+    CaseNumbers,
+    CaseRecord,
+    Number,
+    Point,
+    StoredRun,
+    Sums,
+    Totals,
+    not_measured,
+    summed,
+)
 from pvebench.store.retention import Removal
 from pvebench.store.state import (
     StateDirectory,

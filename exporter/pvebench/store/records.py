@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+import math
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Row, Select, TableValuedAlias, func, select
 
@@ -249,3 +252,78 @@ def sample_row(number: int, sample: Sample) -> dict[str, Any]:
         "value": sample.value,
         "unit": str(sample.unit),
     }
+
+
+# --- Numbers of a case's runs as columns: years of many cases have millions of runs.
+
+if TYPE_CHECKING:
+    Column = array[float]
+
+NumbersRow = Sequence[Any]
+"""Of a good run: its number, case, end, environment, outcome, then the requested numbers."""
+
+
+@dataclass(slots=True)
+class CaseNumbers:
+    """Numbers of some good runs of one case.
+
+    Attributes:
+        runs: [runs] their numbers in the store.
+        finished: [runs] seconds since the epoch, UTC.
+        environments: [runs] digests.
+        ok: [runs] 1: `ok`; 0: a good outcome that limits the confidence in the numbers.
+        values: [runs] of each number in the metric's base unit, NaN: not measured; a number that
+            no run has is absent.
+    """
+
+    case_key: str
+    runs: array[int]
+    finished: Column
+    environments: list[str]
+    ok: bytearray
+    values: dict[Number, Column]
+
+    def at(self, positions: Sequence[int]) -> CaseNumbers:
+        """Return the runs at these positions, in that order."""
+        return CaseNumbers(
+            self.case_key,
+            array("q", map(self.runs.__getitem__, positions)),
+            array("d", map(self.finished.__getitem__, positions)),
+            [self.environments[position] for position in positions],
+            bytearray(map(self.ok.__getitem__, positions)),
+            {
+                number: array("d", map(column.__getitem__, positions))
+                for number, column in self.values.items()
+            },
+        )
+
+
+def not_measured(count: int) -> Column:
+    """Return a column of NaN, for runs that lack a number."""
+    return array("d", [math.nan]) * count
+
+
+def by_case(rows: Iterable[NumbersRow], requested: Sequence[Number]) -> list[CaseNumbers]:
+    """Return the numbers of runs by case; runs that have none of them are absent."""
+    rows_of: dict[str, list[NumbersRow]] = {}
+    key_of = itemgetter(1)
+    for row in rows:
+        if row.count(None) < len(requested):
+            rows_of.setdefault(key_of(row), []).append(row)
+    return [_of_rows(key, own_rows, requested) for key, own_rows in rows_of.items()]
+
+
+def _of_rows(key: str, rows: Sequence[NumbersRow], requested: Sequence[Number]) -> CaseNumbers:
+    runs, _, finished, environments, outcomes, *columns = zip(*rows, strict=True)
+    return CaseNumbers(
+        key,
+        array("q", runs),
+        array("d", finished),
+        [*environments],
+        bytearray(outcome == Outcome.OK for outcome in outcomes),
+        {
+            number: array("d", [math.nan if value is None else value for value in column])
+            for number, column in zip(requested, columns, strict=True)
+            if column.count(None) < len(column)
+        },
+    )

@@ -17,10 +17,10 @@ from sqlalchemy import Engine, create_engine
 
 from pvebench.errors import AlreadyRunning, NotWritable, StoreLost
 from pvebench.files import RUNTIME
-from pvebench.store.numbers import Numbers
+from pvebench.store.case_numbers import Numbers
+from pvebench.store.journal import StorageIdentities
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import Number
-from pvebench.store.storage_identities import StorageIdentities
 from pvebench.store.tables import HEAD
 
 # --- State directory: results, lock and sockets of one instance.

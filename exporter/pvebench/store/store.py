@@ -25,10 +25,10 @@ from pvebench.errors import StoreMixed
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Outcome, Run
 from pvebench.store.backups import Backup, back_up
+from pvebench.store.case_numbers import Numbers
 from pvebench.store.changes import Changes, Decisions
 from pvebench.store.engine import check_there, damaged, faults, open_engine, reading, writing
-from pvebench.store.journal import StoredJournal
-from pvebench.store.numbers import Numbers
+from pvebench.store.journal import StorageIdentities, StoredJournal
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import (
     DIRECTIONS,
@@ -41,7 +41,6 @@ from pvebench.store.records import (
     with_samples,
 )
 from pvebench.store.retention import Removal, prune, removable
-from pvebench.store.storage_identities import StorageIdentities
 from pvebench.store.tables import (
     NOT_OK,
     case_outcomes,

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
-from pvebench.model.plausibility import RATE_TOLERANCE, Spread, impossible
+from pvebench.model.consistency import RATE_TOLERANCE, Spread, impossible
 from pvebench.model.run import latency_bound
 from pvebench.workloads.tool import each_once, refuse
 

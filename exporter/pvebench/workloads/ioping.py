@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, WithJsonSche
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import Size
-from pvebench.model.plausibility import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
+from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Caveat, Direction, Workload

@@ -18,7 +18,7 @@ from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import OneOf, Size
-from pvebench.model.plausibility import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
+from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload

@@ -19,7 +19,7 @@ from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, Severity, diagno
 from pvebench.drivers.driver import Engine
 from pvebench.drivers.simulated import simulated_hypervisor
 from pvebench.store import CaseNumbers, Message, StateDirectory, Store
-from pvebench.store.blocks import form_of, packed
+from pvebench.store.case_numbers import form_of, packed
 from pvebench.verdicts import NUMBERS
 from testing.packs import write_pack
 

@@ -14,8 +14,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.model.run import Outcome
-from pvebench.report.charts import Curve, bars, curves
-from pvebench.report.html import Subject, profile, report_html, short_names
+from pvebench.report.html import Curve, Subject, bars, curves, profile, report_html, short_names
 from pvebench.report.table import ResultRow, csv_text, result_rows, write_xlsx
 from testing.packs import Simulation, simulate, write_pack
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pvebench.model.consistency import Figures, PlausibilityCheck, contradictions, cpu_out_of_range
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.plausibility import Figures, PlausibilityCheck, contradictions, cpu_out_of_range
 from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB

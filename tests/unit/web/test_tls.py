@@ -21,13 +21,13 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pvebench.web import Access, WebServer, connection_limits, listen, request_filter
+from pvebench.web import Access, WebServer, listen, request_filter, server
 from testing import http_client
 from testing.captured_logs import captured_logs
 from testing.certificates import Certificate, make_certificate
 from testing.packs import ROOT
 from testing.prometheus import free_port
-from unit.web.test_connection_limits import gone, hello
+from unit.web.test_server import gone, hello
 
 TLS = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n"
 CLIENTS = (
@@ -379,8 +379,8 @@ def test_the_containers_health_check_sees_life_whatever_the_file_says(
 def test_connections_that_never_end_their_handshake_are_bounded_like_others(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_limits, "CONNECTIONS", 20)
-    monkeypatch.setattr(connection_limits, "REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr(server, "CONNECTIONS", 20)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 3.0)
     here = start(TLS)
     idle = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(200)]
     assert here.curl().stdout == "200"

@@ -8,7 +8,6 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from pvebench.report.charts import Chart, chart
 from pvebench.report.text import (
     SampleRow,
     definition_texts,
@@ -25,6 +24,7 @@ from pvebench.report.text import (
 )
 from pvebench.store import Point, Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
+from pvebench.web.views.charts import Chart, chart
 from pvebench.web.views.tables import Number, numbers_of
 from pvebench.web.views.workers import case_url
 

@@ -20,8 +20,8 @@ from pvebench.verdicts.headline import calm, standing
 from pvebench.verdicts.ranking import of_storage
 from pvebench.verdicts.summary import Summary, milestone_text, milestones, schedule_of, summaries
 from pvebench.verdicts.text import sentence
+from pvebench.web.views.charts import YearChart, year_chart
 from pvebench.web.views.tables import Table, is_stale, shown_cases, tables_view
-from pvebench.web.views.timeline import YearChart, year_chart
 from pvebench.web.views.workers import WorkerView, case_url, worker_view
 
 # --- Open changes, upcoming results, and the storages to choose from, as values for the page.

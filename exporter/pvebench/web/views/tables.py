@@ -17,7 +17,6 @@ from pvebench.model.definition import Definition, further_options, option_descri
 from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Unit
 from pvebench.model.workload import Direction
-from pvebench.report.charts import Spark, spark
 from pvebench.report.text import iso, outcome_text, show_age, show_spread, show_value
 from pvebench.store import CaseRecord, Point, StoredRun
 from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
@@ -25,6 +24,7 @@ from pvebench.verdicts.headline import verdict_sign
 from pvebench.verdicts.ranking import Exclusion, Place, Rank, Ranking, exclusion_of
 from pvebench.verdicts.summary import Summary
 from pvebench.verdicts.text import change_text
+from pvebench.web.views.charts import Spark, spark
 from pvebench.web.views.workers import case_url
 
 # --- Main numbers of a case with their recent history.

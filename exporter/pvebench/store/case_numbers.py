@@ -1,4 +1,4 @@
-"""Numbers of all good runs, for change detection: in blocks for a long history, else as rows.
+"""Numbers of the good runs of each case, for change detection: from blocks of runs, else from rows.
 
 A block holds the runs `SIZE * block + 1` to `SIZE * (block + 1)`. Triggers of the database remove
 it when one of them is changed or deleted; then they are read as rows until they are packed again.
@@ -7,34 +7,37 @@ So are those of a damaged block, which the next packing replaces.
 
 from __future__ import annotations
 
+import json
+import math
+import sys
 import uuid
+import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from operator import mul
 from typing import Any, Final
 
 import structlog
 from sqlalchemy import Connection, Engine, ScalarSelect, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from pvebench.store.blocks import (
-    SIZE,
-    Block,
-    CaseNumbers,
-    by_case,
-    form_of,
-    intact,
-    packed,
-    unpacked,
-)
 from pvebench.store.engine import reading, writing
-from pvebench.store.records import GOOD, Number
+from pvebench.store.records import GOOD, CaseNumbers, Number, by_case
 from pvebench.store.tables import number_blocks, runs, samples
 
 log = structlog.get_logger()
 
 AT_ONCE: Final = 10
 """Blocks in memory at a time while they are split by case: some hundred runs of each of many."""
-_RUN: Final = (runs.c.id, runs.c.case_key, runs.c.finished, runs.c.environment, runs.c.outcome)
+_RUN_COLUMNS: Final = (
+    runs.c.id,
+    runs.c.case_key,
+    runs.c.finished,
+    runs.c.environment,
+    runs.c.outcome,
+)
 
 
 class Numbers:
@@ -230,7 +233,7 @@ def _rows(
 ) -> Sequence[Any]:
     """Return one row per run; samples are read by key, whatever else was measured."""
     query = (
-        select(*_RUN, *map(_of_each, requested))
+        select(*_RUN_COLUMNS, *map(_of_each, requested))
         .where(runs.c.id.between(first, last), runs.c.outcome.in_(GOOD))
         .order_by(runs.c.id)
     )
@@ -243,3 +246,155 @@ def _of_each(number: Number) -> ScalarSelect[Any]:
     same = (samples.c.run == runs.c.id) & (samples.c.metric == metric)
     same &= (samples.c.direction == direction) & (samples.c.part == part)
     return select(samples.c.value).where(same).correlate(runs).scalar_subquery()
+
+
+SIZE: Final = 50_000
+"""Run numbers per block: a smaller one would have hardly any runs of each of a thousand cases."""
+FORM: Final = 1
+"""Version of the format of a block; a block of another version is rebuilt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A row of `number_blocks`.
+
+    Attributes:
+        layout: JSON: the cases with their numbers of runs and the numbers they have, environments.
+        content: run numbers of all cases, ends, codes of environments, outcomes, then the values
+            of each number of the cases that have it.
+        checksum: CRC-32 of both.
+    """
+
+    layout: bytes
+    content: bytes
+    checksum: int
+
+
+def form_of(requested: Sequence[Number]) -> str:
+    """Return the form of a block: other numbers or another byte order make another form."""
+    return json.dumps([FORM, sys.byteorder, GOOD, *requested])
+
+
+def packed(cases: Sequence[CaseNumbers], requested: Sequence[Number]) -> Block:
+    """Return numbers as a block."""
+    digests = sorted({digest for case in cases for digest in case.environments})
+    codes = {digest: code for code, digest in enumerate(digests)}
+    # Each column holds all cases: a year has thousands of cases.
+    columns: tuple[array[Any], ...] = (
+        *(case.runs for case in cases),
+        *(case.finished for case in cases),
+        *(array("H", map(codes.__getitem__, case.environments)) for case in cases),
+        *(array("B", case.ok) for case in cases),
+        *(case.values[number] for number in requested for case in cases if number in case.values),
+    )
+    content = b"".join(column.tobytes() for column in columns)
+    cases_of = [_entry(case, requested) for case in cases]
+    layout = json.dumps({"environments": digests, "cases": cases_of}).encode()
+    return Block(layout=layout, content=content, checksum=_checksum(layout, content))
+
+
+def _checksum(layout: bytes, content: bytes) -> int:
+    return zlib.crc32(content, zlib.crc32(layout))
+
+
+def _entry(case: CaseNumbers, requested: Sequence[Number]) -> tuple[str, int, list[int]]:
+    present = [index for index, number in enumerate(requested) if number in case.values]
+    return case.case_key, len(case.runs), present
+
+
+def unpacked(blocks: Iterable[Block], requested: Sequence[Number]) -> list[CaseNumbers]:
+    """Return the numbers of consecutive blocks, joined by case.
+
+    Raises:
+        ValueError: a block is damaged.
+    """
+    cases: dict[str, _Case] = {}
+    try:
+        for block in blocks:
+            if _checksum(block.layout, block.content) != block.checksum:
+                raise ValueError("checksum mismatch in a number block")
+            _gather(block, len(requested), cases)
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"unexpected layout of a number block: {error}") from error
+    return [case.numbers(key, requested) for key, case in cases.items()]
+
+
+def intact(block: Block, requested: Sequence[Number]) -> bool:
+    """Return whether the numbers of a block can be read."""
+    try:
+        unpacked([block], requested)
+    except ValueError:
+        return False
+    return True
+
+
+def _gather(block: Block, kinds: int, cases: dict[str, _Case]) -> None:
+    layout: dict[str, Any] = json.loads(block.layout)
+    digests, entries = layout["environments"], layout["cases"]
+    with_value = [0] * kinds
+    for _, count, present in entries:
+        for index in present:
+            with_value[index] += count
+    total = sum(count for _, count, _ in entries)
+    content = _Columns(block.content, [total] * len(_WIDTHS) + with_value)
+    for key, count, present in entries:
+        case = cases.setdefault(key, _Case())
+        case.runs += content.next(_RUN, count)
+        case.finished += content.next(_FINISHED, count)
+        codes = array("H", content.next(_CODE, count))
+        case.environments += map(digests.__getitem__, codes)
+        for index in present:
+            column = case.column(index)
+            column += content.next(_FIRST_VALUE + index, count)
+        case.ok += content.next(_OK, count)
+
+
+_RUN, _FINISHED, _CODE, _OK, _FIRST_VALUE = range(5)
+_WIDTHS: Final = (8, 8, 2, 1)
+
+
+class _Columns:
+    """Consecutive columns, each read from start to end."""
+
+    def __init__(self, content: bytes, counts: Sequence[int]) -> None:
+        self._content = content
+        self._widths = [*_WIDTHS, *[8] * (len(counts) - len(_WIDTHS))]
+        sizes = map(mul, self._widths, counts)
+        self._at = [0, *accumulate(sizes)]
+        if self._at[-1] != len(content):
+            raise ValueError("length of a number block differs from its layout")
+
+    def next(self, column: int, count: int) -> bytes:
+        begin = self._at[column]
+        end = self._at[column] = begin + count * self._widths[column]
+        return self._content[begin:end]
+
+
+class _Case:
+    """Columns of one case as bytes: a million small arrays would keep Python busy."""
+
+    __slots__ = ("environments", "finished", "ok", "runs", "values")
+
+    def __init__(self) -> None:
+        self.runs, self.finished, self.ok = bytearray(), bytearray(), bytearray()
+        self.environments: list[str] = []
+        self.values: dict[int, bytearray] = {}
+
+    def column(self, index: int) -> bytearray:
+        """Return the values of a number so far, with NaN for runs of earlier blocks without it."""
+        column = self.values.setdefault(index, bytearray())
+        column += _NAN * (len(self.ok) - len(column) // len(_NAN))
+        return column
+
+    def numbers(self, key: str, requested: Sequence[Number]) -> CaseNumbers:
+        return CaseNumbers(
+            key,
+            array("q", bytes(self.runs)),
+            array("d", bytes(self.finished)),
+            self.environments,
+            self.ok,
+            {requested[index]: array("d", bytes(self.column(index))) for index in self.values},
+        )
+
+
+_NAN: Final = array("d", [math.nan]).tobytes()

@@ -25,7 +25,7 @@ from pvebench.config import Settings
 from pvebench.model.run import Outcome
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Number, ReplacedRun, Store, numbers, restore
-from pvebench.store.blocks import SIZE
+from pvebench.store.case_numbers import SIZE
 from pvebench.store.current import Results
 from pvebench.verdicts import NUMBERS, Feed, VerdictService
 from pvebench.verdicts.headline import verdicts_data

@@ -1,10 +1,8 @@
-"""Chart of one storage: up to a year, with environment periods and changes.
-
-Free of side effects.
-"""
+"""Geometry of the SVG charts: sparklines, the history of a case, a year of a storage. Pure."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +14,177 @@ from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import Verdict
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.report.charts import Tick
-from pvebench.report.text import iso
+from pvebench.model.run import Unit
+from pvebench.model.units import MIB
+from pvebench.report.text import iso, show_clock, show_moment, show_value
+from pvebench.store import Point
 from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.ranking import Ranking
 from pvebench.verdicts.text import sentence
 from pvebench.web.views.workers import case_url
+
+# --- sparklines and the history of a case ---
+
+SPARK_WIDTH: Final = 80
+SPARK_HEIGHT: Final = 20
+LEAST_RANGE: Final = 0.1
+"""Minimum height of a sparkline as a share of the level, so that noise does not look large."""
+
+CHART_WIDTH: Final = 800
+LINE_HEIGHT: Final = 300
+LINE_LEFT, LINE_RIGHT, LINE_TOP, LINE_BOTTOM = 90, 20, 24, 40
+"""Margins of the large chart in pixels, for the axis labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A sparkline: points of the polyline, its last point for the dot, and a label."""
+
+    points: str
+    last_x: float
+    last_y: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One direction in a large chart: `points` of the polyline and each dot separately."""
+
+    name: str
+    points: str
+    dots: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A labeled position on an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentMark:
+    """A change of the environment: position, number in the chart, time, and changed facts."""
+
+    at: float
+    number: int
+    iso: str
+    moment: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A large chart."""
+
+    lines: tuple[Line, ...]
+    value_ticks: tuple[Tick, ...]
+    time_ticks: tuple[Tick, ...]
+    marks: tuple[EnvironmentMark, ...]
+    label: str
+
+
+def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
+    """Return the sparkline of one direction; None: fewer than two points."""
+    if len(points) < 2:
+        return None
+    values = [point.value for point in points]
+    low, high = min(values), max(values)
+    span = max(high - low, LEAST_RANGE * abs(high)) or 1.0
+    floor = (low + high - span) / 2
+    step = (SPARK_WIDTH - 4) / (len(values) - 1)
+    places = [
+        (round(step * index, 1), round(2 + (SPARK_HEIGHT - 4) * (1 - (value - floor) / span), 1))
+        for index, value in enumerate(values)
+    ]
+    first, lowest, highest, last = (show_value(v, unit) for v in (values[0], low, high, values[-1]))
+    return Spark(
+        points=_polyline(places),
+        last_x=places[-1][0],
+        last_y=places[-1][1],
+        label=f"{len(values)} runs: first {first}, lowest {lowest}, highest {highest}, last {last}",
+    )
+
+
+def chart(
+    points: Sequence[Point], unit: Unit, *, changes: Sequence[tuple[datetime, str]] = ()
+) -> Chart | None:
+    """Return the large chart of a case with an axis from zero; None: fewer than two runs.
+
+    Args:
+        points: oldest first, of all directions.
+        changes: times of environment changes, and the changed facts.
+    """
+    if len({point.run for point in points}) < 2:
+        return None
+    start, end = points[0].finished, points[-1].finished
+    seconds = (end - start).total_seconds() or 1.0
+    values = axis_values(max(point.value for point in points), unit)
+    top = values[-1]
+
+    def x(moment: datetime) -> float:
+        share = (moment - start).total_seconds() / seconds
+        return round(LINE_LEFT + share * (CHART_WIDTH - LINE_LEFT - LINE_RIGHT), 1)
+
+    def y(value: float) -> float:
+        return round(
+            LINE_HEIGHT - LINE_BOTTOM - value / top * (LINE_HEIGHT - LINE_TOP - LINE_BOTTOM), 1
+        )
+
+    by_direction: dict[str, list[Point]] = {}
+    for point in points:
+        by_direction.setdefault(str(point.direction), []).append(point)
+    lines = []
+    for name, own_points in sorted(by_direction.items()):
+        dots = tuple((x(point.finished), y(point.value)) for point in own_points)
+        lines.append(Line(name, _polyline(dots), dots))
+    return Chart(
+        lines=tuple(lines),
+        value_ticks=tuple(Tick(y(value), show_value(value, unit)) for value in values),
+        time_ticks=tuple(
+            # Always with the date, because the range may span years.
+            Tick(x(moment), f"{moment:%Y-%m-%d %H:%M}")
+            for moment in (start, start + (end - start) / 2, end)
+        ),
+        marks=tuple(
+            EnvironmentMark(x(moment), number, iso(moment), show_moment(moment), text)
+            for number, (moment, text) in enumerate(changes, start=1)
+        ),
+        label=_chart_label(by_direction, unit, start, end),
+    )
+
+
+def axis_values(highest: float, unit: Unit) -> list[float]:
+    """Return round values from zero to at least `highest`, three to six of them."""
+    factor = MIB if unit in (Unit.BYTES_PER_SECOND, Unit.BYTES) else 1
+    minimum = (highest / factor or 1.0) / 4
+    power = 10.0 ** math.floor(math.log10(minimum))
+    step = next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= minimum)
+    steps = math.ceil(highest / factor / step - 1e-9) or 1
+    return [number * step * factor for number in range(steps + 1)]
+
+
+def _chart_label(
+    by_direction: dict[str, list[Point]], unit: Unit, start: datetime, end: datetime
+) -> str:
+    parts = []
+    for name, points in sorted(by_direction.items()):
+        values = [point.value for point in points]
+        first, low, high, last = (
+            show_value(value, unit) for value in (values[0], min(values), max(values), values[-1])
+        )
+        parts.append(f"{name}: first {first}, lowest {low}, highest {high}, last {last}")
+    span = f"{show_clock(start, end)} to {show_clock(end, end)}"
+    return f"Trend from {span}; {'; '.join(parts)}"
+
+
+def _polyline(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in places)
+
+
+# --- a year of a storage, with environment periods and changes ---
 
 WIDTH: Final = 800
 HEIGHT: Final = 260
@@ -131,7 +293,12 @@ def year_chart(
     axis = _Axis(start, end, top)
     node = next(iter(cases.values())).node
     lines = tuple(
-        YearLine(number, _points(days, axis), _line_text(cases[key]), case_url(key))
+        YearLine(
+            number,
+            _polyline([(axis.x(time), axis.y(ratio)) for time, ratio in days]),
+            _line_text(cases[key]),
+            case_url(key),
+        )
         for number, (key, days) in enumerate(histories.items(), start=1)
     )
     marks = tuple(_marks(changes, axis))
@@ -216,10 +383,6 @@ def _daily(runs: Sequence[GoodRun], level: float) -> _Days:
     return [
         (day[-1].time, statistics.median(run.value for run in day) / level) for day in days.values()
     ]
-
-
-def _points(days: _Days, axis: _Axis) -> str:
-    return " ".join(f"{axis.x(time):g},{axis.y(ratio):g}" for time, ratio in days)
 
 
 def _bands(periods: Sequence[EnvironmentPeriod], axis: _Axis) -> Iterator[Band]:

@@ -1,4 +1,4 @@
-"""Plausibility checks of a result's numbers; their formulas are in docs/measurement.md.
+"""Consistency of a result's numbers; the formulas are in docs/measurement.md.
 
 The same rules apply to pvebench's runs and to published tables, where a lost decimal point or a
 swapped row is a contradiction between the columns. What cannot be true of any set of values, such

@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 from pvebench.cli.logs import configure_logging
 from pvebench.store import Store
-from pvebench.web import WebServer, connection_limits, listen
-from pvebench.web.connection_limits import accepts_gzip
+from pvebench.web import WebServer, listen, server
+from pvebench.web.server import accepts_gzip
 from testing import http_client
 from testing.packs import simulate
 from testing.prometheus import free_port
@@ -33,8 +33,8 @@ def hello(_: Request) -> Response:
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    monkeypatch.setattr(connection_limits, "CONNECTIONS", 20)
-    monkeypatch.setattr(connection_limits, "REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr(server, "CONNECTIONS", 20)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 3.0)
     where = ("127.0.0.1", free_port())
     with WebServer(Starlette(routes=[Route("/", hello)]), listen(f"{where[0]}:{where[1]}")):
         yield where

@@ -10,9 +10,16 @@ from pvebench.drivers.clocks import START
 from pvebench.model.run import Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
-from pvebench.report.charts import CHART_WIDTH, LINE_HEIGHT, SPARK_HEIGHT, axis_values, chart, spark
 from pvebench.report.text import show_age, show_spread, show_value
 from pvebench.store import Point
+from pvebench.web.views.charts import (
+    CHART_WIDTH,
+    LINE_HEIGHT,
+    SPARK_HEIGHT,
+    axis_values,
+    chart,
+    spark,
+)
 
 
 def points(values: list[float], direction: Direction = Direction.READ) -> list[Point]:
