@@ -1,204 +1,450 @@
-"""API responses as plain data: UTC, base units. Pure, except for reading the store."""
+"""API: response types, responses, and the OpenAPI document made from the types.
+
+Times are ISO 8601 in UTC, numbers in base units; docs/api.md describes each key. A field takes the
+attribute of its name (or its `validation_alias`) from the values of the product.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic.json_schema import models_json_schema
 
 from pvebench import __version__
+from pvebench.model.definition import Definition
+from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
-from pvebench.model.workload import Case
 from pvebench.report.text import environments, in_order, iso, without_secrets
-from pvebench.store import CaseRecord, Store, StoredRun
+from pvebench.store import Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
-from pvebench.web import api_schema
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import verdicts_data
 from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
-from pvebench.web.views.tables import Number, is_stale, numbers_of
-from pvebench.web.views.workers import expected_starts
+from pvebench.web.views.overview import expected_starts
+from pvebench.web.views.tables import is_stale, numbers_of
+
+# --- Response types.
+
+Time = Annotated[datetime, PlainSerializer(iso, return_type=str)]
+ExactTime = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str)]
+Text = Annotated[str, BeforeValidator(without_secrets)]
+"""Text from outside, without secrets."""
+Facts = Annotated[dict[str, str], BeforeValidator(dict)]
 
 
-def status_data(
-    statuses: Sequence[WorkerStatus], content: View, now: datetime
-) -> api_schema.Status:
-    """Return `/api/v1/status`."""
-    workers = [_worker_data(status, now) for status in statuses]
-    return {**_head(content, now), "version": __version__, "workers": workers}
+class ApiModel(BaseModel):
+    """A response, or a part of one."""
+
+    model_config = ConfigDict(from_attributes=True, serialize_by_alias=True)
 
 
-def _head(content: View, now: datetime) -> api_schema.Head:
-    return {"now": iso(now), "simulated": content.simulated}
+class CaseName(ApiModel):
+    """Key and name of a case."""
+
+    case_key: str = Field(validation_alias="key")
+    case: str = Field(validation_alias="slug")
 
 
-def _worker_data(status: WorkerStatus, now: datetime) -> api_schema.Worker:
-    cycle, starts = status.cycle, expected_starts(status, now)
-    return {
-        "node": status.node,
-        "state": str(status.state),
-        "case": None if status.case is None else _case_name(status.case),
-        "phase": None if status.phase is None else str(status.phase),
-        "phase_elapsed_seconds": round(max(0.0, (now - status.since).total_seconds()), 1),
-        "phase_expected_seconds": status.phase_seconds or None,
-        "cycle": None
-        if cycle is None
-        else {
-            "number": cycle.number,
-            "pack": cycle.pack,
-            "tier": cycle.tier,
-            "planned": cycle.planned,
-            "done": cycle.done,
-            "failed": cycle.failed,
-            "started": iso(cycle.started),
-            "expected_end": iso(cycle.expected_end),
-        },
-        "upcoming": [
-            {**_case_name(case), "expected_start": iso(at)}
-            for case, at in zip(status.upcoming, starts, strict=True)
-        ],
-        "next_due": None if status.next_due is None else iso(status.next_due),
-        "fault": without_secrets(status.fault),
-        "hold": None
-        if status.hold is None
-        else {"kind": str(status.hold.kind), "reason": without_secrets(status.hold.reason)},
-        "pending": dict(status.pending),
+class Upcoming(CaseName):
+    """A due case and its expected start."""
+
+    expected_start: Time
+
+
+class Cycle(ApiModel):
+    """One pass over a pack's due cases."""
+
+    number: int
+    pack: str
+    tier: str
+    planned: int
+    done: int
+    failed: int
+    started: Time
+    expected_end: Time
+
+
+class Hold(ApiModel):
+    """Reason why the next case has not started."""
+
+    kind: str
+    reason: Text
+
+
+class Worker(ApiModel):
+    """Status of a worker."""
+
+    node: str
+    state: str
+    case: CaseName | None
+    phase: str | None
+    phase_elapsed_seconds: float
+    phase_expected_seconds: float | None
+    cycle: Cycle | None
+    upcoming: list[Upcoming]
+    next_due: Time | None
+    fault: Text
+    hold: Hold | None
+    pending: Facts
+
+
+class Head(ApiModel):
+    """Time of the instance, and whether its results are simulated."""
+
+    now: Time
+    simulated: bool
+
+
+class Status(Head):
+    """`/api/v1/status`."""
+
+    version: str
+    workers: list[Worker]
+
+
+class Value(ApiModel):
+    """A value of a case's latest successful run, with its spread over recent runs."""
+
+    direction: str
+    metric: str
+    unit: str
+    value: float
+    spread_ratio: float | None = Field(validation_alias="spread")
+    spread_runs: int = Field(validation_alias="runs")
+
+
+class Result(ApiModel):
+    """Outcome of a case's latest run, and its latest successful run."""
+
+    case_key: str
+    case: str = Field(validation_alias="name")
+    title: str
+    labels: Facts
+    in_packs: bool
+    scale: float
+    interval_seconds: float | None
+    outcome: str | None
+    reason: Text
+    last_run: int | None
+    run: int | None
+    finished: Time | None
+    age_seconds: float | None
+    values: list[Value]
+    stale: bool
+
+
+class Results(Head):
+    """`/api/v1/results`."""
+
+    results: list[Result]
+
+
+class Sample(ApiModel):
+    """A value of a run."""
+
+    metric: str
+    direction: Annotated[str, BeforeValidator(lambda direction: direction or "")]
+    part: str
+    value: float
+    unit: str
+
+
+class Run(ApiModel):
+    """A finished run."""
+
+    run: int = Field(validation_alias="number")
+    uid: str
+    case_key: str
+    cycle: str
+    pass_number: int = Field(serialization_alias="pass")
+    environment: str
+    node: str
+    scenario: str
+    workload: str
+    started: ExactTime
+    finished: ExactTime
+    outcome: str
+    reason: Text
+    samples: list[Sample]
+
+
+class Runs(ApiModel):
+    """`/api/v1/runs`."""
+
+    runs: list[Run]
+
+
+class RunDetails(Run):
+    """`/api/v1/runs/<number>`."""
+
+    definition: Annotated[dict[str, Any], BeforeValidator(Definition.as_data)]
+    environment_facts: Facts
+    evidence: dict[str, str]
+
+
+class HistoryPoint(ApiModel):
+    """A successful run in a case's history."""
+
+    run: int
+    finished: Time
+    metric: str
+    direction: str
+    value: float
+    unit: str
+    environment: str
+
+
+class CaseDetails(Head, Result):
+    """`/api/v1/cases/<case_key>`."""
+
+    definition: Annotated[dict[str, Any], BeforeValidator(Definition.as_data)]
+    samples: list[Sample]
+    history: list[HistoryPoint]
+    environments: dict[str, dict[str, str]]
+    runs: list[Run]
+
+
+class ErrorDetails(ApiModel):
+    """The error, and the action for the client."""
+
+    happened: str
+    next_step: str
+
+
+class Error(ApiModel):
+    """Response to a rejected request."""
+
+    error: ErrorDetails
+
+
+class Verdict(Head):
+    """`/api/v1/verdict`: output of `pvebench verdict --format json`; see docs/verdict.md."""
+
+    run: int
+    failed: bool
+    state: str
+    headline: str
+    regression: bool
+    counts: dict[str, int]
+    changes: list[dict[str, Any]]
+    verdicts: list[dict[str, Any]]
+    levels: list[dict[str, Any]]
+    definition_changes: list[dict[str, Any]]
+    decisions: list[dict[str, Any]]
+
+
+# --- Responses. Pure, except for reading the store.
+
+Model = TypeVar("Model", bound=ApiModel)
+Data = dict[str, Any]
+
+
+def _response(shape: type[Model], source: object, **values: Any) -> Model:
+    """Return a response with `values`, and all other fields from the attributes of `source`."""
+    names = {
+        name: str(field.validation_alias or name) for name, field in shape.model_fields.items()
     }
+    attributes = {
+        alias: getattr(source, alias) for name, alias in names.items() if name not in values
+    }
+    return shape.model_validate(attributes | {names[name]: value for name, value in values.items()})
 
 
-def _case_name(case: Case) -> api_schema.CaseName:
-    return {"case_key": case.key, "case": case.slug}
+def status_data(statuses: Sequence[WorkerStatus], content: View, now: datetime) -> Status:
+    """Return `/api/v1/status`."""
+    workers = [_worker(status, now) for status in statuses]
+    return _response(Status, content, now=now, version=__version__, workers=workers)
 
 
-def results_data(content: View, now: datetime) -> api_schema.Results:
+def _worker(status: WorkerStatus, now: datetime) -> Worker:
+    return _response(
+        Worker,
+        status,
+        phase_elapsed_seconds=round(max(0.0, (now - status.since).total_seconds()), 1),
+        phase_expected_seconds=status.phase_seconds or None,
+        upcoming=[
+            _response(Upcoming, case, expected_start=start)
+            for case, start in zip(status.upcoming, expected_starts(status, now), strict=True)
+        ],
+    )
+
+
+def results_data(content: View, now: datetime) -> Results:
     """Return `/api/v1/results`: every case of the current packs, and every older one."""
     keys = sorted({*content.planned, *content.cases})
-    return {**_head(content, now), "results": [result_data(content, key, now) for key in keys]}
+    results = [_result(Result, content, key, now) for key in keys]
+    return _response(Results, content, now=now, results=results)
 
 
-def result_data(content: View, key: str, now: datetime) -> api_schema.Result:
-    """Return the latest result of one case, which must be planned or have a record."""
+def _result(shape: type[Model], content: View, key: str, at: datetime, **values: Any) -> Model:
+    """Return the latest result of a case, which must be planned or have a record."""
     planned, state = content.planned.get(key), content.cases.get(key)
-    definition = planned.definition if planned else content.cases[key].definition
-    return {
-        "case_key": key,
-        "case": definition.name,
-        "title": definition.title,
-        "labels": dict(definition.labels),
-        "in_packs": planned is not None,
-        "scale": definition.scale,
-        "interval_seconds": planned.every_seconds if planned else None,
-        **_latest_data(state, content.trends.get(key), now),
-        "stale": state is not None and is_stale(planned, state, now),
-    }
+    good = state.good if state else None
+    return _response(
+        shape,
+        planned.definition if planned else content.cases[key].definition,
+        case_key=key,
+        in_packs=planned is not None,
+        interval_seconds=planned.every_seconds if planned else None,
+        outcome=state.last.outcome if state else None,
+        reason=state.last.reason if state else "",
+        last_run=state.last.number if state else None,
+        run=good.number if good else None,
+        finished=good.finished if good else None,
+        age_seconds=round((at - good.finished).total_seconds(), 1) if good else None,
+        values=numbers_of(content.trends.get(key)) if state else (),
+        stale=state is not None and is_stale(planned, state, at),
+        **values,
+    )
 
 
-def _latest_data(state: CaseRecord | None, trend: Trend | None, now: datetime) -> api_schema.Latest:
-    if state is None:
-        return {
-            "outcome": None,
-            "reason": "",
-            "last_run": None,
-            "run": None,
-            "finished": None,
-            "age_seconds": None,
-            "values": [],
-        }
-    good = state.good
-    return {
-        "outcome": str(state.last.outcome),
-        "reason": without_secrets(state.last.reason),
-        "last_run": state.last.number,
-        "run": None if good is None else good.number,
-        "finished": None if good is None else iso(good.finished),
-        "age_seconds": None if good is None else round((now - good.finished).total_seconds(), 1),
-        "values": [_number_data(number) for number in numbers_of(trend)],
-    }
-
-
-def _number_data(number: Number) -> api_schema.Value:
-    return {
-        "direction": str(number.direction),
-        "metric": number.metric,
-        "unit": str(number.unit),
-        "value": number.value,
-        "spread_ratio": number.spread,
-        "spread_runs": number.runs,
-    }
-
-
-def case_data(
-    store: Store, content: View, key: str, now: datetime
-) -> api_schema.CaseDetails | None:
+def case_data(store: Store, content: View, key: str, now: datetime) -> CaseDetails | None:
     """Return `/api/v1/cases/<key>`; None if the case is neither planned nor ever run."""
     definition, state = content.definition(key), content.cases.get(key)
     if definition is None:
         return None
     trend = read_trends(store, {key: definition}, limit=CHART_RUNS).get(key, Trend())
-    good = None if state is None else state.good
     known = environments(store)
     used = {point.environment for point in trend.points}
-    return {
-        **_head(content, now),
-        **result_data(content, key, now),
-        "definition": definition.as_data(),
-        "samples": [] if good is None else _samples_data(good),
-        "history": [
-            {
-                "run": point.run,
-                "finished": iso(point.finished),
-                "metric": trend.metric,
-                "direction": str(point.direction),
-                "value": point.value,
-                "unit": str(MAIN_METRICS[trend.metric]),
-                "environment": point.environment,
-            }
+    return _result(
+        CaseDetails,
+        content,
+        key,
+        now,
+        now=now,
+        simulated=content.simulated,
+        definition=definition,
+        samples=state.good.samples if state and state.good else (),
+        history=[
+            _response(HistoryPoint, point, metric=trend.metric, unit=MAIN_METRICS[trend.metric])
             for point in trend.points
         ],
-        "environments": {digest: known[digest] for digest in sorted(used & known.keys())},
-        "runs": [run_data(run) for run in store.runs(limit=LISTED_RUNS, case_key=key)],
-    }
+        environments={digest: known[digest] for digest in sorted(used & known.keys())},
+        runs=store.runs(limit=LISTED_RUNS, case_key=key),
+    )
 
 
-def run_data(run: StoredRun) -> api_schema.Run:
-    """Return a run as plain data."""
-    return {
-        "run": run.number,
-        "uid": run.uid,
-        "case_key": run.case_key,
-        "cycle": run.cycle,
-        "pass": run.pass_number,
-        "environment": run.environment,
-        "node": run.node,
-        "scenario": run.scenario,
-        "workload": run.workload,
-        "started": run.started.isoformat(),
-        "finished": run.finished.isoformat(),
-        "outcome": str(run.outcome),
-        "reason": without_secrets(run.reason),
-        "samples": _samples_data(run),
-    }
+def verdict_data(verdicts: Verdicts, content: View, now: datetime) -> Verdict:
+    """Return `/api/v1/verdict`."""
+    return _response(Verdict, content, now=now, **verdicts_data(verdicts))
 
 
-def _samples_data(run: StoredRun) -> list[api_schema.Sample]:
-    return [
-        {
-            "metric": sample.metric,
-            "direction": str(sample.direction or ""),
-            "part": sample.part,
-            "value": sample.value,
-            "unit": str(sample.unit),
-        }
-        for sample in run.samples
-    ]
-
-
-def run_details(store: Store, number: int) -> api_schema.RunDetails | None:
+def run_details(store: Store, number: int) -> RunDetails | None:
     """Return `/api/v1/runs/<number>`, with definition, environment and evidence."""
     run = store.run(number)
     if run is None:
         return None
-    facts: Mapping[str, str] = environments(store).get(run.environment, {})
+    facts = environments(store).get(run.environment, {})
+    evidence = dict(in_order(store.evidence(number)))
+    return _response(RunDetails, run, environment_facts=facts, evidence=evidence)
+
+
+def run_data(run: StoredRun) -> Data:
+    """Return a run as plain data."""
+    return Run.model_validate(run).model_dump(mode="json")
+
+
+# --- OpenAPI document.
+
+DEFAULT_LIMIT: Final = 50
+MAX_LIMIT: Final = 500
+REFERENCE: Final = "#/components/schemas/{model}"
+_ERRORS: Final[Mapping[str, str]] = {
+    "400": "Invalid parameter.",
+    "401": "Authentication required: basic_auth_users of the web configuration file.",
+    "404": "Not found.",
+    "421": "Host name not allowed.",
+    "429": "Too many requests.",
+}
+
+
+def _parameter(place: str, name: str, schema: Data, about: str) -> Data:
+    required = place == "path"
+    return {"name": name, "in": place, "required": required, "schema": schema, "description": about}
+
+
+_KEY: Final = {"type": "string", "minLength": 1}  # its slashes need no quoting
+_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
+_LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
+_OUTCOME: Final = {"type": "string", "enum": [str(outcome) for outcome in Outcome]}
+
+PATHS: Final[Mapping[str, tuple[type[ApiModel], str, tuple[Data, ...]]]] = {
+    "/api/v1/status": (Status, "Status of each worker", ()),
+    "/api/v1/results": (Results, "Latest result of every case", ()),
+    "/api/v1/cases/{case_key}": (
+        CaseDetails,
+        "A case with its definition, samples, history and runs",
+        (_parameter("path", "case_key", _KEY, "As in /api/v1/results."),),
+    ),
+    "/api/v1/verdict": (Verdict, "Verdicts and changes", ()),
+    "/api/v1/runs": (
+        Runs,
+        "Runs with their samples, newest first",
+        (
+            _parameter("query", "limit", _LIMIT, "Maximum number of runs."),
+            _parameter("query", "outcome", _OUTCOME, "Only runs with this outcome."),
+            _parameter("query", "case", {"type": "string"}, "Only runs of this case_key."),
+        ),
+    ),
+    "/api/v1/runs/{number}": (
+        RunDetails,
+        "A run with its samples, definition, environment and evidence",
+        (_parameter("path", "number", _NUMBER, "As in /api/v1/runs."),),
+    ),
+}
+"""Path -> response type, summary, parameters."""
+
+
+@cache
+def document() -> Data:
+    """Return the OpenAPI 3.1 document."""
+    shapes = (*(shape for shape, _, _ in PATHS.values()), Error)
+    inputs = [(shape, "serialization") for shape in shapes]
+    _, definitions = models_json_schema(inputs, ref_template=REFERENCE)  # type: ignore[arg-type] # a list of literals
     return {
-        **run_data(run),
-        "definition": run.definition.as_data(),
-        "environment_facts": dict(facts),
-        "evidence": dict(in_order(store.evidence(number))),
+        "openapi": "3.1.0",
+        "info": {
+            "title": "pvebench",
+            "version": __version__,
+            "summary": "Status and results of pvebench. Read-only.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": {
+            path: {"get": _operation(shape, about, parameters)}
+            for path, (shape, about, parameters) in PATHS.items()
+        },
+        "components": {
+            "schemas": definitions["$defs"],
+            "securitySchemes": {"login": {"type": "http", "scheme": "basic"}},
+        },
+        # Without users in the web configuration file there is no login.
+        "security": [{}, {"login": []}],
     }
+
+
+def _operation(shape: type[ApiModel], about: str, parameters: tuple[Data, ...]) -> Data:
+    return {
+        "operationId": shape.__name__[0].lower() + shape.__name__[1:],
+        "summary": about,
+        "parameters": list(parameters),
+        "responses": {
+            "200": {"description": about, "content": _json_of(shape.__name__)},
+            "503": {
+                "description": "pvebench is starting (plain text).",
+                "content": {"text/plain": {}},
+            },
+            **{
+                status: {"description": text, "content": _json_of("Error")}
+                for status, text in _ERRORS.items()
+                if status != "404" or any(parameter["required"] for parameter in parameters)
+            },
+        },
+    }
+
+
+def _json_of(name: str) -> Data:
+    return {"application/json": {"schema": {"$ref": REFERENCE.format(model=name)}}}

@@ -15,18 +15,17 @@ from starlette.routing import Route
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.report.card import THEMES, card_png, make_card
-from pvebench.report.text import iso
 from pvebench.store.current import Results, View
 from pvebench.verdicts import Verdicts
-from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign, verdicts_data
+from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage
 from pvebench.web import api
-from pvebench.web.api_schema import DEFAULT_LIMIT, MAX_LIMIT, document
+from pvebench.web.api import DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.responses import KINDS, STATIC, Made, Memo, Refused, only, render
+from pvebench.web.views import case_url
 from pvebench.web.views.details import case_view, run_view
 from pvebench.web.views.overview import chosen_storage, index_view
 from pvebench.web.views.tables import shown_cases
-from pvebench.web.views.workers import case_url
 
 FRESH_SECONDS: Final = 2
 """Maximum age of a cached page, regardless of the number of clients."""
@@ -169,21 +168,23 @@ class Pages:
     def openapi(self, request: Request) -> Response:
         """Serve `/api/v1/openapi.json`."""
         only(request, ())
-        return _json(document())
+        return _json(json.dumps(document()))
 
     def status_data(self, request: Request) -> Response:
         """Serve `/api/v1/status`."""
         only(request, ())
-        return _json(api.status_data(self._statuses(), self._results.now, self._now()))
+        return _json(
+            api.status_data(self._statuses(), self._results.now, self._now()).model_dump_json()
+        )
 
     def results_data(self, request: Request) -> Response:
         """Serve `/api/v1/results`."""
         only(request, ())
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
-            return json.dumps(api.results_data(content, now))
+            return api.results_data(content, now).model_dump_json()
 
-        return _json_text(self._once("results", make, self._texts))
+        return _json(self._once("results", make, self._texts))
 
     def case_data(self, request: Request) -> Response:
         """Serve `/api/v1/cases/<key>`."""
@@ -192,17 +193,16 @@ class Pages:
         data = api.case_data(self._results.store, self._results.now, key, self._now())
         if data is None:
             raise _no_case(key)
-        return _json(data)
+        return _json(data.model_dump_json())
 
     def verdict_data(self, request: Request) -> Response:
         """Serve `/api/v1/verdict`."""
         only(request, ())
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
-            head = {"now": iso(now), "simulated": content.simulated}
-            return json.dumps({**head, **verdicts_data(self._verdicts())})
+            return api.verdict_data(self._verdicts(), content, now).model_dump_json()
 
-        return _json_text(self._once("verdict", make, self._texts))
+        return _json(self._once("verdict", make, self._texts))
 
     def runs_data(self, request: Request) -> Response:
         """Serve `/api/v1/runs`, newest first."""
@@ -212,7 +212,7 @@ class Pages:
             outcome=_outcome(parameters.get("outcome")),
             case_key=parameters.get("case"),
         )
-        return _json({"runs": [api.run_data(run) for run in runs]})
+        return _json(api.Runs.model_validate({"runs": runs}).model_dump_json())
 
     def run_data(self, request: Request) -> Response:
         """Serve `/api/v1/runs/<number>`."""
@@ -221,18 +221,14 @@ class Pages:
         data = api.run_details(self._results.store, number)
         if data is None:
             raise _no_run(number)
-        return _json(data)
+        return _json(data.model_dump_json())
 
 
 def _html(text: str) -> Response:
     return HTMLResponse(text, headers=_NEVER_KEPT)
 
 
-def _json(data: Mapping[str, object]) -> Response:
-    return _json_text(json.dumps(data))
-
-
-def _json_text(text: str) -> Response:
+def _json(text: str) -> Response:
     return Response(text, media_type="application/json", headers=_NEVER_KEPT)
 
 

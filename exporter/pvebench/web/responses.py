@@ -14,6 +14,18 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from pvebench import __version__
 from pvebench.report.html import templates_of
+from pvebench.report.text import (
+    definition_texts,
+    iso,
+    outcome_text,
+    phase_text,
+    sample_rows,
+    show_age,
+    show_moment,
+    show_span,
+    without_secrets,
+)
+from pvebench.web.views import case_url
 
 # --- Templates and static files.
 
@@ -47,6 +59,18 @@ def asset(name: str) -> str:
 
 _ENVIRONMENT: Final = templates_of("pvebench.web")
 _ENVIRONMENT.globals |= {"asset": asset, "version": __version__, "titles": EVIDENCE_TITLES}
+_ENVIRONMENT.filters |= {
+    "age": lambda moment, now: show_age((now - moment).total_seconds()),
+    "case_url": case_url,
+    "definition": definition_texts,
+    "iso": iso,
+    "moment": show_moment,
+    "outcome": outcome_text,
+    "phase": phase_text,
+    "samples": sample_rows,
+    "span": lambda begin, end: show_span((end - begin).total_seconds()),
+    "without_secrets": without_secrets,
+}
 
 
 def render(template: str, **values: Any) -> str:

@@ -24,7 +24,7 @@ from sqlalchemy import event
 from pvebench.config import Settings
 from pvebench.model.run import Outcome
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Number, ReplacedRun, Store, numbers, restore
+from pvebench.store import Number, ReplacedRun, Store, case_numbers, restore
 from pvebench.store.case_numbers import SIZE
 from pvebench.store.current import Results
 from pvebench.verdicts import NUMBERS, Feed, VerdictService
@@ -309,13 +309,13 @@ def test_runs_that_change_while_they_are_packed_are_read_as_rows(
 ) -> None:
     full(world)
     world.sql("UPDATE samples SET value = 5 WHERE run = 3")
-    real = numbers.packed
+    real = case_numbers.packed
 
     def meanwhile(*arguments: object) -> object:
         world.sql("UPDATE samples SET value = 6 WHERE run = 3")
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(numbers, "packed", meanwhile)
+    monkeypatch.setattr(case_numbers, "packed", meanwhile)
     assert world.store.numbers.pack(WANTED) == 0
     assert world.read()[3][-1][IOPS] == 6.0
     monkeypatch.undo()
@@ -326,14 +326,14 @@ def test_runs_that_change_while_they_are_packed_are_read_as_rows(
 def test_others_write_while_runs_are_packed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     full(world)
     world.sql("DELETE FROM number_blocks")
-    real = numbers.packed
+    real = case_numbers.packed
 
     def meanwhile(*arguments: object) -> object:
         world.sql("PRAGMA busy_timeout = 0")
         world.add()
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(numbers, "packed", meanwhile)
+    monkeypatch.setattr(case_numbers, "packed", meanwhile)
     assert world.store.numbers.pack(WANTED) == 2
     assert world.read() == world.rows()
 

@@ -32,9 +32,9 @@ from pvebench.store import Store, Totals
 from pvebench.store.current import TREND_RUNS, PlannedCase, Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.api import results_data
+from pvebench.web.views import case_url
 from pvebench.web.views.details import case_view
 from pvebench.web.views.overview import index_view
-from pvebench.web.views.workers import case_url
 from testing.packs import quick
 from testing.simulated_site import lively
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from pvebench.analysis.case_history import GoodRun
 from pvebench.analysis.change import Change
-from pvebench.analysis.verdict import Verdict
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Unit
@@ -22,7 +21,7 @@ from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.ranking import Ranking
 from pvebench.verdicts.text import sentence
-from pvebench.web.views.workers import case_url
+from pvebench.web.views import case_url
 
 # --- sparklines and the history of a case ---
 
@@ -352,7 +351,9 @@ def _history(content: View, verdicts: Verdicts, key: str) -> _Days:
         None,
     )
     if verdict is not None:
-        return _daily(verdict.history.points, _level(verdict))
+        points = verdict.history.points
+        median = statistics.median([run.value for run in points] or [1.0])
+        return _daily(points, verdict.baseline or median)
     trend = content.trends.get(key)
     if trend is None or not trend.points:
         return ()
@@ -363,11 +364,6 @@ def _history(content: View, verdicts: Verdicts, key: str) -> _Days:
         if point.direction == first
     ]
     return _daily(runs, statistics.median(run.value for run in runs))
-
-
-def _level(verdict: Verdict) -> float:
-    points = verdict.history.points
-    return verdict.baseline or statistics.median([run.value for run in points] or [1.0])
 
 
 def _daily(runs: Sequence[GoodRun], level: float) -> _Days:

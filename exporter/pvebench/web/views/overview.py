@@ -11,8 +11,9 @@ from urllib.parse import quote
 from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.run import Outcome
-from pvebench.model.status import WorkerStatus
-from pvebench.report.text import iso, outcome_text, show_age, show_moment, without_secrets
+from pvebench.model.status import State, WorkerStatus
+from pvebench.model.workload import Case
+from pvebench.report.text import iso, show_age, show_clock, show_span, state_text
 from pvebench.store import StoredRun
 from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
@@ -20,9 +21,9 @@ from pvebench.verdicts.headline import calm, standing
 from pvebench.verdicts.ranking import of_storage
 from pvebench.verdicts.summary import Summary, milestone_text, milestones, schedule_of, summaries
 from pvebench.verdicts.text import sentence
+from pvebench.web.views import case_url
 from pvebench.web.views.charts import YearChart, year_chart
 from pvebench.web.views.tables import Table, is_stale, shown_cases, tables_view
-from pvebench.web.views.workers import WorkerView, case_url, worker_view
 
 # --- Open changes, upcoming results, and the storages to choose from, as values for the page.
 
@@ -174,24 +175,89 @@ def ahead(
     )
 
 
+# --- Status of workers.
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time as text and as ISO 8601."""
+
+    text: str
+    iso: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """Status of a worker.
+
+    Attributes:
+        elapsed: elapsed and expected time of the phase.
+        phase_seconds: elapsed and expected time, for a progress bar; None if unknown.
+        ends: expected end of the running cycle.
+        upcoming: the next cases with their expected starts.
+        due: for an idle worker, start of the next case.
+    """
+
+    status: WorkerStatus
+    state: str
+    working: bool
+    elapsed: str
+    phase_seconds: tuple[float, float] | None
+    ends: Moment | None
+    upcoming: tuple[tuple[Case, Moment], ...]
+    due: Moment | None
+
+
+def moment(at: datetime, now: datetime) -> Moment:
+    """Return a time with its distance: `12:30 UTC, in 3 min`."""
+    seconds = (at - now).total_seconds()
+    distance = f"in {show_span(seconds)}" if seconds >= 1 else "now"
+    return Moment(f"{show_clock(at, now)}, {distance}", iso(at))
+
+
+def worker_view(status: WorkerStatus, now: datetime) -> WorkerView:
+    """Return the status of a worker."""
+    cycle, expected = status.cycle, status.phase_seconds
+    between = status.state is State.IDLE and bool(status.upcoming)
+    elapsed = max(0.0, (now - status.since).total_seconds())
+    starts = (moment(start, now) for start in expected_starts(status, now))
+    running = cycle is not None and cycle.done < cycle.planned
+    return WorkerView(
+        status=status,
+        state="between two cases" if between else state_text(status.state),
+        working=status.case is not None or between,
+        elapsed=_elapsed_text(elapsed, expected),
+        phase_seconds=(min(elapsed, expected), expected) if expected > 0 else None,
+        ends=moment(cycle.expected_end, now) if cycle is not None and running else None,
+        upcoming=tuple(zip(status.upcoming, starts, strict=True)),
+        due=None if status.next_due is None else moment(status.next_due, now),
+    )
+
+
+def _elapsed_text(elapsed: float, expected: float) -> str:
+    if expected <= 0:
+        return f"for {show_span(elapsed)}"
+    return f"{show_span(elapsed)} of about {show_span(max(1.0, expected))}"
+
+
+def expected_starts(status: WorkerStatus, now: datetime) -> list[datetime]:
+    """Return the expected start of each upcoming case, counted back from the cycle's end.
+
+    Cases of a cycle take about the same time, so each gets an equal share of it.
+    """
+    cycle = status.cycle
+    if cycle is None:
+        return [now for _ in status.upcoming]
+    each = (cycle.expected_end - cycle.started) / max(1, cycle.planned)
+    left = cycle.planned - cycle.done - (status.case is not None)
+    return [max(now, cycle.expected_end - each * (left - i)) for i in range(len(status.upcoming))]
+
+
 # --- The whole page.
 
 UNJUDGED: Final = Verdicts()
 REDEFINED: Final = 5
 """Maximum listed cases with a changed definition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A run with an issue."""
-
-    number: int
-    case: str
-    url: str
-    outcome: str
-    reason: str
-    age: str
-    finished: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,13 +278,12 @@ class Index:
         advice: status or next step while there is no result; empty otherwise.
     """
 
-    now: str
-    now_text: str
+    now: datetime
     simulated: bool
     workers: tuple[WorkerView, ...]
     counts: tuple[tuple[int, str], ...]
     tables: tuple[Table, ...]
-    failures: tuple[Failure, ...]
+    failures: Sequence[StoredRun]
     elsewhere: int
     verdict: str
     changes: tuple[ChangeView, ...]
@@ -255,13 +320,12 @@ def index_view(
     workers = tuple(worker_view(status, now) for status in statuses)
     upcoming = ahead(content, statuses, now)
     return Index(
-        now=iso(now),
-        now_text=show_moment(now),
+        now=now,
         simulated=content.simulated,
         workers=workers,
         counts=_counts(content, list(shown), now),
         tables=tables_view(content, cases, now, verdicts.standing(), ranked),
-        failures=tuple(failure_view(run, now) for run in content.failures),
+        failures=content.failures,
         elsewhere=len(content.cases.keys() - shown.keys()),
         verdict=_verdict(content, verdicts, young=bool(upcoming)),
         changes=open_changes(verdicts, shown, now),
@@ -295,19 +359,6 @@ def _year(
     return year_chart(content, verdicts, rankings, cases) if cases else None
 
 
-def failure_view(run: StoredRun, now: datetime) -> Failure:
-    """Return a run with an issue as one line."""
-    return Failure(
-        number=run.number,
-        case=f"{run.scenario}/{run.workload}",
-        url=case_url(run.case_key),
-        outcome=outcome_text(run.outcome),
-        reason=without_secrets(run.reason) or "no reason was recorded",
-        age=show_age((now - run.finished).total_seconds()),
-        finished=iso(run.finished),
-    )
-
-
 def _counts(content: View, keys: Sequence[str], now: datetime) -> tuple[tuple[int, str], ...]:
     tried = [(content.planned.get(key), content.cases[key]) for key in keys if key in content.cases]
     counts = (
@@ -323,8 +374,7 @@ def _counts(content: View, keys: Sequence[str], now: datetime) -> tuple[tuple[in
 def _advice(workers: Sequence[WorkerView]) -> str:
     for worker in workers:
         if worker.working:
-            ends = worker.cycle.ends if worker.cycle else None
-            until = f"; the cycle ends at about {ends.text}" if ends else ""
+            until = f"; the cycle ends at about {worker.ends.text}" if worker.ends else ""
             return f"No results yet. The first case is running now{until}."
         if worker.due:
             return f"No results yet. The first case is due at {worker.due.text}."

@@ -24,8 +24,8 @@ from pvebench.verdicts.headline import verdict_sign
 from pvebench.verdicts.ranking import Exclusion, Place, Rank, Ranking, exclusion_of
 from pvebench.verdicts.summary import Summary
 from pvebench.verdicts.text import change_text
+from pvebench.web.views import case_url
 from pvebench.web.views.charts import Spark, spark
-from pvebench.web.views.workers import case_url
 
 # --- Main numbers of a case with their recent history.
 
