@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.test_selftest import Chain, chain
 from pvebench.cli.main import run_cli
+from testing.metrics_chain import Chain, chain
 from testing.prometheus import free_port, prometheus
 
 __all__ = ["chain"]

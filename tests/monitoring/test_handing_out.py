@@ -18,10 +18,10 @@ from ruamel.yaml import YAML
 
 from pvebench.cli.main import run_cli
 from pvebench.provision.grafana import shipped_dashboards
+from testing.metrics_page import page_of
 from testing.packs import ROOT, simulate
 from testing.prometheus import prometheus
 from testing.simulated_site import app_of, served
-from unit.metrics.test_exposition import page_of
 
 Captured = pytest.CaptureFixture[str]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from testing.metrics_page import page_of
 from testing.packs import simulate
 from testing.prometheus import evaluated, late_groups, prometheus
 from testing.simulated_site import app_of, served
-from unit.metrics.test_exposition import page_of
 
 INTERVAL = 4
 FOLDERS = 40

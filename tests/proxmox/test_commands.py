@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from pve.cluster import VERSIONS, Cluster
-from pve.server import RunningApi, fingerprint, running_api
+from pve.cluster import VERSIONS
+from pve.server import RunningApi, fingerprint
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config import load_settings
@@ -18,54 +17,9 @@ from pvebench.drivers.proxmox.settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.store import Store
 from testing.packs import SMALL, write_pack
+from testing.prepared_cluster import api, config, findings, granted
 
-
-@pytest.fixture
-def api(tmp_path: Path, major: int) -> Iterator[RunningApi]:
-    """A cluster on which nothing was prepared."""
-    with running_api(Cluster(tmp_path / "cluster", major=major)) as found:
-        yield found
-
-
-@pytest.fixture
-def config(api: RunningApi, tmp_path: Path) -> Path:
-    pack = write_pack(tmp_path, SMALL)
-    path = tmp_path / "pvebench.yaml"
-    path.write_text(
-        f"""\
-node: pve1
-driver: proxmox
-state: {tmp_path / "state"}
-packs: [{pack}]
-proxmox:
-  host: 127.0.0.1
-  port: {api.port}
-  token_file: token
-  tls: {{fingerprint: "{fingerprint(api.certificate)}"}}
-  pool: bench
-  version: {api.cluster.major}
-  storages:
-    local: {{type: dir}}
-    fast: {{type: lvmthin, id: thin}}
-  node_exporter: ""
-""",
-        "utf-8",
-    )
-    return path
-
-
-def findings(config: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[bool, str]]:
-    capsys.readouterr()
-    run_cli(["check", "--config", str(config), "--json"])
-    rows = json.loads(capsys.readouterr().out)
-    return {row["check"]: (row["ok"], row["found"]) for row in rows}
-
-
-@pytest.fixture
-def granted(config: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
-    assert run_cli(["proxmox", "init", "--config", str(config), "--apply"]) == 0
-    return config
+__all__ = ["api", "config", "granted"]
 
 
 def test_init_prints_commands_and_changes_nothing(

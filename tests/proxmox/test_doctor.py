@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxmox.test_commands import api, config, granted
 from pvebench.cli.main import run_cli
+from testing.prepared_cluster import api, config, granted
 
 __all__ = ["api", "config", "granted"]
 

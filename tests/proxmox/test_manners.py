@@ -11,35 +11,13 @@ from structlog.testing import capture_logs
 
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
-from pvebench.drivers.proxmox.node.claims import Claims
-from pvebench.drivers.proxmox.node.node_activity import LOCKED_SECONDS, NodeGuard
+from pvebench.drivers.proxmox.node.node_activity import LOCKED_SECONDS
 from pvebench.drivers.proxmox.setup.checks import inspect
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
-from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.units import GIB
-from pvebench.model.workload import Case
-from testing.packs import ROOT, tool_workload
-
-FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
-
-
-def case(storage: str = "local") -> Case:
-    return Case(scenario=scenario(storage=storage), workload=FIO)
-
-
-def guard(site: Site, **floors: int) -> NodeGuard:
-    return NodeGuard(
-        site.connect(),
-        "pve1",
-        claims=Claims(site.connect(), "pve1", lambda: site.node.vm, site.clock),
-        now=site.clock.monotonic,
-        shared=frozenset({"share"}),
-        floors=floors,
-        storages={
-            name: ClusterStorage(name, one.type) for name, one in site.cluster.storages.items()
-        },
-    )
+from testing.node_guards import allow_root, case, guard
+from testing.packs import ROOT
 
 
 def test_a_quiet_node_holds_nothing_and_disturbed_nothing(both: Site) -> None:
@@ -98,13 +76,6 @@ def test_a_scrub_is_seen_where_the_token_may_look(site: Site) -> None:
     hold = guard(site).enter(case())
     assert hold is not None
     assert hold.reason == "a scrub of pool tank runs on pve1"
-
-
-def allow_root(site: Site) -> None:
-    access = site.cluster.access
-    for subject in (site.token.user, f"{site.token.user}!{site.token.name}"):
-        access.acl.append(("/", subject, "StorageBenchNode"))
-        access.not_inherited.add(("/", subject, "StorageBenchNode"))
 
 
 def test_recovery_of_ceph_is_seen_where_the_token_may_look_and_for_its_pools_only(

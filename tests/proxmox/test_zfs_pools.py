@@ -16,12 +16,12 @@ from typing import Any, cast
 
 import pytest
 
-from proxmox.test_manners import allow_root, case, guard
 from pve.site import POOL, Site, scenario
 from pvebench.drivers.proxmox.node.node_activity import wear
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.node.node_state import PoolNames, read_state
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from testing.node_guards import allow_root, case, guard
 
 HEAD = """\
   pool: {pool}

@@ -12,7 +12,7 @@ from pvebench.metrics import catalog
 from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
 from pvebench.metrics.text_format import Families
 from pvebench.store import Store
-from unit.verdicts.test_feed import CASES, START, measured
+from testing.changes import CASES, START, measured
 
 DAY = 86400.0
 END = 1000 * DAY

@@ -16,7 +16,6 @@ from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.errors import PortInUse, StoreError
 from pvebench.metrics import CATALOG, Page, Snapshot, catalog
 from pvebench.metrics import snapshot as metrics
-from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.text_format import Families, render, render_pieces
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.current import PlannedCase
@@ -24,6 +23,7 @@ from pvebench.verdicts import Verdicts
 from pvebench.web import listen
 from testing import http_client
 from testing.captured_logs import captured_logs
+from testing.metrics_page import page_of, snapshot_of
 from testing.packs import Simulation, simulate
 from testing.prometheus import free_port
 from testing.simulated_site import app_of, served
@@ -32,31 +32,6 @@ from testing.simulated_site import app_of, served
 def _is_verdict(name: str) -> bool:
     words = ("change", "regression", "implausible", "baseline", "verdict", "performance")
     return name.removeprefix("pvebench_").startswith(words)
-
-
-def snapshot_of(simulation: Simulation, **changes: object) -> Snapshot:
-    view = simulation.results.now
-    values: dict[str, object] = {
-        "now": simulation.world.clock.now(),
-        "records": list(view.cases.values()),
-        "episodes": view.periods,
-        "intervals": dict.fromkeys(view.cases, 300.0),
-        "totals": view.totals,
-        "simulated": True,
-    }
-    return Snapshot(**(values | changes))  # type: ignore[arg-type] # by name
-
-
-def page_of(simulation: Simulation, **changes: object) -> Page:
-    live = {
-        "build": collect_build,
-        "scheduler": lambda families: collect_scheduler([simulation.worker.status], families),
-        "database": lambda families: collect_database(simulation.store.path, families),
-    }
-    snapshot = snapshot_of(simulation, **changes)
-    page = Page(lambda: snapshot, live, now=lambda: snapshot.now)
-    page.refresh()
-    return page
 
 
 @pytest.fixture(scope="module")

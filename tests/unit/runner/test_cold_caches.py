@@ -25,12 +25,12 @@ from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
 from testing.packs import SMALL, Recorder, write_pack
-from unit.runner.test_runner import Steps
+from testing.recording_hypervisor import RecordingHypervisor
 
 CACHED = SMALL.replace("[virtio, scsi]", "[scsi]").replace("[none]", "[none, writeback]")
 
 
-class Plugs(Steps):
+class Plugs(RecordingHypervisor):
     """A simulated node that remembers what was plugged in."""
 
     def __init__(self) -> None:

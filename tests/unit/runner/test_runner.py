@@ -12,10 +12,8 @@ from typing import cast
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
+from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.errors import GuestTimeout, SwitchFailed
-from pvebench.model.disk import Disk
 from pvebench.model.ports import Completed, Guest
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
@@ -27,8 +25,8 @@ from pvebench.runner.prepare import SAMPLES, is_filled
 from pvebench.runner.runner import UNCOUNTED
 from pvebench.scheduler.plan import expand
 from pvebench.workloads import TOOLS, Target
-from testing.null_journal import NullJournal
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
+from testing.recording_hypervisor import RecordingHypervisor
 
 ONE_BUS = SMALL.replace("[virtio, scsi]", "[virtio]")
 TRIMMING = ONE_BUS.replace("[none]\n", "[none]\n  discard: [true]\n") + (
@@ -37,37 +35,6 @@ TRIMMING = ONE_BUS.replace("[none]\n", "[none]\n  discard: [true]\n") + (
 IN_A_FILE = ONE_BUS.replace("volume:\n  size: 64M", "volume: {size: 64M, file: 8M}").replace(
     "  cache: [none]\n", "  cache: [none]\nfixed: {filesystem: ext4}\n"
 )
-
-
-class Steps(SimulatedHypervisor):
-    """A simulated node that remembers what was done to its VM and its disk, and how."""
-
-    def __init__(self) -> None:
-        super().__init__(node="lab", seed=1, clock=SimulatedClock(), journal=NullJournal())
-        self.steps: list[str] = []
-        self.read_back: Callable[[Attachment], Attachment] = lambda attachment: attachment
-        self.counts: Callable[[BlockCounters], BlockCounters | None] = lambda counters: counters
-        self.held = False
-        """Whether the guest keeps the disk, and lives on."""
-
-    def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        self.steps.append("attach")
-        return self.read_back(super().attach(volume, disk))
-
-    def detach(self) -> None:
-        if self.plugged is None:
-            return
-        self.steps.append("detach")
-        if self.held:
-            raise SwitchFailed("the guest keeps the disk")
-        super().detach()
-
-    def power_off(self) -> None:
-        self.steps.append("power off")
-        super().power_off()
-
-    def counters(self) -> BlockCounters | None:  # type: ignore[override] # as a host's row
-        return self.counts(super().counters())
 
 
 class Notes:
@@ -89,7 +56,7 @@ class Bench:
     def __init__(self, directory: Path, pack: str, fill_notes: Notes | None = None) -> None:
         loaded = load_pack(write_pack(directory, pack))
         self.cases = expand(loaded, node="lab", storages=STORAGES).cases
-        self.world = Steps()
+        self.world = RecordingHypervisor()
         self.recorder = Recorder()
         site = replace(simulated_site(self.world), fill_notes=fill_notes)
         self.runner = Runner(site, self.recorder)

@@ -27,7 +27,7 @@ from pvebench.store import StateDirectory, Store, backups_of
 from pvebench.store.current import Results
 from testing.packs import simulate
 from testing.prometheus import free_port
-from unit.store.test_retention import run
+from testing.stored_runs import run
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -10,35 +10,16 @@ from sqlalchemy import func, select
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
-from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run, Sample, Unit
-from pvebench.model.workload import Case, Direction
+from pvebench.model.run import Outcome
+from pvebench.model.workload import Case
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.store.tables import journal
 from testing.captured_logs import captured_logs
-from testing.packs import quick
+from testing.stored_runs import FIRST, SECOND, START, run
 
 DAY = 86400.0
-START = datetime(2026, 1, 1, tzinfo=UTC)
-FIRST, SECOND, *_ = quick()[1].cases
-
-
-def run(day: float, case: Case = FIRST, outcome: Outcome = Outcome.OK) -> Run:
-    at = START + timedelta(days=day)
-    return Run(
-        uid=f"{case.slug} {day}",
-        case=case,
-        environment=Environment(node="lab", facts={"kernel": "6.8.12"}),
-        cycle="c",
-        started=at,
-        finished=at + timedelta(seconds=12),
-        outcome=outcome,
-        reason="",
-        samples=(Sample("iops", Direction.READ, 1000.0, Unit.IOPS),),
-        evidence={"output": "{}"},
-    )
 
 
 @pytest.fixture

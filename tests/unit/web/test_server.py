@@ -12,8 +12,6 @@ from pathlib import Path
 import httpx2
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pvebench.cli.logs import configure_logging
@@ -21,14 +19,11 @@ from pvebench.store import Store
 from pvebench.web import WebServer, listen, server
 from pvebench.web.server import accepts_gzip
 from testing import http_client
+from testing.connections import gone, hello
+from testing.metrics_page import page_of
 from testing.packs import simulate
 from testing.prometheus import free_port
 from testing.simulated_site import app_of, served
-from unit.metrics.test_exposition import page_of
-
-
-def hello(_: Request) -> Response:
-    return PlainTextResponse("hello\n")
 
 
 @pytest.fixture
@@ -38,16 +33,6 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     where = ("127.0.0.1", free_port())
     with WebServer(Starlette(routes=[Route("/", hello)]), listen(f"{where[0]}:{where[1]}")):
         yield where
-
-
-def gone(connection: socket.socket) -> bool:
-    connection.settimeout(0.05)
-    try:
-        return connection.recv(1) == b""
-    except TimeoutError:
-        return False
-    except OSError:
-        return True
 
 
 def test_connections_that_ask_nothing_keep_nobody_out(address: tuple[str, int]) -> None:

@@ -25,9 +25,9 @@ from pvebench.web import Access, WebServer, listen, request_filter, server
 from testing import http_client
 from testing.captured_logs import captured_logs
 from testing.certificates import Certificate, make_certificate
+from testing.connections import gone, hello
 from testing.packs import ROOT
 from testing.prometheus import free_port
-from unit.web.test_server import gone, hello
 
 TLS = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n"
 CLIENTS = (
