@@ -129,7 +129,7 @@ def measure(path: Path, days: int) -> None:
     for number in range(NEW_RUNS):
         run = replace(one_run(cases[number], f"new {number}", now), environment=upgraded(days - 1))
         spent.append(seconds(lambda run=run: (results.keep(run), page.render(compress=True))))
-    spent.append(seconds(lambda: json.dumps(results_data(results.now, now))))
+    spent.append(seconds(lambda: results_data(results.now, now).model_dump_json()))
     keeper = VerdictService(Feed(results), ())
     used = time.process_time()
     first = seconds(keeper.judge)

@@ -7,7 +7,6 @@ database query. Target: below 200 ms for the page. Temporarily needs half a giga
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 import tempfile
 import time
@@ -53,7 +52,7 @@ def main() -> None:
         for number in range(ROUNDS):
             results.keep(one_run(cases[number], f"new {number}", now))
             pages.append(measure(lambda: page(results, now), rounds=1))
-        api = measure(lambda: json.dumps(results_data(results.now, now)))
+        api = measure(lambda: results_data(results.now, now).model_dump_json())
         bare = measure(store.newest_run)
         store.close()
     shown = statistics.median(pages)

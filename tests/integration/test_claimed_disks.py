@@ -104,7 +104,7 @@ def works(device: Path, folder: Path, size: int = ROW.volume_bytes) -> None:
         used.check(used.create(replace(ROW, volume_bytes=size)))
 
 
-def spoil(device: Path, at: int) -> None:
+def discard_content(device: Path, at: int) -> None:
     """Turn one byte round, as a disk that belongs to somebody else would have it."""
     with device.open("r+b") as opened:
         opened.seek(at)
@@ -146,7 +146,7 @@ def test_a_partition_table_leaves_the_old_mark_which_is_why_the_mark_alone_is_no
     ],
 )
 def test_each_mark_counts(claimed: Path, tmp_path: Path, at: int) -> None:
-    spoil(claimed, at)
+    discard_content(claimed, at)
     block = at // BLOCK_BYTES * BLOCK_BYTES
     begin = "not claimed by pvebench" if at < len(DEVICE_MARK) else "the claim's"
     word = {0: begin}.get(block, f"the claim's mark at byte {block} is overwritten")
@@ -275,10 +275,10 @@ def test_a_volume_gives_up_the_marks_that_it_covers_and_no_others(
 ) -> None:
     works(claimed, tmp_path, size=SIZE // 2)
     works(claimed, tmp_path, size=4 * MIB)  # it stays given up: the larger one wrote there
-    spoil(claimed, SIZE // 4)
-    spoil(claimed, SIZE // 2)
+    discard_content(claimed, SIZE // 4)
+    discard_content(claimed, SIZE // 2)
     works(claimed, tmp_path)
-    spoil(claimed, SIZE // 4 * 3)
+    discard_content(claimed, SIZE // 4 * 3)
     assert f"mark at byte {SIZE // 4 * 3} is overwritten" in refusal(claimed, tmp_path)
 
 
@@ -295,7 +295,7 @@ def test_what_happens_to_the_disk_while_it_is_held_is_found_at_the_next_use(
 ) -> None:
     with storage(claimed, tmp_path) as used:
         volume = used.create(ROW)
-        spoil(claimed, SIZE - 1)
+        discard_content(claimed, SIZE - 1)
         with pytest.raises(VolumeError, match=f"mark at byte {SIZE - BLOCK_BYTES} is overwritten"):
             used.check(volume)
 
@@ -307,10 +307,12 @@ def test_what_another_host_writes_to_a_shared_disk_is_seen_past_our_cache(
         volume = used.create(ROW)
         used.check(volume)
         for at in (SIZE // 4 * 3, SIZE - 1, HEAD_BYTES - 1):
-            spoil(tmp_path / "disk.img", at)  # below the device, past this kernel's cache of it
+            discard_content(
+                tmp_path / "disk.img", at
+            )  # below the device, past this kernel's cache of it
             with pytest.raises(VolumeError, match="is overwritten"):
                 used.check(volume)
-            spoil(tmp_path / "disk.img", at)
+            discard_content(tmp_path / "disk.img", at)
             used.check(volume)
 
 
@@ -347,7 +349,7 @@ def test_the_host_looks_again_before_each_run_on_a_disk_that_it_has(
         )
         volume, _ = host.volume(ROW)
         host.attach(volume, ROW.disk)
-        spoil(claimed, SIZE - 1)
+        discard_content(claimed, SIZE - 1)
         for again in (lambda: host.boot(ROW.machine), lambda: host.attach(volume, ROW.disk)):
             with pytest.raises(VolumeError, match="is overwritten"):
                 again()
@@ -380,10 +382,10 @@ def test_a_name_below_dev_disk_leads_to_the_disk_until_it_leads_elsewhere(
 
 def test_data_without_a_signature_is_data(disk: Path, tmp_path: Path) -> None:
     for at in (HEAD_BYTES - 1, SIZE - 1):
-        spoil(disk, at)
+        discard_content(disk, at)
         with pytest.raises(VolumeError, match="is not empty: data that libblkid does not know"):
             claim(disk, destroy=False)
-        spoil(disk, at)
+        discard_content(disk, at)
     claim(disk, destroy=False)
 
 
@@ -443,7 +445,7 @@ def test_a_claim_makes_the_kernel_forget_the_partitions_that_were_there(tmp_path
 def test_a_claimed_disk_that_is_used_otherwise_is_claimed_again_only_when_told_to(
     claimed: Path, tmp_path: Path
 ) -> None:
-    spoil(claimed, SIZE // 2)
+    discard_content(claimed, SIZE // 2)
     with pytest.raises(VolumeError, match="does not match its claim") as caught:
         claim(claimed, destroy=False)
     assert f"pvebench storage claim {claimed} --destroy-data" in caught.value.next_step

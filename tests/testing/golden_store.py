@@ -67,7 +67,7 @@ def fill(store: Store) -> None:
         id="c1",
         since=START.timestamp(),
         worse=True,
-        slow=False,
+        gradual=False,
         cases=frozenset({"lab/a/b/0"}),
         text="a is slower",
         notified="open",

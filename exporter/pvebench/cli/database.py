@@ -17,7 +17,7 @@ from pvebench.analysis.verdict import count_text
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.cli.selection import results_of, selection_settings
 from pvebench.model.units import format_size
-from pvebench.runner.reparse import Correction, Reread, Rereader, Unreadable, can_be_read
+from pvebench.runner.reparse import Correction, ReparsedRun, Reparser, UnreadableOutput, can_be_read
 from pvebench.store import Removal, ReplacedRun, StateDirectory, Store, StoredRun, backups_of
 from pvebench.store import restore as restore_backup
 from pvebench.workloads import TOOLS
@@ -124,16 +124,16 @@ class Tally:
     bare: int = 0
     failed: int = 0
 
-    def note(self, reread: Reread) -> None:
+    def note(self, reparsed: ReparsedRun) -> None:
         """Count a parsed run."""
-        run = reread.run
+        run = reparsed.run
         case = f"{run.node}/{run.scenario}/{run.workload}"
         self.cases[case] += 1
-        self.changed += bool(reread.changes)
-        self.clear += reread.clear
-        if reread.outcome is not run.outcome:
-            self.outcomes[str(run.outcome), str(reread.outcome)] += 1
-        for change in reread.changes:
+        self.changed += bool(reparsed.changes)
+        self.clear += reparsed.clear
+        if reparsed.outcome is not run.outcome:
+            self.outcomes[str(run.outcome), str(reparsed.outcome)] += 1
+        for change in reparsed.changes:
             self.changes.setdefault((case, _name(change)), []).append(change)
 
 
@@ -154,9 +154,11 @@ def reparse(tool: str | None, write: bool, **options: Any) -> None:
         if write:
             stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
         store = stack.enter_context(results_of(settings))
-        rereader = Rereader(store, tool)
+        reparser = Reparser(store, tool)
         for batch in store.replacement.batches(pack):
-            corrected = [_replacement(reread) for reread in _reread(store, rereader, batch, tally)]
+            corrected = [
+                _replacement(reparsed) for reparsed in _reread(store, reparser, batch, tally)
+            ]
             if write and corrected:
                 store.replacement.apply(corrected)
     for line in _tally_lines(tally, written=write):
@@ -164,10 +166,10 @@ def reparse(tool: str | None, write: bool, **options: Any) -> None:
 
 
 def _reread(
-    store: Store, rereader: Rereader, batch: list[StoredRun], tally: Tally
-) -> Iterator[Reread]:
+    store: Store, reparser: Reparser, batch: list[StoredRun], tally: Tally
+) -> Iterator[ReparsedRun]:
     """Yield the changed runs of a batch; count all."""
-    for run in filter(rereader.wants, batch):
+    for run in filter(reparser.wants, batch):
         evidence = store.evidence(run.number)
         if "output" not in evidence:
             tally.bare += bool(run.samples)
@@ -175,22 +177,22 @@ def _reread(
             tally.failed += can_be_read(run, evidence)
         else:
             try:
-                reread = rereader.reread(run, evidence)
-            except Unreadable as error:
+                reparsed = reparser.parse_again(run, evidence)
+            except UnreadableOutput as error:
                 tally.reasons[str(error)] += 1
                 continue
-            tally.note(reread)
-            if reread.changes:
-                yield reread
+            tally.note(reparsed)
+            if reparsed.changes:
+                yield reparsed
 
 
-def _replacement(reread: Reread) -> ReplacedRun:
+def _replacement(reparsed: ReparsedRun) -> ReplacedRun:
     return ReplacedRun(
-        number=reread.run.number,
-        gone=tuple(change.old for change in reread.changes if change.old and not change.new),
-        put=tuple(change.new for change in reread.changes if change.new),
-        outcome=reread.outcome,
-        reason=reread.reason,
+        number=reparsed.run.number,
+        gone=tuple(change.old for change in reparsed.changes if change.old and not change.new),
+        put=tuple(change.new for change in reparsed.changes if change.new),
+        outcome=reparsed.outcome,
+        reason=reparsed.reason,
     )
 
 

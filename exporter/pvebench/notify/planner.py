@@ -25,9 +25,9 @@ MAX_CASES: Final = 10
 MAX_CHANGES: Final = 10
 """Maximum changes listed in one message; of more it gives the number."""
 _ENDINGS: Final = {
-    "over": "Resolved: later changes have taken back more than half of it.",
+    "resolved": "Resolved: later changes have taken back more than half of it.",
     "accepted": "Accepted: the current level is the new baseline.",
-    "unsaid": "No longer confirmed: no run of the last day shows it.",
+    "unconfirmed": "No longer confirmed: no run of the last day shows it.",
 }
 
 

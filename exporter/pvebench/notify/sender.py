@@ -18,7 +18,7 @@ from pvebench.metrics.live import TargetState
 from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import NotificationPlanner
 from pvebench.store import Outbox, QueuedMessage
-from pvebench.store.outbox import MOST_WAIT_SECONDS
+from pvebench.store.outbox import MAX_WAIT_SECONDS
 
 # --- Addresses of receivers: from a file, the environment, or the settings.
 
@@ -198,7 +198,7 @@ class NotificationSender:
         if dropped:
             self._outbox.drop(entry.number, self._now(), sent.reason)
             return True
-        wait = min(MOST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempts - 1, 10))
+        wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempts - 1, 10))
         due, doubtful = self._now() + wait, sent.doubtful
         self._outbox.failed(entry.number, due=due, reason=sent.reason, doubtful=doubtful)
         return False

@@ -176,7 +176,7 @@ RIGHT: Final = WIDTH - MARGIN
 DEFAULT, FASTEST = 690, RIGHT
 """Right edges of the value columns in pixels."""
 FIRST_ROW, ROW = 268, 68
-MOST_LETTERS: Final = 600
+MAX_LETTERS: Final = 600
 """Maximum characters of a text before its width is measured: names come from outside."""
 ELLIPSIS: Final = "..."
 _INSTEAD: Final = str.maketrans({"\N{MINUS SIGN}": "-", "–": "-", "×": "x", "µ": "u", "→": "to"})
@@ -283,7 +283,7 @@ def _has(letter: str) -> bool:
 
 def plain(text: str) -> str:
     """Return a text on one line, limited in length, with the characters of the font only."""
-    line = " ".join(text[:MOST_LETTERS].translate(_INSTEAD).split())
+    line = " ".join(text[:MAX_LETTERS].translate(_INSTEAD).split())
     return "".join(letter if letter.isprintable() and _has(letter) else "?" for letter in line)
 
 

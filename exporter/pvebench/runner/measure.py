@@ -69,7 +69,7 @@ def check_identity(
 # I/O in flight in the guest that QEMU has completed is a lost interrupt; I/O that QEMU has not
 # completed hangs below QEMU; a tool that sleeps without any I/O waits for something else.
 
-MOST_BYTES: Final = 64 * 1024
+MAX_REPORT_BYTES: Final = 64 * 1024
 """Maximum length; the least interesting and longest part comes last and is truncated."""
 _SECONDS: Final = 10.0
 """Time limit of the guest's report."""
@@ -102,8 +102,8 @@ log only in the benchmark guest: that of a host (bus `host`) must not be publish
 """
 
 
-def look_at_stuck(site: Site, guest: Guest, pid: int) -> str:
-    """Return the state of guest and QEMU, at most MOST_BYTES, with a note on missing parts.
+def stuck_tool_report(site: Site, guest: Guest, pid: int) -> str:
+    """Return the state of guest and QEMU, at most MAX_REPORT_BYTES, with a note on missing parts.
 
     Raises:
         Interrupted: a stop was requested. Nothing else, because the caller raises its own error.
@@ -116,7 +116,7 @@ def look_at_stuck(site: Site, guest: Guest, pid: int) -> str:
     if statistics := _text_of(site.hypervisor.statistics):
         parts.append(f"== QEMU's statistics\n{statistics}")
     report = "\n\n".join(parts).encode("utf-8")
-    return report[:MOST_BYTES].decode("utf-8", "ignore")
+    return report[:MAX_REPORT_BYTES].decode("utf-8", "ignore")
 
 
 def _counters(site: Site) -> str:
@@ -196,7 +196,7 @@ def run_job(
     start = partial(guest.start, job.argv)
     try:
         for argv in job.prepare:
-            _run_before(site, guest, job, argv)
+            _run_preparation(site, guest, job, argv)
         notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
         prepared()
         if job.timed:
@@ -263,7 +263,7 @@ def _watch_whole(
     return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
 
 
-def _run_before(site: Site, guest: Guest, job: Job, argv: tuple[str, ...]) -> None:
+def _run_preparation(site: Site, guest: Guest, job: Job, argv: tuple[str, ...]) -> None:
     """Run a command of the preparation to its end; its deadline is that of the job."""
     pid = guest.start(list(argv))
     deadline = site.clock.monotonic() + job.deadline_seconds
@@ -325,7 +325,7 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
         site.clock.sleep(site.poll_seconds)
     raise ToolStuck(
         f"the tool moved no data within {_START_SECONDS:.0f} s of its start",
-        evidence=look_at_stuck(site, guest, pid),
+        evidence=stuck_tool_report(site, guest, pid),
     )
 
 
@@ -343,7 +343,7 @@ def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Comp
             raise ToolStuck(
                 "the tool did not end within its deadline",
                 cause="the guest is blocked on I/O, or this host is overloaded",
-                evidence=look_at_stuck(site, guest, pid),
+                evidence=stuck_tool_report(site, guest, pid),
             )
         site.clock.sleep(site.poll_seconds)
 

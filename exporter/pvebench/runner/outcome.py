@@ -24,16 +24,16 @@ from pvebench.workloads import TOOLS, Parsed
 
 _Values = Mapping[tuple[str, Direction | None, str], float]
 HostRates = Mapping[Direction, float]
-LEAST_SHARE: Final = 0.5
+MIN_SHARE: Final = 0.5
 """Minimum share of the data (or flushes) that must reach the device."""
 STARVED: Final = 0.8
 """Maximum share of the time in which the guest's CPUs were ready but had no host CPU."""
 FASTER_THAN_HOST: Final = 1.10
 FASTER_THAN_LINK: Final = 1.02
 """Maximum ratio of bandwidth and link capacity: the ends of the window are not exact."""
-LEAST_SECONDS: Final = 3.0
+MIN_SECONDS: Final = 3.0
 """Minimum seconds of window and run: late readings of counters matter more in a short one."""
-LEAST_BYTES: Final = 1 << 20
+MIN_BYTES: Final = 1 << 20
 """Minimum bytes for a check of the share that reached the device."""
 
 
@@ -55,7 +55,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class PlausibilityResult:
     """Derived samples of a run and its failed plausibility checks."""
 
     samples: tuple[Sample, ...]
@@ -67,11 +67,13 @@ class Judgement:
         return "; ".join(implausibility.text for implausibility in self.implausibilities)
 
 
-def judge(case: Case, samples: Iterable[Sample], circumstances: Circumstances) -> Judgement:
+def judge(
+    case: Case, samples: Iterable[Sample], circumstances: Circumstances
+) -> PlausibilityResult:
     """Return the derived samples of a run and its failed plausibility checks."""
     values = {(sample.metric, sample.direction, sample.part): sample.value for sample in samples}
     if not case.workload.directions:
-        return Judgement((), ())
+        return PlausibilityResult((), ())
     derived: list[Sample] = []
     failed: list[Implausibility] = []
     for direction in case.workload.directions:
@@ -90,7 +92,7 @@ def judge(case: Case, samples: Iterable[Sample], circumstances: Circumstances) -
         Sample("implausibility", None, 1.0, Unit.RATIO, str(check))
         for check in dict.fromkeys(implausibility.doubt for implausibility in failed)
     ]
-    return Judgement((*derived, *marks), tuple(failed))
+    return PlausibilityResult((*derived, *marks), tuple(failed))
 
 
 def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
@@ -136,18 +138,18 @@ def _device_share(
     timed = case.workload.runtime_seconds > 0
     share = (moved / (window if timed else 1.0)) / (size / (seconds if timed else 1.0))
     uncached = disk.cache.direct and Caveat.CACHE not in case.workload.caveats
-    long_enough = not timed or min(window, seconds) >= LEAST_SECONDS
-    judged = uncached and size >= LEAST_BYTES and long_enough
+    long_enough = not timed or min(window, seconds) >= MIN_SECONDS
+    judged = uncached and size >= MIN_BYTES and long_enough
     # I/O in flight at the ends of the window may have been counted on one side only.
     uncertain = (
         _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size if timed else 0.0
     )
-    most = share * (_in_the_tools_time(window, seconds) if timed else 1.0) + 2 * uncertain
+    most = share * (_tool_time_factor(window, seconds) if timed else 1.0) + 2 * uncertain
     failed = _check_device_share(str(direction), share, most) if judged else []
     return [Sample("device_share", direction, share, Unit.RATIO)], failed
 
 
-def _in_the_tools_time(window: float, seconds: float) -> float:
+def _tool_time_factor(window: float, seconds: float) -> float:
     """Return the factor of a share if everything counted happened in the tool's own time.
 
     Counters that are slow to read, as over ssh, cover a longer window, and when their I/O
@@ -166,8 +168,8 @@ def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Implau
     if not issued or received is None or not (seconds and window) or not disk.cache.write_cache:
         return [], []
     share = (received / window) / (issued / seconds)
-    judged = min(window, seconds) >= LEAST_SECONDS
-    most = share * _in_the_tools_time(window, seconds)
+    judged = min(window, seconds) >= MIN_SECONDS
+    most = share * _tool_time_factor(window, seconds)
     failed = _check_flush_share(share, most) if judged else []
     return [Sample("flush_share", None, share, Unit.RATIO)], failed
 
@@ -216,7 +218,7 @@ def _cpu(case: Case, values: _Values, circumstances: Circumstances) -> list[Impl
         )
     wait = values.get(("guest_cpu_wait", None, ""))
     # On a busy machine every guest is without a CPU for a second at times.
-    if wait is not None and values.get(("window", None, ""), 0.0) >= LEAST_SECONDS:
+    if wait is not None and values.get(("window", None, ""), 0.0) >= MIN_SECONDS:
         failed += _check_starved(wait / case.scenario.machine.cpus)
     return failed
 
@@ -226,7 +228,7 @@ def _check_device_share(direction: str, share: float, at_most: float) -> list[Im
 
     `at_most`: the share including I/O that may be outside of the window.
     """
-    if at_most >= LEAST_SHARE:
+    if at_most >= MIN_SHARE:
         return []
     return [
         Implausibility(
@@ -239,7 +241,7 @@ def _check_device_share(direction: str, share: float, at_most: float) -> list[Im
 
 def _check_flush_share(share: float, at_most: float) -> list[Implausibility]:
     """Return a failed check if QEMU did not receive the guest's flushes."""
-    if at_most >= LEAST_SHARE:
+    if at_most >= MIN_SHARE:
         return []
     text = f"QEMU received only {share:.0%} of the guest's flushes"
     return [Implausibility(PlausibilityCheck.FLUSH_SHARE, text)]
@@ -320,7 +322,7 @@ class Result:
         if not settled.steady:
             self.demote(Outcome.NOT_STEADY, settled.reason())
 
-    def judge_noise(self, conduct: Conduct, parsed: Parsed) -> None:
+    def check_noise(self, conduct: Conduct, parsed: Parsed) -> None:
         """Set the outcome `noisy` if the run's intervals differ too much."""
         enough = [len(values) >= NOISY_INTERVALS for values in parsed.intervals.values()]
         variations = [s.value for s in parsed.samples if s.metric == "iops_variation"]

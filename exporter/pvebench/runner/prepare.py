@@ -168,9 +168,9 @@ class Setup:
         """
         self._recover()
         if scenario.cooled:
-            self._cool(scenario, report)
+            self._drop_host_cache(scenario, report)
         if fresh:
-            self._leave()
+            self._unmount()
             self._site.hypervisor.power_off()
         ready = None if scenario.cooled else self._reuse(scenario)
         if ready is None:
@@ -201,7 +201,7 @@ class Setup:
         self._ready = replace(ready, boot_seconds=0.0)
         return self._ready
 
-    def _cool(self, scenario: Scenario, report: ReportPhase) -> None:
+    def _drop_host_cache(self, scenario: Scenario, report: ReportPhase) -> None:
         """Remove the volume from the host's page cache, with the content of the case on it.
 
         Writes bypass the cache, through a default disk. The disk of the case is attached after
@@ -210,7 +210,7 @@ class Setup:
         Raises:
             Invalid: the default disk differs from the requested one. Others as `ready`.
         """
-        volume = self._take_out(scenario, report)
+        volume = self._detach(scenario, report)
         if scenario.cooled is HostCache.REWRITTEN:
             self._contents.lost(volume)
         elif self._contents.holds(volume, scenario.layout):
@@ -223,10 +223,10 @@ class Setup:
         counted = self._site.hypervisor.counters()
         self._cooling += counted.write_bytes if counted is not None else 0
 
-    def _take_out(self, scenario: Scenario, report: ReportPhase) -> Volume:
+    def _detach(self, scenario: Scenario, report: ReportPhase) -> Volume:
         """Detach the attached disk; return the scenario's volume, noted if it is new."""
         report(Phase.ATTACH)
-        self._leave()
+        self._unmount()
         self._site.hypervisor.detach()
         volume, new = self._site.hypervisor.volume(scenario)
         if new:
@@ -235,7 +235,7 @@ class Setup:
 
     def _switch(self, scenario: Scenario, report: ReportPhase) -> Ready:
         hypervisor = self._site.hypervisor
-        volume = self._take_out(scenario, report)
+        volume = self._detach(scenario, report)
         report(Phase.BOOT)
         guest = hypervisor.boot(
             scenario.machine, Plug(volume, scenario.disk) if scenario.disk.cold else None
@@ -300,7 +300,7 @@ class Setup:
                 evidence=output,
             )
 
-    def _leave(self) -> None:
+    def _unmount(self) -> None:
         """Unmount, so that the disk can be detached."""
         self._ready = None
         if self._mounted:
@@ -314,11 +314,11 @@ class Setup:
         """Return whether everything that the case may read has been written."""
         return self._contents.holds(ready.volume, ready.scenario.layout)
 
-    def spoil(self, volume: Volume) -> None:
+    def discard_content(self, volume: Volume) -> None:
         """Note that the volume's content is lost, so that the next case prepares it."""
         self._contents.lost(volume)
 
-    def distrust(self) -> None:
+    def mark_unverified(self) -> None:
         """Note that the attached disk may be in a wrong state."""
         self._ready = None
         self._suspect = True
@@ -342,7 +342,7 @@ class Setup:
 
     def renew(self) -> None:
         """End the VM, so that the next case starts it with the software installed by then."""
-        self._leave()
+        self._unmount()
         self._site.hypervisor.power_off()
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ _SAME: Final = 1e-9
 """Relative difference of numbers that are computed in another way."""
 
 
-class Unreadable(Exception):
+class UnreadableOutput(Exception):
     """Raw output that cannot be parsed; the text is the reason."""
 
 
@@ -76,7 +76,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reread:
+class ReparsedRun:
     """A run after its output was parsed again.
 
     Attributes:
@@ -92,7 +92,7 @@ class Reread:
     clear: bool = False
 
 
-class Rereader:
+class Reparser:
     """Parser of stored runs; changes nothing.
 
     Args:
@@ -108,21 +108,21 @@ class Rereader:
         """Return whether the run is of the selected tool."""
         return self._tool is None or run.definition.tool == self._tool
 
-    def reread(self, run: StoredRun, evidence: Mapping[str, str]) -> Reread:
+    def parse_again(self, run: StoredRun, evidence: Mapping[str, str]) -> ReparsedRun:
         """Return the run as the current parser reads it.
 
         Args:
             evidence: the run's evidence, with its `output`.
 
         Raises:
-            Unreadable: the parser rejects the output.
+            UnreadableOutput: the parser rejects the output.
         """
         case, parsed = read_output(run, evidence)
         known = [sample for sample in run.samples if sample.metric not in MEASURED | WORKED_OUT]
         changes = _differences(known, parsed)
         host = self._host_rates(case, run)
         if not changes and not _compared_otherwise(run, host):
-            return Reread(run=run, outcome=run.outcome, reason=run.reason)
+            return ReparsedRun(run=run, outcome=run.outcome, reason=run.reason)
         measured = [sample for sample in run.samples if sample.metric in MEASURED]
         judgement = judge(case, [*measured, *parsed], _circumstances(run, evidence, host))
         derived = [sample for sample in run.samples if sample.metric in WORKED_OUT]
@@ -130,7 +130,7 @@ class Rereader:
         outcome, reason = run.outcome, run.reason
         if judgement.implausibilities:
             outcome, reason = Outcome.IMPLAUSIBLE, judgement.reason
-        return Reread(
+        return ReparsedRun(
             run=run,
             changes=tuple(changes),
             outcome=outcome,
@@ -183,7 +183,7 @@ def read_output(run: StoredRun, evidence: Mapping[str, str]) -> tuple[Case, list
     """Return the samples of the tool's output, as the current parser reads them.
 
     Raises:
-        Unreadable: the parser rejects the output or fails.
+        UnreadableOutput: the parser rejects the output or fails.
     """
     logs = {name: text for name, text in evidence.items() if name.endswith(".log")}
     try:
@@ -191,10 +191,10 @@ def read_output(run: StoredRun, evidence: Mapping[str, str]) -> tuple[Case, list
         tool = TOOLS[case.workload.tool]
         parsed = tool.parse(case.workload, evidence["output"], logs)
     except PvebenchError as error:
-        raise Unreadable(error.reason) from error
+        raise UnreadableOutput(error.reason) from error
     except Exception as error:
         # An unknown definition or an error of the parser: only this run is skipped.
-        raise Unreadable(f"{type(error).__name__}: {error}") from error
+        raise UnreadableOutput(f"{type(error).__name__}: {error}") from error
     return case, [*parsed.samples, *slopes(parsed)]
 
 
@@ -202,14 +202,14 @@ def can_be_read(run: StoredRun, evidence: Mapping[str, str]) -> bool:
     """Return whether the current parser can read the output of a failed run."""
     try:
         return bool(read_output(run, evidence)[1])
-    except Unreadable:
+    except UnreadableOutput:
         return False
 
 
 def _current_samples(run: StoredRun, evidence: Mapping[str, str]) -> Iterable[Sample]:
     try:
         return read_output(run, evidence)[1] if "output" in evidence else run.samples
-    except Unreadable:
+    except UnreadableOutput:
         return run.samples
 
 

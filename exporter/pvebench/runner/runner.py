@@ -191,19 +191,19 @@ class Runner:
             result.retryable = error.retryable
             result.evidence.update(_error_evidence(error))
             if isinstance(error, DriverError):
-                self._setup.distrust()
+                self._setup.mark_unverified()
         except OSError as error:
             # A failing disk under the volume is a result, not a reason to end the service.
             result.fail(Outcome.FAILED, f"{type(error).__name__}: {error}")
             result.evidence["error"] = result.reason
-            self._setup.distrust()
+            self._setup.mark_unverified()
         except Exception as error:
             # Unexpected errors, such as unforeseen output, fail only this case. The traceback is
             # kept for the fix.
             log.exception("run failed with an internal error", case=case.slug)
             result.fail(Outcome.FAILED, f"internal error: {type(error).__name__}")
             result.evidence["error"] = traceback.format_exc()
-            self._setup.distrust()
+            self._setup.mark_unverified()
         return result
 
     def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
@@ -263,7 +263,7 @@ class Runner:
         self._site.clock.sleep(conduct.settle_seconds)
         result.filled = self._setup.filled(ready)
         if case.workload.spoils:
-            self._setup.spoil(ready.volume)
+            self._setup.discard_content(ready.volume)
         if case.workload.steady is not None:
             self._check_cache(ready.volume, result.evidence)
             report(Phase.SETTLE, case.workload.steady.limit_seconds)
@@ -275,7 +275,7 @@ class Runner:
         self._check_storage(case, result.evidence)  # the preparation may have taken hours
         parsed = self._run_workload(case, ready, result)
         if not case.workload.parameters.get("fault"):  # a fault makes the rate uneven on purpose
-            result.judge_noise(conduct, parsed)
+            result.check_noise(conduct, parsed)
 
     def _check_storage(self, case: Case, evidence: Evidence) -> None:
         if self._identities is not None:

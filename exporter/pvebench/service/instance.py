@@ -240,7 +240,7 @@ class Instance:
             now=self._clock.now,
             verdicts=lambda: self._verdicts.current,
         )
-        startup.open_to(app)
+        startup.forward_to(app)
         return self._verdicts
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:

@@ -84,7 +84,7 @@ class Decisions:
             return int(connection.scalar(select(func.count()).select_from(decisions)) or 0)
 
 
-Ending = Literal["", "over", "accepted", "unsaid"]
+Ending = Literal["", "resolved", "accepted", "unconfirmed"]
 Notified = Literal["", "open", "ended"]
 _PART: Final = 500
 """Rows per statement: SQLite limits the number of variables."""
@@ -97,19 +97,19 @@ class KnownChange:
     Attributes:
         since: when it began, UNIX seconds.
         worse: whether its first metric changed for the worse.
-        slow: whether it is gradual.
+        gradual: whether it began slowly.
         cases: keys.
         text: its sentence.
         missing: since when it is no longer reported, UNIX seconds of the judged runs; None: it is.
         ended: when that was considered its end, UNIX seconds; None: it is open.
-        ending: `over`: resolved; `accepted`; `unsaid`: no longer confirmed.
+        ending: `resolved`; `accepted`; `unconfirmed`: no longer confirmed.
         notified: the newest notification about it.
     """
 
     id: str
     since: float
     worse: bool
-    slow: bool
+    gradual: bool
     cases: frozenset[str]
     severity: str = "warning"
     text: str = ""
@@ -167,7 +167,7 @@ def _row(change: KnownChange) -> dict[str, Any]:
         "id": change.id,
         "since": change.since,
         "worse": int(change.worse),
-        "gradual": int(change.slow),
+        "gradual": int(change.gradual),
         "severity": change.severity,
         "cases": json.dumps(sorted(change.cases)),
         "text": change.text,
@@ -183,7 +183,7 @@ def _change(row: Any) -> KnownChange:
         id=row.id,
         since=float(row.since),
         worse=bool(row.worse),
-        slow=bool(row.gradual),
+        gradual=bool(row.gradual),
         severity=row.severity,
         cases=frozenset(map(str, json.loads(row.cases))),
         text=row.text,

@@ -14,9 +14,9 @@ from pvebench.store.engine import reading, writing
 from pvebench.store.tables import messages
 
 State = Literal["queued", "sent", "dropped"]
-MOST_QUEUED: Final = 100
+MAX_QUEUED: Final = 100
 """Queued messages per receiver. One that is down for weeks gets the newest."""
-MOST_WAIT_SECONDS: Final = 3600.0
+MAX_WAIT_SECONDS: Final = 3600.0
 """Longest time between two attempts."""
 KEPT_SECONDS: Final = 400 * 86400.0
 """How long finished messages are kept: until then none is queued again."""
@@ -61,7 +61,7 @@ class QueuedMessage:
 
     def is_due(self, now: float) -> bool:
         """Return whether it may be sent at `now`; a clock that was set back delays nothing."""
-        return not now < self.due <= now + 2 * MOST_WAIT_SECONDS
+        return not now < self.due <= now + 2 * MAX_WAIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,13 +175,13 @@ class Outbox:
 
 
 def _drop_beyond(connection: Connection, receiver: str, now: float) -> None:
-    """Drop the oldest queued messages beyond MOST_QUEUED."""
+    """Drop the oldest queued messages beyond MAX_QUEUED."""
     of_receiver = (messages.c.receiver == receiver, messages.c.state == "queued")
     kept = (
-        select(messages.c.id).where(*of_receiver).order_by(messages.c.id.desc()).limit(MOST_QUEUED)
+        select(messages.c.id).where(*of_receiver).order_by(messages.c.id.desc()).limit(MAX_QUEUED)
     )
     beyond = update(messages).where(*of_receiver, messages.c.id.not_in(kept))
-    reason = f"more than {MOST_QUEUED} messages queued"
+    reason = f"more than {MAX_QUEUED} messages queued"
     connection.execute(beyond.values(state="dropped", done=now, reason=reason))
 
 

@@ -13,7 +13,7 @@ from pvebench.store.tables import cases, evidence, journal, runs, samples
 
 JOURNAL_SECONDS: Final = 30 * 86400.0
 """How long an undone change stays in the journal, for diagnosis."""
-WITNESSES: Final = 20
+MIN_NEWER_RUNS: Final = 20
 """Runs that must be newer than the moment that ages are counted from: a clock that is wrong for an
 hour must not make a history expire."""
 SHARE: Final = 0.2
@@ -99,7 +99,7 @@ class _Expired:
     ) -> None:
         self._connection = connection
         newest = select(runs.c.finished).order_by(runs.c.finished.desc())
-        witness = connection.scalar(newest.offset(WITNESSES - 1).limit(1))
+        witness = connection.scalar(newest.offset(MIN_NEWER_RUNS - 1).limit(1))
         self.before = None if witness is None else min(now.timestamp(), float(witness))
         at = self.before or 0.0
         kept = select(cases.c.last_run).union(

@@ -272,11 +272,8 @@ def identities_at(path: Path) -> Iterator[StorageIdentities | None]:
     if summary is None or not summary.current:
         yield None
         return
-    engine = create_engine(f"sqlite:///{path}", creator=lambda: _connect(path))
-    try:
+    with _engine_at(path) as engine:
         yield StorageIdentities(engine)
-    finally:
-        engine.dispose()
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -93,7 +93,7 @@ class ChangeTracker:
             id=change.id,
             since=change.begin,
             worse=change.worse,
-            slow=change.slow,
+            gradual=change.slow,
             severity=change.severity,
             cases=frozenset(change.cases),
             text=summary(change),
@@ -144,11 +144,11 @@ def _missing(one: KnownChange, end: Change | None, moment: float) -> KnownChange
     if one.ended is not None:
         return one
     if end is not None:
-        ending: Ending = "accepted" if end.state == "accepted" else "over"
+        ending: Ending = "accepted" if end.state == "accepted" else "resolved"
         return replace(one, ended=moment, ending=ending)
     since = moment if one.missing is None else one.missing
     if moment - since >= UNCONFIRMED_SECONDS:
-        return replace(one, missing=since, ended=moment, ending="unsaid")
+        return replace(one, missing=since, ended=moment, ending="unconfirmed")
     return replace(one, missing=since)
 
 
@@ -185,8 +185,8 @@ def recognized(
 
 
 def _moved(change: Change, one: KnownChange, common: Sequence[str], apart: Apart) -> int:
-    if change.slow or one.slow:
-        return 0 if change.slow and one.slow else NEAR_RUNS
+    if change.slow or one.gradual:
+        return 0 if change.slow and one.gradual else NEAR_RUNS
     return min(apart(case, change.begin, one.since) for case in common)
 
 

@@ -21,7 +21,15 @@ from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage
 from pvebench.web import api
 from pvebench.web.api import DEFAULT_LIMIT, MAX_LIMIT, document
-from pvebench.web.responses import KINDS, STATIC, Made, Memo, Refused, only, render
+from pvebench.web.responses import (
+    KINDS,
+    STATIC,
+    Made,
+    Refused,
+    ResponseCache,
+    query_parameters,
+    render,
+)
 from pvebench.web.views import case_url
 from pvebench.web.views.details import case_view, run_view
 from pvebench.web.views.overview import chosen_storage, index_view
@@ -55,8 +63,8 @@ class Pages:
         self._statuses = statuses
         self._now = now
         self._verdicts = verdicts
-        self._texts: Memo[str] = Memo()
-        self._pictures: Memo[bytes] = Memo()
+        self._texts: ResponseCache[str] = ResponseCache()
+        self._pictures: ResponseCache[bytes] = ResponseCache()
 
     def routes(self) -> list[Route]:
         """Return the routes, which allow only GET and HEAD."""
@@ -81,13 +89,13 @@ class Pages:
         self,
         name: str,
         make: Callable[[View, list[WorkerStatus], datetime], Made],
-        memo: Memo[Made],
+        cache: ResponseCache[Made],
     ) -> Made:
         content, statuses, now = self._results.now, self._statuses(), self._now()
         verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
         verdict_key = verdicts.version, verdicts.failed, verdicts.decisions
         key = (content.version, verdict_key, statuses, fresh)
-        return memo.get(name, key, lambda: make(content, statuses, now))
+        return cache.get(name, key, lambda: make(content, statuses, now))
 
     def _storage(self, parameters: Mapping[str, str]) -> str:
         storage, known = parameters.get("storage", ""), of_storage(shown_cases(self._results.now))
@@ -97,7 +105,7 @@ class Pages:
 
     def card(self, request: Request) -> Response:
         """Serve `/card.png`: the results of one storage as an image."""
-        parameters = only(request, ("storage", "theme", "anonymous"))
+        parameters = query_parameters(request, ("storage", "theme", "anonymous"))
         storage, theme = self._storage(parameters), parameters.get("theme", THEMES[0])
         anonymous = parameters.get("anonymous", "0")
         if theme not in THEMES or anonymous not in ("0", "1"):
@@ -116,7 +124,7 @@ class Pages:
 
     def index(self, request: Request) -> Response:
         """Serve `/`."""
-        storage = self._storage(only(request, ("storage",)))
+        storage = self._storage(query_parameters(request, ("storage",)))
 
         def make(content: View, statuses: list[WorkerStatus], now: datetime) -> str:
             page = index_view(content, statuses, now, self._verdicts(), storage)
@@ -167,19 +175,19 @@ class Pages:
 
     def openapi(self, request: Request) -> Response:
         """Serve `/api/v1/openapi.json`."""
-        only(request, ())
+        query_parameters(request, ())
         return _json(json.dumps(document()))
 
     def status_data(self, request: Request) -> Response:
         """Serve `/api/v1/status`."""
-        only(request, ())
+        query_parameters(request, ())
         return _json(
             api.status_data(self._statuses(), self._results.now, self._now()).model_dump_json()
         )
 
     def results_data(self, request: Request) -> Response:
         """Serve `/api/v1/results`."""
-        only(request, ())
+        query_parameters(request, ())
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
             return api.results_data(content, now).model_dump_json()
@@ -188,7 +196,7 @@ class Pages:
 
     def case_data(self, request: Request) -> Response:
         """Serve `/api/v1/cases/<key>`."""
-        only(request, ())
+        query_parameters(request, ())
         key = request.path_params["key"]
         data = api.case_data(self._results.store, self._results.now, key, self._now())
         if data is None:
@@ -197,7 +205,7 @@ class Pages:
 
     def verdict_data(self, request: Request) -> Response:
         """Serve `/api/v1/verdict`."""
-        only(request, ())
+        query_parameters(request, ())
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
             return api.verdict_data(self._verdicts(), content, now).model_dump_json()
@@ -206,7 +214,7 @@ class Pages:
 
     def runs_data(self, request: Request) -> Response:
         """Serve `/api/v1/runs`, newest first."""
-        parameters = only(request, ("limit", "outcome", "case"))
+        parameters = query_parameters(request, ("limit", "outcome", "case"))
         runs = self._results.store.runs(
             limit=_limit(parameters.get("limit")),
             outcome=_outcome(parameters.get("outcome")),
@@ -216,7 +224,7 @@ class Pages:
 
     def run_data(self, request: Request) -> Response:
         """Serve `/api/v1/runs/<number>`."""
-        only(request, ())
+        query_parameters(request, ())
         number = _number(request)
         data = api.run_details(self._results.store, number)
         if data is None:

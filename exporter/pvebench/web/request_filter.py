@@ -113,7 +113,7 @@ _BCRYPT_BYTES: Final = 72
 """Maximum length of a password; bcrypt and htpasswd ignore the rest."""
 
 
-class TooMany(Exception):
+class TooManyLogins(Exception):
     """Too many logins are waiting; this one is not checked."""
 
 
@@ -133,7 +133,7 @@ class Logins:
         """Return whether an Authorization header has the name and password of a user.
 
         Raises:
-            TooMany: the login was not checked.
+            TooManyLogins: the login was not checked.
         """
         credentials = _credentials(header)
         if credentials is None:
@@ -158,7 +158,7 @@ class Logins:
 
     async def _fits(self, password: bytes, expected: bytes) -> bool:
         if self._waiting >= MAX_WAITING:
-            raise TooMany
+            raise TooManyLogins
         self._waiting += 1
         try:
             async with self._one_at_a_time:
@@ -223,7 +223,7 @@ class RequestFilter:
         try:
             if await self._logins.admits(config.users, request.headers.get("authorization", "")):
                 return
-        except TooMany as error:
+        except TooManyLogins as error:
             raise _later("too many logins at once", 1) from error
         raise Refused(
             401,

@@ -108,7 +108,7 @@ class Refused(HTTPException):
 Made = TypeVar("Made")
 
 
-class Memo(Generic[Made]):
+class ResponseCache(Generic[Made]):
     """Cache of the latest response per name, so that many viewers cost no more than one."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def only(request: Request, allowed: Iterable[str]) -> dict[str, str]:
+def query_parameters(request: Request, allowed: Iterable[str]) -> dict[str, str]:
     """Return the query parameters.
 
     Raises:

@@ -185,8 +185,8 @@ RETRY_SECONDS = 5
 class StartupApp:
     """ASGI application that reports the progress of the startup.
 
-    Before `open_to`, `/-/healthy` returns 200 (the process is alive) and every other path 503 with
-    the latest line; afterwards, every request goes to the application.
+    Before `forward_to`, `/-/healthy` returns 200 (the process is alive) and every other path 503
+    with the latest line; afterwards, every request goes to the application.
     """
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class StartupApp:
         """Set the line that reports the progress, as printed on the console."""
         self._last = line
 
-    def open_to(self, app: ASGIApp) -> None:
+    def forward_to(self, app: ASGIApp) -> None:
         """Forward every further request to the application."""
         self._app = app
 

@@ -34,7 +34,7 @@ from pvebench.notify.sender import PERMANENT_FAILURE_ATTEMPTS, NotificationSende
 from pvebench.service.instance import policy_of
 from pvebench.store import Decision, KnownChange, Message, Store
 from pvebench.store.current import Results
-from pvebench.store.outbox import MOST_QUEUED
+from pvebench.store.outbox import MAX_QUEUED
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.headline import summary
 from testing.changes import CASES, FINDING, START, measured, upgrade
@@ -105,7 +105,7 @@ class World:
     def end(self, planner: NotificationPlanner, *ids: str) -> None:
         rows = [one for one in self.store.changes.all() if one.id in ids]
         ended = self.now.timestamp()
-        self.store.changes.keep(replace(one, ended=ended, ending="over") for one in rows)
+        self.store.changes.keep(replace(one, ended=ended, ending="resolved") for one in rows)
         planner.judged(Verdicts(version=2))
 
 
@@ -114,7 +114,7 @@ def known(change: Change, before: KnownChange | None = None) -> KnownChange:
         id=change.id,
         since=change.begin,
         worse=True,
-        slow=False,
+        gradual=False,
         severity=change.severity,
         cases=frozenset(change.cases),
         text=summary(change),
@@ -359,7 +359,7 @@ def test_a_clock_that_was_ahead_holds_no_message(world: World) -> None:
 
 
 def test_a_target_that_takes_nothing_for_long_gets_the_newest(world: World) -> None:
-    notes = [replace(NOTE, about=str(number)) for number in range(MOST_QUEUED + 20)]
+    notes = [replace(NOTE, about=str(number)) for number in range(MAX_QUEUED + 20)]
     world.store.outbox.put(notes, ["mail"], now=world.time())
     assert [one.about for one in world.queued()] == [one.about for one in notes[20:]]
     assert world.store.outbox.counts()["mail"].dropped == 20

@@ -13,7 +13,7 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Direction
-from pvebench.runner.outcome import Circumstances, Judgement, judge
+from pvebench.runner.outcome import Circumstances, PlausibilityResult, judge
 from testing.packs import tool_workload
 
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -118,11 +118,11 @@ def moved(
     ]
 
 
-def doubts(judgement: Judgement) -> list[PlausibilityCheck]:
+def doubts(judgement: PlausibilityResult) -> list[PlausibilityCheck]:
     return [one.doubt for one in judgement.implausibilities]
 
 
-def value(judgement: Judgement, metric: str) -> float | None:
+def value(judgement: PlausibilityResult, metric: str) -> float | None:
     return next((one.value for one in judgement.samples if one.metric == metric), None)
 
 

@@ -15,7 +15,7 @@ from pvebench.drivers.simulated.simulated_guest import Fault, SimulatedGuest
 from pvebench.errors import GuestTimeout, Interrupted, ToolStuck
 from pvebench.model.ports import Completed
 from pvebench.model.run import Outcome, Run
-from pvebench.runner.measure import MOST_BYTES, look_at_stuck, wait_for_end, wait_for_io
+from pvebench.runner.measure import MAX_REPORT_BYTES, stuck_tool_report, wait_for_end, wait_for_io
 from testing.packs import Simulation, simulate, write_pack
 
 Answer = Callable[[SimulatedGuest], Completed]
@@ -85,9 +85,9 @@ def test_a_wish_to_stop_is_heard_while_the_guest_is_asked(
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saying(lambda: "€".encode() * MOST_BYTES, monkeypatch)
+    saying(lambda: "€".encode() * MAX_REPORT_BYTES, monkeypatch)
     kept = hung_run(tmp_path).evidence["stuck"]
-    assert MOST_BYTES - 3 < len(kept.encode()) <= MOST_BYTES
+    assert MAX_REPORT_BYTES - 3 < len(kept.encode()) <= MAX_REPORT_BYTES
 
 
 def booted(directory: Path) -> Simulation:
@@ -102,10 +102,10 @@ def test_what_a_stopped_program_and_its_children_do_is_read_from_proc(tmp_path: 
     site = booted(tmp_path).worker._site
     tools = HostTools()
     pid = tools.start(["/bin/sh", "-c", "sleep 600 & wait"])
-    while ": sleep " not in look_at_stuck(site, tools, pid):
+    while ": sleep " not in stuck_tool_report(site, tools, pid):
         pass  # the shell has to start it first
     os.kill(pid, signal.SIGSTOP)
-    while "T (stopped)" not in (said := look_at_stuck(site, tools, pid)):
+    while "T (stopped)" not in (said := stuck_tool_report(site, tools, pid)):
         pass  # the kernel takes its time on a busy machine
     tools.close()
     assert f"\n-- {pid}/task/{pid}: " in said
@@ -123,7 +123,7 @@ def test_where_nothing_counts_io_the_tools_start_is_all_that_is_waited_for(
     begun = site.clock.monotonic()
     assert wait_for_io(site, guest, 1) is None
     assert site.clock.monotonic() == begun
-    assert "after the guest's report\nno I/O counters\n" in look_at_stuck(site, guest, 1)
+    assert "after the guest's report\nno I/O counters\n" in stuck_tool_report(site, guest, 1)
 
 
 def test_waiting_for_the_first_io_in_vain_says_the_same(tmp_path: Path) -> None:

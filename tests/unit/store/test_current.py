@@ -348,9 +348,9 @@ def test_a_scaled_run_is_marked_and_never_meets_the_others(store: Store) -> None
     assert view.current() == {Definition.of(CASE).place: CASE.key}
     assert view.definition_changes() == ()
     assert view.cases[SCALED.key].definition.scale == 0.5
-    by_key = {one["case_key"]: one for one in results_data(view, START)["results"]}
-    assert by_key[SCALED.key]["scale"] == 0.5
-    assert by_key[CASE.key]["scale"] == 1.0
+    by_key = {one.case_key: one for one in results_data(view, START).results}
+    assert by_key[SCALED.key].scale == 0.5
+    assert by_key[CASE.key].scale == 1.0
 
 
 def test_a_guest_is_compared_only_with_a_host_row_of_the_same_conditions(store: Store) -> None:

@@ -37,7 +37,7 @@ from pvebench.web.views.overview import open_changes
 from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 
 KNOWN = KnownChange(
-    id="known", since=100 * DAY, worse=True, slow=False, cases=frozenset(FINDING.cases)
+    id="known", since=100 * DAY, worse=True, gradual=False, cases=frozenset(FINDING.cases)
 )
 
 
@@ -222,7 +222,7 @@ def test_ids_are_short_and_never_given_twice(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = VerdictService(Feed(Results(store)), ()).judge()
     (named,) = ChangeTracker().name(verdicts)
-    taken = KnownChange(id=named.id, since=0, worse=False, slow=False, cases=frozenset())
+    taken = KnownChange(id=named.id, since=0, worse=False, gradual=False, cases=frozenset())
     store.changes.keep([taken])
     namer = ChangeTracker(store.changes)
     (other,) = namer.name(verdicts)
@@ -273,7 +273,7 @@ def test_another_process_knows_a_change_again(store: Store, named: KnownChange) 
 
 @pytest.mark.parametrize(
     ("how", "ending"),
-    [({"state": "resolved", "end": 115 * DAY}, "over"), ({"state": "accepted"}, "accepted")],
+    [({"state": "resolved", "end": 115 * DAY}, "resolved"), ({"state": "accepted"}, "accepted")],
 )
 def test_the_end_of_a_change_has_its_reason(
     store: Store, named: KnownChange, how: dict[str, object], ending: str
@@ -297,7 +297,7 @@ def test_one_that_is_doubted_for_less_than_a_day_has_not_ended(
     assert store.changes.all()[0].missing is None
     namer.name(report(until=122 * DAY))
     namer.name(report(until=122 * DAY + UNCONFIRMED_SECONDS))
-    assert store.changes.all()[0].ending == "unsaid"
+    assert store.changes.all()[0].ending == "unconfirmed"
 
 
 def test_one_that_returns_has_its_id_and_one_that_is_long_over_is_forgotten(

@@ -30,7 +30,7 @@ def test_everything_but_health_answers_503_and_what_it_is_at_until_the_applicati
             assert early.status_code == 503
             assert "building the guest image, once" in early.text
             assert int(early.headers["retry-after"]) > 0
-        doorway.open_to(app_of(lively(tmp_path)))
+        doorway.forward_to(app_of(lively(tmp_path)))
         assert http_client.get(f"{address}/-/ready").status_code == 200
         assert "text/html" in http_client.get(f"{address}/").headers["content-type"]
 

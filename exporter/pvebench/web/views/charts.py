@@ -27,7 +27,7 @@ from pvebench.web.views import case_url
 
 SPARK_WIDTH: Final = 80
 SPARK_HEIGHT: Final = 20
-LEAST_RANGE: Final = 0.1
+MIN_RANGE: Final = 0.1
 """Minimum height of a sparkline as a share of the level, so that noise does not look large."""
 
 CHART_WIDTH: Final = 800
@@ -91,7 +91,7 @@ def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
         return None
     values = [point.value for point in points]
     low, high = min(values), max(values)
-    span = max(high - low, LEAST_RANGE * abs(high)) or 1.0
+    span = max(high - low, MIN_RANGE * abs(high)) or 1.0
     floor = (low + high - span) / 2
     step = (SPARK_WIDTH - 4) / (len(values) - 1)
     places = [

@@ -29,7 +29,7 @@ from pvebench.web.views.tables import Table, is_stale, shown_cases, tables_view
 
 CASES_NAMED: Final = 40
 """Maximum linked cases of a change; of more the page gives the number."""
-MOST_PAST: Final = 5
+MAX_PAST: Final = 5
 """Maximum resolved and accepted changes; `pvebench verdict` lists all."""
 
 
@@ -113,20 +113,20 @@ def _case_link(key: str, cases: Mapping[str, Definition]) -> CaseLink:
 def past_changes(verdicts: Verdicts) -> tuple[str, ...]:
     """Return the sentences of the newest resolved and accepted changes."""
     past = [change for change in verdicts.changes if change.state != "open"]
-    return tuple(sentence(change) for change in past[:MOST_PAST])
+    return tuple(sentence(change) for change in past[:MAX_PAST])
 
 
-def chosen_storage(wish: str, verdicts: Verdicts, cases: Mapping[str, Definition]) -> str:
-    """Return the storage to show: `wish`, else that of a regression, else the first.
+def chosen_storage(requested: str, verdicts: Verdicts, cases: Mapping[str, Definition]) -> str:
+    """Return the storage to show: `requested`, else that of a regression, else the first.
 
     Raises:
-        KeyError: there is no storage `wish`.
+        KeyError: there is no storage `requested`.
     """
     known = list(of_storage(cases))
-    if wish:
-        if wish not in known:
-            raise KeyError(wish)
-        return wish
+    if requested:
+        if requested not in known:
+            raise KeyError(requested)
+        return requested
     for change in verdicts.regressions:
         changed = [cases[key] for key in change.cases if key in cases]
         if changed:
@@ -158,7 +158,7 @@ def storage_choices(
     )
 
 
-def ahead(
+def upcoming_results(
     content: View, statuses: Sequence[WorkerStatus], now: datetime
 ) -> tuple[UpcomingResult, ...]:
     """Return the upcoming results; empty once every case can have a verdict."""
@@ -255,7 +255,7 @@ def expected_starts(status: WorkerStatus, now: datetime) -> list[datetime]:
 
 # --- The whole page.
 
-UNJUDGED: Final = Verdicts()
+NO_VERDICTS: Final = Verdicts()
 REDEFINED: Final = 5
 """Maximum listed cases with a changed definition."""
 
@@ -301,7 +301,7 @@ def index_view(
     content: View,
     statuses: Sequence[WorkerStatus],
     now: datetime,
-    verdicts: Verdicts = UNJUDGED,
+    verdicts: Verdicts = NO_VERDICTS,
     storage: str = "",
 ) -> Index:
     """Return the page at `/`.
@@ -318,7 +318,7 @@ def index_view(
     cases = of_storage(shown).get(chosen, {})
     ranked = summaries(content, schedule_of(content, now), cases)
     workers = tuple(worker_view(status, now) for status in statuses)
-    upcoming = ahead(content, statuses, now)
+    upcoming = upcoming_results(content, statuses, now)
     return Index(
         now=now,
         simulated=content.simulated,
