@@ -31,8 +31,7 @@ from pvebench.web.views.tables import is_stale, numbers_of
 
 Time = Annotated[datetime, PlainSerializer(iso, return_type=str)]
 ExactTime = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str)]
-Text = Annotated[str, BeforeValidator(without_secrets)]
-"""Text from outside, without secrets."""
+Text = Annotated[str, BeforeValidator(without_secrets)]  # from outside
 Facts = Annotated[dict[str, str], BeforeValidator(dict)]
 
 
@@ -243,15 +242,17 @@ Model = TypeVar("Model", bound=ApiModel)
 Data = dict[str, Any]
 
 
+@cache
+def _attributes(shape: type[ApiModel]) -> dict[str, str]:
+    """Return field -> attribute that it is taken from."""
+    return {name: str(field.validation_alias or name) for name, field in shape.model_fields.items()}
+
+
 def _response(shape: type[Model], source: object, **values: Any) -> Model:
     """Return a response with `values`, and all other fields from the attributes of `source`."""
-    names = {
-        name: str(field.validation_alias or name) for name, field in shape.model_fields.items()
-    }
-    attributes = {
-        alias: getattr(source, alias) for name, alias in names.items() if name not in values
-    }
-    return shape.model_validate(attributes | {names[name]: value for name, value in values.items()})
+    names = _attributes(shape)
+    data = {names[n]: values[n] if n in values else getattr(source, names[n]) for n in names}
+    return shape.model_validate(data)
 
 
 def status_data(statuses: Sequence[WorkerStatus], content: View, now: datetime) -> Status:
@@ -308,8 +309,7 @@ def case_data(store: Store, content: View, key: str, now: datetime) -> CaseDetai
     if definition is None:
         return None
     trend = read_trends(store, {key: definition}, limit=CHART_RUNS).get(key, Trend())
-    known = environments(store)
-    used = {point.environment for point in trend.points}
+    known, used = environments(store), {point.environment for point in trend.points}
     return _result(
         CaseDetails,
         content,
