@@ -22,7 +22,7 @@ from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import show_verdicts
 from pvebench.metrics.results import collect_changes
 from pvebench.metrics.text_format import Families, render
-from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Sender
+from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Sender, weekly
 from pvebench.report.card import make_card
 from pvebench.sanitize import one_line
 from pvebench.store import Store
@@ -236,5 +236,5 @@ def of_notifications(verdicts: Verdicts, store: Store, text: str) -> bool:
     planner.judged(verdicts)
     queued = [one.message for one in store.outbox.queued()]
     assert all(one.kind == "changed" and text in one.body for one in queued)
-    assert one_line(text) in planner.weekly(sender, verdicts, (), about="week").body
+    assert one_line(text) in weekly(sender, verdicts, (), about="week").body
     return bool(queued)
