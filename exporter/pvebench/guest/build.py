@@ -299,7 +299,7 @@ def _build(directory: Path, work: Path, say: Callable[[str], None]) -> None:
     # The BIOS reads the ISO slowly, so there it is compressed.
     (image / "initramfs").write_bytes(content)
     compressed = work / "initramfs.gz"
-    compressed.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
+    compressed.write_bytes(gzip.compress(content, compresslevel=6, mtime=0))
     make_iso(root, packed, compressed, work, image / "guest.iso")
     _write_manifest(image, packages, archives, version)
     _install(image, directory)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from pvebench.drivers.qemu.lab import INSTALL, TOOLS
+from pvebench.drivers.qemu.qemu_hypervisor import INSTALL, TOOLS
 from pvebench.guest import REQUIRED_TOOLS
 from testing.packs import ROOT
 
