@@ -27,9 +27,10 @@ KEYS: Final = "workload, direction"
 BUSES: Final = f"(?:{'|'.join(Bus)})"
 INTRO: Final = (
     "**How does B differ from A?** Compares two combinations of node, storage, configuration and "
-    "time, by workload. **Positive: B is faster** (IOPS) or needs less (latency, CPU). Noise is "
-    "the variation within the runs of both; a larger difference is significant. Colors are "
-    "neutral: blue is B, purple is A."
+    "time, by workload. **Positive: B is better**: more IOPS, lower latency, less CPU. *Noise* is "
+    "the variation within the latest run of A plus that of B, at least 2%. It doesn't include "
+    "differences between runs: for significance, see *Configuration matrix*. Colors don't rate: "
+    "blue is B, purple is A."
 )
 
 
@@ -52,11 +53,13 @@ def build() -> dashboard.Dashboard:
             .with_variable(_when(side))
         )
     return (
-        built.with_panel(_mean("Throughput", _ratio(m.IOPS)).grid_pos(place(0, 0, 4, 4)))
+        built.with_panel(
+            _mean("Throughput", _ratio(m.IOPS), "is faster").grid_pos(place(0, 0, 4, 4))
+        )
         .with_panel(
-            _mean("Latency p99", _inverse(m.LATENCY_PERCENTILE, percentile="99")).grid_pos(
-                place(4, 0, 4, 4)
-            )
+            _mean(
+                "Latency p99", _inverse(m.LATENCY_PERCENTILE, percentile="99"), "has lower latency"
+            ).grid_pos(place(4, 0, 4, 4))
         )
         .with_panel(_cpu().grid_pos(place(8, 0, 4, 4)))
         .with_panel(_count("B faster", ">").grid_pos(place(12, 0, 4, 4)))
@@ -140,12 +143,11 @@ def _noise() -> str:
     return f"clamp_min({variation}, 0.02)"
 
 
-def _mean(metric: str, ratio: str) -> stat.Panel:
+def _mean(metric: str, ratio: str, meaning: str) -> stat.Panel:
     return _neutral(
         signed(
             f"{metric}, %",
-            "B relative to A, geometric mean over all common workloads. Positive: B is faster or "
-            "needs less.",
+            f"B relative to A, geometric mean over all common workloads. Positive: B {meaning}.",
             f"(exp(avg(ln(1 + {ratio}))) - 1)",
             missing="no common workloads",
         )
@@ -178,7 +180,7 @@ def _count(title: str, sign: str) -> stat.Panel:
     limit = _noise() if sign == ">" else f"-1 * {_noise()}"
     return number(
         title,
-        "Workloads with a difference larger than noise.",
+        f"Workloads in which B is {title.removeprefix('B ')} by more than noise.",
         f"count({ratio} {sign} {limit}) or 0 * count({ratio})",
         missing="no common workloads",
     )
@@ -188,7 +190,7 @@ def _within_noise() -> stat.Panel:
     ratio = _ratio(m.IOPS)
     return number(
         "Within noise",
-        "Workloads with a difference within noise.",
+        "Workloads in which A and B differ by no more than noise.",
         f"count(abs({ratio}) <= {_noise()}) or 0 * count({ratio})",
         missing="no common workloads",
     )
@@ -198,7 +200,7 @@ def _table() -> table.Panel:
     p99 = {"percentile": "99"}
     return rows(
         "Results by workload",
-        "Latest successful runs at the selected times. Positive: B is faster or needs less.",
+        "Latest successful runs at the selected times. Positive: B is better.",
         ("description", "direction", "workload"),
         (
             Column(title="A IOPS", expression=_of("a", m.IOPS), unit="iops"),
@@ -241,7 +243,7 @@ def _named() -> str:
 def _differences() -> bargauge.Panel:
     return changes_bars(
         "B relative to A, IOPS",
-        "Both directions on one scale. Positive: B is faster.",
+        "Reads and writes on one scale. Positive: B is faster.",
         f"({_ratio(m.IOPS)} * on ({KEYS}) group_left (description) (0 * {_named()} + 1))",
         "{{description}} ({{direction}})",
         described=False,

@@ -83,7 +83,7 @@ def _matrix() -> table.Panel:
     named = with_descriptions(_cost(CASE), workload=False, scenario="disk")
     return grid(
         "CPU time per I/O by cache mode",
-        "Minimum of the selected nodes and storages. Darker is more CPU within this table.",
+        "Minimum of the selected nodes and storages. Darker: larger value in this table.",
         f"min by (disk, cache) ({named})",
         unit="µs",
         row="disk",

@@ -32,8 +32,8 @@ ROWS: Final = {
 INTRO: Final = (
     "**What are the results in CrystalDiskMark's format?** The four rows of its NVMe profile, "
     "measured by fio with the same block sizes, depths and threads, in SI megabytes. The tools "
-    "differ, so compare only with other results of pvebench. Copy the workloads from the pack "
-    "`scenarios/demo.yaml`."
+    "differ, so compare only with other results of pvebench. To copy the workloads, run "
+    "`pvebench packs --copy demo`."
 )
 
 
@@ -75,7 +75,7 @@ def _table(title: str, description: str, metric: m.Metric, unit: str, decimals: 
         .decimals(decimals)
         .min(0)
         .color_scheme(plain("blue"))
-        .no_value("not measured; add these workloads of scenarios/demo.yaml to the pack")
+        .no_value("not measured; add these workloads of the pack demo to your pack")
         .align(models.FieldTextAlignment.AUTO)
         .cell_height(models.TableCellHeight.LG)
         .display_mode(models.TableCellDisplayMode.GRADIENT_GAUGE)

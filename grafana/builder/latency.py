@@ -119,7 +119,7 @@ def _sync_ranking() -> bargauge.Panel:
 def _stalls() -> timeseries.Panel:
     return lines(
         "Maximum latency",
-        "Slowest operation of each run; the ten highest, logarithmic.",
+        "Slowest operation (longest stall) of each run; the ten highest, logarithmic.",
         [query(_most(series(m.LATENCY_MAX, **CASE)), legend=LEGEND)],
         unit="s",
         log=True,
@@ -134,7 +134,7 @@ def _tail() -> timeseries.Panel:
     ratio = f"{slowest} / ignoring (percentile) ({middle} > 0)"
     return lines(
         "Tail latency: p99.9 / median",
-        "The ten cases with the highest p99.9. About 10 is normal; at 1000 the disk freezes.",
+        "The ten cases with the highest p99.9. About 10 is normal; 1000 means stalls.",
         [query(with_descriptions(f"({ratio})"), legend=LEGEND)],
         unit="none",
         log=True,
@@ -161,7 +161,7 @@ def _distribution() -> heatmap.Panel:
         .description(
             "Operations of the runs that ended in each time step, by completion latency, all "
             "selected cases together. Needs workloads with histogram: true in their pack. A second "
-            "band above the first shows stalls that means and medians hide. A case appears with "
+            "band above the first shows stalls hidden by means and medians. A case appears with "
             "its second run: the first value of a counter is not an increase."
         )
         .no_value(NO_HISTOGRAM)

@@ -152,7 +152,7 @@ def _grid(title: str, description: str, expression: str, unit: str) -> table.Pan
 def _values() -> table.Panel:
     return _grid(
         "IOPS",
-        "Latest successful runs, reads and writes together. Darker is more within this table.",
+        "Latest successful runs, reads and writes together. Darker: larger value in this table.",
         _cells(_total(series(m.IOPS, **CASE))),
         "iops",
     )

@@ -252,7 +252,8 @@ def _states() -> statetimeline.Panel:
 def _steps() -> timeseries.Panel:
     return lines(
         "Time since last step",
-        "A step takes minutes in a long run; half an hour during a run is a stall.",
+        "A step, such as filling a volume, takes minutes in a long run; half an hour during a run "
+        "means that pvebench hangs.",
         [query(f"time() - {series(m.SCHEDULER_PROGRESS, **NODE)}", legend="{{node}}")],
         unit="s",
         linked=False,
@@ -349,7 +350,7 @@ def _written() -> timeseries.Panel:
     written = series(m.MOVED_BYTES, direction="write", **NODE)
     return lines(
         "Writes per 24 h",
-        "By workloads during measurement, without disk filling and ramp time. Wears drives.",
+        "Bytes written by measured workloads. Fills and ramps are extra, so drives wear faster.",
         [query(f"increase({written}[1d])", legend="{{node}}/{{storage}}")],
         unit="decbytes",
         linked=False,
@@ -362,7 +363,7 @@ def _forecast() -> timeseries.Panel:
     written = series(m.MOVED_BYTES, direction="write", **NODE)
     return lines(
         "Projected writes per year",
-        "The last 24 hours times 365; compare with the drive's TBW.",
+        "The last 24 hours times 365, without fills and ramps. Compare with the drive's rated TBW.",
         [query(f"365 * increase({written}[1d])", legend="{{node}}/{{storage}}")],
         unit="decbytes",
         linked=False,

@@ -18,8 +18,8 @@ from grafana_foundation_sdk.models import common as models
 from builder.bars import ranking
 from builder.looks import BETTER, NEUTRAL, WORSE, alarm_steps, prop, steps, values
 from builder.panels import (
+    CASES,
     FEW_POINTS,
-    FIRST_VERDICT,
     headline,
     intro,
     lines,
@@ -101,7 +101,7 @@ def _measured() -> stat.Panel:
     measured = f"count({series(m.RUN_TIMESTAMP, **HERE)})"
     judged = f"sum({recorded(compared, **HERE)}) or 0 * {measured}"
     return (
-        number("Cases", f"Measured at least once; with a verdict ({FIRST_VERDICT}); slower.", "")
+        number("Cases", CASES, "")
         .targets(
             [
                 instant(measured, legend="measured"),
@@ -299,7 +299,7 @@ def _trend() -> timeseries.Panel:
     return lines(
         "Throughput relative to its mean",
         "Geometric mean of the storage's IOPS, each case relative to its own mean over the time "
-        "range. A step of the line is a step of many cases.",
+        "range. A step means that many cases changed.",
         [query(expression, legend="{{storage}}, {{node}}")],
         unit="percentunit",
         linked=False,
@@ -321,7 +321,8 @@ def _verdicts() -> statetimeline.Panel:
 def _alerts() -> table.Panel:
     return rows(
         "Firing alerts",
-        "Alerts of Prometheus that fire now. The watchdog always fires.",
+        "Alerts that Prometheus fires now. PVEBenchWatchdog always fires: it shows that alerting "
+        "works.",
         ("alertname", "severity", "node", "storage"),
         (
             Column(
@@ -331,5 +332,5 @@ def _alerts() -> table.Panel:
             ),
         ),
         linked=False,
-        missing="no alerts, not even the watchdog: Prometheus has not loaded the rules",
+        missing="no alerts, not even PVEBenchWatchdog: Prometheus has not loaded the rules",
     ).cell_height(models.TableCellHeight.SM)

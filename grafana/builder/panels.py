@@ -45,6 +45,10 @@ EMPTY: Final = (
     "`pvebench selftest`."
 )
 FIRST_VERDICT: Final = f"a verdict needs {LEAST_JUDGED} runs of a case"
+CASES: Final = (
+    f"Cases: measured at least once, with a verdict (from {LEAST_JUDGED} runs), and with a metric "
+    "that is confirmed slower. Regressions counts metrics instead."
+)
 NOTHING_YET: Final = f"No data yet. A verdict needs {LEAST_JUDGED} runs of a case."
 NEW_CASES: Final = f"no verdict yet; {FIRST_VERDICT}"
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
@@ -177,8 +181,8 @@ def headline(title: str) -> stat.Panel:
     """Return the overall verdict in one sentence; colored only if it is conclusive."""
     panel = names(
         title,
-        "The most important regression, its size and its start; otherwise the ruled-out change, "
-        "or the data that a verdict still needs.",
+        "The most important open regression, its size and its start. Without one: the change that "
+        "is ruled out, or the runs that a verdict still needs.",
         overall_verdict(),
         "{{summary}}",
         missing=NOTHING_YET,

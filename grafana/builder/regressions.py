@@ -30,11 +30,12 @@ KEYS: Final = "node, storage, scenario, workload, direction, metric"
 CASE: Final = "node, storage, scenario, workload"
 NAME_PIXELS: Final = 620
 """Width of a full metric name: by default, Grafana limits names to 40% of the panel."""
+CONFIRMED: Final = "confirmed, suddenly or gradually"
 INTRO: Final = (
     "**What got slower, when, and how certain is it?** The first table lists each open change "
     "once; the second one its cases, sorted by change relative to noise. *Slower* is confirmed by "
-    "further runs, *possibly slower* needs more. To keep the current level as the new baseline, "
-    "run `pvebench baseline accept`."
+    "further runs, *possibly slower* needs more. To make the current level the new baseline, run "
+    "`pvebench baseline accept`; `--only` limits it to some cases."
 )
 
 
@@ -51,10 +52,20 @@ def build() -> dashboard.Dashboard:
         .with_variable(_change())
         .with_variable(custom_variable("worst", "Show", states))
         .with_panel(open_changes("$node").grid_pos(place(0, 0, 24, 7)))
-        .with_panel(_count("Slower", "== -2", WORSE).grid_pos(place(0, 7, 4, 4)))
-        .with_panel(_count("Possibly slower", "== -1", "orange").grid_pos(place(4, 7, 4, 4)))
-        .with_panel(_count("Unchanged", "== 0", NEUTRAL).grid_pos(place(8, 7, 4, 4)))
-        .with_panel(_count("Faster", "== 2", "semi-dark-blue").grid_pos(place(12, 7, 4, 4)))
+        .with_panel(_count("Slower", CONFIRMED, "== -2", WORSE).grid_pos(place(0, 7, 4, 4)))
+        .with_panel(
+            _count("Possibly slower", "more runs needed", "== -1", "orange").grid_pos(
+                place(4, 7, 4, 4)
+            )
+        )
+        .with_panel(
+            _count("Unchanged", "larger changes ruled out", "== 0", NEUTRAL).grid_pos(
+                place(8, 7, 4, 4)
+            )
+        )
+        .with_panel(
+            _count("Faster", CONFIRMED, "== 2", "semi-dark-blue").grid_pos(place(12, 7, 4, 4))
+        )
         .with_panel(_inconclusive().grid_pos(place(16, 7, 4, 4)))
         .with_panel(_implausible().grid_pos(place(20, 7, 4, 4)))
         .with_panel(_list().grid_pos(place(0, 11, 24, 12)))
@@ -88,11 +99,11 @@ def _of_change(*, end: bool = False) -> str:
     return f"({unrestricted}{moment} or {states}{moment} and on ({SAME_CASE}) {cases})"
 
 
-def _count(title: str, condition: str, color: str) -> stat.Panel:
+def _count(title: str, meaning: str, condition: str, color: str) -> stat.Panel:
     states = series(m.CHANGE_STATE, **SELECTED)
     panel = number(
         title,
-        f"Metrics with the state {title.lower()}.",
+        f"Metrics of cases: {meaning}. The Overview counts cases.",
         count_or_zero(f"{states} {condition}", states),
         missing="no baseline yet",
     )
@@ -102,7 +113,8 @@ def _count(title: str, condition: str, color: str) -> stat.Panel:
 def _inconclusive() -> stat.Panel:
     return number(
         "Inconclusive",
-        f"Too few runs, or too much noise; {FIRST_VERDICT}.",
+        "Metrics of cases: too few runs or too much noise to rule out a change of 10% (longest "
+        f"stall: about 80%); {FIRST_VERDICT}.",
         f"sum({series(m.VERDICT_CASES, node='$node', storage='$storage', state='inconclusive')}) "
         f"or 0 * sum({series(m.VERDICT_CASES, node='$node', storage='$storage')})",
         missing="no verdict yet",
@@ -112,7 +124,8 @@ def _inconclusive() -> stat.Panel:
 def _implausible() -> stat.Panel:
     panel = number(
         "Implausible improvements",
-        "Improvements beyond the device's capability, for example because syncs are ignored.",
+        "Improvements that software can't explain: over 25% for durable writes, over 100% "
+        "otherwise. Syncs may be ignored.",
         f"sum({series(m.IMPLAUSIBLE_GAIN, **SELECTED)})",
         missing="no baseline yet",
     )
@@ -169,7 +182,7 @@ def _history() -> statetimeline.Panel:
     states = series(m.CHANGE_STATE, **SELECTED)
     return timeline(
         "Verdict history",
-        "The 20 metrics of the selected change with the worst state now.",
+        "The 20 worst metrics of the selected change, by current state.",
         with_descriptions(f"({states} and bottomk(20, {_of_change(end=True)}))"),
         "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
         points=FEW_POINTS,

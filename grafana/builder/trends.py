@@ -123,7 +123,7 @@ def _bandwidth() -> timeseries.Panel:
 def _longest() -> timeseries.Panel:
     return lines(
         "Maximum latency",
-        "Slowest operation of each run, logarithmic. Shows stalls before any mean changes.",
+        "Slowest operation (longest stall) of each run, logarithmic. It often rises before a mean.",
         [query(_some(series(m.LATENCY_MAX, **RESULT)), legend=LEGEND)],
         unit="s",
         log=True,

@@ -37,9 +37,9 @@ NO_CHANGES: Final = "no significant changes to show"
 INTRO: Final = (
     "**Did the upgrade change performance?** Compares *Before* with *After* (by default the end "
     "of the current environment: now) on all selected nodes. Each side is the median of a window, "
-    "which limits the influence of single runs. A *significant* change exceeds the variation of "
-    "single runs in both windows. **Positive is better**, for latency and CPU too. A comparison "
-    "needs two environments."
+    "which limits the influence of single runs. A *significant* change exceeds the run-to-run "
+    "noise of both windows. **Positive is better**, for latency and CPU too. A comparison needs "
+    "two environments."
 )
 
 
@@ -198,7 +198,8 @@ def _worst() -> bargauge.Panel:
 def _best() -> bargauge.Panel:
     return changes_bars(
         "Largest improvements",
-        "Throughput of the five best cases. More than the device can do is a warning.",
+        "Throughput of the five best cases. An improvement beyond the device's limit is "
+        "suspicious.",
         _ratio(),
         "{{configuration}}, {{description}} ({{storage}}, {{node}})",
         worse=0,
@@ -216,9 +217,9 @@ def _cases() -> table.Panel:
     significant = f"{large} > bool {_single_runs()}"
     return rows(
         "Changed cases",
-        "Median IOPS of both sides, the change, its noise, and whether it is significant; empty if "
-        "a side has a single run. If a window has few runs, select a longer one. Click a "
-        "configuration to see its case.",
+        "Median IOPS of both sides, the change, its noise and its significance. The last two are "
+        "empty if a side has a single run; select a longer window then. Click a configuration to "
+        "see its case.",
         ("description", "configuration", "node", "storage", "direction", "scenario", "workload"),
         (
             Column(title="before", expression=before, unit="iops"),

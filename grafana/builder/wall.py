@@ -20,7 +20,7 @@ from grafana_foundation_sdk.models import common as models
 from builder.bars import ranking
 from builder.looks import NEUTRAL, WORSE, plain, prop, steps, values
 from builder.panels import (
-    FIRST_VERDICT,
+    CASES,
     NEW_ROW,
     NOTHING_YET,
     PADDING,
@@ -98,7 +98,9 @@ def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
     built = (
         dashboard.Dashboard(f"Storage benchmark / {title}")
         .uid(uid)
-        .description("For a wall screen: fixed data source, no controls, readable from a distance.")
+        .description(
+            "For a wall display: fixed data source, no controls, readable from a distance."
+        )
         .tags([TAG])
         .time("now-14d", "now")
         .refresh("1m")
@@ -203,7 +205,8 @@ def _hero(slot: str, size: Size) -> stat.Panel:
     panel = (
         number(
             f"Case {slot}",
-            "Latest successful result of this slot's case, selected by `wall` in the settings.",
+            "Latest successful result of one case, selected by `wall` in the settings, by default "
+            "from the results.",
             "",
             missing="no run yet",
         )
@@ -220,7 +223,7 @@ def _trend(slot: str, size: Size) -> timeseries.Panel:
     return (
         lines(
             f"Case {slot}, 30 days",
-            "The axis begins at zero, so that noise keeps its proportion.",
+            "The axis begins at zero, so that small variations look small.",
             _slot(slot, past=True),
             unit="iops",
             linked=False,
@@ -278,12 +281,7 @@ def _cases(size: Size) -> stat.Panel:
     slower = "node_storage:pvebench_change_state:count_regressed"
     measured = f"count({series(m.RUN_TIMESTAMP)})"
     panel = (
-        number(
-            "Cases",
-            f"Measured at least once; with a verdict ({FIRST_VERDICT}); slower.",
-            "",
-            missing="none before the first run",
-        )
+        number("Cases", CASES, "", missing="none before the first run")
         .targets(
             [
                 _ask(measured, legend="measured", ref="A"),
