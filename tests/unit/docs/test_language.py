@@ -28,7 +28,7 @@ LONGEST_PAGE: Final = {
     "design": 120,
     "detection": 100,
     "existing-grafana": 60,
-    "glossary": 60,
+    "glossary": 80,
     "index": 40,
     "install": 110,
     "measurement": 120,
