@@ -124,8 +124,8 @@ def _inconclusive() -> stat.Panel:
 def _implausible() -> stat.Panel:
     panel = number(
         "Implausible improvements",
-        "Improvements that software can't explain: over 25% for durable writes, over 100% "
-        "otherwise. Syncs may be ignored.",
+        "Improvements that software can't explain: over 25% for durable writes, over 100% for "
+        "other I/O. Syncs may be ignored.",
         f"sum({series(m.IMPLAUSIBLE_GAIN, **SELECTED)})",
         missing="no baseline yet",
     )
