@@ -98,9 +98,7 @@ def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
     built = (
         dashboard.Dashboard(f"Storage benchmark / {title}")
         .uid(uid)
-        .description(
-            "For a wall display: fixed data source, no controls, readable from a distance."
-        )
+        .description("For a wall screen: fixed data source, no controls, readable from a distance.")
         .tags([TAG])
         .time("now-14d", "now")
         .refresh("1m")
