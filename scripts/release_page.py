@@ -17,8 +17,8 @@ PAGE: Final = "RELEASE.md"
 SUMS: Final = "SHA256SUMS"
 FILES: Final = {
     "proxmox-lxc.sh": "Proxmox VE node: creates a container with the package of Debian 13",
-    "pvebench_*~deb12_amd64.deb": "Debian 12, Proxmox VE 8",
-    "pvebench_*~deb13_amd64.deb": "Debian 13, Proxmox VE 9",
+    "pvebench_*~deb12_amd64.deb": "Debian 12; on a Proxmox VE node only with proxmox-lxc.sh",
+    "pvebench_*~deb13_amd64.deb": "Debian 13; on a Proxmox VE node only with proxmox-lxc.sh",
     "pvebench-*-py3-none-any.whl": "other Linux with Python 3.11 or later",
     "pvebench-*-image.tar.gz": "context of the container image",
     "pvebench-*.tar.gz": "source, with the Compose stack",
@@ -29,7 +29,8 @@ On a Proxmox VE node, as root, with these two files in the directory:
 
     bash proxmox-lxc.sh --deb pvebench_*~deb13_amd64.deb
 
-On Debian 12, as root (Debian 13: `~deb13`):
+On Debian 12, as root (Debian 13: `~deb13`). Never on a Proxmox VE node, where Debian's QEMU
+conflicts with `pve-qemu-kvm`:
 
     apt-get install --no-install-recommends ./pvebench_*~deb12_amd64.deb qemu-system-x86 qemu-utils
     systemctl enable --now pvebench
