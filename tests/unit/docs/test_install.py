@@ -51,6 +51,15 @@ def test_fio_is_named_for_the_cases_that_need_it_on_the_host(page: str) -> None:
     assert "Add `fio` for [host cases](" in text(page)
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_for_debian_come_after_a_warning_for_proxmox_nodes(page: str) -> None:
+    """Debian's QEMU conflicts with a node's own, and apt may remove Proxmox VE."""
+    before, command, _ = text(page).partition(f"# {INSTALL} ")
+    assert command
+    assert "Proxmox VE node" in before
+    assert "`pve-qemu-kvm`" in before
+
+
 @pytest.mark.parametrize("page", NODE_PAGES)
 def test_a_node_has_one_beginning_everywhere(page: str) -> None:
     block = first_block(page, NODE_PAGES[page])
