@@ -30,7 +30,7 @@ LONGEST_PAGE: Final = {
     "existing-grafana": 60,
     "glossary": 80,
     "index": 40,
-    "install": 125,
+    "install": 120,
     "measurement": 120,
     "notifications": 65,
     "operations": 110,
