@@ -175,7 +175,7 @@ class Grafana:
         except (ValueError, KeyError, TypeError, RecursionError):
             message = text
         causes = {
-            401: ("unknown or expired token", "create a token, see docs/dashboards.md"),
+            401: ("unknown or expired token", "create a token, see docs/existing-grafana.md"),
             403: ("missing permission of the token's service account", "give it the role Admin"),
             412: ("changed by another user at the same time", "push again"),
         }

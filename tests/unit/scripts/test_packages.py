@@ -101,10 +101,21 @@ def test_without_any_right_one_message_names_everything(machine: Machine) -> Non
     done = machine.packages("run")
     missing = [name for name in RUN_SET if name != "python3-venv"]
     assert done.returncode == 3
-    assert f"sudo apt-get install --no-install-recommends {' '.join(missing)}\n" in done.stderr
+    assert f"sudo apt-get install --no-remove --no-install-recommends {' '.join(missing)}\n" in done.stderr
     for name, _, sets, reason in ROWS:
         assert (reason in done.stderr) == ("run" in sets.split() and name in missing)
     assert machine.called("apt-get", "sudo") == ["sudo -n true"]
+
+
+def test_nothing_is_installed_on_a_proxmox_node(machine: Machine) -> None:
+    """Debian's QEMU conflicts with pve-qemu-kvm (debian/control of pve-qemu)."""
+    machine.installed = ["python3-venv", "pve-qemu-kvm"]
+    machine.stub("sudo", "exit 0")
+    done = machine.packages("run")
+    assert done.returncode == 3
+    assert "this is a Proxmox VE node" in done.stderr
+    assert "nothing was installed" in done.stderr
+    assert not machine.called("apt-get", "sudo")
 
 
 def test_a_set_that_needs_no_prometheus_says_nothing_of_services(machine: Machine) -> None:
@@ -163,7 +174,7 @@ def test_installing_forbids_service_starts_while_apt_works(
         "sudo -n true",
         f"{apt} update",
         *forbid,
-        f"{apt} install -y --no-install-recommends xorriso",
+        f"{apt} install -y --no-remove --no-install-recommends xorriso",
         *allow,
     ]
 
