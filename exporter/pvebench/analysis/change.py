@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -192,7 +193,7 @@ def candidates(
     order = ("environment", "gap")
     near = []
     for event in events:
-        position = sum(time < event.time for time in times)
+        position = bisect_left(times, event.time)
         if abs(position - index) <= within:
             near.append(Candidate(event, position - index))
     near.sort(key=lambda candidate: (abs(candidate.runs), order.index(candidate.event.kind)))

@@ -16,11 +16,12 @@ from typing import Final
 from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.difference import two_sided
 from pvebench.analysis.levels import AROUND, MAD_TO_SIGMA, SCALE_RUNS, TINY, Cleaned, cleaned
-from pvebench.analysis.noise_patterns import Hourly, first_days, spread_out
+from pvebench.analysis.noise_patterns import first_days, without_hours
 from pvebench.analysis.window_scan import (
     BACK,
     BACK_CLEAR,
     CLEAR,
+    LAG,
     LEAST,
     STRAYED,
     STRAYED_CLEAR,
@@ -66,7 +67,7 @@ def back_again(runs: Matrix, since: int, at: int, level: float, effect: float) -
     """
     returned = np.zeros(len(runs), dtype=bool)
     first = at + SHORTEST
-    if len(runs) < first + LONG:
+    if len(runs) < first + LONG + LAG:
         return returned
     earlier = runs[max(since, at - RECOVERY_WINDOW) : at]
     scale = MAD_TO_SIGMA * float(np.median(np.abs(earlier - level)))
@@ -75,14 +76,16 @@ def back_again(runs: Matrix, since: int, at: int, level: float, effect: float) -
     away = np.lib.stride_tricks.sliding_window_view(runs[first:], LONG) - level
     near = np.mean(np.abs(away) < abs(effect) / 2, axis=-1) >= NEARER
     middle = np.abs(np.median(away, axis=-1)) < WITHIN * abs(effect)
-    returned[first + LONG - 1 :] = near & middle
+    returned[first + LONG - 1 + LAG :] = (near & middle)[:-LAG]
     return returned
 
 
 # --- the scan ---
 
-NEWEST: Final = 480
-"""Number of latest runs to examine, so that the cost of a run does not grow with the history."""
+BLOCK: Final = 512
+"""Runs that are scanned at once."""
+CONTEXT: Final = 1536
+"""Runs before a block that matter, so that the cost of a run does not grow with the history."""
 RECENT: Final = 300
 """Runs within which earlier levels and temporary departures from a level count."""
 DOUBT: Final = 4.0
@@ -93,10 +96,6 @@ SURE_BACK: Final = 6.0
 """Minimum score of a step back to an earlier level, which is more plausible."""
 BEHIND: Final = RECENT + SCALE_RUNS + AROUND
 """Runs before the last step that influence the runs after it."""
-AHEAD: Final = 4096
-AHEAD_AGAIN: Final = 512
-AHEAD_TIMES: Final = 4
-"""Runs to scan at once: initially, after a step, and the growth factor without a step."""
 LEAST_AFTER: Final = 6
 """Minimum runs after a step: five slow runs of one day are not a step."""
 MOST_AFTER: Final = 14
@@ -154,65 +153,47 @@ class LevelScan:
 
     def __init__(self, values: Sequence[float] | Matrix, times: Sequence[float] = ()) -> None:
         self._values, self._times = np.asarray(values, dtype=float), times
-        self._hourly = Hourly(self._values, times) if spread_out(times) else None
 
-    def detect(self) -> Scanned:
-        """Return all steps; each run is judged only with the runs up to it."""
-        steps: list[ChangePoint] = []
+    def detect(self, known: Sequence[ChangePoint] = (), since: int = 0) -> Scanned:
+        """Return all steps; each run is judged only with the runs up to it.
+
+        Args:
+            known: steps that an earlier scan of the same history found.
+            since: number of runs that it has seen.
+        """
+        # Blocks begin at the same runs whenever a history is scanned, so that the result is equal.
+        first = since // BLOCK * BLOCK
+        steps = [step for step in known if step.seen < first]
         doubts: list[ChangePoint] = []
-        begin = max(LEAST, first_days(self._times))
-        while True:
-            found = self._next(steps, begin, doubts)
+        for block in range(first, len(self._values), BLOCK):
+            self._scan(block, steps, doubts)
+        return Scanned(tuple(steps), doubts[0] if doubts else None)
+
+    def _scan(self, block: int, steps: list[ChangePoint], doubts: list[ChangePoint]) -> None:
+        """Add the steps that the runs of a block reveal."""
+        begin = max(block, LEAST, first_days(self._times))
+        end = min(block + BLOCK, len(self._values))
+        cut = max(0, block - CONTEXT)
+        while begin < end:
+            found = self._within(steps, cut, begin, end, doubts)
             if found is None:
-                return Scanned(tuple(steps), doubts[0] if doubts else None)
-            self._learn(steps, found)
+                return
+            steps.append(found)
             begin = found.seen + 1
 
-    def newest(self, steps: Sequence[ChangePoint], since: int) -> Scanned:
-        """Return the steps, including new ones in the runs from number `since` on.
-
-        The cost does not grow with the history.
-        """
-        cut = max(0, since - NEWEST)
-        since = max(since, first_days(self._times))
-        tail = LevelScan(self._values[cut:], self._times[cut:])
-        known = [_moved(step, -cut) for step in steps if step.index > cut]
-        found, doubts, begin = list[ChangePoint](), list[ChangePoint](), since - cut
-        for step in known:
-            tail._learn(found, step)
-        while (new := tail._next(found, begin, doubts)) is not None:
-            tail._learn(found, new)
-            begin = new.seen + 1
-        more = [_moved(step, cut) for step in found[len(known) :]]
-        return Scanned((*steps, *more), _moved(doubts[0], cut) if doubts else None)
-
-    def _learn(self, steps: list[ChangePoint], step: ChangePoint) -> None:
-        """Add a step to the known ones, so that it is not taken for an effect of the hour."""
-        steps.append(step)
-        if self._hourly is not None:
-            self._hourly.add_step(step.index, step.effect)
-
-    def _next(
-        self, steps: Sequence[ChangePoint], begin: int, doubts: list[ChangePoint]
-    ) -> ChangePoint | None:
-        """Return the first step after the known ones that run `begin` or a later one reveals."""
-        # Otherwise a history with many steps would be scanned completely for each of them.
-        size = AHEAD_AGAIN if steps else AHEAD
-        while begin < len(self._values):
-            end = min(begin + size, len(self._values))
-            found = self._within(steps, begin, end, doubts)
-            if found is not None:
-                return found
-            begin, size = end, AHEAD_TIMES * size
-        return None
-
     def _within(
-        self, steps: Sequence[ChangePoint], begin: int, end: int, doubts: list[ChangePoint]
+        self,
+        steps: Sequence[ChangePoint],
+        context: int,
+        begin: int,
+        end: int,
+        doubts: list[ChangePoint],
     ) -> ChangePoint | None:
         """Return the first step that one of the runs from `begin` to before `end` reveals."""
-        cut = max(0, steps[-1].index - BEHIND) if steps else 0
+        runs = self._without_hours(steps, context, min(end + AROUND, len(self._values)))
+        cut = max(context, steps[-1].index - BEHIND if steps else 0)
         steps = [_moved(step, -cut) for step in steps if step.index >= cut]
-        clean = cleaned(self._levelled(cut, end + AROUND))
+        clean = cleaned(runs[cut - context :])
         start = steps[-1].index if steps else 0
         before = before_each(clean, start)
         past, last = _Past(clean, start, steps), len(self._values) - 1 - cut
@@ -230,19 +211,19 @@ class LevelScan:
         for run in candidates.tolist():
             found, certain = past.judge(run, sure, early, int(after.usual[run]))
             if found is not None and certain:
+                # Later runs must not matter, so that a history always has the same steps.
+                past = _Past(cleaned(runs[cut - context : cut - context + run + 1]), start, steps)
+                found, _ = past.judge(run, sure, early, int(after.usual[run]))
+            if found is not None and certain:
                 return _moved(found, cut)
             if found is not None and run == last and not found.mode:
                 doubts.append(_moved(found, cut))
         return None
 
-    def _levelled(self, begin: int, end: int) -> Matrix:
+    def _without_hours(self, steps: Sequence[ChangePoint], begin: int, end: int) -> Matrix:
         """Return the runs from `begin` to before `end` without the effects of their hour."""
-        found = self._values[begin:end]
-        return (
-            found
-            if self._hourly is None
-            else found - self._hourly.effects(begin, begin + len(found))
-        )
+        own = [(step.index - begin, step.effect) for step in steps if step.index > begin]
+        return without_hours(self._values[begin:end], self._times[begin:end], own)
 
 
 class _Past:

@@ -25,7 +25,7 @@ from pvebench.analysis.change import (
 from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import CameWith, Event, came_with
 from pvebench.analysis.group_effects import GroupShift
-from pvebench.analysis.verdict import Verdict, too_good
+from pvebench.analysis.verdict import LEFT, Verdict, too_good
 from pvebench.model.environment import KnownIssue
 
 # --- Grouping: steps at one time, drifts, and cases with shared labels.
@@ -160,8 +160,6 @@ Shifts = Sequence[tuple[Event, str, EventShift]]
 """(event, metric, its effect)."""
 Effect = tuple[float, float, float]
 """effect, low, high."""
-LEFT: Final = 0.5
-"""Share of a change that must remain for it to last."""
 
 
 def find_changes(
@@ -395,9 +393,9 @@ class StepCourse:
     """A step relative to those before and after it.
 
     Attributes:
-        end: time of the step that completed taking back more than half of it, Unix seconds;
+        end: time of the step that completed taking back most of it, Unix seconds;
             None: no step did.
-        back: it takes back more than half of the earlier steps.
+        back: it takes back most of the earlier steps.
         lasting: the latest runs do not contradict it.
         reason: why the resulting improvement is implausible; empty: it is plausible.
     """
@@ -423,7 +421,7 @@ def step_course(verdict: Verdict, step: CaseStep) -> StepCourse:
 
 
 def _end(steps: Sequence[CaseStep], step: CaseStep) -> float | None:
-    """Return when later steps had taken back more than half of a step, Unix seconds."""
+    """Return when later steps had taken back most of a step, Unix seconds."""
     left = step.effect
     for later in steps:
         if later.time > step.time:
@@ -434,18 +432,9 @@ def _end(steps: Sequence[CaseStep], step: CaseStep) -> float | None:
 
 
 def _lasts(verdict: Verdict, step: CaseStep) -> bool:
-    """Return whether more than half of a step remains in the latest runs.
-
-    Runs that allow no comparison do not contradict it: it was confirmed before.
-    """
-    if step in verdict.accepted:
-        return False
-    if step.slow or verdict.baseline is None:
-        return True
-    if verdict.state.judged and not verdict.state.confirmed:
-        return False
-    earlier = sum(one.effect for one in verdict.steps if one.time < step.time)
-    return (verdict.effect - earlier) / step.effect > LEFT
+    """Return whether the latest runs show a step that is not accepted."""
+    disproved = step.low < 0 < step.high
+    return step not in verdict.accepted and (step.slow or not disproved)
 
 
 def most(votes: Sequence[bool]) -> bool:

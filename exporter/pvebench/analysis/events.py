@@ -92,6 +92,9 @@ LIKELY: Final = 4.6
 FARTHEST: Final = 3.0
 """Limit of a single run's distance from a level in scales, so that one glitch is not decisive."""
 
+EARLIER: Final = 40
+"""Maximum runs before an event at which its apparent effect may have begun."""
+
 Moved = tuple[CaseHistory, CaseStep, Sequence[CaseStep]]
 """A history, the step in question, and all steps of that history."""
 
@@ -128,6 +131,33 @@ def came_with(moved: Sequence[Moved], event: Event, changes: Sequence[Event]) ->
     )
     first, last = likely[0].time, likely[-1].time
     return CameWith(likely, max(history.runs_between(first, last) for history in levelled))
+
+
+def began(histories: Sequence[CaseHistory], at: float) -> float:
+    """Return when the apparent effect of an event at `at` began, as the runs before it show.
+
+    Args:
+        histories: cases of one metric that shifted together, with other steps leveled out.
+    """
+    clock = max(histories, key=lambda history: history.split(at))
+    place = clock.split(at)
+    times = [*clock.times()[max(LEAST_BASELINE, place - EARLIER) : place], at]
+    able = [history for history in histories if history.split(times[0]) >= LEAST_BASELINE]
+    if not any(history.split(at) < len(history.points) for history in able):
+        return at
+    odds = _odds(able, times)
+    best = max(range(len(times)), key=odds.__getitem__)
+    return times[best] if odds[-1] < odds[best] - LIKELY else at
+
+
+def early_step(history: CaseHistory, time: float) -> CaseStep:
+    """Return the step of a case at a time before an event."""
+    logs, place = history.logs(), history.split(time)
+    before, after = logs[max(0, place - SIDE) : place], logs[place : place + SIDE]
+    effect = float(np.median(after) - np.median(before)) if len(before) and len(after) else 0.0
+    return CaseStep(
+        time=time, known=False, effect=effect, low=effect, high=effect, p_value=0.0, runs=len(after)
+    )
 
 
 def _levelled(history: CaseHistory, step: CaseStep, steps: Sequence[CaseStep]) -> CaseHistory:

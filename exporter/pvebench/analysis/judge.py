@@ -20,7 +20,15 @@ from pvebench.analysis.event_effects import (
     rungs_of,
     upheld,
 )
-from pvebench.analysis.events import Event, Facts, comparable_since, environment_changes, merged
+from pvebench.analysis.events import (
+    Event,
+    Facts,
+    began,
+    comparable_since,
+    early_step,
+    environment_changes,
+    merged,
+)
 from pvebench.analysis.gradual_change import Trend, creeping, slow_trend, without_explained
 from pvebench.analysis.performance_index import (
     EnvironmentLevel,
@@ -28,7 +36,7 @@ from pvebench.analysis.performance_index import (
     levels_by_environment,
     performance_index,
 )
-from pvebench.analysis.verdict import LastEvent, Verdict, conclude, sized
+from pvebench.analysis.verdict import LastEvent, Verdict, conclude, lasting, sized
 from pvebench.model.environment import KnownIssue
 
 # --- cache of results: unchanged histories are not analyzed again ---
@@ -71,17 +79,14 @@ class Memory:
         key = (history.figure.name, history.case)
         seen = self._scans.get(key)
         first, _ = _extent(history)
-        if (
-            seen is None
-            or (seen.first, seen.levelled) != (first, history.levelled)
-            or len(history.points) < seen.runs
-        ):
+        state = first, history.levelled
+        if seen is None or (seen.first, seen.levelled) != state or len(history.points) < seen.runs:
             found = LevelScan(history.logs(), history.times()).detect()
         elif seen.runs == len(history.points):
             found = seen.found
         else:
             scan = LevelScan(history.logs(), history.times())
-            found = scan.newest(seen.found.steps, seen.runs)
+            found = scan.detect(seen.found.steps, seen.runs)
         self._scans[key] = _Seen(first, len(history.points), history.levelled, found)
         return _moved(found, history)
 
@@ -186,10 +191,8 @@ NEAR: Final = 3
 """Maximum runs between an event and a detected step that it explains."""
 RESIDUE: Final = 0.15
 """Maximum remainder of a leveled step, as a share of it."""
-RECENT: Final = 40
-"""Runs before an event in which a step can be mistaken for its effect."""
-SAMPLED: Final = 3
-"""Members of a group to scan first."""
+SAMPLED: Final = 24
+"""Members of a group that show when its shift began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,33 +319,31 @@ class FigureSteps:
             self._take(event, shift)
 
     def _early(self) -> dict[str, Sequence[CaseStep]]:
-        """Return the steps that began before the event they were attributed to.
-
-        Scanning is the most expensive part: only cases with an effect of the event are scanned, and
-        of a group some members first.
-        """
+        """Return the steps that began before the event they were attributed to."""
         histories = {history.case: history for history in self._histories}
         steps: dict[str, Sequence[CaseStep]] = {}
         for event, shift in self.shifts:
             alone = [
-                case
+                (case,)
                 for case, effect in shift.cases.items()
                 if effect.confirmed and effect.group is None
             ]
-            steps |= _begun_before(self._memory, event, histories, alone)
-            for group in shift.groups:
-                if _begun_before(self._memory, event, histories, group.cases[:SAMPLED]):
-                    steps |= _begun_before(self._memory, event, histories, group.cases)
+            for cases in (*alone, *(group.cases for group in shift.groups)):
+                own = [self._ready(histories[case], event, ()) for case in cases]
+                time = began(own[:SAMPLED], event.time)
+                if time < event.time:
+                    steps |= {one.case: [early_step(one, time)] for one in own}
         return steps
 
     def _ready(self, history: CaseHistory, event: Event, early: Sequence[CaseStep]) -> CaseHistory:
         """Return a history with the known steps before an event leveled out."""
-        own = [(step.time, step.effect) for step in self._steps[history.case]]
+        steps = self._steps[history.case]
+        own = [(step.time, step.effect) for step in steps if step.time < event.time]
         place = history.split(event.time)
         own += [
             (step.time, step.effect)
             for step in early
-            if history.split(step.time) < place - NEAR and not _near(step, own, history)
+            if history.split(step.time) < place and step.time not in dict(own)
         ]
         return replace(history, levelled=tuple(sorted(own)))
 
@@ -386,9 +387,21 @@ class FigureSteps:
             least = max(history.figure.least_effect, left)
             if _near(step, levelled, history) or abs(step.effect) < least:
                 continue
-            near = [e for e in self._events if history.runs_between(e.time, step.time) <= NEAR]
-            at = near[0].time if near else step.time
-            yield replace(step, time=at, known=bool(near))
+            at = self._event_of(history, step, steps)
+            yield replace(step, time=step.time if at is None else at, known=at is not None)
+
+    def _event_of(
+        self, history: CaseHistory, step: CaseStep, steps: Sequence[CaseStep]
+    ) -> float | None:
+        """Return the time of the event that may explain a step at an estimated time."""
+        other = [(one.time, one.effect) for one in steps if one is not step]
+        levelled = replace(history, levelled=tuple(sorted([*self._levels(history), *other])))
+        for event in self._events:
+            if history.runs_between(event.time, step.time) <= NEAR and (
+                event.time <= step.time or began([levelled], event.time) == event.time
+            ):
+                return event.time
+        return None
 
     def verdicts(self, accepted_until: Mapping[str, float], reason: str) -> list[Verdict]:
         """Return the verdict on every case; `reason`: why the histories were restarted, if so."""
@@ -417,7 +430,7 @@ class FigureSteps:
             (steps, last, doubtful, creep, accepted, reason),
             lambda: conclude(
                 history,
-                sized(history, steps),
+                lasting(history, steps),
                 last,
                 doubtful=doubtful,
                 creep=creep,
@@ -430,19 +443,6 @@ class FigureSteps:
         end = history.times()[-1] if history.points else -math.inf
         times = [event.time for event in self._events if event.time <= end]
         return LastEvent(times[-1], self._last.get(history.case)) if times else None
-
-
-def _begun_before(
-    memory: Memory, event: Event, histories: Mapping[str, CaseHistory], cases: Sequence[str]
-) -> dict[str, Sequence[CaseStep]]:
-    """Return case -> its steps, for the cases with a step shortly before an event."""
-    steps_of: dict[str, Sequence[CaseStep]] = {}
-    for case in cases:
-        history = histories[case]
-        steps, place = memory.scan(history).steps, history.split(event.time)
-        if any(NEAR < place - history.split(step.time) <= RECENT for step in steps):
-            steps_of[case] = steps
-    return steps_of
 
 
 def _near(step: CaseStep, levelled: Sequence[tuple[float, float]], history: CaseHistory) -> bool:

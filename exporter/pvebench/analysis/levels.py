@@ -15,6 +15,8 @@ from pvebench.analysis.arrays import Flags, Matrix, Places, np
 
 MAD_TO_SIGMA: Final = 1.4826
 """Median absolute deviation of a normal distribution, inverted."""
+MEAN_TO_SIGMA: Final = 1.2533
+"""Mean absolute deviation of a normal distribution, inverted."""
 CLIP: Final = 1.5
 """Huber's constant: runs further than this from the median are clipped to this distance."""
 GLITCH: Final = 6.0

@@ -9,14 +9,14 @@ import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from pvebench.analysis.arrays import Matrix, Places, np
+from pvebench.analysis.arrays import Flags, Matrix, Places, np
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import size_text
-from pvebench.analysis.levels import MAD_TO_SIGMA
+from pvebench.analysis.levels import MAD_TO_SIGMA, MEAN_TO_SIGMA, TINY
 
 # --- effects of the hour of the day, estimated from earlier runs of the case ---
 #
@@ -28,20 +28,20 @@ DAY: Final = 86400.0
 WEEK: Final = 7 * DAY
 LEAST_DAYS: Final = 2.0
 """Minimum days of history: one day cannot separate an hour's effect from a change."""
-FIRST_DAYS: Final = 7.0
-"""Days after which the effects in the first days are estimated again with the data so far."""
 LEAST_HOURS: Final = 2.0
 """Minimum spread of the runs over the hours of the day."""
-WARY: Final = 3.0
+WARY: Final = 6.0
 """Shrinkage of an hour's effect, in variances of its mean (James and Stein)."""
-MEMORY: Final = 40.0
-"""Effective number of runs per hour: older behavior of a host is less relevant."""
-KEPT: Final = 0.99
-"""Decay of the noise estimate per run."""
-KEPT_EVERY: Final = 512
-"""Runs between snapshots of the estimates, to continue from."""
-LIKE_RUNS: Final = 2
-"""Minimum runs at an hour, or an adjacent one, to estimate its effect."""
+MEMORY: Final = 40
+"""Maximum days per hour: older behavior of a host is less relevant."""
+SURPRISES: Final = 400
+"""Latest hours that estimate the typical spread between days."""
+TYPICAL: Final = 4.0
+"""Weight of the typical spread between days, in days of one hour."""
+LIKE_DAYS: Final = 2
+"""Minimum days with runs at an hour, or an adjacent one, to estimate its effect."""
+FEW_HOURS: Final = 8
+"""Covered hours of the day from which another hour is assumed to be like them."""
 LONG: Final = 20
 """Runs from which a run at an hour without earlier runs is ignored."""
 ONE_OF: Final = 10
@@ -86,151 +86,163 @@ def without_hours(
         times: when they ended, seconds since the epoch, UTC.
         steps: (index, effect) of known steps, which are not effects of hours.
     """
-    if not spread_out(times):
-        return values
-    hourly = Hourly(values, times)
-    for index, effect in steps:
-        hourly.add_step(index, effect)
-    corrected: Matrix = values - hourly.effects(0, len(values))
+    corrected: Matrix = values - hour_effects(values, times, steps)
     return corrected
 
 
-@dataclass(slots=True)
-class _Known:
-    """Estimates before a run: effect of each hour, and noise."""
+def hour_effects(
+    values: Matrix, times: Sequence[float], steps: Sequence[tuple[int, float]] = ()
+) -> Matrix:
+    """Return the effect of its hour on each run, estimated from the runs before it.
 
-    sums: list[float] = field(default_factory=lambda: [0.0] * 48)
-    counts: list[float] = field(default_factory=lambda: [0.0] * 48)
-    noise: float = 0.0
-    weight: float = 0.0
-
-    def copy(self) -> _Known:
-        return _Known([*self.sums], [*self.counts], self.noise, self.weight)
-
-
-class Hourly:
-    """Effects of the hour on each run, estimated from the runs before it.
-
-    The estimates are incremental: a step that is found later only costs the runs after it.
+    The runs of an hour of a day count once: neighboring runs agree anyway. An effect is as certain
+    as the days agree. The first days are estimated with the day after them.
 
     Args:
-        values: [runs] logarithms, oldest first.
-        times: when they ended, seconds since the epoch, UTC.
+        values, times, steps: as for `without_hours`.
+    """
+    if not spread_out(times):
+        return np.zeros(len(values))
+    ended = np.asarray(times, dtype=float)
+    until, before = _from_the_week(values, ended, steps)
+    starts = np.flatnonzero(np.diff(ended // HOUR, prepend=-1.0))
+    counts = np.diff(starts, append=len(ended))
+    cells = _Cells(
+        hours=hours_of_week(ended[starts]),
+        away=np.add.reduceat(until, starts) / counts,
+        old=int(np.searchsorted(ended[starts], ended[0] + LEAST_DAYS * DAY)),
+        known=int(np.searchsorted(ended[starts], ended[0] + (LEAST_DAYS + 1) * DAY)),
+    )
+    effects, ignored = cells.effects(starts)
+    found: Matrix = np.repeat(effects, counts)
+    return np.where(np.repeat(ignored, counts), before, found)
+
+
+def _from_the_week(
+    values: Matrix, ended: Matrix, steps: Sequence[tuple[int, float]]
+) -> tuple[Matrix, Matrix]:
+    """Return the distances from the mean of the last week, with and without the run itself."""
+    levelled = values - values[0]  # keeps the sums of a long history small
+    for index, effect in steps:
+        levelled[:index] += effect
+    sums = np.concatenate([[0.0], np.cumsum(levelled)])
+    runs = np.arange(len(values))
+    oldest = np.searchsorted(ended, ended - WEEK)
+    until = levelled - (sums[1:] - sums[oldest]) / (runs + 1 - oldest)
+    before = levelled - (sums[:-1] - sums[oldest]) / np.maximum(1, runs - oldest)
+    return until, before
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Hours with runs, oldest first; [cells].
+
+    Attributes:
+        hours: hour of the week.
+        away: mean distance of its runs from the level.
+        old, known: number of cells in the first days, and in those that estimate their effects.
     """
 
-    def __init__(self, values: Matrix, times: Sequence[float]) -> None:
-        ended = np.asarray(times)
-        self._values, self._hours = values, hours_of_week(ended).tolist()
-        self._oldest = np.searchsorted(ended, ended - WEEK)
-        self._first = int((ended - ended[0] < LEAST_DAYS * DAY).sum())
-        looks_back = int((ended - ended[0] < FIRST_DAYS * DAY).sum())
-        self._looks_back = min(looks_back, len(ended) - 1)
-        self._steps: list[tuple[int, float]] = []
-        self._effects: list[float] = []
-        self._known = [_Known()]  # before the first run, and before each multiple of KEPT_EVERY
+    hours: Places
+    away: Matrix
+    old: int
+    known: int
 
-    def add_step(self, index: int, effect: float) -> None:
-        """Level out a step: the runs before `index` count as if they were after it."""
-        self._steps.append((index, effect))
-        kept = min(index, len(self._effects)) // KEPT_EVERY
-        del self._effects[kept * KEPT_EVERY :], self._known[kept + 1 :]
+    def effects(self, runs: Places) -> tuple[Matrix, Flags]:
+        """Return the effect on each cell, and whether nothing is known about it.
 
-    def effects(self, begin: int, end: int) -> Matrix:
-        """Return the effects on the runs from `begin` to before `end`."""
-        # The first days are estimated again with more data.
-        until = min(max(end, self._looks_back + 1), len(self._values))
-        if len(self._effects) < until:
-            self._go_on_to(until)
-        return np.array(self._effects[begin:end])
+        Args:
+            runs: index of the first run of each cell.
+        """
+        total, count, own = self._earlier()
+        mean = total / np.maximum(count, 1)
+        surprise = np.abs(self.away - mean) * np.sqrt(count / (count + 1))
+        variance = (TYPICAL * self._typical(surprise, count) + count * own) / (TYPICAL + count)
+        effects = _shrunk(mean, count, variance)
+        ignored = np.zeros(len(effects), dtype=bool)
+        few = np.flatnonzero((count < LIKE_DAYS) & (np.arange(len(count)) >= self.old))
+        hours = _Hours(self.hours, self.away)
+        for cell in few.tolist():
+            near, days = hours.near(cell)
+            other = hours.opposite(cell)
+            unknown = runs[cell] >= LONG and days < LIKE_DAYS
+            ignored[cell] = (unknown and hours.few(cell)) or bool(
+                other is not None and effects[other]
+            )
+            effects[cell] = _shrunk(near / max(days, 1), days, variance[cell])
+        if self.known < len(effects):
+            last = {hour: effects[cell] for cell, hour in enumerate(self.hours[: self.known])}
+            for cell in range(self.old):
+                effects[cell] = last[self.hours[cell]]
+        else:
+            effects[: self.old] = 0.0
+        return effects, ignored
 
-    def _go_on_to(self, end: int) -> None:
-        first = len(self._effects) // KEPT_EVERY * KEPT_EVERY
-        del self._effects[first:]
-        away, surprise = self._from_the_week(first, end)
-        for begin in range(first, end, KEPT_EVERY):
-            runs, known = range(begin, min(begin + KEPT_EVERY, end)), self._known[-1].copy()
-            part = slice(begin - first, begin - first + len(runs))
-            self._go_on(known, runs, away[part], surprise[part])
-            if len(runs) == KEPT_EVERY:
-                self._known.append(known)
+    def _earlier(self) -> tuple[Matrix, Matrix, Matrix]:
+        """Return sum, number and variance of the earlier days at the hour of each cell."""
+        order = np.argsort(self.hours, kind="stable")
+        place = np.arange(len(order))
+        first = np.searchsorted(self.hours[order], self.hours[order])
+        count = np.minimum(place - first, MEMORY)
+        sums, squares = (
+            np.concatenate([[0.0], np.cumsum(part)])
+            for part in (self.away[order], self.away[order] ** 2)
+        )
+        total = sums[place] - sums[place - count]
+        rest = squares[place] - squares[place - count] - total**2 / np.maximum(count, 1)
+        found = np.empty((3, len(order)))
+        found[:, order] = total, count, np.maximum(rest, 0.0) / np.maximum(count - 1, 1)
+        return found[0], found[1], found[2]
 
-    def _go_on(
-        self, known: _Known, runs: range, distances: Sequence[float], surprises: Sequence[float]
-    ) -> None:
-        sums, counts, effects = known.sums, known.counts, self._effects
-        noise, weight, first = known.noise, known.weight, self._first
-        # This loop takes half of the time of the analysis, so it is optimized.
-        for run, this, surprise in zip(runs, distances, surprises, strict=True):
-            hour = self._hours[run]
-            total, count = sums[hour], counts[hour]
-            variance = noise / weight if weight else 0.0
-            if run < first:
-                effects.append(0.0)
-            elif count >= LIKE_RUNS:
-                effects.append(_shrunk(total, count, variance))
-            else:
-                effects.append(_of_few(hour, sums, counts, variance, run, surprise))
-            if count:
-                rest = abs(this - total / count) * math.sqrt(count / (count + 1))
-                if weight > 5 and rest**2 > 9 * variance:
-                    rest = 3 * math.sqrt(variance)
-                noise = KEPT * noise + rest**2
-                weight = KEPT * weight + 1
-            if run == self._looks_back >= first:
-                for early, place in enumerate(self._hours[:first]):
-                    effects[early] = _shrunk(sums[place], counts[place], noise / max(weight, 1.0))
-            if count >= MEMORY:
-                keep = MEMORY / (MEMORY + 1)
-                sums[hour], counts[hour] = keep * (total + this), keep * (count + 1)
-            else:
-                sums[hour], counts[hour] = total + this, count + 1
-        known.noise, known.weight = noise, weight
-
-    def _from_the_week(self, begin: int, end: int) -> tuple[list[float], list[float]]:
-        """Return the distances from the mean of the last week, with and without the run itself."""
-        low = int(self._oldest[max(0, begin - 1)])
-        values = np.array(self._values[low:end])
-        for index, effect in self._steps:
-            if index > low:
-                values[: index - low] += effect
-        centered = values - values[0]  # keeps the sums of a long history small
-        sums = np.concatenate([[0.0], np.cumsum(centered)])
-        runs = np.arange(begin - low, end - low)
-        oldest = self._oldest[begin:end] - low
-        first = self._oldest[np.maximum(0, np.arange(begin, end) - 1)] - low
-        until = centered[runs] - (sums[runs + 1] - sums[oldest]) / (runs + 1 - oldest)
-        before = centered[runs] - (sums[runs] - sums[first]) / np.maximum(1, runs - first)
-        return until.tolist(), before.tolist()
+    def _typical(self, surprise: Matrix, count: Matrix) -> Matrix:
+        """Return the typical variance between days before each cell."""
+        sums = np.concatenate([[0.0], np.cumsum(surprise)])
+        known = np.concatenate([[0.0], np.cumsum(count > 0)])
+        now = np.arange(len(surprise))
+        old = np.maximum(0, now - SURPRISES)
+        mean = (sums[now] - sums[old]) / np.maximum(known[now] - known[old], 1)
+        typical: Matrix = (MEAN_TO_SIGMA * mean) ** 2
+        return typical
 
 
-def _of_few(
-    hour: int,
-    sums: Sequence[float],
-    counts: Sequence[float],
-    variance: float,
-    run: int,
-    surprise: float,
-) -> float:
-    """Return the effect of an hour that has too few runs of its own.
+class _Hours:
+    """Cells by hour of the week."""
 
-    It is unknown for example in the first runs by day after a month of nights, or on the first
-    weekend at an hour that has an effect on working days.
-    """
-    adjacent = _ADJACENT[hour]
-    near = sum(counts[index] for index in adjacent)
-    other = (hour + 24) % 48
-    if run >= LONG and near < LIKE_RUNS:
-        return surprise
-    if _shrunk(sums[other], counts[other], variance):
-        return surprise
-    return _shrunk(sum(sums[index] for index in adjacent), near, variance)
+    def __init__(self, hours: Places, away: Matrix) -> None:
+        self._hours = hours.tolist()
+        own = [np.flatnonzero(hours == hour) for hour in range(48)]
+        self._sums = [[0.0, *np.cumsum(away[cells]).tolist()] for cells in own]
+        self._cells = [cells.tolist() for cells in own]
+
+    def near(self, cell: int) -> tuple[float, int]:
+        """Return sum and number of the earlier cells at the hour of a cell and the adjacent ones.
+
+        An hour may be unknown for example in the first runs by day after a month of nights.
+        """
+        counts = [
+            (hour, bisect_left(self._cells[hour], cell)) for hour in _ADJACENT[self._hours[cell]]
+        ]
+        return sum(self._sums[hour][count] for hour, count in counts), sum(
+            count for _, count in counts
+        )
+
+    def few(self, cell: int) -> bool:
+        """Return whether the earlier cells cover few hours, so that others may differ."""
+        covered = {hour % 24 for hour in range(48) if bisect_left(self._cells[hour], cell) > 1}
+        return len(covered) < FEW_HOURS
+
+    def opposite(self, cell: int) -> int | None:
+        """Return the latest earlier cell at the same hour on the other kind of day."""
+        cells = self._cells[(self._hours[cell] + 24) % 48]
+        place = bisect_left(cells, cell)
+        return cells[place - 1] if place else None
 
 
-def _shrunk(total: float, count: float, variance: float) -> float:
-    """Return the mean effect of an hour, shrunk by its uncertainty."""
-    if count < 2 or not total:
-        return 0.0
-    return total / count * max(0.0, 1 - WARY * variance * count / total**2)
+def _shrunk(mean: Matrix | float, count: Matrix | int, variance: Matrix | float) -> Matrix:
+    """Return mean effects of hours, shrunk by their uncertainty."""
+    share = 1 - WARY * variance / np.maximum(count * mean**2, TINY**2)
+    shrunk: Matrix = np.where(np.asarray(count) >= LIKE_DAYS, mean * np.maximum(share, 0.0), 0.0)
+    return shrunk
 
 
 _ADJACENT: Final = [[(hour + by) % 24 + hour // 24 * 24 for by in (-1, 0, 1)] for hour in range(48)]

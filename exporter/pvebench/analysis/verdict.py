@@ -249,6 +249,10 @@ def conclude(
         return replace(_without(history, cut_reason), accepted=accepted, steps=open_steps)
     runs = len(history.points) - history.split(open_steps[-1].time) if open_steps else apart.after
     numbers = (apart.effect, apart.low, apart.high, runs)
+    if len(open_steps) == 1 and open_steps[0].low < open_steps[0].high:
+        # One number everywhere: the change of this step.
+        numbers = _numbers_of(open_steps[0])
+        apart = replace(apart, effect=numbers[0], low=numbers[1], high=numbers[2])
     shift = None if last is None else last.shift
     state, reason = _state(history, open_steps, shift, apart)
     p_value = open_steps[-1].p_value if open_steps else shift.p_value if shift else None
@@ -353,6 +357,10 @@ def difference_of(
     begin, now = max(start, base_end - SIDE), max(begun, len(logs) - SIDE)
     known = times[max(start, base_end - WEEK_OF_RUNS) : base_end]
     after = now + alike(known, times[now:])
+    if steps:
+        # A reported change has a size, even if few of its hours are known.
+        begin = min(begin, max(0, base_end - LEAST_BASELINE))
+        after = after if len(after) >= LEAST_PRESENT else np.arange(now, len(logs))
     if base_end - begin < LEAST_BASELINE or not len(after):
         return None
     return difference(logs[begin:base_end], logs[after])
@@ -369,19 +377,34 @@ def _without_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
     return without_hours(history.logs(), history.times(), known)
 
 
+def lasting(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
+    """Return the steps with their sizes, without those that the levels on both sides disprove."""
+    found = sized(history, steps)
+    while doubtful := [step for step in found if step.group is None and _disproved(history, step)]:
+        least = min(doubtful, key=lambda step: abs(step.effect) / (step.high - step.low))
+        found = sized(history, [step for step in found if step is not least])
+    return found
+
+
+def _disproved(history: CaseHistory, step: CaseStep) -> bool:
+    small = abs(step.effect) < history.figure.least_effect
+    return step.low < step.high and (step.low <= 0 <= step.high or small)
+
+
 def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
-    """Return the steps with sizes estimated from all runs up to the neighboring steps."""
+    """Return the steps with sizes estimated from the runs up to the neighboring steps."""
     logs, times = _without_hours(history, steps), history.times()
     places = [bisect_left(times, step.time) for step in steps]
     resized = []
     for step, begin, at, end in zip(
         steps, [0, *places], places, [*places[1:], len(logs)], strict=False
     ):
-        before, after = logs[max(begin, at - SIDE) : at], logs[at:end][-SIDE:]
+        before, after = logs[max(begin, at - SIDE) : at], logs[at:end]
         if len(before) < 2 or not len(after):
             resized.append(step)
             continue
-        size = difference(before, after)
+        # The present level counts, but of an earlier one the runs next to the step.
+        size = difference(before, after[:SIDE] if end < len(logs) else after[-SIDE:])
         resized.append(
             replace(step, effect=size.effect, low=size.low, high=size.high, runs=len(logs) - at)
         )
@@ -406,10 +429,8 @@ def _after_steps(
 ) -> tuple[VerdictState, str]:
     left = left_after(steps[-1].effect, apart.effect)
     if len(steps) > 1 and abs(apart.effect) < max(history.figure.least_effect, left):
-        if apart.excluded <= max(claim_of(history), left):
-            reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
-            return VerdictState.UNCHANGED, reason
-        return VerdictState.INCONCLUSIVE, f"back near the baseline; {missing_text(history, apart)}"
+        reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
+        return VerdictState.UNCHANGED, reason
     if apart.effect < 0:
         return VerdictState.SLOWER, ""
     reason = too_good(history, apart.effect)

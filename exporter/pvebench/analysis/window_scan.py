@@ -33,6 +33,8 @@ MOST: Final = 0.75
 """Limit of the autocorrelation."""
 STAYED: Final = 0.65
 """Minimum share of a shift in the latest third of a block; otherwise it has ended."""
+LAG: Final = 2
+"""Runs until the later neighbors of a run are known."""
 STRAYED: Final = 1.5
 BACK: Final = 0.75
 """Scales beyond which a level is left, and within which two runs have returned to it."""
@@ -161,7 +163,7 @@ class _Sums:
 
     def __init__(self, clean: Cleaned, before: Before) -> None:
         level, scale = before.level, before.scale
-        zero = clean.runs[-1]
+        zero = clean.runs[0]
         away = np.clip(clean.runs - level, -CUT * scale, CUT * scale)
         self.scale = scale
         self.level = _running(level + away - zero)
@@ -258,6 +260,6 @@ def longest_strays(
                 side, inside = 0.0, 0
         if not side and abs(away) > strayed:
             side, length = (1.0 if away > 0 else -1.0), 1
-    padded = np.concatenate([np.zeros(recent - 1, dtype=int), ended])
+    padded = np.concatenate([np.zeros(recent - 1 + LAG, dtype=int), ended[:-LAG]])
     longest: Places = np.lib.stride_tricks.sliding_window_view(padded, recent).max(axis=-1)
     return longest
