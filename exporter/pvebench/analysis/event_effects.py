@@ -9,14 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, Group
+from pvebench.analysis.case_history import LEAST_BASELINE, LEAST_MEMBERS, CaseHistory, Group
 from pvebench.analysis.difference import critical
 from pvebench.analysis.group_effects import (
     CASE_LEVEL,
     LEAST_RUNS,
+    NOTHING,
+    Common,
     FleetShift,
     GroupShift,
     Known,
+    common_of,
     judge_fleet,
     known_shifts,
 )
@@ -34,6 +37,8 @@ MOST_BEFORE: Final = 200
 """Maximum number of cycles before a change to examine."""
 LEVEL: Final = 40
 """Runs before a change that give a rough estimate of its size."""
+SHARED: Final = 2 * LEAST_MEMBERS
+"""Minimum cases that show what the host shares."""
 MOST_MISSING: Final = 0.3
 """Maximum share of missed cycles of a case that is compared with the fleet."""
 
@@ -183,15 +188,21 @@ def _judge_together(
     strictness: float,
 ) -> None:
     known = known_shifts(aligned.before, aligned.after, aligned.counts)
-    fleet = judge_fleet(known, [history.labels for history in histories], strictness=strictness)
+    labels = [history.labels for history in histories]
+    fleet = judge_fleet(known, labels, host=aligned.host, strictness=strictness)
     named = [
         group for group in fleet.groups if abs(group.effect) >= histories[0].figure.least_effect
     ]
+    # All cases move relative to before, a group relative to the others.
+    everything = sum(group.effect for group in fleet.groups if not group.group)
+    common = (fleet.common + everything, fleet.common)
     moved_with = {
         row: group
         for group in reversed(named)
         for row in group.members
-        if _goes_along(known, row, group.effect)
+        if _goes_along(
+            float(known.shift[row]) - common[group.group == ()], known, row, group.effect
+        )
     }
     groups += [
         NamedGroup(shift=group, cases=tuple(histories[row].case for row in group.members))
@@ -203,9 +214,9 @@ def _judge_together(
         )
 
 
-def _goes_along(known: Known, row: int, effect: float) -> bool:
+def _goes_along(shift: float, known: Known, row: int, effect: float) -> bool:
     """Return whether the shift of a group member is consistent with its group."""
-    away = effect - float(known.shift[row])
+    away = effect - shift
     other_way = abs(away) > abs(effect) / 2 and away * effect > 0
     return not (other_way and abs(away) > CONTRARY * float(known.scale[row]))
 
@@ -253,6 +264,7 @@ class Aligned:
         after: [rows, runs after], padded with the row's median.
         counts: [rows] actual runs after.
         at: the time.
+        host: what the rows share, which is taken from them if there are enough.
     """
 
     rows: tuple[int, ...]
@@ -260,6 +272,7 @@ class Aligned:
     after: Matrix
     counts: Matrix
     at: float
+    host: Common
 
 
 def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
@@ -280,7 +293,11 @@ def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
     first = max(0, splits[clock] - MOST_BEFORE)
     ticks = np.array(histories[clock].times()[first : splits[clock]])
     rows, before = [], []
-    logs = {index: _compared(histories[index], splits[index]) for index in able}
+    shared = len(able) >= SHARED
+    logs = {
+        index: histories[index].logs() if shared else _compared(histories[index], splits[index])
+        for index in able
+    }
     for index in able:
         row = _by_round(histories[index], logs[index], splits[index], ticks)
         if row is not None:
@@ -289,7 +306,21 @@ def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
     counts = np.array([len(histories[i].points) - splits[i] for i in rows], dtype=float)
     most = min(int(np.median(counts)), MOST_AFTER)
     after = np.array([_padded(logs[i][splits[i] :].tolist(), most) for i in rows])
-    return Aligned(tuple(rows), np.array(before), after, np.minimum(counts, most), at)
+    found = Aligned(tuple(rows), np.array(before), after, np.minimum(counts, most), at, NOTHING)
+    if not shared or len(rows) < SHARED:
+        return found
+    typical = min(rows, key=lambda index: abs(len(histories[index].points) - splits[index] - most))
+    times = histories[typical].times()[splits[typical] :][-most:]
+    return _without_host(found, [*ticks.tolist(), *times])
+
+
+def _without_host(aligned: Aligned, times: Sequence[float]) -> Aligned:
+    """Return the rows without what they share at each cycle, such as a load of the host."""
+    split = aligned.before.shape[1]
+    level = np.median(aligned.before[:, -LEVEL:], axis=1)[:, None]
+    before, after = (np.median(part - level, axis=0) for part in (aligned.before, aligned.after))
+    host = common_of(np.concatenate([before, after]), times, split)
+    return replace(aligned, before=aligned.before - before, after=aligned.after - after, host=host)
 
 
 def _by_round(history: CaseHistory, logs: Matrix, split: int, ticks: Matrix) -> Matrix | None:

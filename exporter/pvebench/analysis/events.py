@@ -95,6 +95,9 @@ FARTHEST: Final = 3.0
 EARLIER: Final = 40
 """Maximum runs before an event at which its apparent effect may have begun."""
 
+LEAST_OTHERS: Final = 3
+"""Minimum cases that show what the host shares."""
+
 Moved = tuple[CaseHistory, CaseStep, Sequence[CaseStep]]
 """A history, the step in question, and all steps of that history."""
 
@@ -133,11 +136,12 @@ def came_with(moved: Sequence[Moved], event: Event, changes: Sequence[Event]) ->
     return CameWith(likely, max(history.runs_between(first, last) for history in levelled))
 
 
-def began(histories: Sequence[CaseHistory], at: float) -> float:
+def began(histories: Sequence[CaseHistory], at: float, others: Sequence[CaseHistory] = ()) -> float:
     """Return when the apparent effect of an event at `at` began, as the runs before it show.
 
     Args:
         histories: cases of one metric that shifted together, with other steps leveled out.
+        others: cases that did not shift, to show what the host shares.
     """
     clock = max(histories, key=lambda history: history.split(at))
     place = clock.split(at)
@@ -145,7 +149,7 @@ def began(histories: Sequence[CaseHistory], at: float) -> float:
     able = [history for history in histories if history.split(times[0]) >= LEAST_BASELINE]
     if not any(history.split(at) < len(history.points) for history in able):
         return at
-    odds = _odds(able, times)
+    odds = _odds(able, times, [one for one in others if one.split(times[0]) >= LEAST_BASELINE])
     best = max(range(len(times)), key=odds.__getitem__)
     return times[best] if odds[-1] < odds[best] - LIKELY else at
 
@@ -174,13 +178,17 @@ def _is_near(change: Event, event: Event, histories: Sequence[CaseHistory]) -> b
     )
 
 
-def _odds(histories: Sequence[CaseHistory], times: Sequence[float]) -> list[float]:
+def _odds(
+    histories: Sequence[CaseHistory], times: Sequence[float], others: Sequence[CaseHistory] = ()
+) -> list[float]:
     """Return the log-likelihood of a step at each of the times."""
-    borders = [-np.inf, *times, np.inf]
-    parts = [
-        _pooled([_between(history, times[0], *ends) for history in histories], newest=not number)
-        for number, ends in enumerate(itertools.pairwise(borders))
-    ]
+    parts = _parts(histories, times)
+    if len(others) >= LEAST_OTHERS:
+        shared = _parts(others, times)
+        parts = [
+            own - host if len(own) == len(host) else own
+            for own, host in zip(parts, shared, strict=True)
+        ]
     level = float(np.median(parts[0]))
     away = np.abs(parts[0] - level)
     # A few runs may be close together by chance.
@@ -188,6 +196,15 @@ def _odds(histories: Sequence[CaseHistory], times: Sequence[float]) -> list[floa
     later = float(np.median(parts[-1]))
     before, after = ([_fit(part, where, scale) for part in parts] for where in (level, later))
     return [sum(before[: number + 1]) + sum(after[number + 1 :]) for number in range(len(times))]
+
+
+def _parts(histories: Sequence[CaseHistory], times: Sequence[float]) -> list[Matrix]:
+    """Return the pooled runs before, between and after the times."""
+    borders = [-np.inf, *times, np.inf]
+    return [
+        _pooled([_between(history, times[0], *ends) for history in histories], newest=not number)
+        for number, ends in enumerate(itertools.pairwise(borders))
+    ]
 
 
 def _between(history: CaseHistory, first: float, begin: float, end: float) -> Matrix:

@@ -19,6 +19,7 @@ from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.case_history import LEAST_MEMBERS, LEAST_MOVED, Group, groups_of
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.levels import LEAST, TINY, agreed, references, shifts, spread
+from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hours
 
 # --- known time: the shift after a change, compared with placebo changes ---
 #
@@ -154,6 +155,57 @@ def _placebos(
     return mean, guard, (root * np.sqrt(learnt[0]), root * np.sqrt(learnt[1]))
 
 
+# --- the host: what all cases share at a cycle ---
+
+UNEVEN: Final = 0.15
+"""Spread of how much a load of the host affects its cases, as a share of the load."""
+NEW: Final = 1.2
+"""Minimum size of a shift of all cases as a multiple of what any earlier hour had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What all cases of a host share at a change; logarithms, positive is better.
+
+    Attributes:
+        shift, scale: shift at hours that also occur before it, and its scale.
+        degrees: degrees of freedom of the scale.
+        load: shift at all hours, which affects some cases more than others.
+        most: least shift that no earlier hour had; infinite: there are no like hours.
+    """
+
+    shift: float
+    scale: float
+    degrees: float
+    load: float
+    most: float
+
+
+NOTHING: Final = Common(0.0, TINY, 1.0, 0.0, math.inf)
+"""Of few cases: nothing is known to be shared."""
+
+
+def common_of(series: Matrix, times: Sequence[float], split: int) -> Common:
+    """Return what all cases share from place `split` on.
+
+    Args:
+        series: [cycles] median distance of the cases from their levels.
+        times: of the cycles, Unix seconds.
+    """
+    before, after = series[:split], series[split:]
+    load = float(np.median(after) - np.median(before))
+    even = series
+    like, most = np.arange(len(after)), 0.0
+    if spread_out(times):
+        even = without_hours(series, times, [(split, load)])
+        like = like_hours(times[:split], times[split:])
+        if not len(like):
+            return Common(0.0, max(TINY, float(np.std(before))), 1.0, load, math.inf)
+        most = NEW * float(np.max(np.abs(before - np.median(before))))
+    known = known_shifts(even[None, :split], even[None, split:][:, like])
+    return Common(float(known.shift[0]), float(known.scale[0]), known.degrees, load, most)
+
+
 # --- groups and single cases ---
 
 GROUP_LEVEL: Final = 0.005
@@ -205,7 +257,7 @@ class FleetShift:
         p_values: [cases] of that rest relative to the common shift of the host; 1 if the history
             has equally large placebos.
         q_values: [cases] adjusted for the number of cases.
-        common: common shift of the host at the event, a logarithm.
+        common: shift of a case that is none of its own, a logarithm.
     """
 
     groups: tuple[GroupShift, ...]
@@ -216,28 +268,39 @@ class FleetShift:
 
 
 def judge_fleet(
-    known: Known, labels: Sequence[Mapping[str, str]], *, strictness: float = 1.0
+    known: Known,
+    labels: Sequence[Mapping[str, str]],
+    *,
+    host: Common = NOTHING,
+    strictness: float = 1.0,
 ) -> FleetShift:
     """Return the groups that shifted at the event, and the remaining shift of each case.
 
     Args:
-        known: shifts of all cases.
+        known: shifts of all cases, without what they share.
         labels: labels of the same cases.
+        host: what they share.
         strictness: number of metrics that are tested for the event.
     """
+    uneven = UNEVEN * abs(host.load)
+    known = replace(
+        known,
+        scale=np.hypot(known.scale, uneven),
+        guarded_scale=np.hypot(known.guarded_scale, uneven),
+    )
     rest = known.shift.copy()
     level = GROUP_LEVEL / strictness
-    groups = _contrasts(known, labels, rest, level)
-    everything = _everything(known, rest, level)
+    groups = _contrasts(known, labels, rest, level, host)
+    p_values, common = _single(known, rest)
+    everything = _everything(known, rest, level, host)
     if everything is not None:
         groups.append(everything)
-        rest -= everything.effect
-    p_values, common = _single(known, rest)
+        common -= everything.effect
     return FleetShift(tuple(groups), rest, p_values, adjusted(p_values), common)
 
 
 def _contrasts(
-    known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix, level: float
+    known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix, level: float, host: Common
 ) -> list[GroupShift]:
     """Find groups that shifted relative to the other cases; remove their effects from `rest`.
 
@@ -265,9 +328,10 @@ def _contrasts(
         p_value = float(two_sided(score[best], known.degrees + PRIOR)) * len(names)
         if p_value > level:
             break
-        shift = _named(_group_shift(known, rest, groups[names[best]], names[best], p_value), groups)
-        rest[list(shift.members)] -= shift.effect
+        shift = _group_shift(known, rest, groups[names[best]], names[best], p_value, host)
+        shift = _named(shift, groups)
         contrasts.append(shift)
+        rest[list(shift.members)] -= shift.effect
     return contrasts
 
 
@@ -308,12 +372,13 @@ def _pooled_scale(placebos: Matrix, floor: Matrix, known: Known) -> Matrix:
 
 
 def _group_shift(
-    known: Known, rest: Matrix, mask: Flags, group: Group, p_value: float
+    known: Known, rest: Matrix, mask: Flags, group: Group, p_value: float, host: Common
 ) -> GroupShift:
     inside, outside = float(np.median(rest[mask])), float(np.median(rest[~mask]))
     # A contrast does not show which side shifted. The common shifts of the host do.
-    common = float(spread(np.median(known.placebos, axis=0)[None, :])[0])
-    all_but = (outside**2 - inside**2) / (2 * common**2) > COMPLEMENT
+    common = max(host.scale, host.most) if host.most < math.inf else math.inf
+    moved = [(side + host.shift) ** 2 for side in (inside, outside)]
+    all_but = (moved[1] - moved[0]) / (2 * common**2) > COMPLEMENT
     sign = -1.0 if all_but else 1.0
     effect = sign * (inside - outside)
     past = np.median(known.placebos[mask], axis=0) - np.median(known.placebos[~mask], axis=0)
@@ -342,23 +407,21 @@ def _named(shift: GroupShift, groups: Mapping[Group, Flags]) -> GroupShift:
     return shift
 
 
-def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
+def _everything(known: Known, rest: Matrix, level: float, host: Common) -> GroupShift | None:
     """Return the shift of all cases if it exceeds the common placebo shifts of the host."""
     cases = len(rest)
     if cases < 2 * LEAST_MEMBERS:
         return None
-    # With a mean, a few cases with large shifts would count as all cases.
-    past = np.median(np.clip(known.placebos / known.scale[:, None], -CLIP, CLIP), axis=0)[None, :]
-    now = float(np.median(np.clip(rest / known.scale, -CLIP, CLIP)))
-    scale = max(float(spread(past)[0]), MEDIAN * math.sqrt(1 / cases))
-    p_value = float(two_sided(now / scale, known.degrees + PRIOR))
-    if p_value > level:
+    # Groups that shifted have moved the median of all cases.
+    own = rest + host.shift
+    effect = float(np.median(own))
+    scale = max(host.scale, MEDIAN * float(np.median(known.scale)) / math.sqrt(cases))
+    p_value = float(two_sided(effect / scale, host.degrees + PRIOR))
+    if p_value > level or abs(effect) <= host.most:
         return None
-    effect = float(np.median(rest))
-    if np.mean(_moved_along(rest, known.scale, effect)) < LEAST_MOVED:
+    if np.mean(_moved_along(own, known.scale, effect)) < LEAST_MOVED:
         return None
-    common = float(spread(np.median(known.placebos, axis=0)[None, :])[0])
-    reach = critical(0.05, known.degrees + PRIOR) * common
+    reach = critical(0.05, host.degrees + PRIOR) * scale
     return GroupShift(
         group=(),
         all_but=False,

@@ -12,6 +12,7 @@ from pvebench.analysis.change import Change
 from pvebench.analysis.changepoints import ChangePoint, LevelScan, Scanned
 from pvebench.analysis.changes import find_changes
 from pvebench.analysis.event_effects import (
+    SHARED,
     CaseShift,
     EventShift,
     at_rung,
@@ -131,7 +132,8 @@ class Memory:
         strictness: float,
     ) -> EventShift:
         """Return the effect of an event; the cached one while there are no new runs."""
-        histories = [like_with_like(history, at, until) for history in histories]
+        if len(histories) < SHARED:
+            histories = [like_with_like(history, at, until) for history in histories]
         rungs = rungs_of(histories, at, until)
         known = self._events.setdefault((node, at, histories[0].figure.name), {})
         states = {rung: (strictness, _rung_state(histories, at, rung)) for rung in rungs}
@@ -330,7 +332,9 @@ class FigureSteps:
             ]
             for cases in (*alone, *(group.cases for group in shift.groups)):
                 own = [self._ready(histories[case], event, ()) for case in cases]
-                time = began(own[:SAMPLED], event.time)
+                rest = [case for case in histories if case not in set(cases)]
+                others = [self._ready(histories[case], event, ()) for case in rest]
+                time = began(own[:SAMPLED], event.time, others[:: 1 + len(others) // SAMPLED])
                 if time < event.time:
                     steps |= {one.case: [early_step(one, time)] for one in own}
         return steps

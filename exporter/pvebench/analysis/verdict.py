@@ -105,6 +105,8 @@ SIDE: Final = 60
 """Maximum number of runs on each side of a comparison: older runs are less relevant."""
 LEAST_PRESENT: Final = 3
 """Minimum number of latest runs in the current level without a step or event."""
+UNSURE: Final = 2
+"""Usual error, in runs, of the estimated time of a step."""
 WEEK_OF_RUNS: Final = 200
 """Number of runs before whose hours of the day are considered."""
 LEFT: Final = 0.35
@@ -399,7 +401,9 @@ def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ..
     for step, begin, at, end in zip(
         steps, [0, *places], places, [*places[1:], len(logs)], strict=False
     ):
-        before, after = logs[max(begin, at - SIDE) : at], logs[at:end]
+        # Runs next to an estimated time may belong to the other side.
+        unsure = 0 if step.known else min(UNSURE, (end - at) // 4, (at - begin) // 4)
+        before, after = logs[max(begin, at - SIDE) : at - unsure], logs[at + unsure : end]
         if len(before) < 2 or not len(after):
             resized.append(step)
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pvebench.analysis.group_effects import judge_fleet, known_shifts
+from pvebench.analysis.group_effects import common_of, judge_fleet, known_shifts
 
 CASES, BEFORE = 8, 60
 
@@ -15,8 +15,10 @@ def groups_of(ratios: list[float], *, after: int, seed: int) -> list[tuple[tuple
     rng = np.random.default_rng(seed)
     values = rng.normal(0.0, 0.03, (CASES, BEFORE + after))
     values[:, BEFORE:] += np.log(ratios)[:, None]
-    known = known_shifts(values[:, :BEFORE], values[:, BEFORE:])
-    fleet = judge_fleet(known, [{}] * CASES)
+    shared = np.median(values, axis=0)
+    known = known_shifts((values - shared)[:, :BEFORE], (values - shared)[:, BEFORE:])
+    host = common_of(shared, [86400.0 * run for run in range(BEFORE + after)], BEFORE)
+    fleet = judge_fleet(known, [{}] * CASES, host=host)
     return [found.group for found in fleet.groups if abs(found.effect) >= 0.02]
 
 
