@@ -20,7 +20,6 @@ FINDING = Change(
     begin=100 * DAY,
     nodes=("pve1",),
     known=False,
-    kind="slower",
     group=None,
     all_but=False,
     cases=("a", "b", "c", "d"),

@@ -34,7 +34,7 @@ def _tell(families: Families, newest: Sequence[StoredRun | None]) -> None:
     labels = {"change": "0a1b2c3d"}
     about = {
         **first.definition.labels,
-        "kind": "slower",
+        "kind": "level",
         "severity": "warning",
         "since": f"{first.started:%Y-%m-%d}",
         "summary": SENTENCE,

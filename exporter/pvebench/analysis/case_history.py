@@ -137,6 +137,8 @@ def common_group(
 
 
 Column: TypeAlias = "array[float]"
+ChangeKind = Literal["level", "drift", "mode", "bursts"]
+"""How a case changed; see `CaseStep`."""
 
 # --- runs and steps of a case ---
 
@@ -292,7 +294,9 @@ class CaseStep:
         known: True if an environment change explains it.
         group: the group it shifted with, or None.
         runs: number of runs after it.
-        slow: True if it is a gradual change that began at `time` or before.
+        kind: `drift`: it began at `time` or before; `mode`, `bursts`: only a share of the runs
+            after it changed, at random or for several runs each.
+        share: share of the runs after it that changed.
         mode: True if the case visits the new level repeatedly, so that it is not reported.
     """
 
@@ -304,5 +308,11 @@ class CaseStep:
     p_value: float
     runs: int
     group: Group | None = None
-    slow: bool = False
+    kind: ChangeKind = "level"
+    share: float = 1.0
     mode: bool = False
+
+    @property
+    def slow(self) -> bool:
+        """Whether it is a gradual change."""
+        return self.kind == "drift"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from pvebench.analysis.case_history import Figure, Group
+from pvebench.analysis.case_history import ChangeKind, Figure, Group
 from pvebench.analysis.concurrent_changes import ConcurrentChange
 from pvebench.analysis.levels import LEAST
 from pvebench.model.environment import KnownIssue
@@ -202,7 +202,6 @@ def candidates(
 
 # --- The change itself, and joining the same change of several nodes.
 
-ChangeKind = Literal["slower", "faster", "implausible", "stall", "cost", "operation", "accounting"]
 ChangeState = Literal["open", "accepted", "resolved"]
 Severity = Literal["critical", "warning", "info"]
 ALIKE: Final = 1.5
@@ -242,7 +241,8 @@ class Change:
         state: `open`: it lasts, and no decision accepts it; `resolved`: it ended, or the latest
             runs no longer show it.
         known: whether an environment change explains it.
-        slow: whether it is a drift.
+        kind: how its cases changed; see `CaseStep`.
+        share: share of the runs that changed, if not all of them.
         group: labels that its cases share; empty: all cases; None: cases are only listed.
         all_but: the cases are those outside the group.
         names: names of the cases.
@@ -263,7 +263,6 @@ class Change:
     begin: float
     nodes: tuple[str, ...]
     known: bool
-    kind: ChangeKind
     group: Group | None
     all_but: bool
     cases: tuple[str, ...]
@@ -276,7 +275,8 @@ class Change:
     issues: tuple[Match, ...] = ()
     meanwhile: tuple[ConcurrentChange, ...] = ()
     reason: str = ""
-    slow: bool = False
+    kind: ChangeKind = "level"
+    share: float = 1.0
     back: bool = False
     state: ChangeState = "open"
     end: float | None = None
@@ -290,6 +290,16 @@ class Change:
         return tuple(one for event in self.came_with for one in event)
 
     @property
+    def slow(self) -> bool:
+        """Whether it is a drift."""
+        return self.kind == "drift"
+
+    @property
+    def implausible(self) -> bool:
+        """Whether it is an improvement that is rarely real."""
+        return bool(self.reason)
+
+    @property
     def worse(self) -> bool:
         """Whether its most important metric moved for the worse."""
         return self.moves[0].effect < 0
@@ -297,7 +307,7 @@ class Change:
     @property
     def regression(self) -> bool:
         """Whether it is open and needs attention."""
-        return self.state == "open" and (self.kind == "implausible" or self.worse)
+        return self.state == "open" and (self.implausible or self.worse)
 
 
 def merge_nodes(changes: Sequence[Change]) -> tuple[Change, ...]:
@@ -330,7 +340,7 @@ def _traits(change: Change) -> tuple[object, ...]:
         for event in change.came_with
     )
     concurrent = {other.text for other in change.meanwhile}
-    cases = change.kind, change.group, change.all_but
+    cases = change.kind, change.implausible, change.group, change.all_but
     return *cases, versions, concurrent, change.state, change.back
 
 

@@ -212,8 +212,8 @@ class LevelScan:
             found, certain = past.judge(run, sure, early, int(after.usual[run]))
             if found is not None and certain:
                 # Later runs must not matter, so that a history always has the same steps.
-                past = _Past(cleaned(runs[cut - context : cut - context + run + 1]), start, steps)
-                found, _ = past.judge(run, sure, early, int(after.usual[run]))
+                then = _Past(cleaned(runs[cut - context : cut - context + run + 1]), start, steps)
+                found, _ = then.judge(run, sure, early, int(after.usual[run]))
             if found is not None and certain:
                 return _moved(found, cut)
             if found is not None and run == last and not found.mode:

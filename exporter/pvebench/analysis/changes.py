@@ -9,11 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pvebench.analysis.case_history import FIGURES, CaseStep, Figure, Group, common_group
+from pvebench.analysis.case_history import (
+    FIGURES,
+    CaseStep,
+    ChangeKind,
+    Figure,
+    Group,
+    common_group,
+)
 from pvebench.analysis.change import (
     Candidate,
     Change,
-    ChangeKind,
     ChangeState,
     Match,
     Move,
@@ -39,11 +45,11 @@ FURTHER: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """Steps at one event, at one unknown time, or drifts; `time` in Unix seconds."""
+    """Steps of one kind at one event or time, or drifts; `time` in Unix seconds."""
 
     time: float
     known: bool
-    slow: bool
+    kind: ChangeKind
     changed: tuple[Changed, ...]
 
 
@@ -53,13 +59,17 @@ def change_groups(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
         (verdict, step) for verdict in verdicts for step in (*verdict.accepted, *verdict.steps)
     ]
     for time, pairs in _by_time([pair for pair in steps if pair[1].known]):
-        yield ChangeGroup(time, known=True, slow=False, changed=tuple(pairs))
-    yield from _unknown([pair for pair in steps if not pair[1].known])
-    drifts = [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
+        yield ChangeGroup(time, known=True, kind="level", changed=tuple(pairs))
+    yield from _unknown([pair for pair in steps if not (pair[1].known or pair[1].mode)])
+    creeps = [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
+    drifts = [pair for pair in creeps if pair[1].slow]
+    kinds: tuple[ChangeKind, ...] = ("mode", "bursts")
+    for kind in kinds:
+        yield from _unknown([pair for pair in creeps if pair[1].kind == kind], kind)
     if drifts:
         # How far back a drift is visible hardly shows when it began: they are reported as one.
         time = statistics.median_low([step.time for _, step in drifts])
-        yield ChangeGroup(time, known=False, slow=True, changed=tuple(drifts))
+        yield ChangeGroup(time, known=False, kind="drift", changed=tuple(drifts))
 
 
 def _by_time(pairs: Sequence[Changed]) -> Iterator[tuple[float, list[Changed]]]:
@@ -68,7 +78,7 @@ def _by_time(pairs: Sequence[Changed]) -> Iterator[tuple[float, list[Changed]]]:
         yield time, list(same_time)
 
 
-def _unknown(pairs: Sequence[Changed]) -> Iterator[ChangeGroup]:
+def _unknown(pairs: Sequence[Changed], kind: ChangeKind = "level") -> Iterator[ChangeGroup]:
     """Yield the groups of steps at unknown times; those within one cycle are one group."""
     groups: list[list[Changed]] = []
     for time, same_time in _by_time(pairs):
@@ -77,7 +87,7 @@ def _unknown(pairs: Sequence[Changed]) -> Iterator[ChangeGroup]:
         else:
             groups.append(same_time)
     for group in groups:
-        yield ChangeGroup(group[0][1].time, known=False, slow=False, changed=tuple(group))
+        yield ChangeGroup(group[0][1].time, known=False, kind=kind, changed=tuple(group))
 
 
 def _within_a_cycle(first: Changed, time: float) -> bool:
@@ -245,8 +255,8 @@ def _change(
         begin=came.events[0].time if came is not None and single else occasion.time,
         nodes=(),
         known=came is not None,
-        slow=occasion.slow,
-        kind=_kind(moves, implausible=bool(implausible)),
+        kind=occasion.kind,
+        share=statistics.median([step.share for _, step in members]),
         group=group,
         all_but=_all_but(at, group, shifts),
         cases=tuple(histories),
@@ -255,7 +265,9 @@ def _change(
         moves=moves,
         came_with=tuple(event.differences for event in came.events) if came is not None else (),
         events_apart=came.runs if came is not None else 0,
-        candidates=() if came is not None or occasion.slow else _near(members[0], shifts),
+        candidates=()
+        if came is not None or occasion.kind == "drift"
+        else _near(members[0], shifts),
         issues=matches,
         reason=implausible[0] if implausible else "",
         state=_state(courses),
@@ -284,15 +296,6 @@ def _came_with(
         if verdict.history.figure is figure
     ]
     return came_with(moved, event, environment_changes)
-
-
-def _kind(moves: Sequence[Move], *, implausible: bool) -> ChangeKind:
-    if implausible:
-        return "implausible"
-    first = moves[0]
-    if first.figure.kind == "speed":
-        return "slower" if first.effect < 0 else "faster"
-    return first.figure.kind
 
 
 def _all_but(time: float, group: Group | None, shifts: Shifts) -> bool:
@@ -413,7 +416,7 @@ def step_course(verdict: Verdict, step: CaseStep) -> StepCourse:
     back = abs(before + step.effect) < LEFT * abs(before)
     gained = step.effect > 0 and not back
     return StepCourse(
-        end=None if step.slow else _end(steps, step),
+        end=None if step.kind != "level" else _end(steps, step),
         back=back,
         lasting=_lasts(verdict, step),
         reason=too_good(verdict.history, before + step.effect) if gained else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,10 @@ from pvebench.analysis.group_effects import (
     FleetShift,
     GroupShift,
     Known,
-    common_of,
     judge_fleet,
     known_shifts,
 )
+from pvebench.analysis.levels import TINY
 from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hours
 
 MAYBE: Final = 0.01
@@ -37,6 +38,8 @@ MOST_BEFORE: Final = 200
 """Maximum number of cycles before a change to examine."""
 LEVEL: Final = 40
 """Runs before a change that give a rough estimate of its size."""
+NEW: Final = 1.2
+"""Minimum size of a shift of all cases as a multiple of what any earlier hour had."""
 SHARED: Final = 2 * LEAST_MEMBERS
 """Minimum cases that show what the host shares."""
 MOST_MISSING: Final = 0.3
@@ -321,6 +324,27 @@ def _without_host(aligned: Aligned, times: Sequence[float]) -> Aligned:
     before, after = (np.median(part - level, axis=0) for part in (aligned.before, aligned.after))
     host = common_of(np.concatenate([before, after]), times, split)
     return replace(aligned, before=aligned.before - before, after=aligned.after - after, host=host)
+
+
+def common_of(series: Matrix, times: Sequence[float], split: int) -> Common:
+    """Return what all cases share from place `split` on.
+
+    Args:
+        series: [cycles] median distance of the cases from their levels.
+        times: of the cycles, Unix seconds.
+    """
+    before, after = series[:split], series[split:]
+    load = float(np.median(after) - np.median(before))
+    even = series
+    like, most = np.arange(len(after)), 0.0
+    if spread_out(times):
+        even = without_hours(series, times, [(split, load)])
+        like = like_hours(times[:split], times[split:])
+        if not len(like):
+            return Common(0.0, max(TINY, float(np.std(before))), 1.0, load, math.inf)
+        most = NEW * float(np.max(np.abs(before - np.median(before))))
+    known = known_shifts(even[None, :split], even[None, split:][:, like])
+    return Common(float(known.shift[0]), float(known.scale[0]), known.degrees, load, most)
 
 
 def _by_round(history: CaseHistory, logs: Matrix, split: int, ticks: Matrix) -> Matrix | None:

@@ -175,7 +175,7 @@ def _step(history: CaseHistory, trend: Trend) -> CaseStep:
     return CaseStep(
         time=history.points[trend.start].time,
         known=False,
-        slow=True,
+        kind="drift",
         effect=trend.effect,
         low=trend.low,
         high=trend.high,

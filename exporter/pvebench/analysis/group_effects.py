@@ -19,7 +19,6 @@ from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.case_history import LEAST_MEMBERS, LEAST_MOVED, Group, groups_of
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.levels import LEAST, TINY, agreed, references, shifts, spread
-from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hours
 
 # --- known time: the shift after a change, compared with placebo changes ---
 #
@@ -159,8 +158,6 @@ def _placebos(
 
 UNEVEN: Final = 0.15
 """Spread of how much a load of the host affects its cases, as a share of the load."""
-NEW: Final = 1.2
-"""Minimum size of a shift of all cases as a multiple of what any earlier hour had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,27 +180,6 @@ class Common:
 
 NOTHING: Final = Common(0.0, TINY, 1.0, 0.0, math.inf)
 """Of few cases: nothing is known to be shared."""
-
-
-def common_of(series: Matrix, times: Sequence[float], split: int) -> Common:
-    """Return what all cases share from place `split` on.
-
-    Args:
-        series: [cycles] median distance of the cases from their levels.
-        times: of the cycles, Unix seconds.
-    """
-    before, after = series[:split], series[split:]
-    load = float(np.median(after) - np.median(before))
-    even = series
-    like, most = np.arange(len(after)), 0.0
-    if spread_out(times):
-        even = without_hours(series, times, [(split, load)])
-        like = like_hours(times[:split], times[split:])
-        if not len(like):
-            return Common(0.0, max(TINY, float(np.std(before))), 1.0, load, math.inf)
-        most = NEW * float(np.max(np.abs(before - np.median(before))))
-    known = known_shifts(even[None, :split], even[None, split:][:, like])
-    return Common(float(known.shift[0]), float(known.scale[0]), known.degrees, load, most)
 
 
 # --- groups and single cases ---

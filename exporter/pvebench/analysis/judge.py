@@ -31,6 +31,8 @@ from pvebench.analysis.events import (
     merged,
 )
 from pvebench.analysis.gradual_change import Trend, creeping, slow_trend, without_explained
+from pvebench.analysis.noise_patterns import usual_level
+from pvebench.analysis.partial_change import partial_change
 from pvebench.analysis.performance_index import (
     EnvironmentLevel,
     Levels,
@@ -69,6 +71,7 @@ class Memory:
         # By rung: state of the histories, and the combined result of this and the lower rungs.
         self._events: dict[tuple[str, float, str], dict[int, tuple[object, EventShift]]] = {}
         self._trends: dict[tuple[object, ...], tuple[object, Trend | None]] = {}
+        self._parts: dict[tuple[str, str], tuple[object, CaseStep | None]] = {}
         self._levels: dict[str, tuple[object, Levels]] = {}
         self._verdicts: dict[tuple[str, str], tuple[object, Verdict]] = {}
 
@@ -98,6 +101,15 @@ class Memory:
         known = self._trends.get(key)
         if known is None or known[0] != state:
             known = self._trends[key] = (state, slow_trend(history.logs(), least=least))
+        return known[1]
+
+    def part(self, history: CaseHistory, since: float) -> CaseStep | None:
+        """Return a change of a part of the runs after the time `since`."""
+        key = (history.figure.name, history.case)
+        state = (_extent(history), history.levelled, since)
+        known = self._parts.get(key)
+        if known is None or known[0] != state:
+            known = self._parts[key] = (state, partial_change(history, since))
         return known[1]
 
     def levels(self, history: CaseHistory) -> Levels:
@@ -191,6 +203,8 @@ def _step(point: ChangePoint, history: CaseHistory) -> CaseStep:
 
 NEAR: Final = 3
 """Maximum runs between an event and a detected step that it explains."""
+MODE_RUNS: Final = 80
+"""Minimum runs of a level that is not typical of a case any more."""
 RESIDUE: Final = 0.15
 """Maximum remainder of a leveled step, as a share of it."""
 SAMPLED: Final = 24
@@ -371,8 +385,8 @@ class FigureSteps:
         """Add the steps without an event; keep possible steps and modes."""
         for history in self._histories:
             moved = self._memory.scan(replace(history, levelled=self._levels(history)))
-            own = list(self._others(history, moved.steps))
-            self._steps[history.case] += [step for step in own if not step.mode]
+            own = _with_modes(history, list(self._others(history, moved.steps)))
+            self._steps[history.case] += own
             self._steps[history.case].sort(key=lambda step: step.time)
             doubt = [moved.doubt] if moved.doubt is not None else []
             last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
@@ -418,10 +432,18 @@ class FigureSteps:
         )
         return [
             self._verdict(
-                history, creeps.get(history.case), accepted_until.get(history.of, -math.inf), reason
+                history,
+                creeps.get(history.case) or self._part(history, accepted_until),
+                accepted_until.get(history.of, -math.inf),
+                reason,
             )
             for history in self._histories
         ]
+
+    def _part(self, history: CaseHistory, accepted_until: Mapping[str, float]) -> CaseStep | None:
+        levels = tuple((step.time, step.effect) for step in self._steps[history.case])
+        levelled = replace(history, levelled=levels)
+        return self._memory.part(levelled, accepted_until.get(history.of, -math.inf))
 
     def _verdict(
         self, history: CaseHistory, creep: CaseStep | None, accepted: float, reason: str
@@ -447,6 +469,17 @@ class FigureSteps:
         end = history.times()[-1] if history.points else -math.inf
         times = [event.time for event in self._events if event.time <= end]
         return LastEvent(times[-1], self._last.get(history.case)) if times else None
+
+
+def _with_modes(history: CaseHistory, steps: list[CaseStep]) -> list[CaseStep]:
+    """Return the steps, the latest one as a mode if, and only if, its level is usual."""
+    if not steps:
+        return steps
+    places = [history.split(step.time) for step in steps]
+    usual = usual_level(history.logs(), places, steps[-1].effect)
+    # A mode that lasts longer than it ever did is a level.
+    lasts = len(history.points) - places[-1] >= MODE_RUNS
+    return [*steps[:-1], replace(steps[-1], mode=usual or (steps[-1].mode and not lasts))]
 
 
 def _near(step: CaseStep, levelled: Sequence[tuple[float, float]], history: CaseHistory) -> bool:

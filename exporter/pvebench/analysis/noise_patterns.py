@@ -10,7 +10,7 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final
 
 from pvebench.analysis.arrays import Flags, Matrix, Places, np
@@ -328,6 +328,40 @@ def slow_stretches(logs: Matrix) -> str:
     return (
         f"occasionally ({often}) about {length:.0f} consecutive runs are {_percentage(loss)} slower"
     )
+
+
+OFTEN: Final = 2
+"""Earlier visits after which a level is typical of a case."""
+LONGER: Final = 1.5
+"""Minimum duration, in its longest earlier visits, of a level that is not typical any more."""
+STAYED: Final = 40
+"""Minimum runs of such a level."""
+ALIKE: Final = 0.35
+"""Share of a step within which two levels are equal."""
+
+
+def usual_level(logs: Matrix, places: Sequence[int], effect: float) -> bool:
+    """Return whether a case was often at its present level, or beyond it, for as long as now.
+
+    Args:
+        logs: [runs], oldest first.
+        places: first run of each level, the present one last.
+        effect: the step to the present level.
+    """
+    borders = [0, *places, len(logs)]
+    levels = [
+        float(np.median(logs[begin:end])) if end > begin else 0.0
+        for begin, end in pairwise(borders)
+    ]
+    least = levels[-1] - ALIKE * effect
+    visits, length = [0], 0
+    for level, (begin, end) in zip(levels[:-1], pairwise(borders[:-1]), strict=True):
+        beyond = (level - least) * effect >= 0
+        length = length + end - begin if beyond else 0
+        visits = [*visits[:-1], length] if beyond else [*visits, 0]
+    visits = [visit for visit in visits if visit]
+    present = len(logs) - places[-1]
+    return len(visits) >= OFTEN and present < max(STAYED, LONGER * max(visits))
 
 
 def two_levels(history: CaseHistory, mode: CaseStep) -> str:

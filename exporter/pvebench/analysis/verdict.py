@@ -105,6 +105,8 @@ SIDE: Final = 60
 """Maximum number of runs on each side of a comparison: older runs are less relevant."""
 LEAST_PRESENT: Final = 3
 """Minimum number of latest runs in the current level without a step or event."""
+OUTLIERS: Final = 3
+"""Maximum runs that are outliers rather than a level."""
 UNSURE: Final = 2
 """Usual error, in runs, of the estimated time of a step."""
 WEEK_OF_RUNS: Final = 200
@@ -165,7 +167,7 @@ class Verdict:
         runs: number of runs in the current level.
         steps: confirmed steps that are not accepted, oldest first.
         accepted: accepted confirmed steps, oldest first.
-        creep: gradual change of the latest runs, or None.
+        creep: gradual change, or change of a part, of the latest runs, or None.
         baseline: reference level in base units; None if there is none.
         baseline_runs, baseline_start: its number of runs and the time of its first run.
         reason: size of changes that are ruled out; why the verdict is inconclusive and when it
@@ -240,7 +242,7 @@ def conclude(
         last: the last event before its latest run, or None.
         doubtful: latest step that may be chance, or that only switches between the two levels of
             a bimodal case.
-        creep: confirmed gradual change beyond the steps.
+        creep: confirmed gradual change, or change of a part of the runs, beyond the steps.
         accepted_until: steps up to this time are accepted.
         cut_reason: why the history was restarted; empty if it was not.
     """
@@ -259,9 +261,9 @@ def conclude(
     state, reason = _state(history, open_steps, shift, apart)
     p_value = open_steps[-1].p_value if open_steps else shift.p_value if shift else None
     if creep is not None and not open_steps:
-        state = VerdictState.GRADUALLY_SLOWER if creep.effect < 0 else VerdictState.GRADUALLY_FASTER
+        state = _state_of(creep)
         reason, numbers, p_value = "", _numbers_of(creep), creep.p_value
-    elif doubtful is not None and doubtful.mode:
+    elif doubtful is not None and doubtful.mode and _only_mode(history, open_steps):
         state, reason = VerdictState.INCONCLUSIVE, two_levels(history, doubtful)
     elif not open_steps and doubtful is not None and doubtful.time > accepted_until:
         state = (
@@ -291,6 +293,13 @@ def conclude(
     )
 
 
+def _state_of(creep: CaseStep) -> VerdictState:
+    if creep.slow:
+        worse = creep.effect < 0
+        return VerdictState.GRADUALLY_SLOWER if worse else VerdictState.GRADUALLY_FASTER
+    return VerdictState.SLOWER
+
+
 def _baseline(
     history: CaseHistory,
     accepted: Sequence[CaseStep],
@@ -300,7 +309,9 @@ def _baseline(
     """Return the runs of the baseline; for a gradual change, the runs at its start."""
     start = accepted[-1].time if accepted else -math.inf
     end = steps[0].time if steps else math.inf
-    if creep is not None and not steps:
+    if creep is not None and not steps and not creep.slow:
+        end = creep.time
+    elif creep is not None and not steps:
         return history.since(creep.time).points[: creep.runs // PARTS]
     return history.points[history.split(start) : history.split(end)]
 
@@ -381,11 +392,21 @@ def _without_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
 
 def lasting(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
     """Return the steps with their sizes, without those that the levels on both sides disprove."""
-    found = sized(history, steps)
+    found = sized(history, _without_outliers(history, steps))
     while doubtful := [step for step in found if step.group is None and _disproved(history, step)]:
         least = min(doubtful, key=lambda step: abs(step.effect) / (step.high - step.low))
         found = sized(history, [step for step in found if step is not least])
     return found
+
+
+def _without_outliers(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
+    """Return the steps without those that only end a few outliers, first runs or after a step."""
+    kept: list[CaseStep] = []
+    for step in steps:
+        runs = history.runs_between(kept[-1].time if kept else -math.inf, step.time)
+        if step.known or runs > (OUTLIERS if kept else LEAST_BASELINE):
+            kept.append(step)
+    return kept
 
 
 def _disproved(history: CaseHistory, step: CaseStep) -> bool:
@@ -439,6 +460,13 @@ def _after_steps(
         return VerdictState.SLOWER, ""
     reason = too_good(history, apart.effect)
     return (VerdictState.IMPLAUSIBLE, reason) if reason else (VerdictState.FASTER, "")
+
+
+def _only_mode(history: CaseHistory, steps: Sequence[CaseStep]) -> bool:
+    """Return whether a case was at the baseline before its latest step, which leads to a mode."""
+    before = abs(sum(step.effect for step in steps[:-1]))
+    last = abs(steps[-1].effect) if steps else math.inf
+    return before < max(history.figure.least_effect, LEFT * last)
 
 
 def left_after(last: float, effect: float) -> float:

@@ -38,7 +38,7 @@ def severity_of(
     """
     if not change.regression:
         return "info"
-    if change.kind not in {"slower", "stall"}:
+    if change.implausible or change.moves[0].figure.kind not in {"speed", "stall"}:
         return "warning"
     widespread = any(
         judged.get(place, 0) >= LEAST_CASES and count > WIDESPREAD * judged[place]
@@ -51,7 +51,7 @@ def mark(change: Change) -> str:
     """Return the sign of a change in lists: `×` regression, `+` better, `-` closed regression."""
     if change.regression:
         return "×"
-    closed = change.worse or change.kind == "implausible" or change.state == "accepted"
+    closed = change.worse or change.implausible or change.state == "accepted"
     return "-" if closed else "+"
 
 
@@ -243,6 +243,7 @@ def change_data(change: Change) -> Data:
         "id": change.id,
         "text": sentence(change),
         "kind": change.kind,
+        "share_ratio": change.share,
         "state": change.state,
         "severity": change.severity,
         "regression": change.regression,

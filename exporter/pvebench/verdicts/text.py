@@ -94,6 +94,10 @@ def _ending(change: Change) -> str:
 
 def _beginning(change: Change) -> str:
     first, cases = change.moves[0], subject(change)
+    if change.share < 1:
+        often = "at random" if change.kind == "mode" else "for several runs each"
+        amount = change_text(first.effect, first.figure)
+        return f"{change.share:.0%} of the runs of {cases}, {often}, are {amount}"
     if cases == "everything" and first.figure.name != "throughput":
         text = change_text(first.effect, first.figure)
     elif first.figure.name == "throughput":

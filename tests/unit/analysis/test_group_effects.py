@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pvebench.analysis.group_effects import common_of, judge_fleet, known_shifts
+from pvebench.analysis.event_effects import common_of
+from pvebench.analysis.group_effects import judge_fleet, known_shifts
 
 CASES, BEFORE = 8, 60
 

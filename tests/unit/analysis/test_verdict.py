@@ -7,9 +7,10 @@ import re
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
+from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.analysis.verdict import VerdictState, as_ratio
 from pvebench.config.known_issues import load_known_issues
@@ -105,7 +106,7 @@ def test_a_gain_of_durable_writes_is_an_alarm_and_no_win() -> None:
 
 def test_a_plausible_gain_is_no_alarm() -> None:
     (finding,) = judge(histories(after_change(1.15), labels=[ONE])).findings
-    assert (finding.kind, finding.regression) == ("faster", False)
+    assert (finding.kind, finding.implausible, finding.regression) == ("level", False, False)
 
 
 def test_a_change_at_an_unknown_time_is_found_and_its_cases_told_together() -> None:
@@ -346,3 +347,75 @@ def test_an_accepted_creep_is_told_again_only_if_it_goes_on() -> None:
         assert all(
             finding.begin >= half for finding in report.findings if finding.state != "accepted"
         )
+
+
+def test_a_part_of_the_runs_that_got_slower_is_a_change_with_its_share() -> None:
+    def sometimes(labels: Labels, figure: str, run: int) -> float:
+        return 0.75 if run >= 200 and run * 7919 % 4 == 0 else 1.0
+
+    report = judge(histories(sometimes, labels=[ONE], runs=300, changed_at=10**6))
+    (finding,) = report.findings
+    assert (finding.kind, finding.regression, finding.state) == ("mode", True, "open")
+    assert finding.share == pytest.approx(0.25, abs=0.03)
+    assert sentence(finding).startswith("25% of the runs of virtio/none/raw/randwrite, at random")
+    assert re.search(r"are (24|25|26)% slower since 1970-07-\d\d", sentence(finding))
+    assert states(report) == {"slower": 1}
+
+
+def test_slow_periods_that_became_frequent_are_bursts() -> None:
+    def periods(labels: Labels, figure: str, run: int) -> float:
+        return 0.7 if run % 160 == 99 or (run >= 200 and run % 10 < 3) else 1.0
+
+    (finding,) = judge(histories(periods, labels=[ONE], runs=420, changed_at=10**6)).findings
+    assert finding.kind == "bursts"
+    assert "for several runs each, are" in sentence(finding)
+
+
+@pytest.mark.parametrize("runs", [150, 300])
+def test_rare_slow_runs_that_stay_rare_are_no_change(runs: int) -> None:
+    def rarely(labels: Labels, figure: str, run: int) -> float:
+        return 0.7 if run % 23 < 3 else 1.0
+
+    assert judge(histories(rarely, labels=[ONE], runs=runs, changed_at=10**6)).findings == ()
+
+
+def test_an_upgrade_after_a_change_is_not_blamed_at_its_first_cycle() -> None:
+    for runs in (41, 43, 48):
+        found = histories(after_change(0.8, 37, bus="virtio"), runs=runs)
+        assert not [change for change in judge(found).findings if change.known]
+
+
+def test_a_load_of_the_host_on_the_day_of_an_upgrade_is_not_blamed_on_it() -> None:
+    def busy(labels: Labels, figure: str, run: int) -> float:
+        return 0.75 if run in {9, 22, 23, 35} or run >= 40 else 1.0
+
+    report = judge(histories(busy, runs=41))
+    assert not [change for change in report.findings if change.group]
+    slower = histories(
+        lambda labels, figure, run: (
+            busy(labels, figure, run) * (0.8 if run >= 40 and labels["bus"] == "virtio" else 1.0)
+        ),
+        runs=41,
+    )
+    groups = [change.group for change in judge(slower).findings]
+    assert (("bus", "virtio"),) in groups
+    assert not [group for group in groups if group and group != (("bus", "virtio"),)]
+
+
+def test_a_change_that_is_open_is_never_inconclusive() -> None:
+    rng = np.random.default_rng(3)
+    for before in (20, 40, 60):
+        logs = rng.normal(0, 0.02, before + 200)
+        logs[before:] += math.log(0.8)
+        logs[before + 80 :] += math.log(0.6)
+        times = 3600.0 * (7 + 2 * np.arange(len(logs)))  # twelve a day
+        points = GoodRuns(
+            GoodRun(float(time), "old", math.exp(value))
+            for time, value in zip(times, logs, strict=True)
+        )
+        (one,) = histories(labels=[ONE], runs=1)
+        for runs in (before + 40, before + 80, before + 110, len(logs)):
+            report = judge([replace(one, points=points[:runs])])
+            assert any(change.regression for change in report.findings)
+            assert states(report) == {"slower": 1}
+            assert all(change.moves[0].high < 0 for change in report.findings)

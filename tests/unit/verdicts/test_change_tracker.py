@@ -82,7 +82,7 @@ def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store
     assert labels["summary"].startswith(
         "Everything on virtio is 20% slower since pve-qemu-kvm 9.2.0-2 (all 6 cases; on lab"
     )
-    assert (labels["node"], labels["kind"], labels["since"]) == ("lab", "slower", "2026-05-31")
+    assert (labels["node"], labels["kind"], labels["since"]) == ("lab", "level", "2026-05-31")
     assert values(samples, "change_cases") == [6]
     named = {(one["scenario"], one["workload"]) for one in of_cases(samples, labels)}
     virtio = [case for case in CASES if case.scenario.disk.bus == "virtio"]
@@ -146,7 +146,7 @@ def test_most_of_a_storage_is_critical_and_a_gain_only_information(store: Store)
 def test_a_gain_is_told_for_information_only(store: Store) -> None:
     upgrade(store, slower=1 / 1.25)
     (better,) = VerdictService(Feed(Results(store)), ()).judge().changes
-    assert (better.severity, better.kind) == ("info", "faster")
+    assert (better.severity, better.worse) == ("info", False)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_gain_is_told_for_information_only(store: Store) -> None:
         (replace(FINDING, cases=("a", "b", "x", "y")), True),
         (replace(FINDING, cases=("a", "x", "y", "z")), False),
         (replace(FINDING, moves=(replace(MOVE, effect=0.2),)), False),
-        (replace(FINDING, slow=True, begin=1.0), True),
+        (replace(FINDING, kind="drift", begin=1.0), True),
         (replace(FINDING, nodes=("pve1", "pve2")), True),
     ],
     ids=[
