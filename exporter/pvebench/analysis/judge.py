@@ -31,7 +31,14 @@ from pvebench.analysis.events import (
     merged,
 )
 from pvebench.analysis.gradual_change import Trend, creeping, slow_trend, without_explained
-from pvebench.analysis.noise_patterns import usual_level
+from pvebench.analysis.noise_patterns import (
+    DAY,
+    LEAST_DAYS,
+    STUCK,
+    stuck_since,
+    usual_level,
+    without_hours,
+)
 from pvebench.analysis.partial_change import partial_change
 from pvebench.analysis.performance_index import (
     EnvironmentLevel,
@@ -203,6 +210,8 @@ def _step(point: ChangePoint, history: CaseHistory) -> CaseStep:
 
 NEAR: Final = 3
 """Maximum runs between an event and a detected step that it explains."""
+STUCK_RUNS: Final = 600
+"""Latest runs that show how long a mode lasts."""
 MODE_RUNS: Final = 80
 """Minimum runs of a level that is not typical of a case any more."""
 RESIDUE: Final = 0.15
@@ -386,12 +395,29 @@ class FigureSteps:
         for history in self._histories:
             moved = self._memory.scan(replace(history, levelled=self._levels(history)))
             own = _with_modes(history, list(self._others(history, moved.steps)))
+            own += self._stuck(history, own)
             self._steps[history.case] += own
             self._steps[history.case].sort(key=lambda step: step.time)
             doubt = [moved.doubt] if moved.doubt is not None else []
             last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
             if last:
                 (self._doubtful[history.case],) = sized(history, last)
+
+    def _stuck(self, history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
+        """Return the step to a mode that lasts longer than it ever did; empty: there is none."""
+        known = [*self._levels(history), *((step.time, step.effect) for step in steps)]
+        levelled = replace(history, levelled=tuple(sorted(known)))
+        first = max(0, len(history.points) - STUCK_RUNS)
+        logs = without_hours(levelled.logs()[first:], history.times()[first:])
+        place = stuck_since(logs)
+        if place is None or place < STUCK or (steps and steps[-1].mode):
+            return ()
+        if history.times()[-1] - history.times()[first + place] < LEAST_DAYS * DAY:
+            return ()  # a part of the day
+        step = early_step(levelled, history.times()[first + place])
+        (found,) = sized(levelled, [step])
+        small = abs(found.effect) < 2 * history.figure.least_effect
+        return () if small or found.low <= 0 <= found.high else (found,)
 
     def _levels(self, history: CaseHistory) -> tuple[tuple[float, float], ...]:
         return tuple((step.time, step.effect) for step in self._steps[history.case] if step.known)

@@ -16,7 +16,7 @@ from typing import Final
 from pvebench.analysis.arrays import Flags, Matrix, Places, np
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import size_text
-from pvebench.analysis.levels import MAD_TO_SIGMA, MEAN_TO_SIGMA, TINY
+from pvebench.analysis.levels import MAD_TO_SIGMA, MEAN_TO_SIGMA, TINY, median
 
 # --- effects of the hour of the day, estimated from earlier runs of the case ---
 #
@@ -362,6 +362,32 @@ def usual_level(logs: Matrix, places: Sequence[int], effect: float) -> bool:
     visits = [visit for visit in visits if visit]
     present = len(logs) - places[-1]
     return len(visits) >= OFTEN and present < max(STAYED, LONGER * max(visits))
+
+
+STUCK: Final = 40
+"""Minimum runs on one side of a case's range that may be a level …"""
+STUCK_TIMES: Final = 3.0
+"""… and their number in the longest earlier time on that side."""
+SMOOTH: Final = 5
+"""Runs of the median that is compared with the middle of the range."""
+
+
+def stuck_since(logs: Matrix) -> int | None:
+    """Return from which run on a case has been on one side of its range for longer than ever.
+
+    Its two levels may be too close to each other, or alternate too often, to be told as steps.
+
+    Args:
+        logs: [runs], with known steps leveled out.
+    """
+    if len(logs) < STUCK * (1 + STUCK_TIMES) / 2:
+        return None
+    middle = float(np.quantile(logs, [0.1, 0.9]).mean())
+    high = median(np.lib.stride_tricks.sliding_window_view(logs, SMOOTH)) > middle
+    stays = [len(list(runs)) for _, runs in groupby(high.tolist())]
+    longest = max(stays[-3::-2], default=0)
+    place = len(logs) - stays[-1] - SMOOTH // 2
+    return place if stays[-1] >= max(STUCK, STUCK_TIMES * longest) and longest else None
 
 
 def two_levels(history: CaseHistory, mode: CaseStep) -> str:

@@ -189,7 +189,7 @@ def test_the_short_sentence_stays_the_same_while_the_storage_fills_further() -> 
 
 def test_a_slow_change_tells_what_came_with_it() -> None:
     what = (ConcurrentChange("storage more than 80% full", "85% used, before 60%"),)
-    text = sentence(replace(FINDING, slow=True, meanwhile=what))
+    text = sentence(replace(FINDING, kind="drift", meanwhile=what))
     assert "; possible cause: storage more than 80% full (" in text
 
 

@@ -17,6 +17,7 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.verdicts.text import sentence
 from testing.histories import (
     BEFORE,
+    DAY,
     Effect,
     Labels,
     after_change,
@@ -419,3 +420,39 @@ def test_a_change_that_is_open_is_never_inconclusive() -> None:
             assert any(change.regression for change in report.findings)
             assert states(report) == {"slower": 1}
             assert all(change.moves[0].high < 0 for change in report.findings)
+
+
+def alternating(stuck: int) -> Effect:
+    """Return an effect of two levels that alternate, and stay at the worse one from a run on."""
+
+    def effect(labels: Labels, figure: str, run: int) -> float:
+        return 0.9 if run >= stuck or run // 7 % 2 else 1.0
+
+    return effect
+
+
+def test_a_mode_that_lasts_longer_than_it_ever_did_is_a_level() -> None:
+    (finding,) = judge(
+        histories(alternating(300), labels=[ONE], runs=400, changed_at=10**6)
+    ).findings
+    assert (finding.kind, finding.regression) == ("level", True)
+    begin = finding.begin / DAY
+    assert begin == pytest.approx(300, abs=10)
+
+
+def test_two_levels_that_alternate_are_no_regression() -> None:
+    for runs in (200, 300, 400):
+        report = judge(histories(alternating(10**6), labels=[ONE], runs=runs, changed_at=10**6))
+        assert not [change for change in report.findings if change.regression]
+
+
+def test_a_level_that_a_case_often_had_is_no_regression_while_it_is_short() -> None:
+    def often(until: int) -> Effect:
+        def effect(labels: Labels, figure: str, run: int) -> float:
+            return 0.8 if 100 <= run < 140 or 180 <= run < 220 or run >= until else 1.0
+
+        return effect
+
+    for runs, red in ((285, False), (340, True)):
+        report = judge(histories(often(260), labels=[ONE], runs=runs, changed_at=10**6))
+        assert any(change.regression for change in report.findings) is red
