@@ -375,7 +375,7 @@ SMOOTH: Final = 5
 def stuck_since(logs: Matrix) -> int | None:
     """Return from which run on a case has been on one side of its range for longer than ever.
 
-    Its two levels may be too close to each other, or alternate too often, to be told as steps.
+    Its two levels may be too close to each other, or alternate too often, to be reported as steps.
 
     Args:
         logs: [runs], with known steps leveled out.

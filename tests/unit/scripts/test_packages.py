@@ -101,7 +101,8 @@ def test_without_any_right_one_message_names_everything(machine: Machine) -> Non
     done = machine.packages("run")
     missing = [name for name in RUN_SET if name != "python3-venv"]
     assert done.returncode == 3
-    assert f"sudo apt-get install --no-remove --no-install-recommends {' '.join(missing)}\n" in done.stderr
+    command = "sudo apt-get install --no-remove --no-install-recommends"
+    assert f"{command} {' '.join(missing)}\n" in done.stderr
     for name, _, sets, reason in ROWS:
         assert (reason in done.stderr) == ("run" in sets.split() and name in missing)
     assert machine.called("apt-get", "sudo") == ["sudo -n true"]
