@@ -72,6 +72,14 @@ def effect(issue: KnownIssue, figure: str, labels: Mapping[str, str]) -> float:
     return 1 / ratio if figure == "trimmed_bytes" else ratio
 
 
+def class_of(change: Change) -> str:
+    """Return the class of a change, in the words of known issues."""
+    first = change.moves[0]
+    if change.implausible or first.figure.kind != "speed":
+        return "implausible" if change.implausible else first.figure.kind
+    return "slower" if first.effect < 0 else "faster"
+
+
 def material(issue: KnownIssue, rng: np.random.Generator) -> Material:
     """Return a fleet that got the issue with its last upgrade."""
     figures = sorted({"throughput", *issue.moves})
@@ -108,7 +116,9 @@ def recognized(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, s
         changes = judged(material(issue, rng), Judge(issues)).changes
         change = max(changes, key=lambda change: len(change.cases), default=None)
         named = change is not None and issue.id in [match.issue.id for match in change.issues]
-        results.append((issue, _right(issue, change), named, change.kind if change else "nothing"))
+        results.append(
+            (issue, _right(issue, change), named, class_of(change) if change else "nothing")
+        )
     return results
 
 
@@ -117,7 +127,7 @@ def _right(issue: KnownIssue, change: Change | None) -> bool:
         return False
     first = change.moves[0]
     worse = first.effect < 0 or issue.kind == "implausible"
-    return change.kind == issue.kind and worse and math.isfinite(first.effect)
+    return class_of(change) == issue.kind and worse and math.isfinite(first.effect)
 
 
 def incident_rows(setup: Setup) -> Iterator[Row]:
