@@ -330,6 +330,23 @@ def slow_stretches(logs: Matrix) -> str:
     )
 
 
+NOISIER: Final = 2.0
+"""Minimum ratio of the noise of the latest third of the runs to that of the first half."""
+
+
+def more_noise(logs: Matrix) -> str:
+    """Describe how much more the latest runs of a case vary: `runs vary 2.4 times as much`.
+
+    Args:
+        logs: [runs], without known steps and effects of the hour.
+    """
+    if len(logs) < LEAST_RUNS:
+        return ""
+    early, late = (_away(part)[1] for part in (logs[: len(logs) // 2], logs[-(len(logs) // 3) :]))
+    times = late / max(early, TINY)
+    return f"latest runs vary {times:.1f} times as much" if NOISIER <= times < 100 else ""
+
+
 OFTEN: Final = 2
 """Earlier visits after which a level is typical of a case."""
 LONGER: Final = 1.5

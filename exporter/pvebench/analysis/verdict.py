@@ -20,6 +20,7 @@ from pvebench.analysis.gradual_change import PARTS
 from pvebench.analysis.noise_patterns import NEWEST as NOISE_RUNS
 from pvebench.analysis.noise_patterns import (
     like_hours,
+    more_noise,
     slow_hours,
     slow_stretches,
     spread_out,
@@ -488,5 +489,6 @@ def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
     times = history.times()[-NOISE_RUNS:]
     levelled = replace(history, levelled=tuple((step.time, step.effect) for step in steps)).logs()
     texts = [slow_hours(levelled[-NOISE_RUNS:], times)]
-    texts.append(slow_stretches(_without_hours(history, steps)[-NOISE_RUNS:]))
+    even = _without_hours(history, steps)[-NOISE_RUNS:]
+    texts += [slow_stretches(even), more_noise(even)]
     return [text for text in texts if text]

@@ -264,8 +264,9 @@ def _extent(change: Change, first: Move, *, evidence: bool) -> str:
         return f"{count_text(len(change.cases), 'case')}{runs}"
     if not change.all_but and len(change.cases) >= change.of:
         return f"all {change.of} cases{runs}"
-    total = "" if change.all_but else f" of {change.of}"
-    return f"{len(change.cases)}{total} cases{runs}"
+    if change.all_but:
+        return f"{count_text(len(change.cases), 'case')}{runs}"
+    return f"{len(change.cases)} of {count_text(change.of, 'case')}{runs}"
 
 
 def _nearest(candidates: Sequence[Candidate]) -> str:

@@ -456,3 +456,28 @@ def test_a_level_that_a_case_often_had_is_no_regression_while_it_is_short() -> N
     for runs, red in ((285, False), (340, True)):
         report = judge(histories(often(260), labels=[ONE], runs=runs, changed_at=10**6))
         assert any(change.regression for change in report.findings) is red
+
+
+def test_noise_that_grew_is_part_of_the_verdict_and_no_regression() -> None:
+    rng = np.random.default_rng(4)
+    logs = rng.normal(0, 0.02, 200) * np.where(np.arange(200) < 120, 1, 3)
+    (one,) = histories(labels=[ONE], runs=1)
+    points = GoodRuns(GoodRun(DAY * run, "old", math.exp(value)) for run, value in enumerate(logs))
+    (verdict,) = judge([replace(one, points=points)]).verdicts
+    assert not verdict.state.confirmed
+    assert re.search(r"latest runs vary [23]\.\d times as much", verdict.reason)
+    (quiet,) = judge(histories(labels=[ONE], runs=200, changed_at=10**6)).verdicts
+    assert "vary" not in quiet.reason
+
+
+@pytest.mark.parametrize(
+    ("cases", "of", "all_but", "expected"),
+    [(1, 3, True, "1 case,"), (1, 9, False, "1 of 9 cases,"), (3, 3, False, "all 3 cases,")],
+)
+def test_numbers_of_cases_are_in_the_right_form(
+    cases: int, of: int, all_but: bool, expected: str
+) -> None:
+    (change,) = judge(histories(after_change(0.8, bus="virtio"))).findings
+    names = tuple(str(number) for number in range(cases))
+    text = sentence(replace(change, cases=names, names=names, of=of, all_but=all_but))
+    assert f"; {expected}" in text
