@@ -55,7 +55,7 @@ def median_seconds(command: list[str]) -> float:
 def main() -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as name:
-        plan = [sys.executable, "-m", "pvebench", "plan", "--json", "--pack"]
+        plan = [sys.executable, "-m", "pvebench", "plan", "--format=json", "--pack"]
         plan.append(str(write_pack(Path(name))))
         done = subprocess.run(plan, check=True, capture_output=True)
         cases = len(json.loads(done.stdout)[0]["cases"])

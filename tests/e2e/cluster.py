@@ -184,7 +184,9 @@ def wait_for(address: str, start: str, part: str, *, at_least: float = 0.0) -> N
 
 def check_outcomes(directory: Path) -> None:
     """Fail where a run did not come about. A loaded machine may well make numbers implausible."""
-    listed = pvebench("results", "--state", str(directory / "state"), "--json", "--limit", "1000")
+    listed = pvebench(
+        "results", "--state", str(directory / "state"), "--format=json", "--limit", "1000"
+    )
     runs = json.loads(subprocess.run(listed, check=True, capture_output=True).stdout)
     bad = [
         (run["scenario"], run["reason"])

@@ -64,7 +64,7 @@ def images(cluster: CephCluster) -> list[str]:
 
 
 def outcomes(state: Path) -> list[dict[str, Any]]:
-    listed = pvebench("results", "--state", str(state), "--json", "--limit", "1000")
+    listed = pvebench("results", "--state", str(state), "--format=json", "--limit", "1000")
     found: list[dict[str, Any]] = json.loads(
         subprocess.run(listed, check=True, capture_output=True).stdout
     )

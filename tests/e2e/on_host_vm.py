@@ -101,7 +101,7 @@ def inside(vm: HostVm, settings: str, pack: str, words: Sequence[str]) -> list[A
     vm.run(f"cat >{WORK}/pvebench.yaml", stdin=text.encode())
     config = ["--config", f"{WORK}/pvebench.yaml"]
     print(vm.pvebench("run", *config, *words, seconds=PACK_SECONDS), end="", flush=True)
-    listed = vm.pvebench("results", "--state", f"{WORK}/state", "--json", "--limit", "1000")
+    listed = vm.pvebench("results", "--state", f"{WORK}/state", "--format=json", "--limit", "1000")
     found: list[Any] = json.loads(listed)
     return found
 

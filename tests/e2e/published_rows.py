@@ -70,7 +70,7 @@ def measured(config: Path, state: Path, words: Sequence[str]) -> list[dict[str, 
     command = pvebench("run", "--config", str(config), *words)
     code = subprocess.run(command, check=False).returncode
     assert code in (0, 9), code
-    listed = pvebench("results", "--state", str(state), "--json", "--limit", "1000")
+    listed = pvebench("results", "--state", str(state), "--format=json", "--limit", "1000")
     found: list[dict[str, Any]] = json.loads(
         subprocess.run(listed, check=True, capture_output=True).stdout
     )

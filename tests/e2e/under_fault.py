@@ -118,7 +118,7 @@ def run(
         code = subprocess.run(pvebench("run", *asked, only), check=False).returncode
         assert code in (0, 9), code
         recovered()
-    listed = pvebench("results", "--state", str(directory / name), "--json")
+    listed = pvebench("results", "--state", str(directory / name), "--format=json")
     found = json.loads(subprocess.run(listed, check=True, capture_output=True).stdout)
     return [told(one) for one in found]
 

@@ -69,7 +69,7 @@ def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
     assert run_cli(["check", *given]) == 0
     assert run_cli(["run", *given]) in (0, 9)  # a loaded machine's numbers may be implausible
     capsys.readouterr()
-    run_cli(["results", "--state", str(tmp_path / "state"), "--json"])
+    run_cli(["results", "--state", str(tmp_path / "state"), "--format=json"])
     runs = json.loads(capsys.readouterr().out)
     assert not {run["outcome"] for run in runs} & {"failed", "invalid", "skipped"}, runs
     assert {(run["node"], run["scenario"]) for run in runs} == {

@@ -109,7 +109,7 @@ def test_kill_9_in_the_middle_loses_no_finished_run_and_leaves_nothing_after_the
     assert "cleanup after a crash: ended VM" in done.stdout
     assert "cleanup after a crash: removed test volume" in done.stdout
     listed = subprocess.run(
-        command("results", "--state", str(state), "--json"), capture_output=True, check=True
+        command("results", "--state", str(state), "--format=json"), capture_output=True, check=True
     )
     runs = json.loads(listed.stdout)
     assert len(runs) == 3

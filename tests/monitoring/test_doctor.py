@@ -24,7 +24,7 @@ Look = Callable[..., dict[str, tuple[str, str]]]
 def look(tmp_path: Path, capsys: Captured) -> Look:
     def look(code: int, *options: str) -> dict[str, tuple[str, str]]:
         state = ["--driver", "simulated", "--state", str(tmp_path)]
-        assert run_cli(["doctor", *state, "--json", *options]) == code
+        assert run_cli(["doctor", *state, "--format=json", *options]) == code
         rows = json.loads(capsys.readouterr().out)
         return {row["about"]: (row["severity"], row["text"]) for row in rows}
 

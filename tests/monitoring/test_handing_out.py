@@ -63,7 +63,7 @@ def test_the_job_is_the_one_of_our_own_stack(capsys: Captured) -> None:
 
 
 def test_the_files_are_rules_and_targets_that_prometheus_takes(tmp_path: Path) -> None:
-    assert run_cli(["print", "prometheus", "--target", "b:1", "--out", str(tmp_path)]) == 0
+    assert run_cli(["print", "prometheus", "--target", "b:1", "--output", str(tmp_path)]) == 0
     rules = sorted(tmp_path.glob("*.yml"))
     assert [path.name for path in rules] == [
         "pvebench-alerts.yml",
@@ -122,7 +122,7 @@ def imported(node: Any, inputs: dict[str, str]) -> Any:
 def test_the_import_dialogue_asks_for_one_data_source_and_all_panels_use_it(
     tmp_path: Path, capsys: Captured
 ) -> None:
-    assert run_cli(["print", "dashboards", "--out", str(tmp_path)]) == 0
+    assert run_cli(["print", "dashboards", "--output", str(tmp_path)]) == 0
     for name, own in shipped_dashboards().items():
         file = json.loads((tmp_path / name).read_text("utf-8"))
         (asked,) = file["__inputs"]

@@ -239,7 +239,7 @@ def test_a_plan_needs_no_cluster_and_knows_what_its_storages_hold(
         "  storages: {local: {type: dir}, fast: {type: lvmthin}}\n",
         "utf-8",
     )
-    assert run_cli(["plan", "--config", str(path), "--json"]) == 0
+    assert run_cli(["plan", "--config", str(path), "--format=json"]) == 0
     (made,) = json.loads(capsys.readouterr().out)
     assert any(slug.startswith("fast.") for slug in made["cases"])
     assert not any(slug.startswith("fast.") and ".qcow2." in slug for slug in made["cases"])

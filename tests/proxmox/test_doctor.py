@@ -17,7 +17,7 @@ Captured = pytest.CaptureFixture[str]
 
 def seen(config: Path, capsys: Captured) -> list[tuple[str, str, str]]:
     capsys.readouterr()
-    run_cli(["doctor", "--config", str(config), "--json"])
+    run_cli(["doctor", "--config", str(config), "--format=json"])
     rows = json.loads(capsys.readouterr().out)
     return [(row["about"], row["severity"], row["text"]) for row in rows]
 

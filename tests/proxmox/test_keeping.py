@@ -411,7 +411,7 @@ def test_sweep_shows_what_is_kept_and_removes_it_only_when_asked(
     assert store.journal.pending() == []
     store.close()
     capsys.readouterr()
-    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--json"]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
@@ -434,7 +434,7 @@ def test_check_takes_no_other_pvebenchs_volume_for_room_that_is_there(
     name = "vm-9000-pvebench-0123456789ab-raw-0.raw"
     site.cluster.volumes.allocate("local", 9000, name, 64 * MIB, "raw")
     site.cluster.storages["local"].avail = 257 * MIB
-    run_cli(["check", "--config", str(config), "--json"])
+    run_cli(["check", "--config", str(config), "--format=json"])
     rows = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
     assert "320.0 MiB needed" in rows["storage local"]["found"]
 
@@ -444,6 +444,6 @@ def test_check_counts_what_is_kept_as_room_that_is_there(
 ) -> None:
     # The pack wants 64 MiB beside 256 that stay free; the kept volume has them already.
     site.cluster.storages["local"].avail = 257 * MIB
-    run_cli(["check", "--config", str(config), "--json"])
+    run_cli(["check", "--config", str(config), "--format=json"])
     rows = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["storage local"]["ok"], rows["storage local"]

@@ -34,7 +34,7 @@ def test_sweep_lists_before_it_removes_and_removes_only_what_is_named(
     for driver in drivers:
         driver.volume(scenario())
     capsys.readouterr()
-    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--json"]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(entry["node"], entry["vmid"]) for entry in found] == [("pve1", 9000), ("pve2", 9001)]
     assert all("-pvebench-" in volume for entry in found for volume in entry["volumes"])

@@ -51,7 +51,7 @@ proxmox:
 
 def findings(config: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[bool, str]]:
     capsys.readouterr()
-    run_cli(["check", "--config", str(config), "--json"])
+    run_cli(["check", "--config", str(config), "--format=json"])
     rows = json.loads(capsys.readouterr().out)
     return {row["check"]: (row["ok"], row["found"]) for row in rows}
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.options import json_option, read_settings, settings_options
+from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.config.settings import Settings
 from pvebench.drivers import engine_of
 from pvebench.errors import AlreadyRunning, MachineError
@@ -97,9 +97,9 @@ def resume(**options: Any) -> None:
     multiple=True,
     help="Orphaned VM or container to remove; may be repeated.",
 )
-@json_option
+@format_option()
 @settings_options
-def cleanup(orphans: bool, vmids: tuple[int, ...], as_json: bool, **options: Any) -> None:
+def cleanup(orphans: bool, vmids: tuple[int, ...], form: str, **options: Any) -> None:
     """Remove leftovers of a crash; `--orphans` lists or removes orphaned VMs too.
 
     Every start of pvebench removes the leftovers of its own state directory. Orphans remain only
@@ -108,7 +108,7 @@ def cleanup(orphans: bool, vmids: tuple[int, ...], as_json: bool, **options: Any
     settings = read_settings(**options)
     with locked_store(settings) as (_, store):
         if orphans or vmids:
-            _clean_orphans(settings, store.journal, vmids, as_json=as_json)
+            _clean_orphans(settings, store.journal, vmids, form=form)
             return
         lines = engine_of(settings.driver).undo(settings, store.journal)
     for line in lines or ["no leftovers"]:
@@ -116,7 +116,7 @@ def cleanup(orphans: bool, vmids: tuple[int, ...], as_json: bool, **options: Any
 
 
 def _clean_orphans(
-    settings: Settings, journal: StoredJournal, vmids: tuple[int, ...], *, as_json: bool
+    settings: Settings, journal: StoredJournal, vmids: tuple[int, ...], *, form: str
 ) -> None:
     finder = engine_of(settings.driver).orphan_finder(settings)
     if finder is None:
@@ -125,15 +125,15 @@ def _clean_orphans(
             next_step="pass the settings of the cluster with --config",
         )
     orphans = finder.find(journal)
-    if as_json:
+    if form == "json":
         click.echo(json.dumps([entry.as_data() for entry in orphans], indent=2))
-    for entry in [] if as_json else orphans:
+    for entry in [] if form == "json" else orphans:
         click.echo(entry.text)
-    if not orphans and not as_json:
+    if not orphans and form != "json":
         click.echo("no orphans")
     for vmid in vmids:
-        click.echo(finder.remove(journal, vmid), err=as_json)
-    if orphans and not vmids and not as_json:
+        click.echo(finder.remove(journal, vmid), err=form == "json")
+    if orphans and not vmids and form != "json":
         click.echo(
             "to remove one, run `pvebench cleanup --orphans --remove NUMBER`; check first that no "
             "other instance uses it, because VMs of all instances look the same"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pvebench.cli.options import PATH
+from pvebench.cli.options import PATH, output_option
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.files import read_secret
@@ -83,7 +83,7 @@ def print_() -> None:
     """Print monitoring files, or write them to a directory."""
 
 
-out_option = click.option("--out", type=PATH, help="Write files to this directory.")
+_output = output_option("Write files to this directory.")
 
 
 @print_.command()
@@ -103,11 +103,11 @@ out_option = click.option("--out", type=PATH, help="Write files to this director
 @click.option(
     "--http-sd", default="", metavar="URL", help="Let the job fetch its targets from this URL."
 )
-@out_option
+@_output
 def prometheus(
-    config: Path | None, targets: tuple[str, ...], file_sd: str, http_sd: str, out: Path | None
+    config: Path | None, targets: tuple[str, ...], file_sd: str, http_sd: str, output: Path | None
 ) -> None:
-    """Print the scrape job; with --out, write scrape job, rules, alerts and a target file.
+    """Print the scrape job; with --output, write scrape job, rules, alerts and a target file.
 
     The job is named pvebench. Rules and dashboards select by this name.
     """
@@ -125,10 +125,10 @@ def prometheus(
         file_sd=file_sd,
         http_sd=http_sd,
     )
-    if out is None:
+    if output is None:
         click.echo(scrape_job(job_targets), nl=False)
         return
-    _write(out, prometheus_files(job_targets))
+    _write(output, prometheus_files(job_targets))
 
 
 def _address(listen: str) -> str:
@@ -146,10 +146,10 @@ def _address(listen: str) -> str:
 
 
 @print_.command()
-@out_option
+@_output
 @click.argument("name", required=False)
-def dashboards(name: str | None, out: Path | None) -> None:
-    """Print the dashboard NAME, or write all with --out, for Grafana's import dialog."""
+def dashboards(name: str | None, output: Path | None) -> None:
+    """Print the dashboard NAME, or write all with --outputput, for Grafana's import dialog."""
     selected = {file: to_import_format(board) for file, board in shipped_dashboards().items()}
     if name is not None:
         file = f"{name.removesuffix('.json')}.json"
@@ -158,12 +158,12 @@ def dashboards(name: str | None, out: Path | None) -> None:
             raise click.UsageError(f"unknown dashboard {name!r}; use one of {known}")
         selected = {file: selected[file]}
     texts = {file: json.dumps(board, indent=2) + "\n" for file, board in selected.items()}
-    if out is not None:
-        _write(out, texts)
+    if output is not None:
+        _write(output, texts)
     elif name is not None:
         click.echo("".join(texts.values()), nl=False)
     else:
-        raise click.UsageError("pass a directory with --out, or the name of a dashboard")
+        raise click.UsageError("pass a directory with --output, or the name of a dashboard")
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
@@ -175,4 +175,4 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
     except OSError as error:
         raise NotWritable(f"{directory} cannot be written: {error.strerror}") from error
     for name in files:
-        click.echo(str(directory / name))
+        click.echo(f"wrote {directory / name}")

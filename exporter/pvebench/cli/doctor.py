@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.options import PATH, json_option, read_settings, scale_option, settings_options
+from pvebench.cli.options import PATH, format_option, read_settings, scale_option, settings_options
 from pvebench.diagnostics.check import findings as check_findings
 from pvebench.diagnostics.doctor import Observation, Servers, Severity, diagnose
 from pvebench.diagnostics.pipeline import (
@@ -32,15 +32,15 @@ _LABELS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 @click.command()
 @settings_options
 @scale_option
-@json_option
-def check(as_json: bool, scale: float, **options: Any) -> None:
+@format_option()
+def check(form: str, scale: float, **options: Any) -> None:
     """Validate settings, packs, tools and disk space. Nothing is changed."""
-    show_findings(list(findings_of(options, scale)), as_json=as_json)
+    show_findings(list(findings_of(options, scale)), form=form)
 
 
-def show_findings(findings: list[Finding], *, as_json: bool = False) -> None:
+def show_findings(findings: list[Finding], *, form: str = "text") -> None:
     """Print findings. Raises MachineError if a check failed."""
-    if as_json:
+    if form == "json":
         rows = [{"check": name, "ok": good, "found": text} for name, good, text in findings]
         click.echo(json.dumps(rows, indent=2))
     else:
@@ -162,7 +162,7 @@ def _wait(query: Callable[[], float | None], timeout: float) -> float | None:
     show_default=True,
     help="Seconds to wait; later answers are reported as unknown.",
 )
-@json_option
+@format_option()
 def doctor(
     exporter: str,
     prometheus: str,
@@ -170,7 +170,7 @@ def doctor(
     exporter_login_file: Path | None,
     grafana_password_file: Path | None,
     timeout: float,
-    as_json: bool,
+    form: str,
     **options: Any,
 ) -> None:
     """Diagnose the instance and its monitoring. Nothing is changed.
@@ -191,7 +191,7 @@ def doctor(
         ),
     )
     observations = diagnose(settings, servers, seconds=timeout)
-    if as_json:
+    if form == "json":
         click.echo(json.dumps([asdict(entry) for entry in observations], indent=2))
     else:
         for entry in observations:

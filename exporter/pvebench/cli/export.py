@@ -12,7 +12,13 @@ from typing import Any, Final, TextIO
 
 import click
 
-from pvebench.cli.options import PATH, read_settings, scale_option, settings_options
+from pvebench.cli.options import (
+    output_option,
+    read_settings,
+    scale_option,
+    settings_options,
+    write_output,
+)
 from pvebench.cli.selection import (
     reference_series_of,
     relative_option,
@@ -25,6 +31,7 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import NotWritable, StoreError
 from pvebench.metrics.openmetrics import STEP_SECONDS, Window, past_text
 from pvebench.metrics.snapshot import snapshot_of
+from pvebench.model.units import show_bytes
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
@@ -39,13 +46,7 @@ from pvebench.verdicts.ranking import of_storage
 
 @click.command()
 @settings_options
-@click.option(
-    "--out",
-    type=PATH,
-    default=Path("pvebench-card.png"),
-    show_default=True,
-    help="PNG file to write.",
-)
+@output_option("PNG file to write.", Path("pvebench-card.png"))
 @click.option(
     "--storage", default="", metavar="NODE/STORAGE", help="Storage to show; default: the first."
 )
@@ -53,7 +54,7 @@ from pvebench.verdicts.ranking import of_storage
     "--theme", type=click.Choice(THEMES), default=THEMES[0], show_default=True, help="Color theme."
 )
 @click.option("--anonymous", is_flag=True, help="Omit node names.")
-def card(out: Path, storage: str, theme: str, anonymous: bool, **options: Any) -> None:
+def card(output: Path, storage: str, theme: str, anonymous: bool, **options: Any) -> None:
     """Render results as a PNG.
 
     It shows the system, versions, four workloads and the verdict of a storage, in 1200 × 630
@@ -74,11 +75,7 @@ def card(out: Path, storage: str, theme: str, anonymous: bool, **options: Any) -
             next_step=f"use one of {', '.join(storages)}" if storages else "measure it first",
         )
     content = make_card(view, verdicts, datetime.now(UTC), storages[chosen], anonymous=anonymous)
-    try:
-        out.write_bytes(card_png(content, theme))
-    except OSError as error:
-        raise NotWritable(f"{out} cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {out}: {content.where or 'no storage'}")
+    write_output(output, card_png(content, theme), content.where or "no storage")
 
 
 # --- `pvebench report`: one HTML file that needs no network.
@@ -86,13 +83,7 @@ def card(out: Path, storage: str, theme: str, anonymous: bool, **options: Any) -
 
 @click.command()
 @settings_options
-@click.option(
-    "--output",
-    type=PATH,
-    default=Path("pvebench-report.html"),
-    show_default=True,
-    help="HTML file to write.",
-)
+@output_option("HTML file to write.", Path("pvebench-report.html"))
 @click.option(
     "--reference",
     metavar="SERIES",
@@ -113,12 +104,8 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             simulated=store.simulated,
             environments=tuple(store.environments()),
         )
-    try:
-        over = relative_to or pack.relative_to
-        output.write_text(report_html(subject, runs, series, over), "utf-8")
-    except OSError as error:
-        raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {output}: {len(runs)} runs")
+    html = report_html(subject, runs, series, relative_to or pack.relative_to)
+    write_output(output, html.encode(), f"{len(runs)} runs")
 
 
 # --- `pvebench export`: the stored history for other programs.
@@ -146,7 +133,7 @@ def export() -> None:
 )
 @click.option("--job", default="pvebench", show_default=True, help="Label 'job'.")
 @click.option("--instance", help="Label 'instance'; default: the listen address of the settings.")
-@click.option("--output", type=PATH, help="File to write; default: standard output.")
+@output_option("File to write; default: standard output.")
 def openmetrics(
     start: datetime | None,
     end: datetime | None,
@@ -220,5 +207,9 @@ def _open_output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    with path.open("w", encoding="utf-8") as file:
-        yield file
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise NotWritable(f"{path} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {path}: {show_bytes(path.stat().st_size)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pvebench.cli.options import PATH, json_option
+from pvebench.cli.options import PATH, format_option
 from pvebench.guest import GuestImage, build_image, default_directory, load_image
 from pvebench.model.units import show_bytes
 
@@ -33,11 +33,11 @@ def build(directory: Path | None, force: bool) -> None:
 
 @guest.command()
 @directory_option
-@json_option
-def show(directory: Path | None, as_json: bool) -> None:
+@format_option()
+def show(directory: Path | None, form: str) -> None:
     """Verify the guest image and list its versions."""
     image = load_image(directory or default_directory())
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(dict(image.manifest), indent=2, default=dict))
     else:
         _print(image)

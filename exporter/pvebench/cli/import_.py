@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pvebench.cli.options import json_option, read_settings, settings_options
+from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import make_console
 from pvebench.errors import ConfigError, Problem
 from pvebench.references.columns import ColumnMapping
@@ -48,9 +48,9 @@ from pvebench.references.reference_series import ReferenceSeries
     type=click.Choice([str(mark) for mark in Decimal]),
     help="Decimal mark of the table's numbers; default: detected.",
 )
-@json_option
+@format_option()
 def import_(
-    sources: tuple[str, ...], name: str | None, date: str | None, as_json: bool, **options: Any
+    sources: tuple[str, ...], name: str | None, date: str | None, form: str, **options: Any
 ) -> None:
     """Import reference results and check their consistency.
 
@@ -72,7 +72,7 @@ def import_(
         for text in sources or sorted(PUBLISHED)
     ]
     contradictions = [row for series in imported for row in series.contradictions()]
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(contradictions, indent=2))
         return
     for series in imported:

@@ -18,7 +18,7 @@ from pvebench.config import (
     unknown_pack,
 )
 from pvebench.drivers import DRIVERS
-from pvebench.errors import ConfigError, Problem
+from pvebench.errors import ConfigError, NotWritable, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,7 +110,28 @@ def selection_options(command: F) -> F:
     )(command)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def format_option(*more: str) -> Callable[[F], F]:
+    """Return --format: text or JSON, and the forms `more` of a command."""
+    forms = click.Choice(["text", "json", *more])
+    return click.option(
+        "--format", "form", type=forms, default="text", show_default=True, help="Output format."
+    )
+
+
+def output_option(help_text: str, default: Path | None = None) -> Callable[[F], F]:
+    """Return --output: the file to write."""
+    return click.option(
+        "--output", type=PATH, default=default, show_default=default is not None, help=help_text
+    )
+
+
+def write_output(path: Path, content: bytes, described: str) -> None:
+    """Write a file and print its path. Raises NotWritable."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise NotWritable(f"{path} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {path}: {described}")
 
 
 def read_settings(

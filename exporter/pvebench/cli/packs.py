@@ -15,7 +15,7 @@ from rich.text import Text
 from pvebench.cli.options import (
     PATH,
     complete_pack,
-    json_option,
+    format_option,
     pack_file,
     read_settings,
     scale_option,
@@ -54,14 +54,14 @@ def schema(name: str) -> None:
     shell_complete=complete_pack,
     help="Copy a pack that comes with pvebench to the working directory, to edit it.",
 )
-@json_option
-def packs(directory: Path | None, name: str | None, as_json: bool) -> None:
+@format_option()
+def packs(directory: Path | None, name: str | None, form: str) -> None:
     """List available packs: those that come with pvebench, or those of a directory."""
     if name is not None:
         _copy(name)
         return
     available = [load_pack(path) for path in _files(directory)]
-    if as_json:
+    if form == "json":
         click.echo(json.dumps([_row(pack) for pack in available], indent=2))
         return
     _print(available)
@@ -144,9 +144,9 @@ SHOWN_OF_A_REASON: Final = 5
 @settings_options
 @scale_option
 @selection_options
-@json_option
+@format_option()
 def plan(
-    as_json: bool, scale: float, only: tuple[str, ...], skip: tuple[str, ...], **options: Any
+    form: str, scale: float, only: tuple[str, ...], skip: tuple[str, ...], **options: Any
 ) -> None:
     """Show the cases, duration and writes of a cycle, and why cases are excluded."""
     settings = read_settings(**options)
@@ -155,7 +155,7 @@ def plan(
         (assignment, _plan(assignment))
         for assignment in assignments(settings, scale=scale, only=only, skip=skip)
     ]
-    if as_json:
+    if form == "json":
         rows = [_plan_data(assignment, cycle) for assignment, cycle in plans]
         click.echo(json.dumps(rows, indent=2))
         return
@@ -226,4 +226,4 @@ def _group_reasons(excluded: Sequence[ExcludedCase]) -> Iterator[tuple[str, str]
         for slug in slugs[:SHOWN_OF_A_REASON]:
             yield slug, reason
         if len(slugs) > SHOWN_OF_A_REASON:
-            yield f"and {len(slugs) - SHOWN_OF_A_REASON} more (use --json for all)", reason
+            yield f"and {len(slugs) - SHOWN_OF_A_REASON} more (use --format json for all)", reason

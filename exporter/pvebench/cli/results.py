@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from pvebench.cli.options import PATH, json_option, settings_options
+from pvebench.cli.options import format_option, output_option, settings_options, write_output
 from pvebench.cli.run import numbers
 from pvebench.cli.selection import (
     make_console,
@@ -21,10 +21,10 @@ from pvebench.cli.selection import (
     runs_of,
     selection_settings,
 )
-from pvebench.errors import NotWritable, StoreError
+from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
-from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, write_xlsx
+from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store import Store, StoredRun
 from pvebench.web.api import run_data
 
@@ -37,16 +37,15 @@ from pvebench.web.api import run_data
     "--pass", "pass_number", type=click.IntRange(min=1), help="Only this pass of a cycle."
 )
 @click.option("--run", "number", type=int, help="One run with its evidence.")
-@click.option("--csv", "as_csv", type=PATH, help="Write a CSV table of all cases; - for stdout.")
-@click.option("--xlsx", type=PATH, help="Write a spreadsheet with charts.")
+@output_option("Write a table of all cases to FILE.csv, FILE.json or FILE.xlsx (with charts).")
 @click.option(
     "--reference",
     metavar="SERIES",
     help="Reference series to show too: 'published', or the name of an imported one.",
 )
 @relative_option
-@json_option
-def results(number: int | None, as_json: bool, **options: Any) -> None:
+@format_option("csv")
+def results(number: int | None, **options: Any) -> None:
     """Show stored results, newest first, or all cases as a table, of one --pack or of all."""
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
     settings, pack = selection_settings(**options)
@@ -58,7 +57,7 @@ def results(number: int | None, as_json: bool, **options: Any) -> None:
             series = reference_series_of(settings, pack, view.reference)
             runs = view.chosen(runs_of(store, pack))
             rows = result_rows(runs, series, view.relative_to or pack.relative_to)
-            _show_table(rows, view, as_json=as_json)
+            _show_table(rows, view)
             return
         if pack.name or view.pass_number:
             runs = view.chosen(runs_of(store, pack))
@@ -66,7 +65,7 @@ def results(number: int | None, as_json: bool, **options: Any) -> None:
             runs = runs[: view.limit]
         else:
             runs = store.runs(limit=view.limit, not_ok=view.not_ok)
-    if as_json:
+    if view.form == "json":
         click.echo(json.dumps([run_data(run) for run in runs], indent=2))
     else:
         _print_results(runs)
@@ -78,42 +77,38 @@ class _View:
 
     limit: int
     not_ok: bool
-    as_csv: Path | None
-    xlsx: Path | None
+    form: str
+    output: Path | None
     reference: str | None
     pass_number: int | None
     relative_to: str | None
 
     @property
     def as_table(self) -> bool:
-        return bool(self.as_csv or self.xlsx or self.reference or self.relative_to)
+        return bool(self.form == "csv" or self.output or self.reference or self.relative_to)
 
     def chosen(self, runs: list[StoredRun]) -> list[StoredRun]:
         """Return the runs of the selected pass; without one, those of every pass."""
         return runs if self.pass_number is None else of_pass(runs, self.pass_number)
 
 
-def _show_table(rows: list[ResultRow], view: _View, *, as_json: bool) -> None:
-    try:
-        if view.as_csv is not None:
-            _write_csv(rows, view.as_csv)
-        if view.xlsx is not None:
-            write_xlsx(rows, view.xlsx)
-    except OSError as error:
-        raise NotWritable(f"table cannot be written: {error}") from error
-    if view.as_csv is not None or view.xlsx is not None:
-        return
-    if as_json:
-        click.echo(json.dumps([dict(row.cells) for row in rows], indent=2))
-    else:
+def _show_table(rows: list[ResultRow], view: _View) -> None:
+    """Print a table in the chosen format, or write it in the one of the file's name."""
+    forms: dict[str, Callable[[], str]] = {
+        "csv": lambda: csv_text(rows),
+        "json": lambda: json.dumps([dict(row.cells) for row in rows], indent=2) + "\n",
+    }
+    if view.output is None and view.form == "text":
         _print_reference([row for row in rows if row.current], view.reference or "")
-
-
-def _write_csv(rows: list[ResultRow], path: Path) -> None:
-    if str(path) == "-":
-        click.echo(csv_text(rows), nl=False)
+    elif view.output is None:
+        click.echo(forms[view.form](), nl=False)
+    elif (form := view.output.suffix[1:].lower()) == "xlsx":
+        write_output(view.output, xlsx_bytes(rows), f"{len(rows)} rows")
+    elif form in forms:
+        write_output(view.output, forms[form]().encode(), f"{len(rows)} rows")
     else:
-        path.write_text(csv_text(rows), "utf-8")
+        message = f"--output {view.output}: unknown file type; use .csv, .json or .xlsx"
+        raise ConfigError([Problem("command line", 0, 0, message)])
 
 
 def _print_results(runs: list[StoredRun]) -> None:

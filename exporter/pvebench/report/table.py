@@ -7,7 +7,6 @@ import io
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 from pvebench.model.definition import Definition
@@ -332,17 +331,13 @@ def _safe(cell: CellValue) -> CellValue:
     return "" if cell is None else cell
 
 
-def write_xlsx(rows: Sequence[ResultRow], path: Path) -> None:
-    """Write a workbook: all results on one sheet with a filter, and a chart for each workload.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+def xlsx_bytes(rows: Sequence[ResultRow]) -> bytes:
+    """Return a workbook: all results on one sheet with a filter, and a chart per workload."""
     from xlsxwriter import Workbook  # noqa: PLC0415 # keeps the start of other commands fast
-    from xlsxwriter.exceptions import FileCreateError  # noqa: PLC0415 # likewise
 
     columns = columns_of(rows)
-    book = Workbook(str(path), {"strings_to_formulas": False, "strings_to_urls": False})
+    buffer = io.BytesIO()
+    book = Workbook(buffer, {"strings_to_formulas": False, "strings_to_urls": False})
     sheet = book.add_worksheet("results")
     bold = book.add_format({"bold": True})
     for place, column in enumerate(columns):
@@ -370,10 +365,8 @@ def write_xlsx(rows: Sequence[ResultRow], path: Path) -> None:
         chart.set_title({"name": title})
         chart.set_legend({"none": True})
         charts.insert_chart(number * 16, 0, chart, {"x_scale": 1.5})
-    try:
-        book.close()
-    except FileCreateError as error:
-        raise OSError(str(error)) from error
+    book.close()
+    return buffer.getvalue()
 
 
 def _blocks(rows: Sequence[ResultRow]) -> list[tuple[str, int, int, str]]:

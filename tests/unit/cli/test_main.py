@@ -30,7 +30,9 @@ def test_plan_shows_order_cost_and_what_is_left_out(capsys: Captured) -> None:
 
 
 def test_plan_as_json_is_data(capsys: Captured) -> None:
-    assert run_cli(["plan", "--pack", str(QUICK), "--json", "--only", "*virtio.raw.none*"]) == 0
+    assert (
+        run_cli(["plan", "--pack", str(QUICK), "--format=json", "--only", "*virtio.raw.none*"]) == 0
+    )
     plan = json.loads(capsys.readouterr().out)[0]
     assert len(plan["cases"]) == 2
     assert plan["switches"] == 1
@@ -75,7 +77,7 @@ def test_simulated_cycles_end_with_0_and_their_results_are_listed(
     assert said.count("Results on lab:") == 1
     assert "2 runs each can't exclude noise; 1 more cycle needed." in said
     assert said.rstrip().endswith("12 of 12 cases ok")
-    assert run_cli(["results", "--state", str(tmp_path), "--json", "--limit", "100"]) == 0
+    assert run_cli(["results", "--state", str(tmp_path), "--format=json", "--limit", "100"]) == 0
     runs = json.loads(capsys.readouterr().out)
     assert len(runs) == 24
     assert {sample["unit"] for run in runs for sample in run["samples"]} >= {"iops", "seconds"}
@@ -128,7 +130,10 @@ def test_results_before_any_run_say_what_to_do(tmp_path: Path, capsys: Captured)
 
 def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path, capsys: Captured) -> None:
     pack = write_pack(tmp_path, SMALL.replace("size: 64M", "size: 900T"))
-    assert run_cli(["check", "--state", str(tmp_path / "s"), "--pack", str(pack), "--json"]) == 3
+    assert (
+        run_cli(["check", "--state", str(tmp_path / "s"), "--pack", str(pack), "--format=json"])
+        == 3
+    )
     captured = capsys.readouterr()
     found = {row["check"]: row["ok"] for row in json.loads(captured.out)}
     assert found["settings"]
@@ -138,7 +143,7 @@ def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path, capsys: Capture
 
 
 def test_packs_lists_what_is_there(capsys: Captured) -> None:
-    assert run_cli(["packs", str(QUICK.parent), "--json"]) == 0
+    assert run_cli(["packs", str(QUICK.parent), "--format=json"]) == 0
     found = [row["pack"] for row in json.loads(capsys.readouterr().out)]
     assert found == sorted(found)
     assert {"cache-matrix", "lab-all-options", "quick", "upgrade-watch"} <= set(found)
@@ -212,7 +217,7 @@ def test_only_what_plans_a_cycle_has_a_scale() -> None:
     assert scaled(cli, "") == ["check", "openmetrics", "plan", "run", "serve"]
 
 
-@pytest.mark.parametrize("command", [["results"], ["results", "--csv", "-"], ["report"]])
+@pytest.mark.parametrize("command", [["results"], ["results", "--format", "csv"], ["report"]])
 def test_a_pack_of_which_there_is_no_run_is_told(
     tmp_path: Path, capsys: Captured, command: list[str]
 ) -> None:

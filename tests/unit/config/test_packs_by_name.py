@@ -102,11 +102,11 @@ def test_an_odd_name_is_one_error(name: str, capsys: Captured) -> None:
 
 
 def test_packs_lists_ours_and_what_goes_before(elsewhere: Path, capsys: Captured) -> None:
-    assert run_cli(["packs", "--json"]) == 0
+    assert run_cli(["packs", "--format=json"]) == 0
     rows = {row["pack"]: row["file"] for row in json.loads(capsys.readouterr().out)}
     assert rows == {name: str(path) for name, path in shipped_packs().items()}
     write_pack(elsewhere, SMALL.replace("pack: small", "pack: quick"), "quick.yaml")
-    assert run_cli(["packs", "--json"]) == 0
+    assert run_cli(["packs", "--format=json"]) == 0
     rows = {row["pack"]: row["file"] for row in json.loads(capsys.readouterr().out)}
     assert rows["quick"] == "quick.yaml"
 

@@ -47,7 +47,7 @@ def seen(
     config: Path, capsys: Captured, *options: str, code: int = 0
 ) -> dict[str, tuple[str, str]]:
     capsys.readouterr()
-    assert run_cli(["doctor", "--config", str(config), "--json", *options]) == code
+    assert run_cli(["doctor", "--config", str(config), "--format=json", *options]) == code
     rows = json.loads(capsys.readouterr().out)
     # Of two rows about one thing the more urgent one, which comes first.
     return {row["about"]: (row["severity"], row["text"]) for row in reversed(rows)}

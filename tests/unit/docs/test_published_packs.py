@@ -64,7 +64,7 @@ def test_a_pack_without_any_of_its_storages_is_an_error() -> None:
 
 
 def test_packs_lists_them_with_their_sources() -> None:
-    done = CliRunner().invoke(cli, ["packs", str(ROOT / "scenarios"), "--json"])
+    done = CliRunner().invoke(cli, ["packs", str(ROOT / "scenarios"), "--format=json"])
     rows = {row["pack"]: row for row in json.loads(done.output)}
     assert set(NAMES) <= set(rows)
     assert all(rows[name]["source"] for name in NAMES)

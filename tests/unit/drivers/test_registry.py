@@ -39,9 +39,9 @@ def test_a_driver_is_one_folder_and_one_line(
     nothing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = ["--config", str(nothing)]
-    assert run_cli(["plan", *config, "--json"]) == 0
+    assert run_cli(["plan", *config, "--format=json"]) == 0
     assert "local.virtio.raw.none" in capsys.readouterr().out
-    assert run_cli(["check", *config, "--json"]) == 0
+    assert run_cli(["check", *config, "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [entry["check"] for entry in found] == ["settings", "pack quick", "state"]
     assert run_cli(["cleanup", *config]) == 0

@@ -183,14 +183,14 @@ def test_the_container_hands_its_settings_and_arguments_to_pvebench(tmp_path: Pa
     script = script.replace("/tmp/settings", str(config.parent))
     script = script.replace("/opt/pvebench/bin/pvebench", str(program))
     done = subprocess.run(
-        [shell, option, script, name, "check", "--json"],
+        [shell, option, script, name, "check", "--format=json"],
         capture_output=True,
         text=True,
         check=True,
         env={"PVEBENCH_CONFIG": str(config), "PVEBENCH_SETTINGS": "driver: proxmox"},
         timeout=300,
     )
-    assert done.stdout == "driver: proxmox\ncheck --json\n"
+    assert done.stdout == "driver: proxmox\ncheck --format=json\n"
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_what_stays_at_the_root_is_found_when_installed(
 
 def test_an_installed_pvebench_plans_a_pack_by_its_name(built: Path, tmp_path: Path) -> None:
     code = "from pvebench.cli.main import main; main()"
-    command = (sys.executable, "-P", "-c", code, "plan", "--pack", "quick", "--json")
+    command = (sys.executable, "-P", "-c", code, "plan", "--pack", "quick", "--format=json")
     (plan,) = json.loads(run(*command, cwd=tmp_path, PYTHONPATH=str(built)))
     assert len(plan["cases"]) == 12
 

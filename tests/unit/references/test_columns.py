@@ -229,7 +229,7 @@ def test_import_takes_a_spreadsheets_file_and_keeps_it(tmp_path: Path, capsys: C
     table.write_bytes(b"\xef\xbb\xbf" + GERMAN.replace("\n", "\r\n").encode())
     mapping = [f"--column={field}={header}" for field, header in COLUMNS.items()]
     state = ["--state", str(tmp_path / "s")]
-    assert run_cli(["import", str(table), *mapping, "--json", *state]) == 0
+    assert run_cli(["import", str(table), *mapping, "--format=json", *state]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["line"], row["table"], row["rules"]) == (4, "Alt; vom Vorjahr", ["rate"])
     assert len(ReferenceLibrary(tmp_path / "s" / "references").get("meine").rows) == 3

@@ -133,7 +133,7 @@ def test_import_prints_what_contradicts_itself_as_data(tmp_path: Path, capsys: C
         "utf-8",
     )
     state = ["--state", str(tmp_path / "s")]
-    assert run_cli(["import", str(table), "--name", "mine", "--json", *state]) == 0
+    assert run_cli(["import", str(table), "--name", "mine", "--format=json", *state]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert {key: row[key] for key in ("series", "table", "bus", "format", "cache", "rw")} == {
         "series": "mine",

@@ -183,13 +183,13 @@ def test_the_command_writes_it_and_says_what_is_wrong(
     simulation = measured(tmp_path)
     simulation.store.close()
     out, state = tmp_path / "card.png", ["--state", str(tmp_path)]
-    assert run_cli(["card", *state, "--out", str(out), "--theme", "dark"]) == 0
+    assert run_cli(["card", *state, "--output", str(out), "--theme", "dark"]) == 0
     with Image.open(out) as image:
         assert image.size == (WIDTH, HEIGHT)
     assert "lab, local" in capsys.readouterr().out
-    assert run_cli(["card", *state, "--storage", "lab/none", "--out", str(out)]) == 5
+    assert run_cli(["card", *state, "--storage", "lab/none", "--output", str(out)]) == 5
     assert "use one of lab/local" in capsys.readouterr().err
-    assert run_cli(["card", *state, "--out", str(tmp_path / "no" / "card.png")]) == 3
+    assert run_cli(["card", *state, "--output", str(tmp_path / "no" / "card.png")]) == 3
 
 
 def test_the_page_links_to_it_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.model.run import Outcome
 from pvebench.report.html import Curve, Subject, bars, curves, profile, report_html, short_names
-from pvebench.report.table import ResultRow, csv_text, result_rows, write_xlsx
+from pvebench.report.table import ResultRow, csv_text, result_rows, xlsx_bytes
 from testing.packs import Simulation, simulate, write_pack
 
 Captured = pytest.CaptureFixture[str]
@@ -97,7 +97,7 @@ def test_a_spreadsheet_holds_numbers_text_and_charts(
     simulation: Simulation, tmp_path: Path
 ) -> None:
     path = tmp_path / "out.xlsx"
-    write_xlsx([*rows_of(simulation), ResultRow({"title": "=1+1"})], path)
+    path.write_bytes(xlsx_bytes([*rows_of(simulation), ResultRow({"title": "=1+1"})]))
     with zipfile.ZipFile(path) as book:
         names = book.namelist()
         sheet = book.read("xl/worksheets/sheet1.xml").decode()
@@ -193,7 +193,7 @@ def test_own_and_published_values_are_printed_side_by_side(
 ) -> None:
     options = published_state(tmp_path)
     capsys.readouterr()  # the log of the simulation
-    assert run_cli(["results", *options, "--reference", "published", "--json"]) == 0
+    assert run_cli(["results", *options, "--reference", "published", "--format=json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     found = {
         row["scenario"]: row["published"] for row in rows if row["workload"] == "randwrite-4k-qd256"
@@ -226,12 +226,18 @@ def test_values_beside_an_imported_series_stand_under_its_name(
 def test_the_commands_write_their_files(tmp_path: Path, capsys: Captured) -> None:
     options = published_state(tmp_path)
     files = {name: tmp_path / f"out.{name}" for name in ("csv", "xlsx", "html")}
-    assert run_cli(["results", *options, "--csv", str(files["csv"])]) == 0
-    assert run_cli(["results", *options, "--xlsx", str(files["xlsx"])]) == 0
+    assert run_cli(["results", *options, "--output", str(files["csv"])]) == 0
+    assert run_cli(["results", *options, "--output", str(files["xlsx"])]) == 0
     assert run_cli(["report", *options, "--output", str(files["html"])]) == 0
     assert all(path.stat().st_size > 1000 for path in files.values())
-    assert run_cli(["results", *options, "--csv", str(tmp_path / "no" / "x.csv")]) == 3
-    assert "cannot be written" in capsys.readouterr().err
+    assert run_cli(["results", *options, "--output", str(tmp_path / "no" / "x.csv")]) == 3
+    captured = capsys.readouterr()
+    assert "cannot be written" in captured.err
+    assert [line.partition(":")[0] for line in captured.out.splitlines()] == [
+        f"wrote {path}" for path in files.values()
+    ]
+    assert run_cli(["results", *options, "--output", str(tmp_path / "out.txt")]) == 2
+    assert "unknown file type; use .csv, .json or .xlsx" in capsys.readouterr().err
 
 
 def test_beside_published_wants_a_pack_that_reproduces_something(

@@ -124,10 +124,10 @@ def test_runs_of_one_pass_are_chosen(simulation: Simulation) -> None:
 
 def test_results_show_one_pass_when_asked(simulation: Simulation, capsys: Captured) -> None:
     state = ["--state", str(simulation.store.path.parent)]
-    assert run_cli(["results", "--pack", "small", "--pass", "3", "--json", *state]) == 0
+    assert run_cli(["results", "--pack", "small", "--pass", "3", "--format=json", *state]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [run["pass"] for run in found] == [3, 3, 3, 3]
-    assert run_cli(["results", "--pack", "small", "--pass", "1", "--csv", "-", *state]) == 0
+    assert run_cli(["results", "--pack", "small", "--pass", "1", "--format", "csv", *state]) == 0
     lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     firsts = [iops(runs_of(simulation, bus)[3]) for bus in ("scsi", "virtio")]
     assert [float(line["iops"]) for line in lines] == pytest.approx(firsts)

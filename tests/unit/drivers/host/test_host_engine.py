@@ -221,7 +221,7 @@ def test_check_names_the_tools_that_the_hosts_own_rows_lack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pack = write_pack(tmp_path, HOSTED + "  - ioping: {}\n  - idle: {}\n")
-    arguments = ["check", "--state", str(tmp_path / "state"), "--pack", str(pack), "--json"]
+    arguments = ["check", "--state", str(tmp_path / "state"), "--pack", str(pack), "--format=json"]
     monkeypatch.setattr(shutil, "which", lambda name, **_: "/bin/fio" if name == "fio" else None)
     assert run_cli([*arguments, "--driver", "host"]) == 3
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)}

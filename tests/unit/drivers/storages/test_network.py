@@ -178,7 +178,7 @@ def test_rows_are_shown_relative_to_the_scenario_that_the_pack_names(
 ) -> None:
     folder = hosted.store.path.parent
     arguments = ["--state", str(folder), "--pack", str(folder / "pack.yaml")]
-    assert run_cli(["results", "--csv", "-", *arguments]) == 0
+    assert run_cli(["results", "--format", "csv", *arguments]) == 0
     lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     base = next(line for line in lines if line["bus"] == "host")
     assert float(base["ratio_to_relative"]) == 1
