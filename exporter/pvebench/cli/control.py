@@ -100,7 +100,7 @@ def resume(**options: Any) -> None:
 @format_option()
 @settings_options
 def cleanup(orphans: bool, vmids: tuple[int, ...], form: str, **options: Any) -> None:
-    """Remove leftovers of a crash; `--orphans` lists or removes orphaned VMs too.
+    """Remove leftovers of a crash, or list orphaned VMs with --orphans.
 
     Every start of pvebench removes the leftovers of its own state directory. Orphans remain only
     if that directory is lost. --orphans changes nothing without --remove.

@@ -29,7 +29,9 @@ from pvebench.workloads import TOOLS
 @settings_options
 @click.option("--apply", "write", is_flag=True, help="Remove them; otherwise only list them.")
 def prune(write: bool, **options: Any) -> None:
-    """List results older than keep_evidence and keep_runs; delete them with --apply.
+    """List expired results; delete them with --apply.
+
+    Results expire by the settings keep_evidence and keep_runs.
 
     A running instance does so once a day, unless it would delete a large part of the history
     at once.

@@ -91,7 +91,10 @@ def card(output: Path, storage: str, theme: str, anonymous: bool, **options: Any
 )
 @relative_option
 def report(output: Path, reference: str | None, relative_to: str | None, **options: Any) -> None:
-    """Write an HTML report of all results, or of one --pack, as a self-contained file."""
+    """Write an HTML report of all results, or of one --pack.
+
+    The file is self-contained.
+    """
     settings, pack = selection_settings(**options)
     series = reference_series_of(settings, pack, reference)
     with results_of(settings) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import difflib
 import os
 import sys
 from importlib import import_module
@@ -15,44 +16,57 @@ from pvebench import __version__
 from pvebench.errors import PvebenchError
 from pvebench.version import commit
 
-COMMANDS: Final = {
-    "abort": "control",
-    "baseline": "baseline",
-    "card": "export",
-    "check": "doctor",
-    "cleanup": "control",
-    "demo": "demo",
-    "doctor": "doctor",
-    "export": "export",
-    "grafana": "dashboards",
-    "guest": "guest",
-    "import": "import_",
-    "judge": "verdict",
-    "notify": "notify",
-    "packs": "packs",
-    "pause": "control",
-    "plan": "packs",
-    "print": "dashboards",
-    "proxmox": "proxmox",
-    "prune": "database",
-    "reparse": "database",
-    "report": "export",
-    "results": "results",
-    "restore": "database",
-    "resume": "control",
-    "run": "run",
-    "schema": "packs",
-    "selftest": "doctor",
-    "serve": "run",
-    "setup": "setup",
-    "storage": "storage",
-    "verdict": "verdict",
+GROUPS: Final = {
+    "Measure": {
+        "run": "run",
+        "serve": "run",
+        "status": "status",
+        "pause": "control",
+        "resume": "control",
+        "abort": "control",
+    },
+    "Results": {
+        "verdict": "verdict",
+        "results": "results",
+        "report": "export",
+        "card": "export",
+        "export": "export",
+        "baseline": "baseline",
+        "judge": "verdict",
+        "import": "import_",
+    },
+    "Set up": {
+        "setup": "setup",
+        "check": "doctor",
+        "packs": "packs",
+        "plan": "packs",
+        "schema": "packs",
+        "storage": "storage",
+        "guest": "guest",
+        "proxmox": "proxmox",
+        "grafana": "dashboards",
+        "print": "dashboards",
+    },
+    "Maintain": {
+        "doctor": "doctor",
+        "selftest": "doctor",
+        "notify": "notify",
+        "cleanup": "control",
+        "prune": "database",
+        "restore": "database",
+        "reparse": "database",
+    },
+    "Demo": {"demo": "demo"},
 }
-"""Command -> module below `pvebench.cli` with a function of the same name."""
+"""Heading of the help -> command -> module below `pvebench.cli` with a function of its name."""
+COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
 
 
 QUIET: Final = frozenset({"packs", "plan", "schema"})
 """Commands that log nothing: loading the logging would delay their output."""
+
+
+_NAME_WIDTH: Final = max(map(len, COMMANDS))
 
 
 class _Commands(click.Group):
@@ -69,6 +83,23 @@ class _Commands(click.Group):
         module = import_module(f"pvebench.cli.{COMMANDS[cmd_name]}")
         command: click.Command = getattr(module, name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; for an unknown one suggest the nearest. Raises UsageError."""
+        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and near:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by group, each with its whole summary."""
+        for heading, group in GROUPS.items():
+            commands = {name: self.get_command(ctx, name) for name in group}
+            rows = [(name, one.get_short_help_str(200)) for name, one in commands.items() if one]
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(_NAME_WIDTH), text) for name, text in rows])
 
 
 def _show_version(context: click.Context, _: click.Parameter, requested: bool) -> None:

@@ -56,7 +56,7 @@ def schema(name: str) -> None:
 )
 @format_option()
 def packs(directory: Path | None, name: str | None, form: str) -> None:
-    """List available packs: those that come with pvebench, or those of a directory."""
+    """List the packs of pvebench or of a directory."""
     if name is not None:
         _copy(name)
         return
@@ -148,7 +148,7 @@ SHOWN_OF_A_REASON: Final = 5
 def plan(
     form: str, scale: float, only: tuple[str, ...], skip: tuple[str, ...], **options: Any
 ) -> None:
-    """Show the cases, duration and writes of a cycle, and why cases are excluded."""
+    """Show cases, exclusions, duration and writes of a cycle."""
     settings = read_settings(**options)
     driver_of(settings.driver).require(settings)
     plans = [

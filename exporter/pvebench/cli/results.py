@@ -46,7 +46,7 @@ from pvebench.web.api import run_data
 @relative_option
 @format_option("csv")
 def results(number: int | None, **options: Any) -> None:
-    """Show stored results, newest first, or all cases as a table, of one --pack or of all."""
+    """Show stored results, newest first, or a table of all cases."""
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
     settings, pack = selection_settings(**options)
     with results_of(settings) as store:

@@ -251,7 +251,7 @@ def run(cycles: int, **options: Any) -> None:
 @click.option("--listen", help="Listen address, such as 127.0.0.1:9620.")
 @click.option("--cycles", type=click.IntRange(min=1), help="Exit after this number of cycles.")
 def serve(cycles: int | None, **options: Any) -> None:
-    """Run continuously and serve results: web UI at /, Prometheus metrics at /metrics.
+    """Run continuously and serve the web UI and /metrics.
 
     pvebench applies changed settings and packs between two runs, automatically or on SIGHUP.
     """

@@ -73,12 +73,7 @@ class StateDirectory:
 
     def pause_reason(self) -> str:
         """Return the reason for the pause, empty if there is none."""
-        try:
-            return (self.path / _PAUSE).read_text("utf-8").strip() or "paused"
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            return f"{self.path / _PAUSE} cannot be read: {error.strerror}"
+        return pause_reason_of(self.path)
 
     def holder(self) -> int:
         """Return the process that uses this directory; 0: none."""
@@ -167,6 +162,16 @@ def _take(fd: int) -> None:
             time.sleep(_BETWEEN_SECONDS)
         else:
             return
+
+
+def pause_reason_of(path: Path) -> str:
+    """Return the reason for the pause of the state directory at `path`; empty: none."""
+    try:
+        return (path / _PAUSE).read_text("utf-8").strip() or "paused"
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{path / _PAUSE} cannot be read: {error.strerror}"
 
 
 def holder_of(path: Path) -> int:

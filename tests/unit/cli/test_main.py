@@ -11,7 +11,7 @@ import click
 import pytest
 
 from pvebench import cli as commands
-from pvebench.cli.main import COMMANDS, cli, run_cli
+from pvebench.cli.main import COMMANDS, GROUPS, cli, run_cli
 from pvebench.cli.run import conclude
 from pvebench.config.settings import schema_text
 from pvebench.errors import CycleIncomplete
@@ -46,6 +46,32 @@ def test_every_command_stands_in_the_module_of_its_name() -> None:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         assert command.name == name
+
+
+def test_the_help_shows_each_group_with_uncut_lines_of_a_terminal(capsys: Captured) -> None:
+    assert run_cli(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = lines[lines.index("Measure:") :]
+    assert [line for line in commands if len(line) > 80 or line.endswith("...")] == []
+    listed = [line.split()[0] for line in commands if line.startswith("  ")]
+    assert listed == list(COMMANDS)
+    assert [line[:-1] for line in lines if line[:-1] in GROUPS] == list(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        (["statr"], "Did you mean 'status'?"),
+        (["reprot"], "Did you mean 'report'?"),
+        (["run", "--cycels", "2"], "Did you mean '--cycles'?"),
+        (["baseline", "acept"], "Did you mean 'accept'?"),
+    ],
+)
+def test_a_typo_is_answered_with_the_nearest_name(
+    typed: list[str], hint: str, capsys: Captured
+) -> None:
+    assert run_cli(typed) == 2
+    assert hint in capsys.readouterr().err
 
 
 def test_no_module_holds_a_command_that_cannot_be_called() -> None:
@@ -214,7 +240,7 @@ def scaled(command: click.Command, name: str) -> list[str]:
 
 
 def test_only_what_plans_a_cycle_has_a_scale() -> None:
-    assert scaled(cli, "") == ["check", "openmetrics", "plan", "run", "serve"]
+    assert sorted(scaled(cli, "")) == ["check", "openmetrics", "plan", "run", "serve"]
 
 
 @pytest.mark.parametrize("command", [["results"], ["results", "--format", "csv"], ["report"]])

@@ -1,0 +1,157 @@
+"""`pvebench status`: the instance in six lines, beside a running service or without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pvebench.analysis.verdict import count_text
+from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.config import Settings
+from pvebench.config.known_issues import load_known_issues
+from pvebench.diagnostics.doctor import exporter_address
+from pvebench.diagnostics.pipeline import fetch
+from pvebench.errors import PipelineError
+from pvebench.model.run import Outcome
+from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.workload import Direction
+from pvebench.store import Store
+from pvebench.store.current import Results, View
+from pvebench.store.state import holder_of, pause_reason_of
+from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.headline import headline
+
+_DAY: Final = timedelta(days=1)
+
+
+@click.command()
+@settings_options
+@format_option()
+def status(form: str, **options: Any) -> None:
+    """Show what runs, what is next, what changed and what it costs."""
+    settings = read_settings(**options)
+    lines = dict(_lines(settings, datetime.now(UTC)))
+    if form == "json":
+        click.echo(json.dumps(lines, indent=2))
+        return
+    for name, text in lines.items():
+        click.echo(f"{name + ':':9} {text}")
+
+
+def _lines(settings: Settings, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield the name and text of each line."""
+    database = settings.state / "pvebench.db"
+    holder = holder_of(settings.state)
+    workers = _live(settings, "status").get("workers", []) if holder else []
+    yield "running", _running(settings, holder, workers)
+    yield "next", _next(settings, holder, workers, now)
+    if not database.exists():
+        yield "results", "none yet"
+        yield "changed", "unknown: no results"
+        yield "cost", "unknown: no results; estimate it with `pvebench plan`"
+    else:
+        store = Store(database)
+        try:
+            results = Results(store)
+            yield "results", _results(results.now, now)
+            yield "changed", _changed(settings, results, live=bool(workers))
+            yield "cost", cost_text(results.now)
+        finally:
+            store.close()
+    yield "data", _data(database)
+
+
+def _live(settings: Settings, name: str) -> dict[str, Any]:
+    """Return a response of the running instance's API; empty if it does not answer."""
+    address = f"{exporter_address(settings)}/api/v1/{name}"
+    try:
+        data = json.loads(fetch(address, "pvebench", ""))
+    except (PipelineError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _running(settings: Settings, holder: int, workers: list[dict[str, Any]]) -> str:
+    if not holder:
+        return "nothing"
+    if not workers:
+        return f"process {holder}; no details from {exporter_address(settings)}"
+    return "; ".join(map(_activity, workers)) + f" (process {holder})"
+
+
+def _activity(worker: dict[str, Any]) -> str:
+    cycle = worker["cycle"]
+    count = f", {cycle['done']} of {cycle['planned']} of {cycle['pack']}" if cycle else ""
+    case = worker["case"]
+    if case is None:
+        return f"{worker['node']} is {worker['state']}"
+    return f"{case['case']} on {worker['node']} ({worker['phase']}{count})"
+
+
+def _next(settings: Settings, holder: int, workers: list[dict[str, Any]], now: datetime) -> str:
+    """Return the next case and its time; without an instance the command that starts one."""
+    if paused := pause_reason_of(settings.state):
+        return f"paused ({paused}); continue with `pvebench resume`"
+    if not holder:
+        return "nothing scheduled; start with `pvebench serve`, or `pvebench run` for one cycle"
+    texts = [text for worker in workers if (text := _upcoming(worker, now))]
+    return "; ".join(texts) or "unknown"
+
+
+def _upcoming(worker: dict[str, Any], now: datetime) -> str:
+    if worker["hold"]:
+        return f"{worker['node']} waits: {worker['hold']['reason']}"
+    first = next(iter(worker["upcoming"]), None)
+    due = first["expected_start"] if first else worker["next_due"]
+    name = first["case"] if first else f"a case on {worker['node']}"
+    if due is None:
+        return ""
+    left = (datetime.fromisoformat(due) - now).total_seconds()
+    return f"{name} in {show_seconds(max(0.0, left))}"
+
+
+def _results(view: View, now: datetime) -> str:
+    counts = [sum(record.outcomes.values()) for record in view.cases.values()]
+    if not counts:
+        return "none yet"
+    ok = sum(record.outcomes.get(Outcome.OK, 0) for record in view.cases.values())
+    last = max(record.last.finished for record in view.cases.values())
+    age = show_seconds(max(0.0, (now - last).total_seconds()))
+    return f"{sum(counts)} runs of {len(counts)} cases, {ok} ok; the last {age} ago"
+
+
+def _changed(settings: Settings, results: Results, *, live: bool) -> str:
+    """Return the headline of the verdicts: the service's, or a new one."""
+    known = str(_live(settings, "verdict").get("headline", "")) if live else ""
+    if known:
+        return known
+    issues = load_known_issues(*settings.known_issues)
+    return headline(VerdictService(Feed(results), issues).judge(), evidence=False)
+
+
+def cost_text(view: View) -> str:
+    """Return the bytes written to the storages, and per day while pvebench measured."""
+    written = sum(
+        value for (_, _, name), value in view.totals.bytes.items() if name == Direction.WRITE
+    )
+    if not view.cases:
+        return "unknown: no results; estimate it with `pvebench plan`"
+    begin = min(record.first_started for record in view.cases.values())
+    span = max(record.last.finished for record in view.cases.values()) - begin
+    if span < _DAY:
+        return f"{show_bytes(written)} written in {show_seconds(span.total_seconds())}"
+    days = count_text(round(span / _DAY), "day")
+    return (
+        f"{show_bytes(written / (span / _DAY))} written per day ({show_bytes(written)} in {days})"
+    )
+
+
+def _data(database: Path) -> str:
+    if not database.exists():
+        return f"{database.parent} (no database yet)"
+    return f"{database} ({show_bytes(database.stat().st_size)})"

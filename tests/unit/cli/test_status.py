@@ -1,0 +1,72 @@
+"""`pvebench status`: six lines, from the store alone and beside a running service."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.store import StateDirectory
+from testing.packs import QUICK, simulate
+from testing.simulated_site import app_of, served
+
+Captured = pytest.CaptureFixture[str]
+NAMES = ("running", "next", "results", "changed", "cost", "data")
+
+
+def lines(capsys: Captured, *options: str) -> dict[str, str]:
+    capsys.readouterr()
+    assert run_cli(["status", *options]) == 0
+    found = [line.partition(":") for line in capsys.readouterr().out.splitlines()]
+    assert tuple(name for name, _, _ in found) == NAMES
+    return {name: text.strip() for name, _, text in found}
+
+
+def test_before_the_first_run_each_line_says_what_is_missing(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    told = lines(capsys, "--state", str(tmp_path / "none"))
+    assert told["running"] == "nothing"
+    assert "`pvebench serve`" in told["next"]
+    assert told["results"] == "none yet"
+    assert "`pvebench plan`" in told["cost"]
+    assert not (tmp_path / "none").exists()
+
+
+def test_without_a_service_the_lines_come_from_the_store(tmp_path: Path, capsys: Captured) -> None:
+    state = ["--state", str(tmp_path)]
+    assert run_cli(["run", *state, "--driver", "simulated", "--pack", str(QUICK)]) == 0
+    assert run_cli(["pause", *state, "--reason", "new disk"]) == 0
+    told = lines(capsys, *state)
+    assert told["next"] == "paused (new disk); continue with `pvebench resume`"
+    assert told["results"].startswith("12 runs of 12 cases, 12 ok; the last ")
+    assert told["changed"].startswith("Inconclusive: ")
+    assert " written in 2 min " in told["cost"]
+    assert told["data"].startswith(str(tmp_path / "pvebench.db"))
+
+
+def test_a_running_service_tells_what_it_measures(tmp_path: Path, capsys: Captured) -> None:
+    simulation = simulate(tmp_path, cycles=2)
+    for _ in range(3):
+        simulation.worker.step()
+    with StateDirectory(tmp_path, exclusive=True), served(app_of(simulation)) as address:
+        config = tmp_path / "settings.yaml"
+        config.write_text(f"listen: {address.removeprefix('http://')}\n", "utf-8")
+        options = ["--config", str(config), "--state", str(tmp_path)]
+        told = lines(capsys, *options)
+        assert run_cli(["status", *options, "--format", "json"]) == 0
+        assert tuple(json.loads(capsys.readouterr().out)) == NAMES
+    assert told["running"].startswith("lab is idle")
+    assert "(process " in told["running"]
+    assert told["next"].partition(" in ")[0] == simulation.worker._queue[0].slug
+
+
+def test_a_process_that_does_not_answer_is_named(tmp_path: Path, capsys: Captured) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("listen: 127.0.0.1:1\n", "utf-8")
+    with StateDirectory(tmp_path, exclusive=True):
+        told = lines(capsys, "--config", str(config), "--state", str(tmp_path))
+    assert told["running"].endswith("no details from http://127.0.0.1:1")
+    assert told["next"] == "unknown"
