@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
 
 from pvebench.analysis.case_history import FIGURES, CaseHistory, Figure, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
 from pvebench.cli.options import PATH, read_settings, settings_options
-from pvebench.cli.selection import make_console, results_of
+from pvebench.cli.selection import results_of
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_text
@@ -34,6 +33,7 @@ from pvebench.verdicts.headline import (
     count_line,
     exit_code,
     mark,
+    progress_lines,
     verdict_row,
     verdicts_data,
 )
@@ -194,6 +194,8 @@ def _value(text: str) -> float | None:
 HEAD: Final = ("case", *COLUMNS)
 REDEFINED: Final = 5
 """Maximum listed cases with a changed definition."""
+MAX_SHORT: Final = 4
+"""Maximum metrics that are listed without --all: those of one case."""
 FORMATS: Final = ("text", "markdown", "json")
 
 form_option = click.option(
@@ -204,9 +206,7 @@ form_option = click.option(
     show_default=True,
     help="Output format: markdown for a forum, json for programs.",
 )
-significant_option = click.option(
-    "--only-significant", is_flag=True, help="Hide unchanged and inconclusive rows."
-)
+all_option = click.option("--all", "every", is_flag=True, help="Add a table of every metric.")
 
 
 strict_option = click.option(
@@ -215,44 +215,49 @@ strict_option = click.option(
 
 
 def show_verdicts(
-    context: click.Context, verdicts: Verdicts, form: str, *, only_significant: bool, strict: bool
+    context: click.Context, verdicts: Verdicts, form: str, *, every: bool, strict: bool
 ) -> None:
-    """Print verdicts and exit with `headline.exit_code`."""
+    """Print verdicts and exit with `headline.exit_code`; a table of all only if it is short."""
+    every = every or len(verdicts.verdicts) <= MAX_SHORT
     if form == "json":
         click.echo(json.dumps(verdicts_data(verdicts), indent=2))
     elif form == "markdown":
-        _print_markdown(verdicts, only_significant=only_significant)
+        _print_markdown(verdicts, every=every)
     else:
-        _print_text(verdicts, only_significant=only_significant)
+        _print_text(verdicts, every=every)
     context.exit(exit_code(verdicts, strict=strict))
 
 
-def _print_text(verdicts: Verdicts, *, only_significant: bool) -> None:
+def _print_text(verdicts: Verdicts, *, every: bool) -> None:
     """Print verdicts for a terminal."""
     for line in (count_line(verdicts), *_redefined(verdicts)):
         click.echo(line)
     for change in verdicts.changes:
         click.echo(f"{mark(change)} {_dated(change)}")
-    rows = list(_table_rows(verdicts, only_significant=only_significant))
-    if rows:
-        table = Table(*HEAD, box=None)
-        for row in rows:
-            table.add_row(*row)
+    for line in progress_lines(verdicts, datetime.now(UTC).timestamp()):
+        click.echo(line)
+    if every and verdicts.verdicts:
         click.echo()
-        make_console().print(table)
+        # Lines, not columns: in a narrow terminal, cut names would look alike.
+        for name, direction, metric, word, ratio, interval, runs in _table_rows(verdicts):
+            size = f", {ratio} ({interval})" if ratio else ""
+            click.echo(f"{name} {f'{direction} {metric}'.strip()}: {word}{size}, runs: {runs}")
+    elif verdicts.verdicts:
+        click.echo("list every metric with --all")
 
 
-def _print_markdown(verdicts: Verdicts, *, only_significant: bool) -> None:
+def _print_markdown(verdicts: Verdicts, *, every: bool) -> None:
     """Print verdicts as Markdown, for a forum or an issue."""
     click.echo(f"**{count_line(verdicts)}**\n")
     for line in _redefined(verdicts):
         click.echo(f"- {line}")
     for change in verdicts.changes:
         click.echo(f"- {_dated(change)}")
-    rows = list(_table_rows(verdicts, only_significant=only_significant))
-    if rows:
+    for line in progress_lines(verdicts, datetime.now(UTC).timestamp()):
+        click.echo(f"- {line}")
+    if every and verdicts.verdicts:
         click.echo(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
-        for row in rows:
+        for row in _table_rows(verdicts):
             click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
 
 
@@ -269,10 +274,8 @@ def _redefined(verdicts: Verdicts) -> Iterator[str]:
         yield f"{len(changes) - REDEFINED} more cases with a changed definition (--format json)"
 
 
-def _table_rows(verdicts: Verdicts, *, only_significant: bool) -> Iterator[tuple[str, ...]]:
-    for verdict in verdicts.verdicts:
-        if verdict.state.code != 0 or not only_significant:
-            yield (verdict.history.name, *verdict_row(verdict))
+def _table_rows(verdicts: Verdicts) -> Iterator[tuple[str, ...]]:
+    return ((verdict.history.name, *verdict_row(verdict)) for verdict in verdicts.verdicts)
 
 
 # --- The commands.
@@ -287,25 +290,19 @@ def _table_rows(verdicts: Verdicts, *, only_significant: bool) -> Iterator[tuple
     show_default=True,
     help="Metric of the values; it defines whether higher is better.",
 )
-@significant_option
+@all_option
 @strict_option
 @form_option
 @click.pass_context
 def judge(
-    context: click.Context,
-    /,
-    file: Path,
-    metric: str,
-    only_significant: bool,
-    strict: bool,
-    form: str,
+    context: click.Context, /, file: Path, metric: str, every: bool, strict: bool, form: str
 ) -> None:
     """Detect changes in a CSV history.
 
     Columns: time, value, and optionally environment and case.
     """
     verdicts = judged(read_csv(file, FIGURES[metric]), Judge())
-    show_verdicts(context, verdicts, form, only_significant=only_significant, strict=strict)
+    show_verdicts(context, verdicts, form, every=every, strict=strict)
 
 
 def judged(material: Material, analysis: Judge) -> Verdicts:
@@ -328,7 +325,7 @@ def judged(material: Material, analysis: Judge) -> Verdicts:
     metavar="A B",
     help="Compare two environments, by digest or slug (see --format json, levels).",
 )
-@significant_option
+@all_option
 @strict_option
 @form_option
 @click.pass_context
@@ -337,7 +334,7 @@ def verdict(
     /,
     since: datetime | None,
     between: tuple[str, str] | None,
-    only_significant: bool,
+    every: bool,
     strict: bool,
     form: str,
     **options: Any,
@@ -354,7 +351,7 @@ def verdict(
         verdicts = VerdictService(Feed(Results(store), environments=chosen), issues).judge()
     if since is not None:
         verdicts = verdicts.since(since.replace(tzinfo=UTC).timestamp())
-    show_verdicts(context, verdicts, form, only_significant=only_significant, strict=strict)
+    show_verdicts(context, verdicts, form, every=every, strict=strict)
 
 
 def _digest(store: Store, name: str) -> str:

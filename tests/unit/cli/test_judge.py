@@ -6,11 +6,17 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pvebench.analysis.case_history import FIGURES
+from pvebench.analysis.judge import Judge
 from pvebench.cli.main import run_cli
+from pvebench.cli.verdict import judged, read_csv
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import progress_lines
 from testing.packs import QUICK
 
 Captured = pytest.CaptureFixture[str]
@@ -108,3 +114,39 @@ def test_a_baseline_of_no_case_is_refused(tmp_path: Path, capsys: Captured) -> N
     assert "no case matches '*nvme*'" in capsys.readouterr().err
     assert run_cli(["baseline", "reset", "--reason", "new disk", *state]) == 0
     assert "ignoring earlier runs of 12 cases" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_the_verdict_of_a_young_store_is_ten_lines_with_what_is_missing(
+    form: str, tmp_path: Path, capsys: Captured
+) -> None:
+    state = ["--state", str(tmp_path), "--driver", "simulated"]
+    assert run_cli(["run", *state, "--pack", str(QUICK), "--cycles", "2"]) == 0
+    capsys.readouterr()
+    assert run_cli(["verdict", *state, "--format", form]) == 0
+    brief = capsys.readouterr().out
+    assert len(brief.splitlines()) <= 10
+    assert "Known: no verdict yet; each case needs 7 runs" in brief
+    assert "Missing: 48 metrics need 5 more runs" in brief
+    assert "When: " in brief
+    assert run_cli(["verdict", *state, "--format", form, "--all"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "/rand" in line][1:]
+    assert len(rows) == len(set(rows)) == 48
+
+
+def test_progress_names_the_end_of_missing_runs_and_what_no_run_decides(tmp_path: Path) -> None:
+    path = history(tmp_path / "disk.csv", days=2, after=0)
+    verdicts = judged(read_csv(path, FIGURES["throughput"]), Judge())
+    (report,) = verdicts.reports
+    (late,) = report.verdicts
+    noisy = replace(late, more_runs=0, reason="too noisy")
+    verdicts = replace(verdicts, reports=(replace(report, verdicts=(late, noisy)),))
+    newest = late.history.times()[-1]
+    assert list(progress_lines(verdicts, newest)) == [
+        "Known: no verdict yet; each case needs 7 runs",
+        "Missing: 1 metric needs 5 more runs; 1 metric, such as disk: too noisy",
+        "When: about 2026-01-07 02:00 UTC, if runs continue at the latest pace",
+    ]
+    (*_, when) = progress_lines(verdicts, newest + 9e6)
+    assert when.startswith("When: after 5 more cycles; ")
+    assert list(progress_lines(Verdicts(), newest)) == []

@@ -52,7 +52,7 @@ def lines_with(text: str, *words: str) -> list[str]:
 
 
 def test_the_year_is_told_as_it_was_put_in(year: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, text = verdict(year, capsys, "--only-significant")
+    status, text = verdict(year, capsys)
     assert status == 1
     # Random reads with an I/O thread lost 40 % with the last upgrade, on both nodes; still so.
     assert text.startswith("1 regression: ")
@@ -106,19 +106,13 @@ def test_two_environments_are_compared_whatever_lay_between(
     newest = store.environments("pve1")[-1]
     store.close()
     status, text = verdict(
-        year,
-        capsys,
-        "--env",
-        known[0]["digest"],
-        newest["digest"],
-        "--format",
-        "markdown",
-        "--only-significant",
+        year, capsys, "--env", known[0]["digest"], newest["digest"], "--format", "markdown", "--all"
     )
     assert status == 1
     assert lines_with(text, ": Random read with iothread=1 is 40% slower")
     assert not lines_with(text, "idle VM")
     assert "| case | direction | metric |" in text
+    assert "| case |" not in verdict(year, capsys, "--format", "markdown")[1]
 
 
 def test_an_environment_that_does_not_exist_is_told_with_those_that_do(
