@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,3 +16,14 @@ def captured_logs() -> Iterator[list[EventDict]]:
     structlog.reset_defaults()
     with capture_logs() as found:
         yield found
+
+
+@contextmanager
+def log_restored() -> Iterator[None]:
+    root = logging.getLogger()
+    before, configured = (root.handlers, root.level), structlog.get_config()
+    try:
+        yield
+    finally:
+        root.handlers, root.level = before
+        structlog.configure(**configured)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import logging
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pvebench
 from pvebench import errors
 from pvebench.cli.logs import configure_logging
 from pvebench.errors import ConfigError, Interrupted, PvebenchError, SwitchFailed
+from testing.captured_logs import log_restored
 
 PLACES = (ConfigError,)
 """Tell file, line and column: the next step is to go there."""
@@ -74,15 +75,20 @@ def test_words_of_others_in_the_log_cannot_steer_a_terminal(
     assert told.replace("\n", "").isprintable()
 
 
-@contextmanager
-def log_restored() -> Iterator[None]:
-    root = logging.getLogger()
-    before, configured = (root.handlers, root.level), structlog.get_config()
-    try:
-        yield
-    finally:
-        root.handlers, root.level = before
-        structlog.configure(**configured)
+def test_the_log_of_a_terminal_has_lines_for_people(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with log_restored():
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        configure_logging("warning", None)
+        structlog.get_logger().info("cycle started")
+        structlog.get_logger().warning("runs suspended", reason="disk\x1b[2J full")
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+        configure_logging("warning", None)
+        structlog.get_logger().warning("runs suspended", reason="full")
+    text, logfmt = capsys.readouterr().err.splitlines()
+    assert text == "pvebench: warning: runs suspended (reason: disk [2J full)"
+    assert logfmt.endswith('level=warning event="runs suspended" reason=full')
 
 
 @pytest.mark.parametrize("known", ["cause", "next_step"])

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.options import PATH, format_option, read_settings, scale_option, settings_options
+from pvebench.cli.options import (
+    PATH,
+    format_option,
+    read_settings,
+    scale_option,
+    settings_options,
+    verbose_option,
+)
 from pvebench.diagnostics.check import findings as check_findings
 from pvebench.diagnostics.doctor import Observation, Servers, Severity, diagnose
 from pvebench.diagnostics.pipeline import (
@@ -30,6 +37,7 @@ _LABELS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
 @click.command()
+@verbose_option
 @settings_options
 @scale_option
 @format_option()

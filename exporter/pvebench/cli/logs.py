@@ -12,13 +12,18 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from pvebench.sanitize import printable
 
 
-def configure_logging(level: str, form: str) -> None:
-    """Log messages of at least `level` to stderr, in the `form` logfmt or json."""
-    renderer = (
-        structlog.processors.JSONRenderer()
-        if form == "json"
-        else _Logfmt(key_order=["timestamp", "level", "event"])
-    )
+def configure_logging(level: str, form: str | None) -> None:
+    """Log messages of at least `level` to stderr, in the `form` text, logfmt or json.
+
+    Without a form, a terminal gets text, and everything else logfmt.
+    """
+    form = form or ("text" if sys.stderr.isatty() else "logfmt")
+    renderers: dict[str, Processor] = {
+        "text": _text_line,
+        "logfmt": _Logfmt(key_order=["timestamp", "level", "event"]),
+        "json": structlog.processors.JSONRenderer(),
+    }
+    renderer = renderers[form]
     common: list[Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -34,6 +39,15 @@ def configure_logging(level: str, form: str) -> None:
     root = logging.getLogger()
     root.handlers = [_Stderr(common, renderer)]
     root.setLevel(max(logging.WARNING, getattr(logging, level.upper())))
+
+
+def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
+    """Return a message as a line for people: `pvebench: warning: runs suspended (reason: …)`."""
+    level, text, trace = event["level"], event["event"], event.get("exception", "")
+    hidden = ("level", "event", "timestamp", "exception")
+    facts = ", ".join(f"{name}: {value}" for name, value in event.items() if name not in hidden)
+    line = printable(f"pvebench: {level}: {text}" + (f" ({facts})" if facts else ""))
+    return f"{line}\n{trace}" if trace else line
 
 
 class _Logfmt(structlog.processors.LogfmtRenderer):

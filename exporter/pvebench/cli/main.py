@@ -127,12 +127,11 @@ def _show_version(context: click.Context, _: click.Parameter, requested: bool) -
 @click.option(
     "--log.format",
     "log_format",
-    default="logfmt",
-    type=click.Choice(["logfmt", "json"]),
-    help="Format of the log on stderr.",
+    type=click.Choice(["text", "logfmt", "json"]),
+    help="Format of the log on stderr; default: text on a terminal, else logfmt.",
 )
 @click.pass_context
-def cli(context: click.Context, log_level: str, log_format: str) -> None:
+def cli(context: click.Context, log_level: str, log_format: str | None) -> None:
     """Benchmark VM storage continuously and export the results to Prometheus."""
     if context.invoked_subcommand not in QUIET:
         import_module("pvebench.cli.logs").configure_logging(log_level, log_format)

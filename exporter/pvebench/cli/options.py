@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,6 +109,25 @@ def selection_options(command: F) -> F:
         metavar="GLOB",
         help="Use only cases with a matching scenario, workload or scenario/workload.",
     )(command)
+
+
+def _log_more(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    """Log messages of level info too, in the log's own form."""
+    if requested:
+        parameters = context.find_root().params
+        parameters["log_level"] = "info"
+        logs = import_module("pvebench.cli.logs")
+        logs.configure_logging("info", parameters.get("log_format") or "logfmt")
+
+
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=_log_more,
+    help="Log each step to stderr too, with the details of findings.",
+)
 
 
 def format_option(*more: str) -> Callable[[F], F]:

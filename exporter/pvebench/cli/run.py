@@ -19,6 +19,7 @@ from pvebench.cli.options import (
     scale_option,
     selection_options,
     settings_options,
+    verbose_option,
     web_options,
 )
 from pvebench.cli.selection import make_console
@@ -80,9 +81,16 @@ class ProgressLive(ProgressLines):
         self._live.stop()
 
 
-def make_progress(console: Console, statuses: Statuses) -> ProgressLines:
-    """Return live progress on a terminal, and lines elsewhere."""
-    kind = ProgressLive if console.is_terminal else ProgressLines
+class NoProgress(ProgressLines):
+    """No lines: the log has each run."""
+
+    def finished(self, run: Run) -> None:
+        """Ignore the result."""
+
+
+def make_progress(console: Console, statuses: Statuses, *, logged: bool = False) -> ProgressLines:
+    """Return live progress on a terminal, and lines elsewhere unless runs are `logged`."""
+    kind = ProgressLive if console.is_terminal else NoProgress if logged else ProgressLines
     return kind(console, statuses)
 
 
@@ -179,8 +187,10 @@ class Terminal:
         self._console.print(line)
 
     def progress(self, statuses: Statuses) -> ProgressLines:
-        """Return live progress on a terminal, and lines elsewhere."""
-        return make_progress(self._console, statuses)
+        """Return live progress on a terminal, and lines or the log elsewhere."""
+        context = click.get_current_context(silent=True)
+        level = context.find_root().params.get("log_level") if context else None
+        return make_progress(self._console, statuses, logged=level in {"info", "debug"})
 
 
 def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> None:
@@ -232,6 +242,7 @@ def conclude(outcomes: Sequence[Outcome]) -> None:
 
 
 @click.command()
+@verbose_option
 @settings_options
 @scale_option
 @selection_options
@@ -244,6 +255,7 @@ def run(cycles: int, **options: Any) -> None:
 
 
 @click.command()
+@verbose_option
 @settings_options
 @scale_option
 @selection_options

@@ -328,9 +328,14 @@ class Result:
         variations = [s.value for s in parsed.samples if s.metric == "iops_variation"]
         worst = max(variations, default=0.0)
         if all(enough) and worst > conduct.noisy_ratio:
-            self.demote(
-                Outcome.NOISY, f"interval variation {worst:.0%} exceeds {conduct.noisy_ratio:.0%}"
-            )
+            self.demote(Outcome.NOISY, f"interval variation {_over(worst, conduct.noisy_ratio)}")
+
+
+def _over(value: float, limit: float) -> str:
+    """Return `52% exceeds 50%`, with decimals where both would look alike."""
+    pairs = [(f"{value:.{digits}%}", f"{limit:.{digits}%}") for digits in range(4)]
+    shown, most = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
+    return f"{shown} exceeds {most}"
 
 
 def slopes(parsed: Parsed) -> list[Sample]:

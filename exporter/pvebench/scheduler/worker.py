@@ -424,8 +424,7 @@ class Worker:
 
 
 def _log_run(run: Run) -> None:
-    write = log.info if run.outcome is Outcome.OK else log.warning
-    write(
+    log.info(
         "run ended",
         case=run.case.slug,
         outcome=str(run.outcome),

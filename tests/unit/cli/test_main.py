@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import pkgutil
 from collections.abc import Sequence
@@ -9,14 +10,16 @@ from typing import Any
 
 import click
 import pytest
+from rich.console import Console
 
 from pvebench import cli as commands
 from pvebench.cli.main import COMMANDS, GROUPS, cli, run_cli
-from pvebench.cli.run import conclude
+from pvebench.cli.run import NoProgress, ProgressLines, ProgressLive, conclude, make_progress
 from pvebench.config.settings import schema_text
 from pvebench.errors import CycleIncomplete
 from pvebench.model.run import Outcome
 from pvebench.store import StateDirectory
+from testing.captured_logs import log_restored
 from testing.packs import QUICK, SMALL, write_pack
 
 Captured = pytest.CaptureFixture[str]
@@ -279,3 +282,28 @@ def test_check_makes_nothing(tmp_path: Path, capsys: Captured) -> None:
     run_cli(["check", "--driver", "simulated", "--state", str(tmp_path / "state")])
     assert "(will be created)" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said", "logged"),
+    [([], [], 2, 0), (["--log.level", "info"], [], 0, 2), ([], ["-v"], 0, 2)],
+)
+def test_a_run_is_reported_once(
+    before: list[str], after: list[str], said: int, logged: int, tmp_path: Path, capsys: Captured
+) -> None:
+    """Without a terminal: as a line for people, or in the log; noisy runs included."""
+    pack = write_pack(tmp_path, SMALL.replace("runtime: 2s", "runtime: 20s\n  noisy: 0.1%"))
+    state = ["--state", str(tmp_path / "state"), "--driver", "simulated"]
+    with log_restored():
+        assert run_cli([*before, "run", *after, *state, "--pack", str(pack)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("  noisy  ") == said
+    assert captured.err.count('event="run ended"') == logged
+
+
+def test_a_terminal_has_both_with_v(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    assert type(make_progress(console, list, logged=True)) is ProgressLive
+    piped = Console(file=io.StringIO())
+    assert type(make_progress(piped, list, logged=True)) is NoProgress
+    assert type(make_progress(piped, list)) is ProgressLines

@@ -14,8 +14,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from pvebench.errors import DriverError, MachineError
 from pvebench.guest import default_directory
+
+log = structlog.get_logger()
 
 PROOF_SECONDS: Final = 20.0
 _DEVICE: Final = Path("/dev/kvm")
@@ -63,8 +67,15 @@ def choose_accelerator(
             f"accelerator is set to kvm, but {fault}",
             next_step="set accelerator: auto, or fix KVM on this host",
         )
-    say(f"no KVM ({fault}); using TCG, results carry accel=tcg")
+    say(f"no KVM ({logged(fault)}); using TCG, results carry accel=tcg")
     return Accelerator.TCG
+
+
+def logged(fault: str) -> str:
+    """Log a fault of KVM; return it without QEMU's own words, which `pvebench check -v` logs."""
+    log.info("KVM is unusable", reason=fault)
+    fact, separator, _ = fault.partition(": ")
+    return f"{fact}; details: `pvebench check -v`" if separator else fact
 
 
 def _why_no_kvm(

@@ -28,6 +28,7 @@ from pvebench.drivers.qemu.accelerator import (
     Accelerator,
     choose_accelerator,
     kvm_memory,
+    logged,
     remembered_fault,
 )
 from pvebench.drivers.qemu.block_graph import (
@@ -419,7 +420,7 @@ def _accelerator(setting: str) -> Finding:
         return "accelerator", True, f"{device} exists; the first run tests it"
     if not fault:
         return "accelerator", True, "kvm, tested with a guest"
-    return "accelerator", setting != "kvm", f"tcg ({fault}); results carry accel=tcg"
+    return "accelerator", setting != "kvm", f"tcg ({logged(fault)}); results carry accel=tcg"
 
 
 ENGINE: Final = QemuEngine()

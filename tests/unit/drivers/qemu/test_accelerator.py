@@ -10,6 +10,7 @@ from pvebench.errors import GuestTimeout, MachineError
 from pvebench.guest import GuestImage
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
+from testing.captured_logs import captured_logs
 
 
 class Proof:
@@ -20,7 +21,7 @@ class Proof:
     def __call__(self) -> None:
         self.times += 1
         if not self.works:
-            raise GuestTimeout("the agent did not answer within 20 s")
+            raise GuestTimeout("QEMU exited: kvm_arch.c:12: assertion `x` failed")
 
 
 def choose(
@@ -44,7 +45,19 @@ def test_a_device_that_hangs_guests_means_tcg_and_is_proved_once_per_host_boot(
     assert choose(tmp_path, proof) is Accelerator.TCG
     assert choose(tmp_path, proof) is Accelerator.TCG
     assert proof.times == 1
-    assert "using TCG, results carry accel=tcg" in capsys.readouterr().out
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == (
+        "no KVM (a guest does not boot with KVM; details: `pvebench check -v`); "
+        "using TCG, results carry accel=tcg"
+    )
+
+
+def test_the_words_of_qemu_are_in_the_log_only(tmp_path: Path) -> None:
+    with captured_logs() as logs:
+        choose(tmp_path, Proof(works=False))
+    (entry,) = [one for one in logs if one["event"] == "KVM is unusable"]
+    assert entry["log_level"] == "info"
+    assert entry["reason"].endswith("assertion `x` failed")
 
 
 def test_after_a_new_boot_of_the_host_it_is_proved_again(tmp_path: Path) -> None:
