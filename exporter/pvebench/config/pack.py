@@ -105,6 +105,7 @@ class Pack:
         source, published: origin of a published test that the pack reproduces; else empty.
         relative_to: slug of the scenario that results are relative to; empty: none.
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
+        storage_place: line and column of its storages in the file.
         excludes: combinations that the pack excludes.
         variants: options that override the first value of each axis; one more scenario each.
         host: whether each storage has a host case.
@@ -138,6 +139,7 @@ class Pack:
     conduct: Conduct
     workloads: tuple[Workload, ...]
     scale: float = 1.0
+    storage_place: tuple[int, int] = (0, 0)
 
 
 def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
@@ -181,7 +183,16 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         ),
         workloads=_workloads(document, file, factor),
         scale=scale,
+        storage_place=_storage_place(document),
     )
+
+
+def _storage_place(document: Document) -> tuple[int, int]:
+    """Return line and column of the storages; without any, those of the pack's axes."""
+    places = [(section, "storage") for section in ("axes", "fixed")]
+    place = next(filter(document.has, places), ("axes",))
+    found = document.problem(place, "")
+    return found.line, found.column
 
 
 def _whole_mib(size: float, *, least: int) -> int:

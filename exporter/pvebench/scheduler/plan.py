@@ -95,7 +95,8 @@ def expand(
         available = min(storages, default="NAME")
         remedy = f"write axes: {{storage: [{available}]}} in the pack, or name a storage of the "
         remedy += f"settings {missing[0]}"
-        raise ConfigError([Problem(str(pack.path), 0, 0, message)], next_step=remedy)
+        problem = Problem(str(pack.path), *pack.storage_place, message)
+        raise ConfigError([problem], next_step=remedy)
     cases: list[Case] = []
     excluded: list[ExcludedCase] = []
     for plain in _scenarios(pack, node, host=pack.host or rows is Rows.HOST):

@@ -68,6 +68,13 @@ def _power_of_two(size: int) -> int:
     return size
 
 
+def _no_count(value: object) -> object:
+    if type(value) is int:  # a bool is none here
+        hint = f"; to flush after writes, use fsync: {value}" if value else ""
+        raise ValueError(f"expected true (O_SYNC) or false, found {value}{hint}")
+    return value
+
+
 def _distribution(text: str) -> str:
     if text != "random" and not _is_valid_distribution(text):
         raise ValueError(
@@ -147,7 +154,7 @@ class FioOptions(ToolOptions):
     rwmixread: Annotated[StrictInt, Field(ge=1, le=99)] = MIX_DEFAULT
     fsync: _Every = 0
     fdatasync: _Every = 0
-    sync: StrictBool = False
+    sync: Annotated[StrictBool, BeforeValidator(_no_count)] = False
     ioengine: Annotated[str, OneOf(*ENGINES)] = ENGINES[0]
     size: Size = 0
     rate_iops: Annotated[StrictInt, Field(ge=1, le=100_000_000)] = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+import ssl
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from pvebench.cli import setup as setup_command
 from pvebench.cli.main import cli, run_cli
 from pvebench.cli.setup.questions import settings_text
 from pvebench.config import load_settings
+from pvebench.drivers.proxmox.setup.survey import certificate_fingerprint
+from pvebench.errors import ServerGone
 
 Captured = pytest.CaptureFixture[str]
 
@@ -171,3 +176,27 @@ def test_the_settings_are_a_dump_with_comments_only_at_keys_of_pvebench() -> Non
     assert YAML(typ="safe").load(text) == values
     assert '\n  pool: "x"  # VMs are created only in this pool\n' in text
     assert '\n    "pool": {"type": "dir"}\n' in text
+
+
+@pytest.mark.parametrize(
+    ("error", "fact", "cause"),
+    [
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "is unreachable", "the host is down"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "no"), "rejects connections", "nothing"),
+        (TimeoutError(), "does not respond", "the host is down"),
+        (ssl.SSLError(1, "wrong version number"), "offers no TLS certificate (wrong", "it does"),
+    ],
+)
+def test_a_cluster_that_shows_no_certificate_is_explained(
+    error: OSError, fact: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(ServerGone) as caught:
+        certificate_fingerprint("pve1", 8006)
+    assert caught.value.happened.startswith(f"pve1:8006 {fact}")
+    assert "Errno" not in str(caught.value)
+    assert caught.value.cause.startswith(cause)
+    assert "port 8006" in caught.value.next_step

@@ -191,7 +191,8 @@ def test_a_storage_that_is_not_configured_is_named_with_those_that_are(tmp_path:
     pack = load_pack(write_pack(tmp_path, text))
     with pytest.raises(ConfigError) as caught:
         expand(pack, node="lab", storages=STORAGES)
-    assert "storage fast is not configured on lab; known: local" in str(caught.value)
+    place = "pack.yaml:5:12: storage fast is not configured on lab; known: local"
+    assert place in str(caught.value)
     assert "axes: {storage: [local]} in the pack, or name a storage of the settings fast" in (
         caught.value.next_step
     )
@@ -280,3 +281,14 @@ def test_an_invalid_option_is_named_as_it_is_typed() -> None:
     for key, option in names.items():
         with pytest.raises(ConfigError, match=f"^command line: {option}: "):
             Settings().with_changes({key: 1 if key != "packs" else ["x"] * 101})
+
+
+@pytest.mark.parametrize(
+    ("sync", "hint"), [("1", "; to flush after writes, use fsync: 1"), ("0", "")]
+)
+def test_a_number_for_sync_is_answered_with_fsync(tmp_path: Path, sync: str, hint: str) -> None:
+    text = SMALL.replace("rw: randread", f"rw: randwrite, sync: {sync}")
+    with pytest.raises(ConfigError) as caught:
+        load_pack(write_pack(tmp_path, text))
+    message = f"sync: expected true (O_SYNC) or false, found {sync}{hint}"
+    assert str(caught.value).splitlines()[0].endswith(message)

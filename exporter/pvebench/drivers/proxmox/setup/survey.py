@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 import socket
@@ -74,12 +75,24 @@ def certificate_fingerprint(host: str, port: int) -> str:
             next_step="check the name, or use the address",
         ) from error
     except OSError as error:
+        happened, cause = _unreachable(error)
         raise ServerGone(
-            f"no certificate from {host}:{port}: {error}",
-            cause="nothing listens there, or it does not use TLS",
+            f"{host}:{port} {happened}",
+            cause=cause,
             next_step="check address and port; Proxmox VE listens on port 8006",
         ) from error
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2)).upper()
+
+
+def _unreachable(error: OSError) -> tuple[str, str]:
+    """Return what a failed connection means, and its likely cause."""
+    if isinstance(error, TimeoutError):
+        return "does not respond", "the host is down, or a firewall drops connections"
+    if isinstance(error, ConnectionRefusedError):
+        return "rejects connections", "nothing listens on this port, or a firewall rejects it"
+    if error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH}:
+        return "is unreachable", "the host is down, or no route leads to its network"
+    return f"offers no TLS certificate ({error.strerror or error})", "it does not use TLS"
 
 
 def survey(api: Api) -> ClusterInfo:
