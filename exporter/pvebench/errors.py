@@ -31,7 +31,7 @@
     ├── WorkloadError                8   the benchmark tool failed or its output is unreadable
     │   ├── ToolFailed
     │   └── OutputUnreadable
-    ├── CycleIncomplete              9   the cycle ended, but not every run is ok
+    ├── CycleIncomplete              9   the cycle ended, a case has no publishable result
     ├── NotificationError            1   a notification was not delivered
     └── Interrupted                130   the user requested a stop
 
@@ -302,7 +302,7 @@ class OutputUnreadable(WorkloadError):
 
 
 class CycleIncomplete(PvebenchError):
-    """Requested cycles that have ended without every run being ok."""
+    """Requested cycles that have ended; a case has no publishable result."""
 
     exit_code = 9
 

@@ -197,8 +197,11 @@ def export(
     The last file has the verdicts of the last months; judging takes about half of the time.
     """
     planned = planned_cases(demo_assignments(load_pack(pack_file(pack))))
-    directory.mkdir(parents=True, exist_ok=True)
     database, now = state / "pvebench.db", until or datetime.now(UTC).timestamp()
+    if not database.exists():
+        fill = f"run `pvebench demo fill --state {state}` first"
+        raise StoreError(f"no simulated year in {state}", next_step=fill)
+    directory.mkdir(parents=True, exist_ok=True)
     labels = {"job": "pvebench", "instance": instance}
     store = Store(database, simulated=True)
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
@@ -217,6 +220,7 @@ def export(
                 file.writelines(past_metrics_text(verdicts.result(), window))
         finally:
             store.close()
+    click.echo(f"wrote {directory}: {len(list(directory.glob('*.om')))} files")
 
 
 @contextmanager

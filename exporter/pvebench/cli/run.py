@@ -199,14 +199,16 @@ def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> 
     Raises:
         CycleIncomplete: a case has no publishable result.
     """
-    request = Request(load=_loader(options), config=options["config"], cycles=cycles, web=web)
-    conclude(measure(request, Terminal()))
+    selection = {key: options.pop(key) for key in ("scale", "only", "skip")}
+    load = _loader(options, selection)
+    request = Request(load=load, config=options["config"], cycles=cycles, web=web)
+    outcomes = measure(request, Terminal())
+    click.echo(f"results are in {read_settings(**options).state / 'pvebench.db'}")
+    conclude(outcomes)
 
 
-def _loader(options: dict[str, Any]) -> Callable[[], Configuration]:
+def _loader(rest: dict[str, Any], selection: dict[str, Any]) -> Callable[[], Configuration]:
     """Return a function that reads settings and packs with the options of the command line."""
-    selection = {key: options[key] for key in ("scale", "only", "skip")}
-    rest = {key: value for key, value in options.items() if key not in selection}
 
     def load() -> Configuration:
         settings = read_settings(**rest)
