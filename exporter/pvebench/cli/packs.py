@@ -54,11 +54,22 @@ def schema(name: str) -> None:
     shell_complete=complete_pack,
     help="Copy a pack that comes with pvebench to the working directory, to edit it.",
 )
+@click.option(
+    "--show",
+    "shown",
+    type=PATH,
+    metavar="NAME",
+    shell_complete=complete_pack,
+    help="Show one pack.",
+)
 @format_option()
-def packs(directory: Path | None, name: str | None, form: str) -> None:
+def packs(directory: Path | None, name: str | None, shown: Path | None, form: str) -> None:
     """List the packs of pvebench or of a directory."""
     if name is not None:
         _copy(name)
+        return
+    if shown is not None:
+        _show(load_pack(pack_file(shown)))
         return
     available = [load_pack(path) for path in _files(directory)]
     if form == "json":
@@ -93,23 +104,40 @@ def _row(pack: Pack) -> dict[str, object]:
 
 
 def _print(available: list[Pack]) -> None:
-    shipped_files = set(shipped_packs().values())
-    table = Table("pack", "tier", "every", "volume", "workloads", "title and source", box=None)
+    """Print one line per pack; a terminal cuts titles, which are the last column."""
+    console, width = make_console(), max(len(pack.name) for pack in available)
+    included = set(shipped_packs().values())
     for pack in available:
-        description = Text(pack.title)
-        if pack.source:
-            description.append(f"\n{pack.source}", style="dim")
-        if pack.path not in shipped_files:
-            description.append(f"\n{pack.path}", style="dim")
-        table.add_row(
-            pack.name,
-            pack.tier,
-            show_seconds(pack.every_seconds),
-            format_size(pack.volume_bytes),
-            str(len(pack.workloads)),
-            description,
-        )
-    make_console().print(table)
+        title = pack.title if pack.path in included else f"{pack.path}: {pack.title}"
+        line = f"{pack.name:{width}}  {_interval(pack.every_seconds):>6}  {title}"
+        console.print(line, no_wrap=True, overflow="ellipsis")
+    click.echo("details: `pvebench packs --show NAME`, `pvebench plan --pack NAME`")
+
+
+def _interval(seconds: float) -> str:
+    """Return an interval in whole units: `7 d`, `30 min`."""
+    units = (("d", 86400), ("h", 3600), ("min", 60))
+    return next(
+        (f"{seconds / each:.0f} {unit}" for unit, each in units if not seconds % each),
+        show_seconds(seconds),
+    )
+
+
+def _show(pack: Pack) -> None:
+    """Print the details of a pack."""
+    click.echo(f"{pack.name}: {pack.title}")
+    facts = {
+        "source": pack.source,
+        "file": str(pack.path),
+        "tier": pack.tier,
+        "every": _interval(pack.every_seconds),
+        "volume": format_size(pack.volume_bytes),
+        **{name: ", ".join(map(str, values)) for name, values in pack.axes.items()},
+        "workloads": ", ".join(workload.slug for workload in pack.workloads),
+    }
+    for name, text in facts.items():
+        if text:
+            click.echo(f"  {name}: {text}")
 
 
 def _copy(name: str) -> None:

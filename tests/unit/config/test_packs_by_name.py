@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from pvebench.cli import packs as packs_module
 from pvebench.cli.main import run_cli
 from pvebench.cli.options import complete_pack, pack_file
 from pvebench.config import load_pack, load_settings, shipped_packs
@@ -151,3 +153,24 @@ def test_a_shell_completes_names_and_files() -> None:
 def test_what_did_not_come_along_is_told() -> None:
     with pytest.raises(MachineError, match="of pvebench is missing"):
         shipped("scenarios/nothing-of-this-name")
+
+
+def test_the_packs_fit_a_screen_and_show_has_the_details(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs_module, "make_console", lambda: Console(width=80))
+    assert run_cli(["packs"]) == 0
+    *lines, hint = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(shipped_packs())
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    assert "packs --show NAME" in hint
+    write_pack(Path(), SMALL, "quick.yaml")
+    assert run_cli(["packs"]) == 0
+    assert "  quick.yaml: Two scenarios\n" in capsys.readouterr().out
+    assert run_cli(["packs", "--show", "media-sweep-2018"]) == 0
+    shown = capsys.readouterr().out
+    assert "  every: 7 d\n" in shown
+    assert "Proxmox VE 5.2 on two Xeon" in shown
+    assert run_cli(["packs", "--show", "media-swep-2018"]) == 2
+    assert "did you mean media-sweep-2018?" in capsys.readouterr().err
