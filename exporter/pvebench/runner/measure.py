@@ -13,7 +13,7 @@ from pvebench.model.disk import option_text
 from pvebench.model.ports import Completed, Guest, Site
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
-from pvebench.model.volume import Attachment, IdentityRecords, change, is_same, show
+from pvebench.model.volume import Attachment, BlockCounters, IdentityRecords, change, is_same, show
 from pvebench.runner.window import Mark
 from pvebench.workloads import Job
 from pvebench.workloads.fault_dip import QUIET_SHARE
@@ -142,6 +142,8 @@ _START_SECONDS: Final = 60.0
 """Time limit from a tool's start to its first I/O."""
 _STOP_SECONDS: Final = 30.0
 """Time limit for a tool's end after a signal: its I/O must complete first."""
+MAX_TAIL_SECONDS: Final = 3.0
+"""Time limit for the last I/O after the window; counters of a host include other users' I/O."""
 _STDERR_BYTES: Final = 2000
 
 
@@ -238,6 +240,7 @@ def _watch_window(
         window.disturb()
         clock.sleep((1 - QUIET_SHARE) * window.runtime_seconds)
         end = Mark(site.probe.snapshot(), site.hypervisor.counters())
+        _wait_for_last_io(site, end.block)
     report(Phase.COLLECT, 0.0)
     ended = ended or wait_for_end(site, guest, pid, deadline=begun + job.deadline_seconds)
     output = finish_job(guest, job, ended)
@@ -327,6 +330,20 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
         f"the tool moved no data within {_START_SECONDS:.0f} s of its start",
         evidence=stuck_tool_report(site, guest, pid),
     )
+
+
+def _wait_for_last_io(site: Site, before: BlockCounters | None) -> None:
+    """Wait until the counters stay the same, at most MAX_TAIL_SECONDS.
+
+    Until then the tool may still measure, and a poll of the guest agent would take CPU from it.
+    """
+    deadline = site.clock.monotonic() + MAX_TAIL_SECONDS
+    while before is not None and site.clock.monotonic() < deadline:
+        site.clock.sleep(site.poll_seconds)
+        now = site.hypervisor.counters()
+        if now is None or now.operations == before.operations:
+            return
+        before = now
 
 
 def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Completed:

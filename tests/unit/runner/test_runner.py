@@ -12,13 +12,15 @@ from typing import cast
 import pytest
 
 from pvebench.config import load_pack
+from pvebench.drivers.simulated.simulated_guest import START_SECONDS, SimulatedGuest, SimulatedJob
 from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.errors import GuestTimeout, SwitchFailed
 from pvebench.model.ports import Completed, Guest
 from pvebench.model.run import Outcome, Run
+from pvebench.model.scenario import Machine
 from pvebench.model.status import Phase
 from pvebench.model.units import MIB
-from pvebench.model.volume import Attachment, BlockCounters, Volume
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
 from pvebench.runner.prepare import SAMPLES, is_filled
@@ -53,10 +55,16 @@ class Notes:
 class Bench:
     """A runner, its node, and the cases of a pack."""
 
-    def __init__(self, directory: Path, pack: str, fill_notes: Notes | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        pack: str,
+        fill_notes: Notes | None = None,
+        world: RecordingHypervisor | None = None,
+    ) -> None:
         loaded = load_pack(write_pack(directory, pack))
         self.cases = expand(loaded, node="lab", storages=STORAGES).cases
-        self.world = RecordingHypervisor()
+        self.world = world or RecordingHypervisor()
         self.recorder = Recorder()
         site = replace(simulated_site(self.world), fill_notes=fill_notes)
         self.runner = Runner(site, self.recorder)
@@ -523,3 +531,41 @@ def test_a_clock_that_is_set_back_during_a_run_makes_it_no_shorter(tmp_path: Pat
     clock.now = lambda: real() + next(told)  # type: ignore[method-assign] # set by NTP
     run = tested.run(tested.cases[0])
     assert timedelta(0) < run.finished - run.started < 10 * (before.finished - before.started)
+
+
+class EarlyIO(RecordingHypervisor):
+    """A node whose disk moves a block as soon as a tool starts, as for the inode of a test file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = self._with_early_block
+        self.polls: list[tuple[float, SimulatedJob]] = []
+
+    def _with_early_block(self, counted: BlockCounters) -> BlockCounters:
+        job = self.guest.job if self.guest is not None else None
+        early = job is not None and self.clock.monotonic() > job.begun
+        return replace(counted, read_operations=counted.read_operations + early)
+
+    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
+        guest = super().boot(machine, cold)
+        assert isinstance(guest, SimulatedGuest)
+        poll = guest.poll
+
+        def polls(pid: int) -> Completed | None:
+            if guest.job is not None:
+                self.polls.append((self.clock.monotonic(), guest.job))
+            return poll(pid)
+
+        guest.poll = polls  # type: ignore[method-assign] # records
+        return guest
+
+
+def test_nothing_of_the_guest_is_read_while_the_tool_measures(tmp_path: Path) -> None:
+    world = EarlyIO()
+    here = Bench(tmp_path, ONE_BUS, world=world)
+    assert here.run(here.cases[0]).outcome is Outcome.OK
+    measured = world.polls[-1][1]
+    of_the_run = [at for at, job in world.polls if job is measured]
+    first_io = measured.begun + START_SECONDS
+    assert of_the_run
+    assert not [at for at in of_the_run if first_io <= at < measured.ends]
