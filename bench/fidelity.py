@@ -1,41 +1,59 @@
-"""Accuracy of pvebench: one fio job in one VM, by hand and by pvebench.
+"""Accuracy of pvebench: the same fio job by hand and by pvebench, in VM, container and on the host.
 
-Rounds of hand, pvebench, hand, in shuffled order, until the 95% confidence interval of pvebench /
-hand is no wider than that of hand / hand. Prints both; the first must contain 1.
+Each round measures by hand, by pvebench and by hand again, in shuffled order, one job after the
+other. Prints the ratios with 95% confidence intervals; pvebench / hand must contain 1 and be no
+wider than hand / hand.
 
-    bench/fidelity.py [MOST_ROUNDS]   (default 40)
+    bench/fidelity.py [--rounds N] [--seconds N] [--places lab …] [--jobs randread …] [--icount]
+
+`--icount` is for a busy machine: the clock of the VM counts its instructions, so its IOPS are those
+of a slow CPU, whatever else this machine does.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import random
 import statistics
 import sys
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from unittest import mock
 
 from _lab import BenchLab, lab
 from scipy.stats import t
 
+from pvebench.drivers.qemu import machine
+from pvebench.model.disk import Bus
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.runner import Runner
 
-LEAST_ROUNDS = 8
-SECONDS, RAMP = 4, 1
-START_SECONDS = 4.0
-"""Extra time for the start and the end of fio under emulation."""
-PACK = f"""\
+RAMP = 1
+PLACES = {"lab": Bus.VIRTIO, "container": Bus.LXC, "host": Bus.HOST}
+JOBS = {
+    "randread": {"rw": "randread", "bs": "4k", "iodepth": "8"},
+    "randwrite": {"rw": "randwrite", "bs": "4k", "iodepth": "32"},
+    "read": {"rw": "read", "bs": "1M", "iodepth": "8"},
+}
+START_SECONDS = {"lab": 3.0, "container": 0.5, "host": 0.5}
+"""Extra time for the start and the end of fio, which takes seconds under emulation."""
+ICOUNT = "shift=6,sleep=on"
+"""64 ns per instruction: slower than any host, so that fio ends before pvebench expects it."""
+PACK = """\
 pack: fidelity
-title: One job
+title: The same job by hand
 every: 1d
 axes: {{bus: [virtio], format: [raw], cache: [none]}}
+host: true
+lxc: true
 volume: {{size: 256M}}
-measure: {{ramp: {RAMP}s, runtime: {SECONDS}s}}
+measure: {{ramp: {ramp}s, runtime: {seconds}s}}
 workloads:
-  - fio: {{rw: randread, bs: 4k, iodepth: 8}}
+{workloads}
 """
 
 
@@ -73,83 +91,126 @@ def interval(logs: list[float]) -> Interval:
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
-class Pair:
-    """The same job in the same guest, run in two ways."""
+@dataclass(slots=True)
+class Series:
+    """Logarithms of the ratios of one job in one place, one per round."""
 
-    def __init__(self, made: BenchLab) -> None:
-        self._made = made
-        self._runner = Runner(made.site, Silent())
-        self._case = made.assignment.matrix.cases[0]
-        self._conduct = made.assignment.pack.conduct
+    ours: list[float] = field(default_factory=list)
+    hands: list[float] = field(default_factory=list)
+
+    def add(self, first: float, second: float, mine: float) -> None:
+        """Add the results of a round: two by hand, one of pvebench."""
+        self.ours.append(math.log(mine) - (math.log(first) + math.log(second)) / 2)
+        self.hands.append(math.log(first / second))
+
+    def __str__(self) -> str:
+        ratio, among = interval(self.ours), interval(self.hands)
+        contains = "contains 1" if ratio.low <= 1 <= ratio.high else "DOES NOT CONTAIN 1"
+        wider = "no wider" if ratio.width <= among.width else "WIDER"
+        rounds = len(self.ours)
+        return f"{rounds} rounds: pvebench / hand {ratio}, hand / hand {among}; {contains}, {wider}"
+
+
+class Pair:
+    """One job in one place, run in two ways on the same attached disk."""
+
+    def __init__(self, made: BenchLab, runner: Runner, place: str, job: str, seconds: int) -> None:
+        self._made, self._runner, self._place, self._seconds = made, runner, place, seconds
+        self._options = JOBS[job]
+        self.name = f"{place} {job}"
+        (self._case,) = (
+            case
+            for case in made.assignment.matrix.cases
+            if case.scenario.disk.bus is PLACES[place] and case.workload.parameters["rw"] == job
+        )
 
     def ours(self) -> float:
         """Return the IOPS that pvebench reports."""
-        run = self._runner.run(self._case, cycle="", conduct=self._conduct)
-        (value,) = (one.value for one in run.samples if one.metric == "iops")
-        return value
+        conduct = self._made.assignment.pack.conduct
+        run = self._runner.run(self._case, cycle="", conduct=conduct)
+        values = [one.value for one in run.samples if one.metric == "iops"]
+        if len(values) != 1:
+            sys.exit(f"{self.name}: {run.outcome}: {run.reason}")
+        return values[0]
 
     def by_hand(self) -> float:
-        """Return the IOPS that fio reports when it runs in the guest's shell."""
-        scenario, hypervisor = self._case.scenario, self._made.site.hypervisor
-        volume, _ = hypervisor.volume(scenario)
-        guest = hypervisor.boot(scenario.machine)
-        device = hypervisor.attach(volume, scenario.disk).device
+        """Return the IOPS that fio reports when it runs by hand."""
+        ready = self._runner._setup.ready(  # the same attachment as pvebench's  # noqa: SLF001
+            self._case.scenario, lambda _phase, _seconds=0.0: None, {}, fresh=False
+        )
+        writes = ["--refill_buffers"] * (self._options["rw"] == "randwrite")
+        scattered = ["--norandommap", "--randrepeat=0"] * self._options["rw"].startswith("rand")
         command = [
             "/usr/bin/fio",
             "--name=hand",
-            f"--filename={device}",
-            "--rw=randread",
-            "--bs=4k",
-            "--iodepth=8",
+            f"--filename={ready.target.device}",
+            f"--size={ready.target.size_bytes}",
+            *(f"--{name}={value}" for name, value in self._options.items()),
             "--ioengine=libaio",
             "--direct=1",
             "--time_based",
             "--thread",
-            "--norandommap",
-            "--randrepeat=0",
+            *scattered,
+            *writes,
             f"--ramp_time={RAMP}",
-            f"--runtime={SECONDS}",
+            f"--runtime={self._seconds}",
             "--output-format=json",
         ]
         # No agent requests meanwhile: under emulation each one uses the only CPU.
-        pid = guest.start(command)
+        pid = ready.guest.start(command)
         clock = self._made.site.clock
-        clock.sleep(RAMP + SECONDS + START_SECONDS)
-        while (done := guest.poll(pid)) is None:
-            clock.sleep(1.0)
-        return float(json.loads(done.stdout)["jobs"][0]["read"]["iops"])
+        clock.sleep(RAMP + self._seconds + START_SECONDS[self._place])
+        while (done := ready.guest.poll(pid)) is None:
+            clock.sleep(0.5)
+        direction = "write" if writes else "read"
+        return float(json.loads(done.stdout)["jobs"][0][direction]["iops"])
+
+    def measured(self, shuffled: random.Random) -> tuple[float, float, float]:
+        """Return two results by hand and one of pvebench, measured in shuffled order."""
+        order = ["first", "second", "mine"]
+        shuffled.shuffle(order)
+        found = {name: self.ours() if name == "mine" else self.by_hand() for name in order}
+        return found["first"], found["second"], found["mine"]
 
 
 def main() -> None:
-    """Measure until the interval is narrow enough, and print."""
-    most = int(sys.argv[1]) if len(sys.argv) > 1 else 40
-    ours: list[float] = []
-    hands: list[float] = []
+    """Measure every job in every place, and print."""
+    options = read_options()
+    workloads = "\n".join(f"  - fio: {{{listed(JOBS[job])}}}" for job in options.jobs)
+    pack = PACK.format(ramp=RAMP, seconds=options.seconds, workloads=workloads)
     shuffled = random.Random(1)  # noqa: S311 # an order
-    with lab(PACK) as made:
-        pair = Pair(made)
-        pair.ours()  # boots, fills, warms up
-        while True:
-            first, second, mine = measured(pair, shuffled)
-            ours.append(math.log(mine) - (math.log(first) + math.log(second)) / 2)
-            hands.append(math.log(first / second))
-            if len(ours) < LEAST_ROUNDS:
-                continue
-            ratio, among = interval(ours), interval(hands)
-            if ratio.width <= among.width or len(ours) >= most:
-                break
-    print(f"{len(ours)} rounds of {SECONDS} s, 4k random reads at depth 8")
-    print(f"pvebench / hand {ratio}")
-    print(f"hand / hand     {among}")
-    print("contains 1" if ratio.low <= 1 <= ratio.high else "DOES NOT CONTAIN 1")
+    plain = machine.arguments
+    counted = mock.patch.object(
+        machine, "arguments", lambda *given: [*plain(*given), "-icount", ICOUNT]
+    )
+    with counted if options.icount else nullcontext(), lab(pack) as made:
+        runner = Runner(made.site, Silent())
+        for place in options.places:
+            pairs = [Pair(made, runner, place, job, options.seconds) for job in options.jobs]
+            found = {pair.name: Series() for pair in pairs}
+            for pair in pairs:
+                pair.ours()  # boots, fills, warms up
+            for number in range(options.rounds):
+                for pair in pairs:
+                    found[pair.name].add(*pair.measured(shuffled))
+                    if number > 0:
+                        print(f"{pair.name}: {found[pair.name]}", flush=True)
 
 
-def measured(pair: Pair, shuffled: random.Random) -> tuple[float, float, float]:
-    """Return two results by hand and one of pvebench, measured in shuffled order."""
-    order = ["first", "second", "mine"]
-    shuffled.shuffle(order)
-    found = {name: pair.ours() if name == "mine" else pair.by_hand() for name in order}
-    return found["first"], found["second"], found["mine"]
+def listed(options: dict[str, str]) -> str:
+    """Return options as the inside of a YAML map."""
+    return ", ".join(f"{name}: {value}" for name, value in options.items())
+
+
+def read_options() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES))
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
+    parser.add_argument("--icount", action="store_true")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
