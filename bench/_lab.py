@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
+from pvebench.drivers.qemu import machine
 from pvebench.model.ports import Site
 from pvebench.scheduler.plan import Assignment
 from pvebench.service.selection import assignments, locked_store, make_sites
@@ -39,3 +42,22 @@ def lab(pack: str) -> Iterator[BenchLab]:
                 yield BenchLab(site, store, assignments(settings)[0])
             finally:
                 site.hypervisor.shutdown()
+
+
+ICOUNT = "shift=6,sleep=on"
+"""64 ns per instruction: slower than any host, so that a tool ends before pvebench expects it."""
+
+
+@contextmanager
+def counted_instructions() -> Iterator[None]:
+    """Start VMs with a clock that counts their instructions.
+
+    Their IOPS are those of a slow CPU, whatever else this machine does.
+    """
+    plain = machine.arguments
+
+    def arguments(*given: Any) -> list[str]:
+        return [*plain(*given), "-icount", ICOUNT]
+
+    with mock.patch.object(machine, "arguments", arguments):
+        yield
