@@ -13,6 +13,7 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from builder import (
@@ -29,6 +30,8 @@ from builder import (
     upgrades,
     wall,
 )
+from builder.panels import STATUS_HEIGHT, status
+from builder.promql import HELD, held
 
 OUTPUT: Final = Path(__file__).resolve().parents[1] / "dashboards"
 SCHEMA_VERSION: Final = 37
@@ -52,7 +55,11 @@ DASHBOARDS: Final = {
 
 def render(built: dashboard.Dashboard) -> str:
     """Return the text of a dashboard's file; the same source gives the same text."""
-    data: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
+    data = _plain(built)
+    if data["panels"][0]["title"] != "Verdict":
+        for panel in all_panels(data):
+            panel["gridPos"]["y"] += STATUS_HEIGHT
+        data["panels"].insert(0, _plain(status()))
     data["schemaVersion"] = SCHEMA_VERSION
     data["editable"] = False
     # The SDK omits empty lists, which older versions of Grafana expect.
@@ -61,10 +68,31 @@ def render(built: dashboard.Dashboard) -> str:
     for control in (*data.get("links", ()), *data["annotations"]["list"]):
         # With the SDK's only value, Grafana 12 hides them behind a button "+ 3".
         control.pop("placement", None)
+    _hold_values(data)
     for number, panel in enumerate(all_panels(data), start=1):
         panel["id"] = number
         _make_classic(panel)
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _plain(built: Builder[Any]) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
+    return data
+
+
+def _hold_values(data: dict[str, Any]) -> None:
+    """Read values and choices of the present at `$held`, so that they outlast the exporter."""
+    for panel in all_panels(data):
+        for target in panel.get("targets", ()):
+            ranged = target.get("range")
+            text = target["expr"]
+            target["expr"] = text.replace(" @ end()", f" @ {HELD}") if ranged else held(text)
+    for variable in data["templating"]["list"]:
+        query = variable.get("query")
+        if isinstance(query, dict) and variable["name"] != "held":
+            text = query["query"]
+            if text.startswith("query_result("):
+                query["query"] = variable["definition"] = held(text)
 
 
 def all_panels(data: dict[str, Any]) -> list[dict[str, Any]]:

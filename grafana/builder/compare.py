@@ -18,7 +18,7 @@ from builder.parts import (
     query,
     query_variable,
 )
-from builder.promql import series, with_descriptions
+from builder.promql import HELD, series, with_descriptions
 from builder.tables import Column, facts, rows
 from pvebench.metrics import catalog as m
 from pvebench.model.disk import Bus
@@ -106,13 +106,16 @@ def _configuration(side: str) -> dashboard.QueryVariable:
 
 def _when(side: str) -> dashboard.QueryVariable:
     """Return a time variable: now, or the end of an environment period."""
-    ends = series(m.ENVIRONMENT_END, node=f"$node_{side}")
-    named = f'label_join({ends} < time() - 86400, "shown", "", "environment")'
-    now = 'label_replace(vector(time()), "shown", "now", "", "")'
-    text = f"query_result(sort_desc(max by (shown) ({named} or {now})))"
+    ends = f"{series(m.ENVIRONMENT_END, node=f'$node_{side}')} @ {HELD} < time() - 86400"
+    ended = f'count_values by (environment) ("moment", {ends})'
+    named = f'label_join({ended}, "shown", "", "environment")'
+    # The text of `$held`, so that "now" is the last answer of an exporter that stopped.
+    current = f'label_replace(2 * vector(1), "moment", "{HELD}", "", "")'
+    now = f'label_replace({current}, "shown", "now", "", "")'
+    text = f"query_result(sort_desc(max by (moment, shown) ({named} or {now})))"
     return (
         query_variable(f"when_{side}", f"{side.upper()}: end of", text)
-        .regex('/shown="(?<text>[^"]+)"\\} (?<value>[0-9.e+]+) /')
+        .regex('/moment="(?<value>[^"]+)",shown="(?<text>[^"]+)"/')
         .multi(False)
         .include_all(False)
     )

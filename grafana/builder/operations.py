@@ -29,7 +29,7 @@ from builder.parts import (
     place,
     query,
 )
-from builder.promql import count_or_zero, if_empty, recorded, series
+from builder.promql import clock, count_or_zero, if_empty, recorded, series, silent
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -186,10 +186,14 @@ def _waits() -> stat.Panel:
         )
         for index, (reason, text) in enumerate(HOLDS.items())
     ]
-    fallback = instant(if_empty(holds), legend="nothing", ref=FALLBACK_REF)
+    nothing = f"{if_empty(holds)} unless on () {silent()}"
+    targets += [
+        instant(nothing, legend="nothing", ref=FALLBACK_REF),
+        instant(clock("time", silent()), legend="unknown since {{time}}", ref="G"),
+    ]
     return names(
         "Waiting for", "Reason why the next run of a node has not started.", "", ""
-    ).targets([*targets, fallback])
+    ).targets(targets)
 
 
 def _newest() -> stat.Panel:

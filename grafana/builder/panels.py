@@ -35,7 +35,18 @@ from builder.looks import (
     values,
 )
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, place, query
-from builder.promql import changes_of, if_empty, minus, plus, series
+from builder.promql import (
+    ANSWERS,
+    HELD,
+    changes_of,
+    clock,
+    if_empty,
+    last_answer,
+    minus,
+    plus,
+    series,
+    silent,
+)
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
@@ -168,6 +179,41 @@ def names(
     )
 
 
+def silence() -> str:
+    """Return the sentence of each exporter that stopped answering: labels `measured`, `time`."""
+    runs = f"max by (instance) ({series(m.RUN_TIMESTAMP)} @ {HELD})"
+    measured = clock("measured", runs, "Last measured $time; ")
+    since = clock("time", silent())
+    joined = f"{since} * on (instance) group_left (measured) {measured}"
+    return f"topk(1, 2 * ({joined} or on (instance) {since}))"
+
+
+STATUS_HEIGHT: Final = 2
+SILENT: Final = "{{measured}}the exporter {{instance}} has not answered since {{time}}"
+
+
+def status() -> stat.Panel:
+    """Return a line that says whether the board is current, and since when it is not."""
+    latest = clock("time", f"max by (instance) ({series(m.RUN_TIMESTAMP)})")
+    answers = f"group by (instance) ({ANSWERS})"
+    current = f"topk(1, {latest} and on () {ANSWERS}) unless on () {silent()}"
+    young = f"topk(1, {answers}) unless on () {series(m.RUN_TIMESTAMP)} unless on () {silent()}"
+    panel = names("", "Whether the exporter answers, and the latest successful run.", "", "")
+    targets = [
+        instant(silence(), legend=SILENT),
+        instant(current, legend="Current. Latest result: {{time}}", ref="B"),
+        instant(young, legend="The exporter answers. No successful run yet", ref="C"),
+        instant(
+            f"vector(1) unless on () {last_answer()}",
+            legend="No exporter has answered in 30 days. Next step: pvebench selftest",
+            ref=FALLBACK_REF,
+        ),
+    ]
+    text = common.VizTextDisplayOptions().value_size(16)
+    panel = verdict(panel.targets(targets), steps(UNKNOWN, (2, WORSE)), background=True)
+    return panel.text(text).title("Status").grid_pos(place(0, 0, 24, STATUS_HEIGHT))
+
+
 def overall_verdict() -> str:
     """Return the overall verdict with its sentence as a label: 2 regression, 1 partial, 0 ok.
 
@@ -177,16 +223,25 @@ def overall_verdict() -> str:
     return f"topk(1, 2 * {regression} or 0 * {ok} or {series(m.VERDICT_INFO)})"
 
 
+def said() -> list[prometheus.Dataquery]:
+    """Return the queries of the headline; what an exporter no longer confirms is not said."""
+    nothing = f"{if_empty(overall_verdict())} unless on () {silent()}"
+    return [
+        instant(f"{overall_verdict()} unless on () {silent()}", legend="{{summary}}"),
+        instant(silence(), legend=SILENT, ref="B"),
+        instant(nothing, legend=NOTHING_YET, ref=FALLBACK_REF),
+    ]
+
+
 def headline(title: str) -> stat.Panel:
     """Return the overall verdict in one sentence; colored only if it is conclusive."""
     panel = names(
         title,
         "The most important open regression, its size and its start. Without one: the change that "
-        "is ruled out, or the runs that a verdict still needs.",
-        overall_verdict(),
-        "{{summary}}",
-        missing=NOTHING_YET,
-    )
+        "is ruled out, or the runs that a verdict still needs. Orange too if the exporter is down.",
+        "",
+        "",
+    ).targets(said())
     return verdict(panel, steps(BETTER, (1, UNKNOWN), (2, WORSE)), background=True).justify_mode(
         models.BigValueJustifyMode.AUTO
     )
@@ -277,7 +332,8 @@ def no_state(expression: str, *, step: str = "$__interval") -> str:
     For a result without series, Grafana 12.4 shows "Data does not have a time field". Grafana asks
     at whole steps, so the fallback applies until the series have existed for one step.
     """
-    return f"{_NO_STATE} * ({if_empty(f'last_over_time(({expression})[1s:1s] offset {step})')})"
+    none = if_empty(f"last_over_time(({expression})[1s:1s] offset {step})")
+    return f"{_NO_STATE} * ({none} unless on () {silent()})"
 
 
 def _without_bar() -> list[dashboard_models.ValueMapping]:

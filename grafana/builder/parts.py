@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder.promql import changes_of, series
+from builder.promql import changes_of, held_moment, series
 from pvebench.metrics import catalog as m
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -65,6 +65,7 @@ def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashb
         .with_variable(
             dashboards.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )
+        .with_variable(held_variable())
     )
 
 
@@ -158,6 +159,13 @@ def query_variable(name: str, label: str, text: str) -> dashboards.QueryVariable
         .definition(text)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
     )
+
+
+def held_variable(source: common.DataSourceRef = DATASOURCE) -> dashboards.QueryVariable:
+    """Return the hidden variable of the moment at which values are read, see `held`."""
+    variable = query_variable("held", "Held at", f"query_result({held_moment()})")
+    variable = variable.datasource(source).hide(models.VariableHide.HIDE_VARIABLE)
+    return variable.regex('/held="(?<value>(?<text>[^"]+))"/').multi(False).include_all(False)
 
 
 def custom_variable(name: str, label: str, choices: dict[str, str]) -> dashboards.CustomVariable:

@@ -13,6 +13,16 @@ RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
 SAME_CASE: Final = "job, instance, node, scenario, workload"
 SAME_RESULT: Final = f"{SAME_CASE}, direction"
 
+ANSWERS: Final = m.EXPOSITION_TIMESTAMP.exposed
+HELD: Final = "$held"
+_PRESENT: Final = f"{ANSWERS}|pvebench_(?:current_run|scheduler)_"
+"""Metrics of the present, which no earlier value replaces."""
+_SELECTOR: Final = re.compile(
+    rf"\b(?!{_PRESENT})((?>(?:\w+:)?pvebench_\w+(?::\w+)?"
+    r'(?:\{(?:"(?:[^"\\]|\\.)*"|[^"}])*\})?(?:\[[^\]]*\])?))(?!\s*(?:@|offset))'
+)
+"""An instant or range selector without a moment of its own."""
+
 
 def series(metric: m.Metric, /, **matchers: str) -> str:
     """Return a selector on `metric`; each matcher's value is a regular expression.
@@ -48,6 +58,52 @@ def _braces(matchers: dict[str, str]) -> str:
     if not matchers:
         return ""
     return "{" + ",".join(f'{label}=~"{value}"' for label, value in matchers.items()) + "}"
+
+
+def silent() -> str:
+    """Return the exporters that have stopped answering: the Unix time of their last answer.
+
+    Excludes those that are no longer scraped, as long as another one answers.
+    """
+    known = f"({last_answer()} unless on (job, instance) {ANSWERS})"
+    return f"(({known} and on (job, instance) up == 0) or ({known} unless on () {ANSWERS}))"
+
+
+def last_answer() -> str:
+    """Return the Unix time of the last answer of every exporter in 30 days."""
+    return f"last_over_time({ANSWERS}[30d])"
+
+
+def clock(label: str, moment: str, text: str = "$time") -> str:
+    """Return one series per instance with a Unix time as text in a label; `$time` is the time."""
+    digits = " + ".join(
+        f"{weight} * {part}({moment})"
+        for part, weight in zip(
+            ("year", "month", "day_of_month", "hour", "minute"),
+            ("1e8", "1e6", "1e4", "100", "1"),
+            strict=True,
+        )
+    )
+    counted = f'count_values by (instance) ("{label}", {digits})'
+    pattern = "(....)(..)(..)(..)(..)"
+    shown = text.replace("$time", "$1-$2-$3 $4:$5 UTC")
+    return f'label_replace({counted}, "{label}", "{shown}", "{label}", "{pattern}")'
+
+
+def held(expression: str) -> str:
+    """Read an instant expression at `$held`: without an exporter, at its last answer.
+
+    An expression with a subquery names the moment of its series itself.
+    """
+    expression = expression.replace(" @ end()", f" @ {HELD}")
+    return expression if ":1" in expression else _SELECTOR.sub(rf"\1 @ {HELD}", expression)
+
+
+def held_moment() -> str:
+    """Return a query for `$held`: `end()` while an exporter answers, then its last answer."""
+    now = 'label_replace(vector(1), "held", "end()", "", "")'
+    last = f'count_values("held", max({last_answer()}))'
+    return f"({now} and on () {ANSWERS}) or on () {last} or on () {now}"
 
 
 def filter_workloads(expression: str, **matchers: str) -> str:

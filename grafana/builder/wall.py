@@ -22,31 +22,31 @@ from builder.looks import NEUTRAL, WORSE, plain, prop, steps, values
 from builder.panels import (
     CASES,
     NEW_ROW,
-    NOTHING_YET,
     PADDING,
     headline,
     lines,
     no_state,
     number,
-    overall_verdict,
+    said,
     signed,
     timeline,
 )
-from builder.parts import FALLBACK_REF, TAG, place
+from builder.parts import FALLBACK_REF, TAG, held_variable, place
 from builder.promql import (
     SAME_CASE,
     SAME_RESULT,
-    if_empty,
+    clock,
     minus,
     plus,
     recorded,
     series,
+    silent,
     with_descriptions,
 )
 from pvebench.metrics import catalog as m
 
 FIXED: Final = models.DataSourceRef(type_val="prometheus", uid="pvebench-prometheus")
-"""Grafana 11.3 and later show variables in kiosk mode, so the wall has none."""
+"""Grafana 11.3 and later show variables in kiosk mode, so the wall has only a hidden one."""
 SLOTS: Final = ("1", "2", "3", "4")
 SLOT_LEGEND: Final = "{{title}} · {{storage}} on {{node}}"
 THRESHOLDS: Final = {"mode": "thresholds"}
@@ -105,6 +105,7 @@ def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
         .timezone("browser")
         .timepicker(dashboard.TimePicker().hidden(True))
         .readonly()
+        .with_variable(held_variable(FIXED))
         .with_panel(_sentence(size).grid_pos(place(0, 0, 20, first)))
         .with_panel(_age(size).grid_pos(place(20, 0, 4, first - upper)))
         .with_panel(_clock(size).grid_pos(place(20, first - upper, 4, upper)))
@@ -140,9 +141,9 @@ def _ask(
 
 def _sentence(size: Size) -> stat.Panel:
     panel = headline("Verdict")
-    verdicts = _ask(overall_verdict(), legend="{{summary}}")
-    fallback = _ask(if_empty(overall_verdict()), legend=NOTHING_YET, ref=FALLBACK_REF)
-    return _fixed(panel.targets([verdicts, fallback]), size.sentence, size.label)
+    return _fixed(
+        panel.targets([target.datasource(FIXED) for target in said()]), size.sentence, size.label
+    )
 
 
 def _age(size: Size) -> stat.Panel:
@@ -359,12 +360,13 @@ def _now(size: Size) -> stat.Panel:
                 _ask(ends, legend="cycle ends", ref="B"),
                 _ask(upcoming, legend="next run", ref="C"),
                 _ask(software, legend=versions, ref="D"),
+                _ask(clock("time", silent()), legend="unknown since {{time}}", ref="G"),
             ]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .orientation(models.VizOrientation.HORIZONTAL)
     )
-    for ref in "AEF":
+    for ref in "AEFG":
         panel = panel.override_by_query(ref, without_value)
     # The number of nodes is not a date.
     count = [prop("mappings", values({str(n): (" ", NEUTRAL) for n in range(1, 33)}))]

@@ -132,7 +132,9 @@ def first_choice(server: Prometheus, variable: Mapping[str, Any], values: Mappin
         return _from_results(server, match[1], variable)
     match = re.fullmatch(r"label_values\((.+), (\w+)\)", text)
     assert match, text
-    found = {entry["metric"].get(match[2], "") for entry in server.query(match[1])} - {""}
+    # Grafana lists the labels of the time range, also of an exporter that has stopped.
+    known = server.query(match[1]) or server.query(f"last_over_time({match[1]}[1h])")
+    found = {entry["metric"].get(match[2], "") for entry in known} - {""}
     if not found:
         return ""  # as Grafana does where there is nothing to choose from
     descending = variable.get("sort") == 2

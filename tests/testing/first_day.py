@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,11 +54,18 @@ def one_cycle() -> tuple[Run, ...]:
 
 
 @contextmanager
-def young(directory: Path, name: str, *, past: bool = False) -> Iterator[Prometheus]:
+def young(
+    directory: Path,
+    name: str,
+    *,
+    past: bool = False,
+    before_stop: Callable[[Prometheus], None] | None = None,
+) -> Iterator[Prometheus]:
     """Give a Prometheus that scrapes such a store.
 
     Args:
         past: it has scraped it since the first run; else it begins now.
+        before_stop: called while the exporter answers; then it stops, and Prometheus has noticed.
     """
     store = Store(directory / "pvebench.db", simulated=True)
     fill(store, *YOUNG[name])
@@ -68,11 +75,18 @@ def young(directory: Path, name: str, *, past: bool = False) -> Iterator[Prometh
     if past and first_moment(results):
         _fill_past(directory, results, exporter)
     app = make_app(page=page, statuses=statuses, results=results)
-    with WebServer(app, listen(exporter)), prometheus(directory, exporter, seconds=1) as server:
-        server.wait_for("pvebench_scheduler_state")
-        server.wait_for("count_over_time(pvebench_results[1m]) >= 2")
-        server.wait_for_rules()
-        yield server
+    with prometheus(directory, exporter, seconds=1) as server:
+        with WebServer(app, listen(exporter)):
+            server.wait_for("pvebench_scheduler_state")
+            server.wait_for("count_over_time(pvebench_results[1m]) >= 2")
+            server.wait_for_rules()
+            if before_stop is None:
+                yield server
+            else:
+                before_stop(server)
+        if before_stop is not None:
+            server.wait_for('up{job="pvebench"} == 0')
+            yield server
     store.close()
 
 

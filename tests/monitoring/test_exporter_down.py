@@ -1,0 +1,110 @@
+"""Boards whose exporter has stopped: asked as Grafana asks, of a real Prometheus."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from testing.boards import chosen, dashboards, panels, substitute
+from testing.first_day import young
+from testing.prometheus import Prometheus
+
+Answers = dict[tuple[str, str, str], list[dict[str, str]]]
+SAID = ("Status", "Verdict")
+"""Panels of which each board has one: whether what it shows is current."""
+OF_THE_PRESENT = {*SAID, "Activity", "Node status", "Waiting for", "Firing alerts", "Clock"}
+"""Panels that do not hold what is no longer known."""
+STALE = {("pvebench-wall", "Latest result"), ("pvebench-wall-720", "Latest result")}
+
+
+def answers(server: Prometheus) -> Answers:
+    """Return the labels that each instant query answers, by board, panel and letter."""
+    found: Answers = {}
+    for board in dashboards():
+        values = chosen(server, board, every=False)
+        for panel in panels(board):
+            for target in panel.get("targets", []):
+                if target.get("instant"):
+                    some = server.query(substitute(target["expr"], values))
+                    where = (board["uid"], panel["title"], target["refId"])
+                    # Two panels of a wall may have one title.
+                    found.setdefault(where, []).extend(one["metric"] for one in some)
+    return found
+
+
+@pytest.fixture(scope="module")
+def down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, Answers, Answers]]:
+    """Give a Prometheus whose exporter has stopped, with the answers before and after."""
+    alive: Answers = {}
+
+    def remember(server: Prometheus) -> None:
+        alive.update(answers(server))
+
+    directory = tmp_path_factory.mktemp("down")
+    with young(directory, "first-day", past=True, before_stop=remember) as server:
+        yield server, alive, answers(server)
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
+def test_a_board_says_first_since_when_the_exporter_is_silent_and_nothing_else(
+    down: tuple[Prometheus, Answers, Answers], board: dict[str, Any]
+) -> None:
+    server, alive, silent = down
+    first = board["panels"][0]
+    assert first["title"] in SAID
+    letters = [target["refId"] for target in first["targets"]]
+    said = {ref: silent[board["uid"], first["title"], ref] for ref in letters}
+    sentences = [(ref, one) for ref, some in said.items() for one in some]
+    ((ref, labels),) = sentences
+    (target,) = (one for one in first["targets"] if one["refId"] == ref)
+    assert "has not answered since {{time}}" in target["legendFormat"]
+    assert re.fullmatch(r"Last measured \d{4}(-\d\d){2} \d\d:\d\d UTC; ", labels["measured"])
+    told = time.strptime(labels["time"], "%Y-%m-%d %H:%M UTC")
+    assert 0 <= time.mktime(time.gmtime()) - time.mktime(told) < 600
+    (value,) = server.query(substitute(target["expr"], chosen(server, board, every=False)))
+    colors = first["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    limits = [one for one in colors if (one["value"] or 0) <= float(value["value"][1])]
+    assert limits[-1]["color"] == "dark-orange"
+    assert not alive[board["uid"], first["title"], ref]
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
+def test_the_last_values_are_held_and_no_panel_says_that_nothing_is_there(
+    down: tuple[Prometheus, Answers, Answers], board: dict[str, Any]
+) -> None:
+    _, alive, silent = down
+    held = {
+        where: found
+        for where, found in alive.items()
+        if where[0] == board["uid"] and where[1] not in OF_THE_PRESENT
+    }
+    assert any(held.values()) or board["uid"] == "pvebench-trends"  # has only charts over time
+    kinds = {panel["title"]: panel["type"] for panel in panels(board)}
+
+    def set_of(where: tuple[str, str, str], found: list[dict[str, str]]) -> set[str]:
+        # A timeline's row without a bar belongs to the first minutes.
+        fallback = kinds[where[1]] == "state-timeline" and where[2] == "Z"
+        return set() if fallback or where[:2] in STALE else {str(sorted(o.items())) for o in found}
+
+    lost = {
+        where: found ^ now
+        for where, some in held.items()
+        if (found := set_of(where, some)) != (now := set_of(where, silent[where]))
+    }
+    assert lost == {}
+
+
+def test_activity_is_unknown_while_the_exporter_is_silent(
+    down: tuple[Prometheus, Answers, Answers],
+) -> None:
+    _, alive, silent = down
+    for where in (("pvebench-wall", "Activity", "G"), ("pvebench-operations", "Waiting for", "G")):
+        assert (bool(alive[where]), bool(silent[where])) == (False, True)
+    running = ("pvebench-wall", "Activity", "A")
+    assert (bool(alive[running]), bool(silent[running])) == (True, False)
+    assert silent["pvebench-operations", "Node status", "Z"]
+    assert not silent["pvebench-operations", "Waiting for", "Z"]
