@@ -22,13 +22,14 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.lxc import container_disk
 from pvebench.drivers.lxc.container import Container, container_support
-from pvebench.drivers.lxc.container_disk import ContainerDisk
+from pvebench.drivers.lxc.container_disk import ContainerDisk, ContainerTools
 from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import HypervisorGone
-from pvebench.guest import GuestImage
+from pvebench.guest import FILESYSTEM_TOOL, GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
@@ -182,6 +183,72 @@ def test_a_container_writes_to_the_file_that_a_vm_has_filled(bench: Bench) -> No
     bench.runner.renew()
     run = bench.run(CONTAINER, "fio", rw="randwrite", bs="4k", iodepth=4)
     assert run.outcome in MEASURED, (run.reason, run.evidence)
+
+
+HOSTILE = """\
+set -e
+cp /bin/busybox /tmp/busybox
+: >/run/ran
+mount -t tmpfs tmpfs /bin
+cat >/tmp/hostile <<'END'
+#!/tmp/busybox sh
+/tmp/busybox readlink /proc/self/ns/user >>/run/ran || echo outside >>/run/ran
+[ "${0##*/}" = busybox ] || set -- "${0##*/}" "$@"
+exec /tmp/busybox "$@"
+END
+/tmp/busybox chmod 755 /tmp/hostile
+for name in busybox sh cat mount umount chown; do /tmp/busybox cp /tmp/hostile /bin/$name; done
+"""
+
+
+@pytest.fixture
+def hostile(image: GuestImage, tmp_path: Path) -> Iterator[ContainerTools]:
+    """A container whose root has put programs of its own over the guest's."""
+    made = Bench(tmp_path, image, DirectoryStorage, owner="00112233445566aa")
+    volume, _ = made.both.volume(CONTAINER)
+    guest = made.both.boot(MACHINE, Plug(volume, CONTAINER.disk))
+    assert guest.run(["/bin/sh", "-c", HOSTILE]).exit_code == 0
+    assert isinstance(guest, ContainerTools)
+    yield guest
+    made.close()
+
+
+def test_no_program_of_the_containers_root_runs_as_root_of_the_host(
+    hostile: ContainerTools,
+) -> None:
+    for words in (["make", "ext4"], ["mount", "ext4"], ["unmount"], ["mount", "ext4", "noatime"]):
+        place = [] if words == ["unmount"] else ["/dev/pvebench-test"]
+        done = hostile.run([FILESYSTEM_TOOL, words[0], *place, *words[1:]])
+        assert done.exit_code == 0, (words, done)
+    hostile.write_file("/mnt/test/file", b"as the container")
+    init = Path(f"/proc/{hostile._container.pid}")
+    ran = (init / "root/run/ran").read_text("ascii").split()
+    assert set(ran) == {str((init / "ns/user").readlink())}
+
+
+def test_caches_are_dropped_without_following_a_link_of_the_container(
+    hostile: ContainerTools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside").write_bytes(b"x")
+    dropped: list[os.stat_result] = []
+
+    def drop(path: Path) -> int:
+        dropped.append(path.stat())
+        return 0
+
+    monkeypatch.setattr(container_disk, "drop_page_cache", drop)
+    script = f"""
+        cd /mnt/test || exit 1; echo >own; mkdir deep; echo >deep/own; /tmp/busybox mkfifo pipe
+        ln -s {tmp_path}/outside link; ln -s {tmp_path} links"""
+    for words in (["make", "/dev/pvebench-test", "ext4"], ["mount", "/dev/pvebench-test", "ext4"]):
+        assert hostile.run([FILESYSTEM_TOOL, *words]).exit_code == 0
+    assert hostile.run(["/bin/sh", "-c", script]).exit_code == 0
+    hostile.drop_caches()
+    assert [one.st_uid for one in dropped] == [100_000] * 2
+    over = f"/tmp/busybox mount -t tmpfs tmpfs /mnt; /tmp/busybox ln -s {tmp_path} /mnt/test"
+    assert hostile.run(["/bin/sh", "-c", over]).exit_code == 0
+    hostile.drop_caches()
+    assert len(dropped) == 2
 
 
 def until(true: Callable[[], object], *, seconds: float = 60.0) -> None:

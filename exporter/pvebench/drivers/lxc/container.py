@@ -38,6 +38,19 @@ FIRST_ID: Final = 100_000
 IDS: Final = 65_536
 """Number of user IDs of an unprivileged container, as in Proxmox."""
 START_SECONDS: Final = 30.0
+_BESIDE: Final = f"""\
+set -eu
+mount -t tmpfs tmpfs "$0/dev"
+touch "$0/dev/null" "$0/{DEVICE}"
+mount --bind /dev/null "$0/dev/null"
+mount --bind "$1" "$0/{DEVICE}"
+mount --bind /proc "$0/proc"
+mount --bind /sys "$0/sys"
+root=$0
+shift
+exec chroot "$root" "$@"
+"""
+"""Script for sh in its own mount namespace; arguments: root directory, device, command."""
 _LOCKS: Final = Path("/run/lxc/lock")
 _TAIL_BYTES: Final = 2000
 _RUNNING: Final = re.compile(r"State:\s+RUNNING\nPID:\s+(\d+)")
@@ -106,9 +119,10 @@ class Container:
         # The kernel is that of the host, and so are its modules.
         unpack_archive(image.initramfs.read_bytes(), root, but="lib/modules/")
         (root / MOUNT_POINT.lstrip("/")).mkdir(parents=True)
-        for where, directories, files in os.walk(root):
-            for name in (".", *directories, *files):
-                os.chown(Path(where) / name, self.root_id, self.root_id, follow_symlinks=False)
+        # They stay files of the host's root: the container can read them, but not replace a program
+        # that this process starts.
+        for where, _, _ in os.walk(root):
+            Path(where).chmod(0o755)
 
     def _launch(self) -> None:
         log = ["-l", "ERROR", "-o", str(self.directory / "log")]
@@ -165,15 +179,20 @@ class Container:
         """Return the prefix of a command that runs in the container with its limits."""
         return [*self._command("lxc-attach"), "--clear-env", "--"]
 
-    def own_mounts(self) -> list[str]:
-        """Return the prefix of a command that sees the container's files with this user's rights.
+    def beside(self, device: Path) -> list[str]:
+        """Return the prefix of a command with this user's rights, the guest's files and a device.
 
-        Raises:
-            HypervisorGone: it is not running.
+        It sees neither the container's mounts nor its files, which could replace the programs.
         """
-        if self.pid is None:
-            raise self._gone("the container has ended")
-        return ["nsenter", f"--mount=/proc/{self.pid}/ns/mnt", "--"]
+        return [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            _BESIDE,
+            str(self.directory / "root"),
+            str(device),
+        ]
 
     def _gone(self, what: str) -> HypervisorGone:
         log = ""

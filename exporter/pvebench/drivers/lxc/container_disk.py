@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +32,11 @@ _READ_BACK: Final = ("bus", "format", "cache", *DEVICE_OPTIONS)
 _PROGRAMS: Final = ["/bin/busybox", "env", "PATH=/usr/bin:/usr/sbin:/bin:/sbin"]
 """Prefix of a command that sets the search path of the guest's programs."""
 _START_SECONDS: Final = 10.0
+_CHANGE_OWNER: Final = f'"$@"; chown -hR "$0" {MOUNT_POINT}; {FILESYSTEM_TOOL} unmount'
+"""Script for sh; arguments: owner, command that mounts."""
+MAX_DEPTH: Final = 32
+"""Maximum depth of directories in the container whose files are dropped from the page cache."""
+_PID: Final = re.compile(rb"([1-9][0-9]{0,6})\n")
 _NOT_FOUND: Final = (126, 127)
 """Exit codes of env for a program that it cannot start."""
 
@@ -146,8 +153,7 @@ class ContainerDisk:
 
         The file system's metadata stay cached for the device, as in a VM.
         """
-        inside = self._tools.files() if self._tools else []
-        left = sum(drop_page_cache(path) for path in inside)
+        left = self._tools.drop_caches() if self._tools else 0
         if self._device:
             drop_page_cache(self._device)
         return left + (self._storages[volume.storage].drop_caches(volume) or 0)
@@ -189,13 +195,9 @@ class ContainerTools(Guest):
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         if argv[0] == FILESYSTEM_TOOL:
             return self._filesystem(argv, timeout)
-        return self._run(self._container.enter(), argv, stdin, timeout)
-
-    def _run(
-        self, into: list[str], argv: list[str], stdin: bytes = b"", timeout: float = 60.0
-    ) -> Completed:
         self._check()
-        done = self._tools.run([*into, *_PROGRAMS, *argv], stdin=stdin, timeout=timeout)
+        inside = [*self._container.enter(), *_PROGRAMS, *argv]
+        done = self._tools.run(inside, stdin=stdin, timeout=timeout)
         if done.exit_code in _NOT_FOUND and argv[0] != "/bin/sh":
             raise ToolFailed(f"cannot start {argv[0]} in the container")
         if done.exit_code:
@@ -203,17 +205,35 @@ class ContainerTools(Guest):
         return done
 
     def _filesystem(self, argv: list[str], timeout: float) -> Completed:
-        done = self._run(self._container.own_mounts(), argv, timeout=timeout)
-        if argv[1] == "mount" and done.exit_code == 0:
-            self._check_mount(argv[3])
-            self._change_owner()
+        """Create or mount the file system: the container may do neither, so none of it runs."""
+        if argv[1] == "make":
+            return self._beside(argv, timeout)
+        into = ["-i", "-N", f"/proc/{self._container.pid}/ns/mnt"]
+        if argv[1] == "unmount":
+            return self._on_host(["umount", *into, MOUNT_POINT], timeout)
+        self._change_owner(argv, timeout)
+        device, kind, options = (*argv[2:], "")[:3]
+        what = ["-t", kind, *(["-o", options] if options else []), device, MOUNT_POINT]
+        done = self._on_host(["mount", *into, *what], timeout)
+        if done.exit_code == 0:
+            self._check_mount(kind)
         return done
 
-    def _change_owner(self) -> None:
-        """Give the files on the file system, which a VM may have created, to the container."""
-        owner = str(self._container.root_id)
-        argv = ["chown", "-R", f"{owner}:{owner}", MOUNT_POINT]
-        done = self._run(self._container.own_mounts(), argv)
+    def _beside(self, argv: list[str], timeout: float) -> Completed:
+        return self._on_host([*self._container.beside(self._device), *_PROGRAMS, *argv], timeout)
+
+    def _on_host(self, argv: list[str], timeout: float) -> Completed:
+        self._check()
+        return self._tools.run(argv, timeout=timeout)
+
+    def _change_owner(self, mount: list[str], timeout: float) -> None:
+        """Give the files on the file system, which a VM may have created, to the container.
+
+        They are mounted elsewhere for that: in the container, links could lead to other files.
+        """
+        owner = f"{self._container.root_id}:{self._container.root_id}"
+        argv = ["sh", "-ec", _CHANGE_OWNER, owner, *mount]
+        done = self._beside(argv, timeout)
         if done.exit_code:
             output = done.stderr.decode("utf-8", "replace").strip()
             raise SwitchFailed(f"cannot give the volume's files to the container: {output}")
@@ -239,14 +259,14 @@ class ContainerTools(Guest):
 
     def _inner_pid(self, pid_file: str) -> int:
         """Return a program's process ID in the container, for use by other programs there."""
-        path = Path(f"/proc/{self._container.pid}/root{pid_file}")
         deadline = self._clock.monotonic() + _START_SECONDS
-        while not path.exists():
-            self._check()
+        while True:
+            done = self.run(["cat", pid_file])
+            if done.exit_code == 0 and (match := _PID.fullmatch(done.stdout)):
+                return int(match[1])
             if self._clock.monotonic() > deadline:
                 raise ToolFailed("cannot start a tool in the container")
             self._clock.sleep(0.01)
-        return int(path.read_text("ascii"))
 
     def poll(self, pid: int) -> Completed | None:
         ended = self._tools.poll(self._pids[pid])
@@ -255,7 +275,7 @@ class ContainerTools(Guest):
         return ended
 
     def read_file(self, path: str) -> bytes:
-        done = self._run(self._container.enter(), ["cat", path])
+        done = self.run(["cat", path])
         if done.exit_code:
             output = done.stderr.decode("utf-8", "replace").strip()
             raise OutputUnreadable(f"cannot read {path} in the container: {output}")
@@ -263,14 +283,17 @@ class ContainerTools(Guest):
 
     def write_file(self, path: str, content: bytes) -> None:
         argv = ["/bin/sh", "-c", f"cat >{shlex.quote(path)}"]
-        done = self._run(self._container.enter(), argv, content)
+        done = self.run(argv, stdin=content)
         if done.exit_code:
             raise ToolFailed(f"cannot write {path} in the container")
 
-    def files(self) -> list[Path]:
-        """Return the files on the volume's file system, as paths of this machine."""
-        top = Path(f"/proc/{self._container.pid}/root{MOUNT_POINT}")
-        return [path for path in top.rglob("*") if path.is_file() and not path.is_symlink()]
+    def drop_caches(self) -> int:
+        """Drop the page cache of the files on the volume's file system; return the bytes left."""
+        top = os.open(f"/proc/{self._container.pid}/root", os.O_PATH)
+        try:
+            return _drop_below(top, MOUNT_POINT.strip("/").split("/"))
+        finally:
+            os.close(top)
 
     def close(self) -> None:
         """End all processes that wait for a program in the container."""
@@ -283,6 +306,29 @@ class ContainerTools(Guest):
                 cause="it was killed, possibly out of memory",
                 next_step="no action needed; pvebench restarts it for the next case",
             )
+
+
+def _drop_below(directory: int, only: list[str], depth: int = 0) -> int:
+    """Drop the page cache of all files below a directory; return the bytes left.
+
+    Follows no link: one of the container could lead to a file of this machine.
+
+    Args:
+        only: names of the directories on the way to the first one that counts.
+    """
+    left = 0
+    for name in only[:1] or [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]:
+        with suppress(FileNotFoundError):  # a program in the container removed it
+            file = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=directory)
+            try:
+                kind = os.fstat(file).st_mode
+                if stat.S_ISREG(kind) and not only:
+                    left += drop_page_cache(Path(f"/proc/{os.getpid()}/fd/{file}"))
+                elif stat.S_ISDIR(kind) and depth < MAX_DEPTH:
+                    left += _drop_below(file, only[1:], depth + 1)
+            finally:
+                os.close(file)
+    return left
 
 
 def mounts(mountinfo: str) -> list[tuple[str, str, str]]:
