@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from pve.instance import write_settings
 from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
-from pvebench.errors import CycleIncomplete, NoSpace, VolumeError
+from pvebench.errors import AccessDenied, CycleIncomplete, HypervisorGone, NoSpace, VolumeError
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Site as Place
 from pvebench.model.run import Outcome, Run
@@ -128,6 +130,47 @@ def test_a_right_that_is_missing_boots_or_makes_a_vm_once_not_for_every_case(
     both.node.volume(scenario())
     both.node.boot(MACHINE)
     assert both.cluster.vms[both.node.vmid].running
+
+
+def test_a_vm_that_the_token_may_no_longer_see_is_not_taken_for_one_that_is_gone(
+    site: Site,
+) -> None:
+    site.node.boot(MACHINE)
+    role = site.cluster.access.roles["StorageBenchVM"]
+    site.cluster.access.roles["StorageBenchVM"] = role - {"VM.Audit"}
+    lacks = "the token lacks /pool/bench: VM.Audit"
+    vm = site.node.vm
+    assert vm is not None
+    with pytest.raises(AccessDenied, match=lacks):
+        vm.destroy()
+    (line,) = undo_pending(site.store.journal, site.connect(), site.clock, node="pve1")
+    assert line.startswith(f"could not remove VM 9000 yet: {lacks}")
+    assert len(site.store.journal.pending()) == 1
+    with pytest.raises(AccessDenied, match=lacks):
+        find_orphans(site.connect(), pool="bench", known={})
+    site.cluster.access.roles["StorageBenchVM"] = role
+    lines = undo_pending(site.store.journal, site.connect(), site.clock, node="pve1")
+    assert lines == ["removed VM 9000 with its volumes"]
+
+
+def test_the_reason_of_a_run_names_the_task_that_stopped_its_vm(both: Site) -> None:
+    """Sys.Audit on the node shows tasks of others (facts.md, 1.6: recordings `tasks.list`)."""
+    fio = both.node.boot(MACHINE)
+    assert fio.run(["/bin/true"]).exit_code == 0
+    both.cluster.vms[9000].stop()
+    with pytest.raises(HypervisorGone, match="guest not reachable"):
+        fio.run(["/bin/true"])  # our own tasks are not the reason
+    task = both.cluster.tasks.foreign("pve1", "qmstop", "9000")
+    both.cluster.tasks.foreign("pve1", "vzdump", "9000")
+    with pytest.raises(HypervisorGone) as caught:
+        fio.run(["/bin/true"])
+    at = datetime.fromtimestamp(task.started, UTC)
+    by = f"stopped by root@pam, task qmstop at {at:%H:%M:%S} UTC"
+    assert caught.value.happened == f"VM 9000 was {by}"
+    fio = both.node.boot(MACHINE)
+    both.cluster.vms[9000].stop()
+    with pytest.raises(HypervisorGone, match="guest not reachable"):
+        fio.run(["/bin/true"])  # that task was before this start
 
 
 def unlock_soon(site: Site) -> None:

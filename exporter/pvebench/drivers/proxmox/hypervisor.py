@@ -24,7 +24,7 @@ from pvebench.drivers.proxmox.node.node_state import (
 )
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, refuse_without_rights
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
     ClusterStorage,
@@ -33,7 +33,7 @@ from pvebench.drivers.proxmox.vm.drive import (
     slot_name,
 )
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
-from pvebench.drivers.proxmox.vm.vm_create import VmOptions, cpu_options, refuse_without_rights
+from pvebench.drivers.proxmox.vm.vm_create import VmOptions, cpu_options
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
 from pvebench.errors import Busy, DriverError, OutputUnreadable, SwitchFailed
 from pvebench.guest import GuestImage
@@ -189,20 +189,22 @@ class ProxmoxNode:
         return guest
 
     def _why_silent(self) -> DriverError | None:
-        """Return the error if a full storage blocks the guest, and free space immediately.
+        """Return the error if a full storage blocks the guest, or a task has stopped it.
 
-        Every other VM on that storage is blocked until then.
+        Space is freed immediately: every other VM on that storage is blocked until then.
         """
         full = None
         try:
             full = stopped_by_storage(self._held.the_vm.status())
-            if full is not None and self._plugged is not None:
+            if full is None:
+                return self._held.the_vm.stopped_by()
+            if self._plugged is not None:
                 volume = self._plugged.plug.volume
                 self.power_off()
                 hotplug.clear(self._held.the_vm)
                 self._held.the_volumes.discard(volume)
         except DriverError as error:
-            log.warning("removing a volume that filled its storage failed", reason=error.reason)
+            log.warning("finding out why the guest is silent failed", reason=error.reason)
         return full
 
     def power_off(self) -> None:

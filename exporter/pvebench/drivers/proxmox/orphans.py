@@ -24,7 +24,14 @@ from pvebench.drivers.proxmox.containers.container import (
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.settings import ClusterSettings, nodes_of, section
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, VmPlace, mark_of, named_volumes
+from pvebench.drivers.proxmox.vm.bench_vm import (
+    KIND,
+    BenchVm,
+    VmPlace,
+    mark_of,
+    named_volumes,
+    refuse_without_rights,
+)
 from pvebench.drivers.proxmox.vm.drive import held_volumes
 from pvebench.drivers.proxmox.vm.leftovers import KEPT
 from pvebench.errors import AccessDenied, NotOwned, PvebenchError
@@ -76,6 +83,9 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
 
     Args:
         known: marker -> reason.
+
+    Raises:
+        AccessDenied: the token may not see the VMs.
     """
     orphans = []
     for member in api.get(f"/pools/{pool}")["members"]:
@@ -86,6 +96,7 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
             config = api.get(f"/nodes/{node}/qemu/{vmid}/config", current=1)
             status = str(api.get(f"/nodes/{node}/qemu/{vmid}/status/current")["status"])
         except (AccessDenied, Rejected):
+            refuse_without_rights(api, pool)
             continue  # removed since the listing
         mark = mark_of(config)
         if mark:

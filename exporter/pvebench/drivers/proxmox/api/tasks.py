@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
@@ -14,6 +15,10 @@ from pvebench.errors import DriverError, OutcomeUnknown, ServerGone
 from pvebench.model.ports import Clock
 
 _WARNINGS: Final = re.compile(r"WARNINGS: \d+\Z")
+_STOPPING: Final = frozenset(
+    {"qmstop", "qmshutdown", "qmreboot", "qmsuspend", "qmigrate", "hastop", "hashutdown"}
+)
+"""Types of tasks after which a VM is off, or no longer on its node."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 1.5
 _SEARCH_SECONDS: Final = 10.0
 """Time within which a task with a lost UPID must appear in the list, seconds."""
@@ -136,6 +141,20 @@ class Tasks:
             typefilter=kind or None,
         )
         return entries
+
+    def stopped_by(self) -> str:
+        """Return user, type and time of another client's task that stopped the VM; empty: none.
+
+        Tasks from before the VM's last start do not count.
+        """
+        for entry in sorted(self._listed(""), key=_age, reverse=True):
+            kind, _, user = readable(entry["upid"]).split(":")[5:8]
+            if kind == "qmstart":
+                break
+            if kind in _STOPPING and entry["upid"] not in self._known:
+                at = datetime.fromtimestamp(int(entry["starttime"]), UTC)
+                return f"{user}, task {kind} at {at:%H:%M:%S} UTC"
+        return ""
 
     def wait(self, upid: str, *, what: str, seconds: float) -> Ended:
         """Wait for the end of a task. Raises as `run`."""

@@ -88,7 +88,7 @@ class AgentGuest(Guest):
 
         Args:
             offsets: whether file-read supports offsets (version 9.1 and later).
-            why_silent: called before an agent timeout is reported; returns another cause, if any.
+            why_silent: called before a silent agent is reported; returns another cause, if any.
         """
         self._why_silent = why_silent
         self._api = api
@@ -331,8 +331,8 @@ class AgentGuest(Guest):
             return call()
         except Rejected as error:
             fault = agent_fault(error)
-            other = self._why_silent() if isinstance(fault, GuestTimeout) else None
-            raise other or fault from error
+            silent = isinstance(fault, (GuestTimeout, HypervisorGone))
+            raise (self._why_silent() if silent else None) or fault from error
 
 
 def _words(files: Mapping[str, bytes]) -> list[str]:

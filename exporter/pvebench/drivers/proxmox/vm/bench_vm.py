@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.connection import Api, version_number
+from pvebench.drivers.proxmox.api.endpoints import missing_rights, privileges_in
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected, vm_locked
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
 from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
@@ -108,8 +109,16 @@ class BenchVm:
         self._tasks.learn()
 
     def read(self) -> Configuration:
-        """Return the effective configuration and its pending changes, in one call."""
-        return read_configuration(self._api, self.path)
+        """Return the effective configuration and its pending changes, in one call.
+
+        Raises:
+            AccessDenied: the token lost a right on the pool, so the VM only seems to be gone.
+        """
+        try:
+            return read_configuration(self._api, self.path)
+        except Forbidden:
+            refuse_without_rights(self._api, self._place.pool)
+            raise
 
     def status(self) -> dict[str, Any]:
         """Return status/current."""
@@ -217,6 +226,17 @@ class BenchVm:
         self._may_start = False
         return ended
 
+    def stopped_by(self) -> HypervisorGone | None:
+        """Return the error for a VM that a task stopped since its last start; None: no such task.
+
+        Tasks of other users are visible only with Sys.Audit on the node.
+        """
+        if self.status()["status"] != "stopped" or not (who := self._tasks.stopped_by()):
+            return None
+        return HypervisorGone(
+            f"VM {self.vmid} was stopped by {who}", cause="a user or another program stopped it"
+        )
+
     def stop(self) -> None:
         """Power off; no task if the VM is off. Raises as `change`."""
         self.verify_owner()
@@ -311,6 +331,27 @@ class BenchVm:
         except Rejected:
             pass
         return None
+
+
+def refuse_without_rights(api: Api, pool: str) -> None:
+    """Check missing rights after a rejected call; without one, make no request.
+
+    A VM that the token may not see seems to be gone: each case would create another one.
+
+    Raises:
+        AccessDenied: the right is still missing, so nothing may be created or started.
+    """
+    if not api.refused:
+        return
+    table = api.get("/access/permissions")
+    missing = missing_rights(table, pool=pool, major=version_number(api)[0])
+    if lacking := [entry for entry in missing if privileges_in(entry) & api.refused]:
+        raise AccessDenied(
+            f"the token lacks {'; '.join(lacking)}",
+            cause="a role of the token or its user was changed, or the cluster was upgraded",
+            next_step="run `pvebench proxmox init --apply`",
+        )
+    api.refused.clear()
 
 
 def node_time(api: Api, node: str, clock: Clock) -> float:

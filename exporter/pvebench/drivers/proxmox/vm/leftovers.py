@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace, filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
@@ -125,12 +125,16 @@ def _destroy(vm: BenchVm | None, details: Mapping[str, str]) -> str:
 
 
 def _is_born(vm: BenchVm) -> bool:
-    """Return whether the VM is visible and completely created."""
+    """Return whether the VM is visible and completely created.
+
+    Raises:
+        AccessDenied: the token may not see any VM of the pool.
+    """
     try:
         if vm.read().values.get("lock") == "create":
             return False
         vm.verify_owner()
-    except (HypervisorGone, AccessDenied, Rejected):
+    except (HypervisorGone, Forbidden, Rejected):
         return False
     return True
 

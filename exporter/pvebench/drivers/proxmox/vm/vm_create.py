@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvebench.drivers.proxmox.api.connection import Api, version_number
-from pvebench.drivers.proxmox.api.endpoints import missing_rights, privileges_in
+from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.vm.bench_vm import (
@@ -28,7 +27,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
     node_time,
 )
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT
-from pvebench.errors import AccessDenied, DriverError, GuestImageError, NotOwned
+from pvebench.errors import DriverError, GuestImageError, NotOwned
 from pvebench.guest import GuestImage
 from pvebench.guest.image import file_digest
 from pvebench.model.disk import ScsiHw
@@ -75,27 +74,6 @@ def make_vm(
         f"no free VM ID from {first} to {last}",
         next_step="set another range in vmids, or run `pvebench cleanup --orphans`",
     )
-
-
-def refuse_without_rights(api: Api, pool: str) -> None:
-    """Check missing rights after a rejected call; without one, make no request.
-
-    A VM that the token may not see seems to be gone: each case would create another one.
-
-    Raises:
-        AccessDenied: the right is still missing, so nothing may be created or started.
-    """
-    if not api.refused:
-        return
-    table = api.get("/access/permissions")
-    missing = missing_rights(table, pool=pool, major=version_number(api)[0])
-    if lacking := [entry for entry in missing if privileges_in(entry) & api.refused]:
-        raise AccessDenied(
-            f"the token lacks {'; '.join(lacking)}",
-            cause="a role of the token or its user was changed, or the cluster was upgraded",
-            next_step="run `pvebench proxmox init --apply`",
-        )
-    api.refused.clear()
 
 
 def is_free(api: Api, vmid: int) -> bool:
