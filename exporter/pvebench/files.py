@@ -115,6 +115,13 @@ def _is_mount(path: Path) -> bool:
     return any(place.replace("\\040", " ") == where for place in places)
 
 
+def give_to_owner(fd: int, directory: Path) -> None:
+    """As root, give a new file to its directory's owner, which may be a service's user."""
+    if os.geteuid() == 0:
+        status = directory.stat()
+        os.fchown(fd, status.st_uid, status.st_gid)
+
+
 Signature = tuple[tuple[int, ...], ...]
 
 

@@ -43,7 +43,7 @@ class Instance:
         hold = self.guard.enter(CASE)
         if hold is None:
             return ""
-        assert (hold.kind, hold.skip) == (HoldKind.TURN, False)
+        assert (hold.kind, hold.skip) == (HoldKind.BUSY, False)
         return hold.reason
 
 

@@ -107,7 +107,7 @@ def play(seed: int, directory: Path) -> Schedule:
         return uuid.UUID(int=names.getrandbits(128), version=4)
 
     try:
-        with mock.patch("uuid.uuid4", name), mock.patch("pvebench.store.state._TRIES", 0):
+        with mock.patch("uuid.uuid4", name), mock.patch("pvebench.store.instance_lock._TRIES", 0):
             story.play()
     finally:
         shutil.rmtree(home)

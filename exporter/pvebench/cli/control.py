@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from typing import Any, Final
 
@@ -13,7 +11,7 @@ import click
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.config.settings import Settings
 from pvebench.drivers import engine_of
-from pvebench.errors import AlreadyRunning, MachineError
+from pvebench.errors import AlreadyRunning, DriverError, MachineError
 from pvebench.service.selection import locked_store
 from pvebench.store import StateDirectory, StoredJournal
 
@@ -29,16 +27,26 @@ def abort(**options: Any) -> None:
     """Stop the running instance immediately and clean up."""
     settings = read_settings(**options)
     state = StateDirectory(settings.state, exclusive=False)
-    holder = state.holder()
-    if holder:
-        os.kill(holder, signal.SIGTERM)
+    if holder := state.stop():
         click.echo(f"stopping process {holder}")
         _wait_for_end(state, holder)
     with locked_store(settings) as (_, store):
         engine = engine_of(settings.driver)
-        lines = [*engine.undo(settings, store.journal), *engine.kept(store.journal)]
-    for line in lines or ["no leftovers"]:
+        lines, kept = engine.undo(settings, store.journal), engine.kept(store.journal)
+        left = len(store.journal.pending()) - len(kept)
+    _show([*lines, *kept], left=left)
+
+
+def _show(lines: list[str], *, left: int) -> None:
+    """Print the result of a cleanup. Raises DriverError if journal entries remain."""
+    for line in lines or ["no leftovers"] * (not left):
         click.echo(line)
+    if left:
+        raise DriverError(
+            f"{left} journal entries of leftovers remain",
+            cause="the lines above, or entries of a driver or SSH host not in these settings",
+            next_step="fix the cause, then run `pvebench cleanup`",
+        )
 
 
 def _wait_for_end(state: StateDirectory, holder: int) -> None:
@@ -97,22 +105,24 @@ def resume(**options: Any) -> None:
     multiple=True,
     help="Orphaned VM or container to remove; may be repeated.",
 )
+@click.option("--adopt", is_flag=True, help="Accept a state directory of another machine.")
 @format_option()
 @settings_options
-def cleanup(orphans: bool, vmids: tuple[int, ...], form: str, **options: Any) -> None:
+def cleanup(orphans: bool, vmids: tuple[int, ...], adopt: bool, form: str, **options: Any) -> None:
     """Remove leftovers of a crash, or list orphaned VMs with --orphans.
 
     Every start of pvebench removes the leftovers of its own state directory. Orphans remain only
     if that directory is lost. --orphans changes nothing without --remove.
     """
     settings = read_settings(**options)
-    with locked_store(settings) as (_, store):
+    with locked_store(settings, adopt=adopt) as (_, store):
         if orphans or vmids:
             _clean_orphans(settings, store.journal, vmids, form=form)
             return
-        lines = engine_of(settings.driver).undo(settings, store.journal)
-    for line in lines or ["no leftovers"]:
-        click.echo(line)
+        engine = engine_of(settings.driver)
+        lines = engine.undo(settings, store.journal)
+        left = len(store.journal.pending()) - len(engine.kept(store.journal))
+    _show(lines, left=left)
 
 
 def _clean_orphans(

@@ -22,7 +22,8 @@ from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.workload import Direction
 from pvebench.store import Store
 from pvebench.store.current import Results, View
-from pvebench.store.state import holder_of, pause_reason_of
+from pvebench.store.instance_lock import holder_of
+from pvebench.store.state import pause_reason_of
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.headline import headline
 

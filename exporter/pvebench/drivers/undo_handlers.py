@@ -12,6 +12,7 @@ from pvebench.drivers.storages import UNDO
 from pvebench.drivers.storages.contract import Undo, is_own
 from pvebench.errors import PvebenchError
 from pvebench.model.ports import Journal
+from pvebench.sanitize import printable
 
 VM_KIND: Final = "vm"
 VM_HANDLER: Final = "pvebench.drivers.qemu.machine:undo_vm"
@@ -48,7 +49,7 @@ def undo_pending(
         if kind not in undo:
             continue  # another driver's
         line, done = _undo_one(undo[kind], number, kind, details, instance)
-        lines.append(line)
+        lines.append(printable(line))
         if done:
             journal.close(number)
     return lines
@@ -76,9 +77,10 @@ def _undo_one(
         if not is_own(details, instance):
             return f"{kind} {dict(details)} not changed: another instance created it", True
         return undo(details), True
-    except KeyError as error:
+    except (KeyError, ValueError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         return (
-            f"{kind} not changed: journal entry {number} is damaged, {error} is missing; "
+            f"{kind} not changed: journal entry {number} is damaged, {what}; "
             "find the object and remove it by hand"
         ), True
     except (PvebenchError, OSError) as error:

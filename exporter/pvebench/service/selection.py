@@ -103,9 +103,11 @@ the service, between two runs."""
 
 
 @contextmanager
-def locked_store(settings: Settings) -> Iterator[tuple[StateDirectory, Store]]:
+def locked_store(
+    settings: Settings, *, adopt: bool = False
+) -> Iterator[tuple[StateDirectory, Store]]:
     """Lock the state directory for this process and open its database."""
-    with StateDirectory(settings.state.absolute(), exclusive=True) as state:
+    with StateDirectory(settings.state.absolute(), exclusive=True, adopt=adopt) as state:
         store = Store(state.database, simulated=driver_of(settings.driver).simulated)
         try:
             if state.database.stat().st_size < CHECKED_BYTES:

@@ -10,6 +10,7 @@ from pvebench.store.changes import (
     KnownChange,
     Notified,
 )
+from pvebench.store.instance_lock import holder_of
 from pvebench.store.journal import StoredJournal
 from pvebench.store.outbox import Message, Outbox, QueuedMessage, ReceiverCounts
 from pvebench.store.records import (
@@ -29,7 +30,6 @@ from pvebench.store.state import (
     StateDirectory,
     StoreSummary,
     damaged_blocks_at,
-    holder_of,
     identities_at,
     outbox_at,
     summarize_store,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.errors import StoreError
+from pvebench.files import give_to_owner
 
 FOLDER: Final = "backups"
 """Folder in the directory of the database."""
@@ -40,7 +41,7 @@ def copy_database(path: Path, copy: Path) -> None:
         source.backup(target)
         target.execute("PRAGMA journal_mode=DELETE")
     shutil.copymode(path, part)
-    _sync(part)
+    _sync(part, owner=copy.parent)
     part.replace(copy)
     _sync(copy.parent)
 
@@ -141,9 +142,11 @@ def _faults_of(path: Path) -> str:
     return "" if lines == ["ok"] else "; ".join(lines)
 
 
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _sync(path: Path, *, owner: Path | None = None) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        if owner is not None:
+            give_to_owner(fd, owner)
         os.fsync(fd)
     finally:
         os.close(fd)

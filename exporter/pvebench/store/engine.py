@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError
 
 from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
+from pvebench.files import give_to_owner
 from pvebench.store.backups import copy_database
 from pvebench.store.tables import HEAD, TRIGGERS
 
@@ -70,6 +71,7 @@ def _make_private(path: Path) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.fchmod(fd, 0o600)
+            give_to_owner(fd, path.parent)
         finally:
             os.close(fd)
 
@@ -82,9 +84,9 @@ def _opening_lock(path: Path) -> Iterator[None]:
     """
     fd = -1
     with contextlib.suppress(OSError):  # no permission, or a file system without locks
-        fd = os.open(
-            path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
+        give_to_owner(fd, path.parent)
         fcntl.flock(fd, fcntl.LOCK_EX)
     try:
         yield

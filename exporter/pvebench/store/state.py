@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -15,9 +13,10 @@ from typing import Final, Self
 
 from sqlalchemy import Engine, create_engine
 
-from pvebench.errors import AlreadyRunning, NotWritable, StoreLost
+from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME
 from pvebench.store.case_numbers import Numbers
+from pvebench.store.instance_lock import InstanceLock, holder_of, stop_holder
 from pvebench.store.journal import StorageIdentities
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import Number
@@ -29,24 +28,22 @@ _PAUSE: Final = "paused"
 """File whose presence requests a pause; its text is the reason."""
 
 
-_TRIES: Final = 100
-_BETWEEN_SECONDS: Final = 0.01
-
-
 class StateDirectory:
     """An opened state directory.
 
     `exclusive` takes the lock that excludes a second instance; the kernel releases it when the
     process ends, however it ends.
+
+    Args:
+        adopt: whether to accept a directory of another machine as this one's from now on.
     """
 
-    def __init__(self, path: Path, *, exclusive: bool) -> None:
+    def __init__(self, path: Path, *, exclusive: bool, adopt: bool = False) -> None:
         self.path = path
-        self._lock_fd: int | None = None
-        self._directory_fd: int | None = None
+        self._held: InstanceLock | None = None
         self._create()
         if exclusive:
-            self._lock()
+            self._lock(adopt=adopt)
 
     @property
     def database(self) -> Path:
@@ -79,6 +76,10 @@ class StateDirectory:
         """Return the process that uses this directory; 0: none."""
         return holder_of(self.path)
 
+    def stop(self) -> int:
+        """Send SIGTERM to the process that uses this directory, as `stop_holder`."""
+        return stop_holder(self.path)
+
     def _create(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -95,45 +96,17 @@ class StateDirectory:
             next_step="choose another one with --state, or fix the permissions",
         )
 
-    def _lock(self) -> None:
+    def _lock(self, *, adopt: bool) -> None:
         try:
-            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._held = InstanceLock(self.path, adopt=adopt)
         except OSError as error:
             raise self._not_writable(error) from error
-        try:
-            _take(fd)
-            self._lock_directory()
-        except BlockingIOError as error:
-            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(fd)
-            raise AlreadyRunning(
-                f"state directory {self.path} is in use by process {holder}",
-                cause="another pvebench is running",
-                next_step="stop it, or choose another state directory with --state",
-            ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        self._lock_fd = fd
-
-    def _lock_directory(self) -> None:
-        """Lock the directory too: after the lock file is removed, a process can lock a new one."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise
-        except OSError:
-            os.close(fd)  # some network file systems lock only files
-        else:
-            self._directory_fd = fd
 
     def close(self) -> None:
         """Release the lock."""
-        for fd in (self._directory_fd, self._lock_fd):
-            if fd is not None:
-                os.close(fd)
-        self._directory_fd = self._lock_fd = None
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def __enter__(self) -> Self:
         return self
@@ -147,23 +120,6 @@ class StateDirectory:
         self.close()
 
 
-def _take(fd: int) -> None:
-    """Lock the file; retry for a second, since `holder_of` locks it for a moment too.
-
-    Raises:
-        BlockingIOError: another process holds the lock.
-    """
-    for remaining in reversed(range(_TRIES + 1)):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not remaining:
-                raise
-            time.sleep(_BETWEEN_SECONDS)
-        else:
-            return
-
-
 def pause_reason_of(path: Path) -> str:
     """Return the reason for the pause of the state directory at `path`; empty: none."""
     try:
@@ -172,22 +128,6 @@ def pause_reason_of(path: Path) -> str:
         return ""
     except OSError as error:
         return f"{path / _PAUSE} cannot be read: {error.strerror}"
-
-
-def holder_of(path: Path) -> int:
-    """Return the process that uses the state directory at `path`; 0: none, or it is absent."""
-    try:
-        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        text = os.pread(fd, 32, 0).strip()
-        return int(text) if text.isdigit() else 0
-    finally:
-        os.close(fd)
-    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,10 @@ def undo_setting(details: Mapping[str, str]) -> str:
     what = f"{name} of {device}"
     if not device.is_block_device() or identity(device) != details["identity"]:
         return f"{what} not changed: the device was replaced or removed"
+    try:
+        check_own(device)
+    except SwitchFailed as error:
+        return f"{what} not changed: {error.happened}"
     knob = DEVICE_SETTINGS[name]
     if not knob.lasting and details["boot"] != _boot():
         return f"{what} not changed: the machine was restarted since the change"

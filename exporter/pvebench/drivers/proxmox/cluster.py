@@ -103,9 +103,9 @@ class ClusterEngine(Engine):
 
     def undo(self, settings: ClusterSettings, journal: Journal) -> list[str]:
         """Undo open journal entries on all nodes; contact only those nodes."""
-        nodes = {details["node"] for _, kind, details in journal.pending() if kind == KIND}
+        nodes = _nodes_in(journal, KIND, settings)
         cluster, clock = section(settings), SystemClock()
-        lines = _undo_containers(cluster, journal)
+        lines = _undo_containers(settings, journal)
         for node in sorted(nodes):
             api = connect(cluster, node, clock)
             lines += undo_pending(journal, api, clock, node=node, keep=cluster.keep_volumes)
@@ -114,8 +114,8 @@ class ClusterEngine(Engine):
     def kept(self, journal: Journal) -> list[str]:
         """Return a line about each kept VM with its volumes."""
         return [
-            f"VM {details['vmid']} on {details['node']} kept by setting, with its filled volumes; "
-            "`pvebench cleanup --orphans` lists and removes it"
+            f"VM {details.get('vmid')} on {details.get('node')} kept by setting, with its filled "
+            "volumes; `pvebench cleanup --orphans` lists and removes it"
             for _, kind, details in journal.pending()
             if kind == KEPT
         ]
@@ -240,11 +240,16 @@ def _ssh_counters(
     )
 
 
-def _undo_containers(cluster: ProxmoxSettings, journal: Journal) -> list[str]:
-    nodes = {details["node"] for _, kind, details in journal.pending() if kind == CONTAINER}
+def _nodes_in(journal: Journal, kind: str, settings: ClusterSettings) -> set[str]:
+    """Return the nodes of a kind's journal entries; an entry without one is reported anywhere."""
+    found = [details for _, one, details in journal.pending() if one == kind]
+    return {details.get("node") or nodes_of(settings)[0] for details in found}
+
+
+def _undo_containers(settings: ClusterSettings, journal: Journal) -> list[str]:
     lines: list[str] = []
-    for node in sorted(nodes):
-        with ssh_access(cluster, node) as on_node:
+    for node in sorted(_nodes_in(journal, CONTAINER, settings)):
+        with ssh_access(section(settings), node) as on_node:
             lines += undo_containers(journal, on_node, node=node)
     return lines
 

@@ -75,7 +75,11 @@ class OrphanVm:
 
 def journalled(journal: Journal) -> dict[str, str]:
     """Return marker -> reason for each VM in the journal of a stopped instance."""
-    return {details["mark"]: _WHY[kind] for _, kind, details in journal.pending() if kind in _WHY}
+    return {
+        details.get("mark", ""): _WHY[kind]
+        for _, kind, details in journal.pending()
+        if kind in _WHY
+    }
 
 
 def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[OrphanVm]:
@@ -129,7 +133,7 @@ def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journa
     vm.learn()
     vm.destroy()
     for number, kind, details in journal.pending():
-        if kind in _WHY and details["mark"] == orphan.mark:
+        if kind in _WHY and details.get("mark") == orphan.mark:
             journal.close(number)
     return f"removed VM {orphan.vmid} on {orphan.node} with its volumes"
 

@@ -131,7 +131,7 @@ def undo_simulated(journal: Journal, reality: Reality) -> list[str]:
     lines = []
     undo = {VM_KIND: reality.end_vm, VOLUME_KIND: reality.remove_volume}
     for number, kind, details in journal.pending():
-        if kind in undo:
+        if kind in undo and "name" in details:
             undo[kind](details["name"])
             journal.close(number)
             lines.append(f"removed {kind} {details['name']}")

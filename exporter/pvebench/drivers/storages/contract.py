@@ -7,15 +7,18 @@ have two ids, so neither removes the other's volumes as leftovers.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pvebench.errors import NotWritable
+from pvebench.errors import AlreadyRunning, NotWritable
+from pvebench.files import give_to_owner
 from pvebench.model.disk import Disk
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Volume
@@ -95,6 +98,8 @@ Undo = Callable[[Mapping[str, str]], str]
 _FILE: Final = "instance"
 _BYTES: Final = 8
 _ID: Final = re.compile(rf"[0-9a-f]{{{2 * _BYTES}}}")
+_MACHINE_ID: Final = Path("/etc/machine-id")
+_MACHINE: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def instance_id(state: Path) -> str:
@@ -103,31 +108,77 @@ def instance_id(state: Path) -> str:
     Raises:
         NotWritable: it cannot be read or created, or is invalid.
     """
-    path = state / _FILE
+    return _id_and_machine(state)[0]
+
+
+def bound_id(state: Path, *, adopt: bool) -> str:
+    """Return the instance's id, which belongs to one machine; bind a new one to this machine.
+
+    Args:
+        adopt: whether to bind the id of another machine to this one.
+
+    Raises:
+        AlreadyRunning: it belongs to another machine. NotWritable: as `instance_id`.
+    """
+    instance, bound = _id_and_machine(state)
+    here = machine_token()
+    if not here or bound == here:
+        return instance
+    if bound and not adopt:
+        raise AlreadyRunning(
+            f"state directory {state} belongs to another machine; nothing was changed",
+            cause="it was copied, moved or restored, and the original may still be running",
+            next_step="if the original no longer runs, run `pvebench cleanup --adopt`",
+        )
+    with _id_errors(state / _FILE):
+        _write_id(state / _FILE, f"{instance} {here}")
+    return instance
+
+
+def machine_token() -> str:
+    """Return a digest of this machine's id, which machine-id(5) keeps confidential; empty: none."""
     try:
+        machine = _MACHINE_ID.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    digest = hashlib.sha256(f"pvebench {machine}".encode()).hexdigest()
+    return digest[: 2 * _BYTES] if _MACHINE.fullmatch(machine) else ""
+
+
+def _id_and_machine(state: Path) -> tuple[str, str]:
+    path = state / _FILE
+    with _id_errors(path):
         if not path.exists():
-            _write_id(path)
+            _write_id(path, secrets.token_hex(_BYTES))
         with path.open("rb") as opened:
             content = opened.read(64).decode("ascii", "replace").strip()
-    except OSError as error:
-        raise NotWritable(
-            f"cannot read or create the instance id in {path}: {error.strerror}",
-            next_step="fix the permissions of the state directory",
-        ) from error
-    if not _ID.fullmatch(content):
+    instance, _, machine = content.partition(" ")
+    if not _ID.fullmatch(instance) or (machine and not _ID.fullmatch(machine)):
         raise NotWritable(
             f"{path} does not contain a valid instance id",
             cause="it was damaged or edited",
             next_step="remove it; pvebench creates a new id and does not change volumes of the old",
         )
-    return content
+    return instance, machine
 
 
-def _write_id(path: Path) -> None:
-    """Write a new id atomically, even if the machine stops during it."""
+@contextlib.contextmanager
+def _id_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise NotWritable(
+            f"cannot read or create the instance id in {path}: {error.strerror}",
+            next_step="fix the permissions of the state directory",
+        ) from error
+
+
+def _write_id(path: Path, text: str) -> None:
+    """Write the id atomically, even if the machine stops during it."""
     new = path.with_name(f"{path.name}.new")
     with new.open("w", encoding="ascii") as file:
-        file.write(f"{secrets.token_hex(_BYTES)}\n")
+        give_to_owner(file.fileno(), path.parent)
+        file.write(f"{text}\n")
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)

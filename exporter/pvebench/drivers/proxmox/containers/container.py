@@ -20,6 +20,7 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
+from pvebench.drivers.proxmox.vm.leftovers import damaged_line, missing_keys
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.errors import (
     DriverError,
@@ -282,7 +283,11 @@ def undo_containers(
     """
     lines = []
     for number, kind, details in journal.pending():
-        if kind != KIND or number in but or details["node"] != node:
+        if kind != KIND or number in but or details.get("node", node) != node:
+            continue
+        if missing := missing_keys(details, ("node", "mark")):
+            lines.append(damaged_line("container", number, missing))
+            journal.close(number)
             continue
         what = f"container {details['vmid']} on {node}"
         if on_node is None:
@@ -323,7 +328,7 @@ class OrphanContainer:
 
 def find_containers(node: NodeSsh, name: str, journal: Journal) -> list[OrphanContainer]:
     """Return the containers of a node with an ownership marker. Raises as `NodeSsh.ask`."""
-    known = {details["mark"] for _, kind, details in journal.pending() if kind == KIND}
+    known = {details.get("mark") for _, kind, details in journal.pending() if kind == KIND}
     listing = node.ask("containers").decode("utf-8", "replace")
     return [
         OrphanContainer(
@@ -351,7 +356,7 @@ def remove_container(node: NodeSsh, orphan: OrphanContainer, journal: Journal) -
     """
     done = _undo(BenchContainer(node, orphan.vmid, orphan.mark))
     for number, kind, details in journal.pending():
-        if kind == KIND and details["mark"] == orphan.mark:
+        if kind == KIND and details.get("mark") == orphan.mark:
             journal.close(number)
     return f"container {orphan.vmid} on {orphan.node} {done}"
 

@@ -215,7 +215,7 @@ class NodeGuard:
 
     def _claimed(self, rows: Rows) -> Hold | None:
         other = self._claims.take(rows)
-        return Hold(kind=HoldKind.TURN, reason=other, seconds=AGAIN_SECONDS) if other else None
+        return Hold(kind=HoldKind.BUSY, reason=other, seconds=AGAIN_SECONDS) if other else None
 
     def _held(self, case: Case, rows: Rows) -> Hold | None:
         at, storage = self._free or (0.0, "")

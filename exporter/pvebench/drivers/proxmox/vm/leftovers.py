@@ -8,7 +8,8 @@ filled volumes; both must agree. pvebench changes only VMs with its ownership ma
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ _BIRTH_SECONDS: Final = 60.0
 """Time within which a VM that was being created at the crash must become visible, seconds."""
 _KEYS: Final = frozenset({"node", "vmid", "pool", "mark"})
 """Keys of a complete journal entry."""
+_VMID: Final = re.compile(r"[0-9]{1,9}")
 _LOCK_SECONDS: Final = 60.0
 """Maximum wait for a backup or snapshot before its VM is left to a later attempt, seconds."""
 
@@ -56,11 +58,8 @@ def undo_pending(
     for number, kind, details in journal.pending():
         if kind != KIND:
             continue  # entry of another driver
-        if missing := _KEYS - details.keys():
-            lines.append(
-                f"VM not removed: journal entry {number} is damaged, it lacks "
-                f"{' and '.join(sorted(missing))}; check the pool and remove the VM manually"
-            )
+        if missing := missing_keys(details, _KEYS):
+            lines.append(damaged_line("VM", number, missing))
             journal.close(number)
             continue
         if details["node"] != node or details["vmid"] == str(but):
@@ -81,6 +80,20 @@ def undo_pending(
             continue
         journal.close(number)
     return lines
+
+
+def missing_keys(details: Mapping[str, str], keys: Collection[str]) -> set[str]:
+    """Return the keys that a journal entry lacks; a VM ID that is no number counts as missing."""
+    missing = set(keys) - details.keys()
+    return missing if _VMID.fullmatch(details.get("vmid", "")) else missing | {"vmid"}
+
+
+def damaged_line(what: str, number: int, missing: Collection[str]) -> str:
+    """Return a line about a journal entry without these keys."""
+    return (
+        f"{what} not removed: journal entry {number} is damaged, it lacks "
+        f"{' and '.join(sorted(missing))}; check the pool and remove the {what} manually"
+    )
 
 
 def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | None:
@@ -181,7 +194,9 @@ def find_kept(
         DriverError: the VM's state is unknown at present.
     """
     for number, kind, details in journal.pending():
-        if kind != KEPT or (details["node"], details["pool"]) != (place.node, place.pool):
+        if kind != KEPT or missing_keys(details, _KEYS):
+            continue
+        if (details["node"], details["pool"]) != (place.node, place.pool):
             continue
         vm = BenchVm(api, clock, place, int(details["vmid"]), details["mark"])
         try:

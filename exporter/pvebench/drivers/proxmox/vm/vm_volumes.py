@@ -382,7 +382,8 @@ class VmVolumes:
         )
         self._held = None
         if any(
-            kind == KIND and details["node"] == node for _, kind, details in self._journal.pending()
+            kind == KIND and details.get("node") == node
+            for _, kind, details in self._journal.pending()
         ):
             raise ServerGone(
                 "; ".join(lines),
