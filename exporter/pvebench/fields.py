@@ -130,6 +130,12 @@ Size = Annotated[
     BeforeValidator(parse_size),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["256M", "4k"]}),
 ]
+WriteBudget = Annotated[
+    int,
+    BeforeValidator(lambda value: 0 if value == "off" else parse_size(value)),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["20G", "off"]}),
+]
+"""Bytes per 24 hours; `off`, 0: no limit."""
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration),

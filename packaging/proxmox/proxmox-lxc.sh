@@ -312,7 +312,7 @@ write_settings() {
         echo "driver: proxmox"
         echo "state: /var/lib/pvebench"
         echo "guest_image: /var/cache/pvebench/guest"
-        echo "packs: [quick]"
+        echo "packs: [upgrade-watch]"
         echo "listen: \"$listen\""
         [[ -z $web_config ]] || echo "web_config_file: web.yml"
         echo "proxmox:"

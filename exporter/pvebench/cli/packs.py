@@ -28,9 +28,10 @@ from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.model.units import format_size, show_bytes, show_seconds
+from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, ExcludedCase, Plan, make_plan
-from pvebench.service.selection import assignments
+from pvebench.service.selection import assignments, planned_costs
 
 # --- `pvebench schema`: JSON schemas of packs and settings, for editors.
 
@@ -190,6 +191,8 @@ def plan(
     console = make_console()
     for assignment, cycle in plans:
         _print_plan(console, assignment, cycle)
+    for line in cost_lines(planned_costs(settings, [assignment for assignment, _ in plans])):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _plan(assignment: Assignment) -> Plan:

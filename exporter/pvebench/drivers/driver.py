@@ -17,13 +17,14 @@ from pydantic import Field
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.errors import DriverError, PvebenchError, SwitchFailed
-from pvebench.fields import FilePath, Slug, Strict
+from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.files import RUNTIME
 from pvebench.guest import GuestImage, build_image, default_directory, load_image, needs_build
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
+from pvebench.model.write_cost import default_budget
 
 Finding = tuple[str, bool | None, str]
 """Name of a check, whether it passed (None: unknown), and its result."""
@@ -75,7 +76,7 @@ class MeasuredStorage:
     Attributes:
         holds: its capabilities; the name is the displayed type.
         shared: whether several nodes share its disks, so that only one node at a time uses it.
-        budget_bytes: maximum bytes written per calendar month; None: no limit.
+        budget_bytes: maximum bytes written in 24 hours; None: no limit.
         floor_bytes: bytes that must stay free; None: no limit.
     """
 
@@ -83,6 +84,16 @@ class MeasuredStorage:
     shared: bool = False
     budget_bytes: int | None = None
     floor_bytes: int | None = None
+
+
+def budget_of(setting: WriteBudget | None, size_bytes: int | None) -> int | None:
+    """Return a storage's write budget in bytes per 24 hours; None: no limit.
+
+    Args:
+        setting: 0: no limit; None: not set.
+        size_bytes: size of the storage; None: unknown.
+    """
+    return default_budget(size_bytes) if setting is None else setting or None
 
 
 def own_node(settings: DriverSettings) -> tuple[str, ...]:

@@ -511,18 +511,23 @@ STORAGE_INFO = _gauge(
     ("node", "storage", "type", "shared"),
     "Storage that packs can use, always 1. type: its type; shared: whether nodes share its disks.",
 )
-MONTH_WRITTEN = _gauge(
-    "month_written_bytes",
+DAY_WRITTEN = _gauge(
+    "day_written_bytes",
     ("node", "storage"),
-    "Bytes written to test disks from the node in this calendar month (UTC), fills included.",
+    "Bytes written to test disks from the node in the last 24 hours, fills included.",
+)
+DAY_PLANNED = _gauge(
+    "planned_day_write_bytes",
+    ("node", "storage"),
+    "Expected bytes written in 24 hours: as the newest runs wrote, else the plan's upper limit.",
 )
 WRITE_BUDGET = _gauge(
-    "write_budget_bytes", ("node", "storage"), "Monthly write budget of the storage, in bytes."
+    "write_budget_bytes", ("node", "storage"), "Write budget of the storage for 24 hours, in bytes."
 )
 BUDGET_USED = _gauge(
     "write_budget_used_ratio",
     ("node", "storage"),
-    "Used share of the monthly write budget; for a shared storage, by all nodes together.",
+    "Used share of the write budget for 24 hours; for a shared storage, by all nodes together.",
 )
 STORAGE_FREE = _gauge(
     "storage_free_bytes", ("node", "storage"), "Free bytes at the last check of the storage."

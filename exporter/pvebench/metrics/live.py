@@ -108,9 +108,10 @@ class StorageState:
     Attributes:
         type: `dir`, `lvmthin` …
         shared: whether several nodes write to the same disks.
-        written_bytes: written by this node in this calendar month (UTC).
-        budget_bytes: monthly write budget; None: no limit.
-        counted_bytes: bytes of this month that count against the budget.
+        written_bytes: written by this node in the last 24 hours.
+        planned_bytes: expected in 24 hours; None: no pack writes there.
+        budget_bytes: write budget for 24 hours; None: no limit.
+        counted_bytes: bytes of the last 24 hours that count against the budget.
         free_bytes: free space at the last check; None: not checked yet.
         floor_bytes: space that must stay free; None: no limit.
     """
@@ -120,6 +121,7 @@ class StorageState:
     type: str
     shared: bool = False
     written_bytes: int
+    planned_bytes: float | None = None
     budget_bytes: int | None = None
     counted_bytes: int = 0
     free_bytes: int | None = None
@@ -131,7 +133,8 @@ def collect_storages(states: Iterable[StorageState], families: Families) -> None
     for state in states:
         labels = {"node": state.node, "storage": state.storage}
         values = (
-            (catalog.MONTH_WRITTEN, state.written_bytes),
+            (catalog.DAY_WRITTEN, state.written_bytes),
+            (catalog.DAY_PLANNED, state.planned_bytes),
             (catalog.WRITE_BUDGET, state.budget_bytes),
             (catalog.STORAGE_FREE, state.free_bytes),
             (catalog.STORAGE_FLOOR, state.floor_bytes),

@@ -122,6 +122,14 @@ def show_rate(bytes_per_second: float) -> str:
     return f"{show_bytes(bytes_per_second)}/s"
 
 
+def show_interval(seconds: float) -> str:
+    """Return an interval for people, rounded: `40 min`, `2.5 h`, `3 days`."""
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    hours = seconds / 3600
+    return f"{hours:.1f} h".replace(".0 ", " ") if hours < 48 else f"{hours / 24:.0f} days"
+
+
 def show_seconds(seconds: float) -> str:
     """Return a duration for people: `45 s`, `3 min 20 s`, `2 h 05 min`."""
     whole = round(seconds)

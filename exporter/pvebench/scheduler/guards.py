@@ -156,11 +156,11 @@ class TurnGuard:
 
 @dataclass(frozen=True, slots=True)
 class BudgetGuard:
-    """Guard that skips a storage's cases when the monthly write budget is used up.
+    """Guard that skips a storage's cases when its write budget is used up.
 
     Attributes:
-        limits: storage -> bytes per calendar month (UTC).
-        written: storage -> bytes written this month.
+        limits: storage -> bytes per 24 hours.
+        written: storage -> bytes written in the last 24 hours.
         expected: maximum bytes that a case writes.
     """
 
@@ -174,8 +174,8 @@ class BudgetGuard:
         if limit is None or self.written(storage) + self.expected(case) <= limit:
             return None
         reason = (
-            f"monthly write budget of {storage} exceeded: "
-            f"{show_bytes(self.written(storage))} of {show_bytes(limit)} written"
+            f"write budget of {storage} exceeded: {show_bytes(self.written(storage))} of "
+            f"{show_bytes(limit)} written in 24 hours"
         )
         return Hold(kind=HoldKind.BUDGET, reason=reason, skip=True)
 

@@ -31,12 +31,15 @@ from pvebench.metrics.live import (
     collect_storages,
 )
 from pvebench.metrics.snapshot import snapshot_of
+from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition
 from pvebench.model.ports import HoldKind, Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, Statuses, WorkerStatus
+from pvebench.model.units import show_bytes
 from pvebench.model.week import parse_weekly
 from pvebench.model.workload import Case
+from pvebench.model.write_cost import WriteCost, cost_lines
 from pvebench.notify.delivery import send
 from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Sender, WorkerActivity
 from pvebench.notify.sender import NotificationSender, addresses_of
@@ -45,8 +48,15 @@ from pvebench.runner import RunObserver
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.plan import Assignment
+from pvebench.scheduler.write_cost import pace
 from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
-from pvebench.service.selection import intervals_of, locked_store, make_sites, wall_slots
+from pvebench.service.selection import (
+    budgets_of,
+    intervals_of,
+    locked_store,
+    make_sites,
+    wall_slots,
+)
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
 from pvebench.store.current import PlannedCase, Results, View
 from pvebench.verdicts import Feed, Verdicts, VerdictService
@@ -129,13 +139,23 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             # The start may take minutes and reports its progress: a responding server is ready.
             stack.enter_context(supervisor.report_ready(lambda: server.turns))
         sites = make_sites(settings, state, store.journal, clock, say)
-        guards = GuardFactory(settings, state, store, clock, Turns(clock.monotonic))
+        guards = GuardFactory(
+            settings,
+            state,
+            store,
+            clock,
+            Turns(clock.monotonic),
+            budgets=budgets_of(settings),
+            endless=request.cycles is None,
+        )
         results = Results(store, planned_cases(first.assignments))
         instance = Instance(sites, results, clock, reloader, guards, cycles=request.cycles)
         if request.web:
             stack.enter_context(instance.serve_after(startup))
             say(f"results on {access.scheme}://{settings.listen}/")
             say(f"metrics on {access.scheme}://{settings.listen}/metrics")
+        for line in instance.cost_lines():
+            say(line)
         instance.run(screen)
     return instance.pool.outcomes()
 
@@ -176,11 +196,12 @@ class Instance:
         self._guards = guards
         self._cycles = cycles
         self._maintenance = DatabaseMaintenance(results, self._settings, clock.now)
+        self._next_pace = 0
         self._progress: RunObserver | None = None
         self._say: Callable[[str], None] = _ignored
         self.pool = make_worker_pool(
             sites,
-            reloader.current.assignments,
+            self._paced(),
             make=self._worker,
             between=_nothing if cycles else self._between_runs,
             stop=clock.stop,
@@ -275,10 +296,39 @@ class Instance:
     def _between_runs(self) -> None:
         """Reload settings and maintain the database, between two runs of an endless service."""
         changed = self._reloader.check()
-        if changed is not None:
-            self.pool.assign(changed.assignments)
-            self._results.plan(planned_cases(changed.assignments))
+        if changed is not None or self._results.now.totals.runs >= self._next_pace:
+            known = set(self.cost_lines())
+            self.pool.assign(self._paced())
+            longer = [cost for cost in self._results.now.costs if cost.longer]
+            for line in set(cost_lines(tuple(longer))) - known:
+                self._say(line)
         self._maintenance.check()
+
+    def _paced(self) -> list[Assignment]:
+        """Return the packs with intervals within the write budgets; publish both and the cost.
+
+        It is called again after each pass over the cases, with the bytes that it wrote.
+        """
+        assigned = self._reloader.current.assignments
+        paced = pace(assigned, self._guards.budgets, self._results.store.bytes_per_run())
+        cases = planned_cases(paced.assignments)
+        invented = driver_of(self._settings().driver).simulated and not self._guards.budgets.limits
+        self._results.plan(cases, () if invented else paced.costs)
+        self._next_pace = self._results.now.totals.runs + len(cases)
+        return paced.assignments
+
+    def cost_lines(self) -> tuple[str, ...]:
+        """Return what measuring writes, and a warning for each exceeded budget of a `run`."""
+        costs = self._results.now.costs
+        lines = cost_lines(costs)
+        return lines if self._cycles is None else (*lines, *filter(None, map(self._warning, costs)))
+
+    def _warning(self, cost: WriteCost) -> str:
+        written = self._guards.counted(cost.node, cost.storage) + cost.cycle_bytes
+        if cost.budget_bytes is None or written <= cost.budget_bytes:
+            return ""
+        limit = f"{show_bytes(cost.budget_bytes)} a day, which only `serve` keeps"
+        return f"warning: this may exceed the write budget of {cost.storage}: {limit}"
 
     def _address(self) -> str:
         """Return the URL of the web UI, as far as the settings determine it."""
@@ -309,7 +359,7 @@ class Instance:
                 "build": collect_build,
                 "config": lambda families: collect_config(self._reloader.state, families),
                 "scheduler": lambda families: collect_scheduler(self.pool.statuses(), families),
-                "storages": lambda families: collect_storages(self._guards.storages(), families),
+                "storages": self._collect_storages,
                 "api": lambda families: collect_api(traffic, families),
                 "address": lambda families: collect_address(self._address(), families),
                 "notify": lambda families: collect_notified(self._sender.states, families),
@@ -320,6 +370,9 @@ class Instance:
         page.refresh()
         page.judged(Verdicts())  # an empty verdict is published too
         return page
+
+    def _collect_storages(self, families: Families) -> None:
+        collect_storages(self._guards.storages(self._results.now.costs), families)
 
     def _snapshot(self) -> Snapshot:
         settings = self._settings()

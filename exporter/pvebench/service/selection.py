@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -13,7 +13,9 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.metrics.snapshot import WallSlot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
+from pvebench.model.write_cost import WriteCost
 from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
+from pvebench.scheduler.write_cost import WriteBudgets, pace
 from pvebench.store import StateDirectory, Store
 
 # --- Packs and cases to run, and the slots of the wall dashboard.
@@ -88,6 +90,33 @@ def intervals_of(assignments: list[Assignment]) -> dict[str, float]:
             every = assignment.pack.every_seconds
             intervals[case.key] = min(every, intervals.get(case.key, every))
     return intervals
+
+
+def budgets_of(settings: Settings) -> WriteBudgets:
+    """Return the write budgets of the storages."""
+    storages = {
+        (node, name): storage
+        for node in settings.measured_nodes()
+        for name, storage in driver_of(settings.driver).storages(settings, node).items()
+    }
+    return WriteBudgets(
+        limits={at: one.budget_bytes for at, one in storages.items() if one.budget_bytes},
+        shared=frozenset(name for (_, name), one in storages.items() if one.shared),
+    )
+
+
+def planned_costs(settings: Settings, assigned: Sequence[Assignment]) -> tuple[WriteCost, ...]:
+    """Return what the packs write to each storage: as stored runs did, else at most.
+
+    Raises:
+        StoreError: the stored runs cannot be read.
+    """
+    database, per_run = settings.state / "pvebench.db", {}
+    if database.exists():
+        from pvebench.store import bytes_per_run_at  # noqa: PLC0415 # as above
+
+        per_run = bytes_per_run_at(database)
+    return pace(assigned, budgets_of(settings), per_run).costs
 
 
 def wall_slots(settings: Settings) -> list[WallSlot]:

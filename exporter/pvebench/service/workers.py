@@ -24,9 +24,11 @@ from pvebench.model.ports import Clock, Guard, Site
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.model.workload import Case
+from pvebench.model.write_cost import WriteCost
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnGuard, Turns
 from pvebench.scheduler.plan import Assignment
+from pvebench.scheduler.write_cost import WriteBudgets
 from pvebench.store import StateDirectory, Store
 from pvebench.workloads import TOOLS
 
@@ -42,6 +44,8 @@ class GuardFactory:
     store: Store
     clock: Clock
     turns: Turns
+    budgets: WriteBudgets
+    endless: bool
     free: dict[str, Mapping[str, int]] = field(default_factory=dict)
     """node -> storage -> free bytes at the last check."""
 
@@ -52,11 +56,9 @@ class GuardFactory:
         if hours is not None:
             guards.append(QuietGuard(hours, self.clock))
         storages = self._storages(site.node)
-        limits = {
-            name: storage.budget_bytes for name, storage in storages.items() if storage.budget_bytes
-        }
-        if limits:
-            written = partial(self._counted, site.node)
+        limits = {at[1]: limit for at, limit in self.budgets.limits.items() if at[0] == site.node}
+        if limits and self.endless:  # a limited number of cycles only warns
+            written = partial(self.counted, site.node)
             guards.append(BudgetGuard(limits, written, expected_bytes))
         self.free[site.node] = site.free
         guards += site.guards
@@ -66,22 +68,24 @@ class GuardFactory:
     def _storages(self, node: str) -> Mapping[str, MeasuredStorage]:
         return driver_of(self.settings.driver).storages(self.settings, node)
 
-    def _counted(self, node: str, storage: str) -> int:
+    def counted(self, node: str, storage: str) -> int:
         """Return the bytes that count against the budget; for a shared storage, of all nodes."""
-        local = not self._storages(node)[storage].shared
-        return self.store.written_bytes(storage, self.clock.now(), node=node if local else None)
+        place, _ = self.budgets.place(node, storage)
+        return self.store.written_bytes(storage, self.clock.now(), node=place or None)
 
-    def storages(self) -> list[StorageState]:
+    def storages(self, costs: Sequence[WriteCost]) -> list[StorageState]:
         """Return the state of each storage on each node."""
         now = self.clock.now()
+        planned = {(cost.node, cost.storage): cost.day_bytes for cost in costs}
         return [
             StorageState(
                 node=node,
                 storage=name,
                 type=storage.holds.name,
                 shared=storage.shared,
-                budget_bytes=storage.budget_bytes,
-                counted_bytes=self._counted(node, name) if storage.budget_bytes else 0,
+                planned_bytes=planned.get((node, name)),
+                budget_bytes=(budget := self.budgets.limits.get((node, name))),
+                counted_bytes=self.counted(node, name) if budget else 0,
                 floor_bytes=storage.floor_bytes,
                 free_bytes=self.free.get(node, {}).get(name),
                 written_bytes=self.store.written_bytes(name, now, node=node),

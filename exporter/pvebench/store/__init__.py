@@ -29,6 +29,7 @@ from pvebench.store.retention import Removal
 from pvebench.store.state import (
     StateDirectory,
     StoreSummary,
+    bytes_per_run_at,
     damaged_blocks_at,
     identities_at,
     outbox_at,
@@ -65,6 +66,7 @@ __all__ = [
     "Sums",
     "Totals",
     "backups_of",
+    "bytes_per_run_at",
     "damaged_blocks_at",
     "holder_of",
     "identities_at",

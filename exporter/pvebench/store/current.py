@@ -19,6 +19,7 @@ from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Outcome, Run, Unit, rates
 from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction
+from pvebench.model.write_cost import WriteCost
 from pvebench.store import CaseRecord, Point, Store, StoredRun, Totals, summed
 from pvebench.store.definitions import DefinitionChange, current_keys, definition_changes
 
@@ -141,6 +142,7 @@ class View:
         trends: key -> newest points of its main metric.
         failures: the newest runs that are not ok, newest first.
         periods: environment periods of all nodes, in the order of their start.
+        costs: bytes that the packs write to each storage.
         removals: how often old runs may have been removed since the start of pvebench.
     """
 
@@ -152,6 +154,7 @@ class View:
     failures: Sequence[StoredRun] = ()
     periods: Sequence[EnvironmentPeriod] = ()
     totals: Totals = field(default_factory=Totals)
+    costs: tuple[WriteCost, ...] = ()
     removals: int = 0
 
     def current(self) -> dict[tuple[str, str, str], str]:
@@ -217,10 +220,11 @@ class Results:
         """Call a function after every change, in the thread that made it; it must be quick."""
         self._listeners.append(listener)
 
-    def plan(self, planned: Iterable[PlannedCase]) -> None:
-        """Set the cases of the current packs, after a reload of the settings."""
+    def plan(self, planned: Iterable[PlannedCase], costs: tuple[WriteCost, ...] = ()) -> None:
+        """Set the cases of the current packs and their cost, after a change of either."""
+        cases = {case.key: case for case in planned}
         with self._lock:
-            self._view = replace(self._view, planned={case.key: case for case in planned})
+            self._view = replace(self._view, planned=cases, costs=costs)
         self._notify_listeners(None)
 
     def keep(self, run: Run) -> bool:

@@ -21,6 +21,7 @@ from pvebench.store.journal import StorageIdentities
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import Number
 from pvebench.store.tables import HEAD
+from pvebench.store.writing import bytes_per_run
 
 # --- State directory: results, lock and sockets of one instance.
 
@@ -195,6 +196,15 @@ def damaged_blocks_at(path: Path, requested: Sequence[Number]) -> list[int]:
     """
     with _engine_at(path) as engine:
         return Numbers(engine).damaged(requested)
+
+
+def bytes_per_run_at(path: Path) -> dict[tuple[str, str], float]:
+    """Return `Store.bytes_per_run` of the database at `path`; empty: there is none. StoreError."""
+    summary = summarize_store(path, most_bytes=0) if path.exists() else None
+    if summary is None or not summary.current:
+        return {}
+    with _engine_at(path) as engine:
+        return bytes_per_run(engine)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,14 @@ from pvebench.store.tables import (
     samples,
     totals,
 )
-from pvebench.store.writing import RunReplacement, add_history, add_run, month
+from pvebench.store.writing import (
+    WRITTEN,
+    RunReplacement,
+    add_history,
+    add_run,
+    bytes_per_run,
+    hour,
+)
 
 # --- Reading stored results.
 
@@ -253,18 +260,23 @@ class StoredResults:
             return {str(row[0]): int(row[1]) for row in connection.execute(query)}
 
     def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
-        """Return the bytes written to a storage in the calendar month (UTC) of `at`.
+        """Return the bytes written to a storage in the 24 hours before `at`, to the hour.
 
         Args:
             node: from this node only; None: from all nodes together.
         """
+        first, last = hour(WRITTEN, at - timedelta(hours=24)), hour(WRITTEN, at)
         query = select(func.sum(totals.c.value)).where(
-            totals.c.storage == storage, totals.c.name == month(at)
+            totals.c.storage == storage, totals.c.name >= first, totals.c.name <= last
         )
         if node is not None:
             query = query.where(totals.c.node == node)
         with reading(self._engine) as connection:
             return int(connection.scalar(query) or 0)
+
+    def bytes_per_run(self) -> dict[tuple[str, str], float]:
+        """Return (node, storage) -> mean bytes that each of its newest runs wrote."""
+        return bytes_per_run(self._engine)
 
     def totals(self, *, runs_known: int | None = None) -> Totals:
         """Return the counters over the whole history.
@@ -278,14 +290,14 @@ class StoredResults:
             .group_by(cycles.c.node, cycles.c.tier)
         )
         with reading(self._engine) as connection:
-            amounts = connection.execute(select(totals)).all()
+            amounts = connection.execute(select(totals).where(totals.c.name.in_(DIRECTIONS))).all()
             counts = connection.execute(ended).all()
             number = runs_known
             if number is None:
                 number = connection.scalar(select(func.count()).select_from(runs))
         moved = {(row.node, row.storage, row.name): row.value for row in amounts}
         return Totals(
-            bytes={key: value for key, value in moved.items() if key[2] in DIRECTIONS},
+            bytes=moved,
             cycles={(row[0], row[1]): int(row[2]) for row in counts},
             runs=int(number or 0),
         )

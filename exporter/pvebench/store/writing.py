@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.model.definition import Definition
@@ -322,9 +322,29 @@ def _note_environment(
     )
 
 
-def month(at: datetime) -> str:
-    """Return the name of the counter of bytes written in a month (UTC)."""
-    return f"written {at.astimezone(UTC):%Y-%m}"
+WRITTEN: Final = "written"
+RUNS: Final = "runs"
+"""Counters of the bytes written and the runs ended in each hour, of the newest KEPT_HOURS."""
+KEPT_HOURS: Final = 48
+
+
+def hour(counter: str, at: datetime) -> str:
+    """Return the name of a counter for the hour (UTC) of a time; names sort by time."""
+    return f"{counter} {at.astimezone(UTC):%Y-%m-%dT%H}"
+
+
+def bytes_per_run(engine: Engine) -> dict[tuple[str, str], float]:
+    """Return (node, storage) -> mean bytes that its newest runs wrote."""
+    query = select(totals).where(or_(*(totals.c.name.startswith(f"{c} ") for c in (WRITTEN, RUNS))))
+    sums: Counter[tuple[str, str, str]] = Counter()
+    with reading(engine) as connection:
+        for row in connection.execute(query):
+            sums[row.node, row.storage, row.name.partition(" ")[0]] += row.value
+    return {
+        (node, storage): sums[node, storage, WRITTEN] / runs_ended
+        for (node, storage, counter), runs_ended in sums.items()
+        if counter == RUNS
+    }
 
 
 def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
@@ -335,8 +355,9 @@ def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
         for sample in run.samples:
             if sample.metric == "bytes" and sample.direction is not None:
                 amounts[*where, str(sample.direction)] += sample.value
-        if run.written_bytes:
-            amounts[*where, month(run.finished)] += run.written_bytes
+        if run.outcome is not Outcome.SKIPPED:
+            amounts[*where, hour(WRITTEN, run.finished)] += run.written_bytes
+            amounts[*where, hour(RUNS, run.finished)] += 1
     if not amounts:
         return
     row = upsert(totals)
@@ -350,6 +371,10 @@ def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
             for (node, storage, name), value in amounts.items()
         ],
     )
+    oldest = max(run.finished for run in ended) - timedelta(hours=KEPT_HOURS)
+    for counter in (WRITTEN, RUNS):
+        expired = totals.c.name.between(f"{counter} ", hour(counter, oldest))
+        connection.execute(delete(totals).where(expired))
 
 
 REPLACE_BATCH: Final = 200

@@ -24,6 +24,7 @@ LONGEST_PAGE: Final = {
     "cli": 100,
     "configuration": 100,
     "containers": 130,
+    "cost": 60,
     "dashboards": 60,
     "design": 120,
     "detection": 100,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -23,7 +23,7 @@ from pvebench.model.units import MIB
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
-from pvebench.store import StateDirectory, Store
+from pvebench.store import StateDirectory, Store, bytes_per_run_at
 from testing.packs import Simulation, simulate, write_pack
 
 VIENNA = ZoneInfo("Europe/Vienna")
@@ -238,6 +238,12 @@ def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(tmp_path: Path)
     assert written == first.written_bytes
     assert simulation.store.written_bytes("local", now, node="other") == 0
     assert simulation.store.written_bytes("local", now.replace(year=2040)) == 0
+    assert simulation.store.written_bytes("local", now + timedelta(hours=23)) == written
+    assert simulation.store.written_bytes("local", now + timedelta(hours=25)) == 0
+    # A skipped run wrote nothing, and is no run to take a mean of.
+    assert simulation.store.bytes_per_run() == {("lab", "local"): written}
+    assert bytes_per_run_at(simulation.store.path) == {("lab", "local"): written}
+    assert bytes_per_run_at(tmp_path / "none.db") == {}
     assert "written" not in str(simulation.store.totals().bytes)
 
 
@@ -249,6 +255,7 @@ def test_budgets_and_space_are_on_the_page() -> None:
         type="rbd",
         shared=True,
         written_bytes=5,
+        planned_bytes=7,
         budget_bytes=10,
         counted_bytes=9,
         free_bytes=None,
@@ -258,7 +265,8 @@ def test_budgets_and_space_are_on_the_page() -> None:
     assert {family.name: family.samples[0].value for family in families.families()} == {
         "pvebench_storage_info": 1.0,
         "pvebench_write_budget_used_ratio": 0.9,
-        "pvebench_month_written_bytes": 5.0,
+        "pvebench_day_written_bytes": 5.0,
+        "pvebench_planned_day_write_bytes": 7.0,
         "pvebench_write_budget_bytes": 10.0,
         "pvebench_storage_min_free_bytes": 3.0,
     }

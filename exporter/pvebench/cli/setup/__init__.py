@@ -23,12 +23,15 @@ from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.config import Settings, load_settings
 from pvebench.errors import NotWritable
 from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
-from pvebench.service.selection import assignments, intervals_of
+from pvebench.service.selection import assignments, intervals_of, planned_costs
 from pvebench.verdicts.ranking import LEAST_RUNS
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CLUSTER = "proxmox"
+CLUSTER_PACK: Final = "upgrade-watch"
+"""Default pack of a cluster: one disk every 30 minutes, for the wear of its drives."""
 
 
 @click.command()
@@ -66,7 +69,12 @@ CLUSTER = "proxmox"
 @click.option("--label", help="Name of this machine in results (qemu and host).")
 @click.option("--state", type=PATH, help="State directory (qemu and host).")
 @click.option("--listen", help="Address of the web UI and /metrics (qemu and host).")
-@click.option("--pack", "packs", multiple=True, help="Pack to measure; default: quick.")
+@click.option(
+    "--pack",
+    "packs",
+    multiple=True,
+    help=f"Pack to measure; default: quick, for proxmox {CLUSTER_PACK}.",
+)
 @click.option("--replace", is_flag=True, help="Overwrite existing settings.")
 @click.option("--check/--no-check", "checked", default=True, help="Check the settings afterwards.")
 @click.option("--yes", is_flag=True, help="Ask nothing; use the defaults.")
@@ -85,7 +93,8 @@ def setup(what: str | None, checked: bool, packs: tuple[str, ...], **options: An
     local = ("label", "state", "listen")
     if what == CLUSTER:
         cluster = {key: value for key, value in options.items() if key not in local}
-        set_up_cluster(ClusterAnswers(**cluster, packs=tuple(default_packs(packs))), ask)
+        cluster["packs"] = tuple(default_packs(packs, CLUSTER_PACK))
+        set_up_cluster(ClusterAnswers(**cluster), ask)
     else:
         answers = {key: options[key] for key in (*local, "config", "storages", "replace")}
         set_up_here(LocalAnswers(what=what, **answers), ask, default_packs(packs))
@@ -109,7 +118,8 @@ def _conclude(config: Path, *, checked: bool) -> None:
 
 def _estimates(config: Path) -> list[str]:
     """Return the expected times of cycles and verdicts, for the slowest node."""
-    assigned = assignments(load_settings(config))
+    settings = load_settings(config)
+    assigned = assignments(settings)
     plans = [
         (entry.node, make_plan(entry.matrix, seed=entry.pack.seed, conduct=entry.pack.conduct))
         for entry in assigned
@@ -124,9 +134,9 @@ def _estimates(config: Path) -> list[str]:
         return show_seconds(cycle + (runs - 1) * every)
 
     cases = sum(len(plan.cases) for _, plan in plans)
-    written = show_bytes(sum(plan.bytes_written for _, plan in plans))
     return [
-        f"Cycle: {cases} cases, about {show_seconds(cycle)}, at most {written} written",
+        f"Cycle: {cases} cases, about {show_seconds(cycle)}",
+        *(f"{line[0].upper()}{line[1:]}" for line in cost_lines(planned_costs(settings, assigned))),
         f"After about {after(LEAST_RUNS)} ({LEAST_RUNS} runs per case): significant differences "
         "between configurations",
         f"After about {after(LEAST_JUDGED)} ({LEAST_JUDGED} runs per case): first verdicts",
@@ -247,6 +257,6 @@ def _storages(directories: Sequence[str]) -> dict[str, Path]:
     return storages
 
 
-def default_packs(packs: Sequence[str]) -> list[str]:
+def default_packs(packs: Sequence[str], default: str = str(DEFAULT_PACK)) -> list[str]:
     """Return the packs for the settings; without any, the default pack."""
-    return list(packs) or [str(DEFAULT_PACK)]
+    return list(packs) or [default]

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from pydantic import model_validator
 
-from pvebench.drivers.driver import Driver, MeasuredStorage
+from pvebench.drivers.driver import Driver, MeasuredStorage, budget_of
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths
 from pvebench.model.rules import Rows
@@ -54,7 +54,12 @@ def _storages(settings: HostSettings, node: str | None) -> Mapping[str, Measured
         return storages
     by_ssh = "containers on a machine reached by ssh are not supported"
     return {
-        name: replace(storage, holds=replace(storage.holds, no_container=by_ssh))
+        name: replace(
+            storage,
+            holds=replace(storage.holds, no_container=by_ssh),
+            # The size is that of a path on this machine.
+            budget_bytes=budget_of(settings.storages[name].write_budget, None),
+        )
         for name, storage in storages.items()
     }
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
-from pvebench.drivers.driver import DriverSettings, MeasuredStorage
+from pvebench.drivers.driver import DriverSettings, MeasuredStorage, budget_of
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.ssh import SshSettings
 from pvebench.errors import ConfigError, Problem
-from pvebench.fields import FilePath, Ratio, Size, Slug, Strict
+from pvebench.fields import FilePath, Ratio, Size, Slug, Strict, WriteBudget
 from pvebench.model.disk import HostCache
 from pvebench.model.rules import StorageKind
 
@@ -90,7 +90,8 @@ class ClusterStorageSettings(Strict):
         nodes: nodes that have it; empty: all.
         shared: several nodes write to the same disks, so only one node measures at a
             time. Default for the types that are network servers.
-        write_budget: maximum bytes written to it per calendar month.
+        write_budget: maximum bytes written to it in 24 hours; `off`: no limit. Default: 10 GiB;
+            `pvebench setup` writes 5% of the size, if that is more.
         min_free: bytes to keep free on it.
         link_bits_per_second: bandwidth of the network between node and server; 0: not
             declared.
@@ -102,7 +103,7 @@ class ClusterStorageSettings(Strict):
     id: StrictStr = ""
     nodes: tuple[Slug, ...] = ()
     shared: StrictBool | None = None
-    write_budget: Size | None = None
+    write_budget: WriteBudget | None = None
     min_free: Size | None = None
     link_bits_per_second: StrictInt = Field(default=0, ge=1)
     cold: StrictBool = True
@@ -245,7 +246,7 @@ def cluster_storages(settings: ClusterSettings, node: str | None) -> dict[str, M
         name: MeasuredStorage(
             holds=entry.kind(cluster.version, ssh=cluster.ssh is not None),
             shared=entry.is_shared,
-            budget_bytes=entry.write_budget,
+            budget_bytes=budget_of(entry.write_budget, None),
             floor_bytes=entry.min_free,
         )
         for name, entry in cluster.storages.items()

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.linux.block_devices import sysfs
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.identity import identity_of_path
 from pvebench.errors import NoSpace, ToolsMissing, VolumeError
 from pvebench.model.disk import Disk, Format, Preallocation
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.units import MIB, show_bytes
+from pvebench.model.units import MIB, SECTOR, show_bytes
 from pvebench.model.volume import Identity, Volume
 
 # --- files of volumes: created exclusively, never through a link, and verified before use
@@ -270,6 +271,19 @@ def require_directory(options: StorageOptions) -> Path:
 def existing(path: Path) -> Path:
     """Return the path or its nearest existing parent."""
     return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+
+
+def size_at(path: Path | None) -> int | None:
+    """Return the size of a path's file system, or of the device there; None: unknown."""
+    try:
+        if path is None:
+            return None
+        if path.is_block_device():
+            sectors = (sysfs(path.stat().st_rdev) / "size").read_text("ascii")
+            return SECTOR * int(sectors)
+        return shutil.disk_usage(existing(path)).total
+    except (OSError, ValueError):
+        return None
 
 
 def identify_directory(options: StorageOptions) -> Identity:

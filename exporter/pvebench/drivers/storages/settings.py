@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
-from pvebench.drivers.driver import DriverContext, DriverSettings, Finding, MeasuredStorage, attempt
+from pvebench.drivers.driver import (
+    DriverContext,
+    DriverSettings,
+    Finding,
+    MeasuredStorage,
+    attempt,
+    budget_of,
+)
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.ceph import CephGuard, RbdStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions, instance_id
@@ -22,10 +29,11 @@ from pvebench.drivers.storages.directory import (
     existing,
     identify_directory,
     require_directory,
+    size_at,
 )
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import FaultFailed
-from pvebench.fields import FilePath, Slug, Strict
+from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.model.ports import Guard
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity
@@ -104,6 +112,8 @@ class StorageSettings(Strict):
             directory; `block`: a whole device, whose content is destroyed; `nbd`, `nfs`: a server
             that QEMU accesses over the network; `rbd`: a pool of a Ceph cluster, likewise.
         path: the directory or the device.
+        write_budget: maximum bytes written to it in 24 hours; `off`: no limit. Default: 5% of its
+            size, at least 10 GiB.
         server, port: of the server; `socket`: its UNIX socket instead.
         export: the NBD export, or the directory on the NFS server.
         pool: of the Ceph cluster; `conf`: its configuration file, `user` without `client.`:
@@ -116,6 +126,7 @@ class StorageSettings(Strict):
 
     kind: KindName = "dir"
     path: FilePath | None = None
+    write_budget: WriteBudget | None = None
     server: StrictStr = ""
     port: int = Field(default=0, ge=0, le=65535)
     socket: FilePath | None = None
@@ -131,7 +142,7 @@ class StorageSettings(Strict):
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> StorageSettings:
         kind = KINDS[self.kind]
-        present = self.model_fields_set - {"kind", "faults"}
+        present = self.model_fields_set - {"kind", "faults", "write_budget"}
         if missing := kind.required - present:
             raise ValueError(f"a storage of kind {self.kind} needs {', '.join(sorted(missing))}")
         if extra := present - kind.required - kind.optional:
@@ -169,8 +180,13 @@ class LocalSettings(DriverSettings):
 def local_storages(settings: LocalSettings, node: str | None) -> dict[str, MeasuredStorage]:
     """Return the capabilities of each storage; there is only one node."""
     del node
-    storages = settings.active_storages().items()
-    return {name: MeasuredStorage(holds=KINDS[entry.kind].holds) for name, entry in storages}
+    return {
+        name: MeasuredStorage(
+            holds=KINDS[entry.kind].holds,
+            budget_bytes=budget_of(entry.write_budget, size_at(entry.path)),
+        )
+        for name, entry in settings.active_storages().items()
+    }
 
 
 def make_storages(settings: LocalSettings, place: DriverContext) -> dict[str, Storage]:

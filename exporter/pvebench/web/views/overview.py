@@ -13,6 +13,7 @@ from pvebench.model.definition import Definition, configuration_text, workload_t
 from pvebench.model.run import Outcome
 from pvebench.model.status import State, WorkerStatus
 from pvebench.model.workload import Case
+from pvebench.model.write_cost import cost_lines
 from pvebench.report.text import iso, show_age, show_clock, show_span, state_text
 from pvebench.store import StoredRun
 from pvebench.store.current import View
@@ -275,6 +276,7 @@ class Index:
         choices: the storages to choose from; tables and year show `chosen`.
         card: address of the picture of the chosen storage; empty without a result.
         year: None with fewer than two runs.
+        costs: what measuring writes to each shown storage, in a line each.
         advice: status or next step while there is no result; empty otherwise.
     """
 
@@ -294,6 +296,7 @@ class Index:
     chosen: str
     card: str
     year: YearChart | None
+    costs: tuple[str, ...]
     advice: str
 
 
@@ -336,6 +339,9 @@ def index_view(
         chosen=chosen.replace("/", ", ", 1),
         card=f"/card.png?storage={quote(chosen, safe='')}" if content.cases else "",
         year=_year(content, verdicts, ranked, cases),
+        costs=cost_lines(
+            tuple(one for one in content.costs if f"{one.node}/{one.storage}" == chosen)
+        ),
         advice="" if content.cases else _advice(workers),
     )
 

@@ -15,6 +15,8 @@ from typing import Any, Final
 from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.errors import ServerGone
+from pvebench.model.units import GIB
+from pvebench.model.write_cost import MIN_BUDGET_BYTES, default_budget
 
 _CONNECT_SECONDS: Final = 10.0
 _LOCAL: Final = "local"
@@ -191,4 +193,6 @@ def _storage(name: str, storage: StorageInfo, nodes: Sequence[str]) -> dict[str,
         entry["nodes"] = active
     if storage.shared and not STORAGE_TYPES[storage.type].of_server:
         entry["shared"] = True
+    if storage.total_bytes and (budget := default_budget(storage.total_bytes)) > MIN_BUDGET_BYTES:
+        entry["write_budget"] = f"{budget // GIB}G"
     return entry

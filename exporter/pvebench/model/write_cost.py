@@ -1,0 +1,72 @@
+"""Bytes that measuring writes to a storage, and its write budget. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pvebench.model.units import GIB, show_bytes
+
+DAY_SECONDS: Final = 86400.0
+YEAR_DAYS: Final = 365
+BUDGET_SHARE: Final = 0.05
+"""Default write budget per 24 hours, as a share of the storage's size. Consumer SSDs are usually
+rated for about 0.3 of their size per day."""
+MIN_BUDGET_BYTES: Final = 10 * GIB
+"""Smallest default write budget; also that of a storage of unknown size."""
+
+
+def default_budget(size_bytes: int | None) -> int:
+    """Return the default write budget per 24 hours of a storage; None: its size is unknown."""
+    return max(MIN_BUDGET_BYTES, round((size_bytes or 0) * BUDGET_SHARE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCost:
+    """Bytes that all packs write to a storage on a node.
+
+    Attributes:
+        cycle_bytes: in one cycle of each pack.
+        day_bytes: in 24 hours, with intervals that keep to the budget.
+        measured: whether they are the mean of stored runs; else an upper limit.
+        budget_bytes: write budget per 24 hours; None: none.
+        longer: for each pack with a longer interval than its own, both intervals as text.
+    """
+
+    node: str
+    storage: str
+    cycle_bytes: float
+    day_bytes: float
+    measured: bool = False
+    budget_bytes: int | None = None
+    longer: tuple[str, ...] = ()
+
+    @property
+    def year_bytes(self) -> float:
+        """In a year."""
+        return self.day_bytes * YEAR_DAYS
+
+    @property
+    def text(self) -> str:
+        """The cost in a line."""
+        limit = "about" if self.measured else "at most"
+        writes = (
+            f"{limit} {show_bytes(self.cycle_bytes)} per cycle, {show_bytes(self.day_bytes)} per "
+            f"day, {show_bytes(self.year_bytes)} per year"
+        )
+        return f"writes to {self.storage}: {writes}{self._budget}"
+
+    @property
+    def _budget(self) -> str:
+        if self.budget_bytes is None:
+            return "; no write budget"
+        budget = f"{show_bytes(self.budget_bytes)} a day (write_budget)"
+        if self.longer:
+            return f"; {', '.join(self.longer)} to stay within {budget}"
+        return f"; budget {budget}"
+
+
+def cost_lines(costs: tuple[WriteCost, ...]) -> tuple[str, ...]:
+    """Return a line for each storage; with the node if there are several."""
+    several = len({cost.node for cost in costs}) > 1
+    return tuple(f"{cost.node}: {cost.text}" if several else cost.text for cost in costs)

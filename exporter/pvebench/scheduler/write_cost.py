@@ -1,0 +1,153 @@
+"""Bytes that measuring writes, and intervals that keep them within the write budgets. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvebench.config import Pack
+from pvebench.model.units import show_interval
+from pvebench.model.write_cost import DAY_SECONDS, WriteCost
+from pvebench.scheduler.plan import Assignment, Plan, make_plan
+
+_STEPS: Final = ((1800.0, 60.0), (7200.0, 300.0), (math.inf, 3600.0))
+"""(interval up to, step) in seconds: a longer interval is a multiple of the step, so that it rarely
+changes with the measured bytes."""
+
+Place = tuple[str, str]
+"""Node and storage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteBudgets:
+    """Write budgets of the storages.
+
+    Attributes:
+        limits: (node, storage) -> maximum bytes in 24 hours.
+        shared: storages whose limit is for all nodes together.
+    """
+
+    limits: Mapping[Place, int]
+    shared: frozenset[str] = frozenset()
+
+    def place(self, node: str, storage: str) -> Place:
+        """Return the place whose writes count together."""
+        return ("" if storage in self.shared else node, storage)
+
+
+@dataclass(frozen=True, slots=True)
+class PacedPacks:
+    """Packs with the intervals that keep to the budgets, and what they write."""
+
+    assignments: list[Assignment]
+    costs: tuple[WriteCost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _PackWrites:
+    """Bytes of one cycle of a pack on one storage, and the seconds between two cycles."""
+
+    place: Place
+    cycle_bytes: float
+    seconds: float
+    measured: bool
+
+
+def pace(
+    assignments: Sequence[Assignment],
+    budgets: WriteBudgets,
+    per_run: Mapping[Place, float] | None = None,
+) -> PacedPacks:
+    """Return the packs with the shortest intervals that keep to the budgets, and their cost.
+
+    Args:
+        per_run: (node, storage) -> mean bytes that a run wrote; without it, the upper limit of
+            the plan counts.
+    """
+    planned = [_writes(entry, per_run or {}) for entry in assignments]
+    day: dict[Place, float] = {}
+    for one in (one for writes in planned for one in writes):
+        group = budgets.place(*one.place)
+        day[group] = day.get(group, 0.0) + one.cycle_bytes * DAY_SECONDS / one.seconds
+    excess = {
+        place: day[budgets.place(*place)] / limit
+        for place, limit in budgets.limits.items()
+        if budgets.place(*place) in day
+    }
+    paced = [
+        _slowed(entry, writes, excess) for entry, writes in zip(assignments, planned, strict=True)
+    ]
+    return PacedPacks(paced, tuple(_costs(assignments, paced, planned, budgets)))
+
+
+def _writes(assignment: Assignment, per_run: Mapping[Place, float]) -> list[_PackWrites]:
+    pack, node = assignment.pack, assignment.node
+    seconds = max(pack.every_seconds, _plan(assignment).seconds)
+    writes = []
+    for storage in sorted({case.scenario.storage for case in assignment.matrix.cases}):
+        plan = _plan(_on_storage(assignment, storage))
+        known = per_run.get((node, storage))
+        cycle = plan.bytes_written if known is None else known * len(plan.cases)
+        writes.append(_PackWrites((node, storage), cycle, seconds, known is not None))
+    return writes
+
+
+def _plan(assignment: Assignment) -> Plan:
+    pack = assignment.pack
+    return make_plan(assignment.matrix, seed=pack.seed, conduct=pack.conduct)
+
+
+def _on_storage(assignment: Assignment, storage: str) -> Assignment:
+    matrix = assignment.matrix
+    cases = tuple(case for case in matrix.cases if case.scenario.storage == storage)
+    return replace(assignment, matrix=replace(matrix, cases=cases))
+
+
+def _slowed(
+    assignment: Assignment, writes: Iterable[_PackWrites], excess: Mapping[Place, float]
+) -> Assignment:
+    """Return the pack with a longer interval if a storage would exceed its budget."""
+    needed = [(excess.get(one.place, 0.0), one.seconds) for one in writes if one.cycle_bytes]
+    factor, seconds = max(needed, default=(0.0, 0.0))
+    if factor <= 1:
+        return assignment
+    every = factor * seconds
+    step = next(step for limit, step in _STEPS if every <= limit)
+    every = math.ceil(every / step) * step
+    return replace(assignment, pack=replace(assignment.pack, every_seconds=every))
+
+
+def _costs(
+    asked: Sequence[Assignment],
+    paced: Sequence[Assignment],
+    planned: Sequence[Sequence[_PackWrites]],
+    budgets: WriteBudgets,
+) -> Iterable[WriteCost]:
+    """Yield the cost of each storage on each node."""
+    places = dict.fromkeys(one.place for writes in planned for one in writes)
+    for place in places:
+        own = [
+            (before.pack, after.pack, one)
+            for before, after, writes in zip(asked, paced, planned, strict=True)
+            for one in writes
+            if one.place == place
+        ]
+        yield WriteCost(
+            node=place[0],
+            storage=place[1],
+            cycle_bytes=sum(one.cycle_bytes for *_, one in own),
+            day_bytes=sum(
+                one.cycle_bytes * DAY_SECONDS / max(after.every_seconds, one.seconds)
+                for _, after, one in own
+            ),
+            measured=all(one.measured for *_, one in own),
+            budget_bytes=budgets.limits.get(place),
+            longer=tuple(_longer(before, after) for before, after, _ in own if before != after),
+        )
+
+
+def _longer(before: Pack, after: Pack) -> str:
+    intervals = show_interval(after.every_seconds), show_interval(before.every_seconds)
+    return f"{before.name} every {intervals[0]} instead of {intervals[1]}"

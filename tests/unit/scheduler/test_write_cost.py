@@ -1,0 +1,146 @@
+"""What measuring writes, and the intervals that keep it within the budget of a storage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.config import load_pack
+from pvebench.config.settings import Settings
+from pvebench.drivers import driver_of
+from pvebench.drivers.proxmox.settings import ClusterStorageSettings
+from pvebench.drivers.storages.directory import size_at
+from pvebench.model.units import GIB, MIB
+from pvebench.model.write_cost import MIN_BUDGET_BYTES, cost_lines, default_budget
+from pvebench.scheduler.plan import Assignment, expand, make_plan
+from pvebench.scheduler.write_cost import WriteBudgets, pace
+from pvebench.service.selection import budgets_of
+from testing.packs import QUICK, STORAGES
+
+HERE = ("lab", "local")
+
+
+def quick_on(node: str = "lab") -> Assignment:
+    pack = load_pack(QUICK)
+    return Assignment(pack, expand(pack, node=node, storages=STORAGES))
+
+
+def test_without_a_budget_the_packs_keep_their_intervals() -> None:
+    paced = pace([quick_on()], WriteBudgets(limits={}))
+    assert paced.assignments == [quick_on()]
+    (cost,) = paced.costs
+    plan = make_plan(quick_on().matrix, seed=1)
+    assert cost.cycle_bytes == plan.bytes_written
+    # The pack takes less than its five minutes, so it runs 288 times a day.
+    assert cost.day_bytes == pytest.approx(288 * plan.bytes_written)
+    assert cost.year_bytes == 365 * cost.day_bytes
+    assert cost_lines(paced.costs)[0].startswith("writes to local: at most ")
+    assert cost_lines(paced.costs)[0].endswith("; no write budget")
+
+
+def test_the_interval_grows_until_the_day_fits_the_budget() -> None:
+    paced = pace([quick_on()], WriteBudgets(limits={HERE: 20 * GIB}), {HERE: 50 * MIB})
+    (cost,) = paced.costs
+    every = paced.assignments[0].pack.every_seconds
+    assert cost.cycle_bytes == 12 * 50 * MIB
+    assert every == 45 * 60
+    assert 0.9 * 20 * GIB < cost.day_bytes <= 20 * GIB
+    assert cost.measured
+    assert cost.text == (
+        "writes to local: about 600.0 MiB per cycle, 18.8 GiB per day, 6.7 TiB per year; "
+        "quick every 45 min instead of 5 min to stay within 20.0 GiB a day (write_budget)"
+    )
+
+
+@pytest.mark.parametrize("budget", [1, GIB, 10 * GIB, 100 * GIB, 10**15])
+@pytest.mark.parametrize("written", [0, 1, 10**6, 10**9, 10**11])
+def test_no_day_exceeds_its_budget(budget: int, written: float) -> None:
+    """Nor is an interval ever shorter than the pack's."""
+    paced = pace([quick_on()], WriteBudgets(limits={HERE: budget}), {HERE: written})
+    assert paced.costs[0].day_bytes <= budget * 1.000001
+    assert paced.assignments[0].pack.every_seconds >= quick_on().pack.every_seconds
+
+
+def test_a_shared_storage_has_one_budget_for_all_nodes() -> None:
+    both = [quick_on("a"), quick_on("b")]
+    limits = dict.fromkeys([("a", "local"), ("b", "local")], 20 * GIB)
+    means = dict.fromkeys(limits, 49.0 * MIB)
+    own = pace(both, WriteBudgets(limits=limits), means).costs
+    shared = pace(both, WriteBudgets(limits=limits, shared=frozenset({"local"})), means).costs
+    assert sum(cost.day_bytes for cost in own) > 36 * GIB
+    assert 17 * GIB < sum(cost.day_bytes for cost in shared) <= 20 * GIB
+    assert [line.partition(":")[0] for line in cost_lines(shared)] == ["a", "b"]
+
+
+def test_a_pack_that_writes_nothing_is_never_slowed() -> None:
+    pack = quick_on()
+    reads = tuple(c for c in pack.matrix.cases if c.workload.slug.startswith("randread"))
+    reading = replace(pack, matrix=replace(pack.matrix, cases=reads))
+    paced = pace([reading], WriteBudgets(limits={HERE: 1}), {HERE: 0.0})
+    assert paced.assignments == [reading]
+
+
+def test_every_driver_has_a_budget_unless_its_writes_are_invented(tmp_path: Path) -> None:
+    (tmp_path / "storage").mkdir()
+    size = size_at(tmp_path)
+    assert size is not None
+    for driver in ("qemu", "host"):
+        settings = Settings(driver=driver, state=tmp_path, node="lab")
+        assert budgets_of(settings).limits == {HERE: default_budget(size)}
+    assert budgets_of(Settings(driver="simulated", state=tmp_path)).limits == {}
+    changed = {"local": {"kind": "dir", "path": tmp_path, "write_budget": "3G"}}
+    for driver in ("qemu", "host", "simulated"):
+        settings = Settings(driver=driver, state=tmp_path, node="lab", storages=changed)
+        assert budgets_of(settings).limits == {HERE: 3 * GIB}
+    changed["local"]["write_budget"] = "off"
+    assert budgets_of(Settings(state=tmp_path, node="lab", storages=changed)).limits == {}
+
+
+def test_a_machine_reached_by_ssh_has_no_size_of_a_path_here() -> None:
+    settings = Settings.model_validate(
+        {
+            "driver": "host",
+            "node": "far",
+            "ssh": {"host": "far", "user": "x", "key_file": "/k", "known_hosts": "/h"},
+            "storages": {"local": {"kind": "dir", "path": "/"}},
+        }
+    )
+    storage = driver_of("host").storages(settings, None)["local"]
+    assert storage.budget_bytes == MIN_BUDGET_BYTES
+
+
+def test_a_cluster_storage_has_one_too() -> None:
+    assert default_budget(None) == MIN_BUDGET_BYTES
+    assert default_budget(1000 * GIB) == 50 * GIB
+    assert ClusterStorageSettings.model_validate({"type": "dir", "write_budget": "off"}) == (
+        ClusterStorageSettings(type="dir", write_budget=0)
+    )
+
+
+def test_commands_and_a_run_say_what_they_write_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run exceeds the budget with a warning; a service keeps it and says how."""
+    path = tmp_path / "pvebench.yaml"
+    storage = f"storages: {{local: {{kind: dir, path: {tmp_path}, write_budget: 1M}}}}"
+    path.write_text(f"driver: simulated\nnode: lab\nstate: {tmp_path}/state\n{storage}\n", "utf-8")
+    options = ["--config", str(path), "--scale", "0.2"]
+    for before in (True, False):
+        assert run_cli(["plan", *options]) == 0
+        planned = capsys.readouterr().out
+        limit = "at most" if before else "about"
+        assert f"writes to local: {limit} " in planned
+        assert " days instead of 5 min to stay within 1.0 MiB a day" in planned
+        assert run_cli(["check", "--config", str(path)]) in (0, 3)
+        assert f"writes to local: {limit} " in " ".join(capsys.readouterr().out.split())
+        assert run_cli(["run", *options]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        shown = [i for i, line in enumerate(lines) if line.startswith(f"writes to local: {limit}")]
+        warned = [i for i, line in enumerate(lines) if "warning: this may exceed the" in line]
+        first = next(i for i, line in enumerate(lines) if line.startswith("[1/12]"))
+        assert len(shown) == len(warned) == 1
+        assert max(*shown, *warned) < first
+        assert "12 of 12" in lines[-1]
