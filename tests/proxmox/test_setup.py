@@ -201,7 +201,7 @@ def test_a_pack_is_found_from_any_directory(
     monkeypatch.chdir(tmp_path)
     assert setup() == 0
     (pack,) = load_settings(tmp_path / "bench.yaml").packs
-    assert pack.name == "quick.yaml"
+    assert pack.name == "upgrade-watch.yaml"
     assert pack.exists()
 
 

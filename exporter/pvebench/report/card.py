@@ -25,6 +25,7 @@ from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import short_headline, standing
 from pvebench.verdicts.ranking import Place, Rank, Ranking
 from pvebench.verdicts.summary import (
+    EMULATED_TEXT,
     level_text,
     milestone_text,
     milestones,
@@ -76,6 +77,7 @@ class Card:
     verdict: str
     date: str
     simulated: bool
+    emulated: bool = False
 
 
 def make_card(
@@ -104,6 +106,7 @@ def make_card(
         verdict=_verdict(view, verdicts, now, anonymous=anonymous),
         date=f"{_until(view, cases, now):%Y-%m-%d}",
         simulated=view.simulated,
+        emulated=any(ranking.emulated for ranking in rankings),
     )
 
 
@@ -254,6 +257,8 @@ def texts_of(card: Card) -> Iterator[Placed]:
         yield from _draw_row(row, FIRST_ROW + number * ROW)
     if card.simulated:
         yield Placed("Simulated: these numbers are invented.", 200, 40, 26, "mark")
+    if card.emulated:
+        yield Placed(fitted(EMULATED_TEXT, 30, RIGHT - MARGIN), MARGIN, HEIGHT - 46, 30, "mark")
     top = FIRST_ROW + len(card.rows) * ROW + 4
     for number, line in enumerate(broken(card.verdict, 23, RIGHT - MARGIN, lines=2)):
         yield Placed(line, MARGIN, top + number * 31, 23)

@@ -46,9 +46,9 @@ class Trend:
 
     def after(self, run: StoredRun) -> Trend:
         """Return the trend with a newer good run, and no longer than TREND_RUNS runs."""
-        metric = self.metric or _metric_of(run)
+        metric, ok = self.metric or _metric_of(run), run.outcome is Outcome.OK
         new = tuple(
-            Point(run.number, run.finished, run.environment, sample.direction, sample.value)
+            Point(run.number, run.finished, run.environment, sample.direction, sample.value, ok)
             for sample in run.samples
             if sample.metric == metric and not sample.part and sample.direction is not None
         )

@@ -92,6 +92,7 @@ class Point:
         finished: UTC.
         environment: digest of the environment it ran in.
         value: in the metric's base unit.
+        ok: whether its run was neither noisy nor not steady.
     """
 
     run: int
@@ -99,6 +100,7 @@ class Point:
     environment: str
     direction: Direction
     value: float
+    ok: bool = True
 
 
 Sums = Mapping[tuple[str, str, str], float]

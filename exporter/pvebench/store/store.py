@@ -155,7 +155,7 @@ class StoredResults:
         Cases without this metric are absent.
         """
         keys = keys_table(case_keys)
-        columns = (runs.c.case_key, runs.c.id, runs.c.finished, runs.c.environment)
+        columns = (runs.c.case_key, runs.c.outcome, runs.c.id, runs.c.finished, runs.c.environment)
         same = (samples.c.run == runs.c.id) & (samples.c.metric == metric) & (samples.c.part == "")
         query = (
             select(*columns, samples.c.direction, samples.c.value)
@@ -166,11 +166,12 @@ class StoredResults:
         trends: dict[str, list[Point]] = {}
         with reading(self._engine) as connection:
             # Fetch all rows at once: one by one, a hundred thousand take a second longer.
-            for key, number, finished, environment, direction, value in connection.execute(
+            for key, outcome, number, finished, environment, direction, value in connection.execute(
                 query
             ).all():
                 at = datetime.fromtimestamp(finished, UTC)
-                point = Point(number, at, environment, DIRECTIONS[direction], value)
+                ok = outcome == Outcome.OK
+                point = Point(number, at, environment, DIRECTIONS[direction], value, ok)
                 trends.setdefault(key, []).append(point)
         for points in trends.values():
             points.sort(key=lambda point: (point.finished, point.run, point.direction))

@@ -1,16 +1,18 @@
 """Ranking of the configurations of a workload on a storage, with significance.
 
 Only durable configurations without host caching are ranked: those that ignore flushes, or may
-read from warm caches, are excluded.
+read from warm caches, are excluded, as are those with noisy runs only. Every output shows the
+level of the ranking, so that no two numbers contradict each other.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -18,6 +20,9 @@ from pvebench.analysis.case_history import FIGURES, GoodRun, GoodRuns
 from pvebench.analysis.difference import CHANCE, difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
+from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.workload import Direction
+from pvebench.store import Point
 from pvebench.store.current import Trend, cached_by_trend
 
 if TYPE_CHECKING:
@@ -26,6 +31,10 @@ if TYPE_CHECKING:
 
 LEAST_RUNS: Final = 3
 """Minimum runs of each configuration to test a difference."""
+MAX_EQUAL_LOSS: Final = 0.1
+"""Largest loss that the noise of configurations called equal may hide."""
+EMULATED: Final = "tcg"
+"""Fact `accel` of an environment without hardware virtualization."""
 NEWEST: Final = 10
 """Maximum newest runs for the current value of a configuration."""
 _THROUGHPUT: Final = FIGURES["throughput"]
@@ -43,6 +52,8 @@ class Exclusion(StrEnum):
     """Flushes are ignored: a host crash loses data that the guest has flushed."""
     WARM = "warm"
     """Reads may come from host memory that earlier runs filled."""
+    NOISY = "noisy"
+    """Each of its runs was noisy or not steady."""
 
 
 class Rank(StrEnum):
@@ -54,7 +65,7 @@ class Rank(StrEnum):
     SLOWER = "slower"
     """Significantly slower."""
     UNKNOWN = "unknown"
-    """Too few runs of one of the two."""
+    """Too few runs of one of the two, or too much noise to exclude MAX_EQUAL_LOSS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +73,8 @@ class Place:
     """One configuration in a ranking.
 
     Attributes:
-        level: median of its newest runs in the current environment, in the trend's unit.
-        runs: number of those runs.
+        level: its current value as of `level_of`, in the trend's unit.
+        runs: number of runs that count; 0 if all are noisy.
         ratio: relative to the fastest, -0.18 is 18% less.
         low, high: CI of the ratio; NaN: unknown.
     """
@@ -87,6 +98,7 @@ class Ranking:
         metric: `iops` or `bandwidth`.
         places: ranked ones, the fastest first.
         excluded: the others, with the reason.
+        emulated: whether the results are from an emulated CPU: they say little about others.
     """
 
     node: str
@@ -95,6 +107,13 @@ class Ranking:
     metric: str
     places: tuple[Place, ...] = ()
     excluded: tuple[Place, ...] = ()
+    emulated: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether the first may be called the fastest: enough runs, on real hardware."""
+        unknown = any(place.rank is Rank.UNKNOWN for place in self.places[1:])
+        return not (self.emulated or unknown or (self.places[0].runs < LEAST_RUNS))
 
     @property
     def fastest(self) -> Place | None:
@@ -131,8 +150,19 @@ def exclusion_of(definition: Definition) -> Exclusion:
     return Exclusion.WARM if definition.is_warm else Exclusion.NO
 
 
-def contests(cases: Mapping[str, Definition], trends: Mapping[str, Trend]) -> tuple[Ranking, ...]:
-    """Return the rankings of cases, those of one storage together; some may be empty."""
+def emulated_in(periods: Iterable[EnvironmentPeriod]) -> frozenset[str]:
+    """Return the digests of environments with an emulated CPU."""
+    return frozenset(one.environment for one in periods if one.facts.get("accel") == EMULATED)
+
+
+def contests(
+    cases: Mapping[str, Definition], trends: Mapping[str, Trend], emulated: Collection[str] = ()
+) -> tuple[Ranking, ...]:
+    """Return the rankings of cases, those of one storage together; some may be empty.
+
+    Args:
+        emulated: digests of environments with an emulated CPU.
+    """
     groups: dict[tuple[str, ...], list[str]] = {}
     for key, one in cases.items():
         group = (one.node, one.storage, one.workload, one.conditions)
@@ -141,6 +171,7 @@ def contests(cases: Mapping[str, Definition], trends: Mapping[str, Trend]) -> tu
         _contest(
             [(key, cases[key], trends[key]) for key in keys if trends.get(key, _NONE).points],
             cases[keys[0]],
+            emulated,
         )
         for _, keys in sorted(groups.items())
     )
@@ -150,13 +181,17 @@ _NONE: Final = Trend()
 _Entry = tuple[str, Definition, Trend]
 
 
-def _contest(entries: Sequence[_Entry], of: Definition) -> Ranking:
+def _contest(entries: Sequence[_Entry], of: Definition, emulated: Collection[str]) -> Ranking:
     newest = max((trend.points[-1] for *_, trend in entries), key=lambda p: p.run, default=None)
     environment = newest.environment if newest else ""
     metric = next((trend.metric for *_, trend in entries), "")
-    # Results of two tools with different metrics do not compare.
-    alike = [entry for entry in entries if entry[2].metric == metric]
-    places = [one for entry in alike for one in _entered(*entry, environment)]
+    # Results of two tools with different metrics do not compare, nor do those of two environments.
+    alike = [
+        entry
+        for entry in entries
+        if entry[2].metric == metric and entry[2].points[-1].environment == environment
+    ]
+    places = [_entered(*entry) for entry in alike]
     ranked = sorted((one for one in places if not one.exclusion), key=lambda one: -one.level)
     trends = {key: trend for key, _, trend in alike}
     return Ranking(
@@ -164,37 +199,61 @@ def _contest(entries: Sequence[_Entry], of: Definition) -> Ranking:
         storage=of.storage,
         workload=of.workload,
         metric=metric,
-        places=tuple(_compared(ranked, ranked, trends, environment)),
-        excluded=tuple(
-            _compared([one for one in places if one.exclusion], ranked, trends, environment)
-        ),
+        places=tuple(_compared(ranked, ranked, trends)),
+        excluded=tuple(_compared([one for one in places if one.exclusion], ranked, trends)),
+        emulated=environment in emulated,
     )
 
 
-def _entered(key: str, definition: Definition, trend: Trend, environment: str) -> Iterator[Place]:
-    values = totals(trend, environment)
-    if values:
-        yield Place(
-            key=key,
-            definition=definition,
-            exclusion=exclusion_of(definition),
-            level=statistics.median(values),
-            runs=len(values),
-        )
+def _entered(key: str, definition: Definition, trend: Trend) -> Place:
+    ok = counted(trend)[-1].ok
+    return Place(
+        key=key,
+        definition=definition,
+        exclusion=exclusion_of(definition) or (Exclusion.NO if ok else Exclusion.NOISY),
+        level=level_of(trend),
+        runs=len(totals(trend)) if ok else 0,
+    )
 
 
 @cached_by_trend
-def totals(trend: Trend, environment: str) -> tuple[float, ...]:
-    """Return the newest runs' values in an environment, all directions together, oldest first."""
+def counted(trend: Trend) -> tuple[Point, ...]:
+    """Return the points of a case's current value, oldest first; the trend has points.
+
+    They are of the newest runs since the environment changed; of noisy ones only without others.
+    """
+    environment = trend.points[-1].environment
+    period = [*takewhile(lambda point: point.environment == environment, reversed(trend.points))]
+    points = [point for point in period if point.ok] or period
+    runs = sorted({point.run for point in points})[-NEWEST:]
+    return tuple(point for point in reversed(points) if point.run in runs)
+
+
+@cached_by_trend
+def totals(trend: Trend) -> tuple[float, ...]:
+    """Return the value of each counted run, all directions together, oldest first."""
     sums: dict[int, float] = {}
-    for point in trend.points:
-        if point.environment == environment:
-            sums[point.run] = sums.get(point.run, 0.0) + point.value
-    return tuple(sums.values())[-NEWEST:]
+    for point in counted(trend):
+        sums[point.run] = sums.get(point.run, 0.0) + point.value
+    return tuple(sums.values())
+
+
+@cached_by_trend
+def levels_of(trend: Trend) -> dict[Direction, float]:
+    """Return the current value of each direction: the median of its counted runs."""
+    values: dict[Direction, list[float]] = {}
+    for point in counted(trend):
+        values.setdefault(point.direction, []).append(point.value)
+    return {direction: statistics.median(known) for direction, known in values.items()}
+
+
+def level_of(trend: Trend) -> float:
+    """Return the current value of a case, all directions together."""
+    return sum(levels_of(trend).values())
 
 
 def _compared(
-    places: Iterable[Place], ranked: Sequence[Place], trends: Mapping[str, Trend], environment: str
+    places: Iterable[Place], ranked: Sequence[Place], trends: Mapping[str, Trend]
 ) -> Iterator[Place]:
     """Yield the configurations compared with the fastest."""
     for place in places:
@@ -208,33 +267,29 @@ def _compared(
             continue
         # The error probability is divided among the comparisons with the fastest.
         chance = CHANCE / max(1, len(ranked) - 1)
-        pair = (trends[first.key], trends[place.key])
-        effect, low, high = _apart(*pair, environment, chance)
-        rank = Rank.SLOWER if high < 0 else Rank.EQUAL
-        yield replace(place, rank=rank, ratio=effect, low=low, high=high)
+        ends = _apart(trends[first.key], trends[place.key], chance)
+        # The interval is one of means, the ratio that of the shown medians: it is inside of both.
+        low, high = min(ratio, *ends), max(ratio, *ends)
+        equal = Rank.EQUAL if low >= -MAX_EQUAL_LOSS else Rank.UNKNOWN
+        yield replace(
+            place, rank=Rank.SLOWER if high < 0 else equal, ratio=ratio, low=low, high=high
+        )
 
 
-def _apart(
-    first: Trend, other: Trend, environment: str, chance: float
-) -> tuple[float, float, float]:
-    """Return ratio, low and high of one configuration relative to another.
+def _apart(first: Trend, other: Trend, chance: float) -> tuple[float, float]:
+    """Return low and high of the ratio of one configuration to another.
 
     Cached: of a page of a thousand cases a new run changes few.
     """
     known = _against(other).setdefault(first, {})
-    if (environment, chance) not in known:
-        gap = difference(
-            _logs(totals(first, environment)), _logs(totals(other, environment)), chance=chance
-        )
-        ends = math.expm1(gap.effect), math.expm1(gap.low), math.expm1(gap.high)
-        known[environment, chance] = ends
-    return known[environment, chance]
+    if chance not in known:
+        gap = difference(_logs(totals(first)), _logs(totals(other)), chance=chance)
+        known[chance] = math.expm1(gap.low), math.expm1(gap.high)
+    return known[chance]
 
 
 @cached_by_trend
-def _against(
-    _: Trend,
-) -> WeakKeyDictionary[Trend, dict[tuple[str, float], tuple[float, float, float]]]:
+def _against(_: Trend) -> WeakKeyDictionary[Trend, dict[float, tuple[float, float]]]:
     """Return the cache of a configuration's comparisons, until the other one has a new run."""
     return WeakKeyDictionary()
 

@@ -5,6 +5,7 @@ The web UI, the terminal after a cycle and the card show these sentences.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,13 +21,24 @@ from pvebench.model.run import Outcome
 from pvebench.model.units import show_rate
 from pvebench.model.workload import Direction
 from pvebench.store.current import View
-from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST, Exclusion, Place, Rank, Ranking, contests
+from pvebench.verdicts.ranking import (
+    LEAST_RUNS,
+    NEWEST,
+    Exclusion,
+    Place,
+    Rank,
+    Ranking,
+    contests,
+    emulated_in,
+)
 
 LEAST_JUDGED: Final = LEAST_BASELINE + LEAST_PRESENT
 """Minimum runs of a case for a verdict."""
+EMULATED_TEXT: Final = "Emulated CPU (TCG): the values say little about a VM with KVM."
 NOT_COUNTED: Final = {
     Exclusion.NOT_DURABLE: "excluded: ignores flushes, a host crash loses data",
     Exclusion.WARM: "excluded: may read from host memory",
+    Exclusion.NOISY: "excluded: noisy",
     Exclusion.HOST: "",
     Exclusion.LXC: "",
 }
@@ -83,7 +95,8 @@ def summaries(
     """
     known = _known(view) if cases is None else cases
     several = len({one.node for one in known.values()}) > 1
-    rankings = (one for one in contests(known, view.trends) if one.places or one.excluded)
+    found = contests(known, view.trends, emulated_in(view.periods))
+    rankings = (one for one in found if one.places or one.excluded)
     return tuple(
         Summary(
             contest=contest,
@@ -114,7 +127,8 @@ def contest_text(contest: Ranking, when: When) -> str:
         return "No comparable configuration has a result yet."
     level = level_text(contest.metric, first.level)
     text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}{_in_memory(first)}."
-    return " ".join([text, *_gap(contest, first, when), *_faster_ones(contest, first)])
+    emulated = [EMULATED_TEXT] if contest.emulated else []
+    return " ".join([*emulated, text, *_gap(contest, first, when), *_faster_ones(contest, first)])
 
 
 def _rank(contest: Ranking) -> str:
@@ -122,8 +136,8 @@ def _rank(contest: Ranking) -> str:
     others = contest.places[1:]
     if not others:
         return "is the only configuration with a result"
-    if any(one.rank is Rank.UNKNOWN for one in others):
-        return "is the fastest durable configuration so far"
+    if not contest.decided:
+        return "has the highest result of the durable configurations so far"
     alike = sum(one.rank is Rank.EQUAL for one in others)
     if not alike:
         return "is the fastest durable configuration"
@@ -166,6 +180,9 @@ def compared_text(subject: str, place: Place, when: When) -> str:
         return f"{subject} is {_percent(place.ratio)} slower ({runs})."
     if place.rank is Rank.EQUAL:
         return f"{subject} is within noise, at most {_percent(place.low)} slower."
+    if not math.isnan(place.low):
+        size = f"noise of {count_text(place.runs, 'run')} hides up to {_percent(place.low)}"
+        return f"{subject} is {_percent(place.ratio)} slower; {size}."
     more = max(1, LEAST_RUNS - place.runs)
     runs = "One run" if place.runs == 1 else f"{place.runs} runs"
     return (
@@ -245,7 +262,7 @@ def _pace(view: View, key: str) -> float:
 
 
 _STEPS: Final = (
-    (1, "fastest configuration per workload so far"),
+    (1, "first results per workload"),
     (LEAST_RUNS, "significant differences between configurations"),
     (LEAST_JUDGED, "regressions, and the updates that cause them"),
 )

@@ -18,18 +18,25 @@ from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.text import iso, outcome_text, show_age, show_spread, show_value
-from pvebench.store import CaseRecord, Point, StoredRun
+from pvebench.store import CaseRecord, StoredRun
 from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
 from pvebench.verdicts.headline import verdict_sign
-from pvebench.verdicts.ranking import Exclusion, Place, Rank, Ranking, exclusion_of
+from pvebench.verdicts.ranking import (
+    Exclusion,
+    Place,
+    Rank,
+    Ranking,
+    counted,
+    emulated_in,
+    exclusion_of,
+    levels_of,
+)
 from pvebench.verdicts.summary import Summary
 from pvebench.verdicts.text import change_text
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import Spark, spark
 
 # --- Main numbers of a case with their recent history.
-
-SPREAD_RUNS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +45,9 @@ class Number:
 
     Attributes:
         metric: `iops` or `bandwidth`.
-        value: value of the latest successful run, in `unit`.
-        spread: standard deviation / mean over the latest runs; None below two runs.
-        runs: number of runs in the spread.
+        value: the level of the ranking, in `unit`: the median of `runs` runs.
+        spread: standard deviation / mean of these runs; None below two runs.
+        last: value of the latest successful run as text; empty if it is the only one.
     """
 
     direction: Direction
@@ -51,37 +58,37 @@ class Number:
     spread: float | None
     spread_text: str
     runs: int
+    last: str
     spark: Spark | None
 
 
 def numbers_of(trend: Trend | None) -> tuple[Number, ...]:
     """Return the numbers per direction; none without successful runs or without data transfer."""
-    return () if trend is None else _numbers(trend)
+    return _numbers(trend) if trend is not None and trend.points else ()
 
 
 # Cached: a page with a thousand cases is rendered every few seconds.
 @cached_by_trend
 def _numbers(trend: Trend) -> tuple[Number, ...]:
-    by_direction: dict[Direction, list[Point]] = {}
-    for point in trend.points:
-        by_direction.setdefault(point.direction, []).append(point)
-    return tuple(_number(trend.metric, points) for points in by_direction.values())
+    return tuple(_number(trend, direction, level) for direction, level in levels_of(trend).items())
 
 
-def _number(metric: str, points: Sequence[Point]) -> Number:
-    unit = MAIN_METRICS[metric]
-    values = [point.value for point in points[-SPREAD_RUNS:]]
+def _number(trend: Trend, direction: Direction, level: float) -> Number:
+    unit = MAIN_METRICS[trend.metric]
+    points = [point for point in trend.points if point.direction is direction]
+    values = [point.value for point in counted(trend) if point.direction is direction]
     mean = statistics.fmean(values)
     spread = statistics.stdev(values) / mean if len(values) > 1 and mean else None
     return Number(
-        direction=points[-1].direction,
-        metric=metric,
+        direction=direction,
+        metric=trend.metric,
         unit=unit,
-        value=values[-1],
-        text=show_value(values[-1], unit),
+        value=level,
+        text=show_value(level, unit),
         spread=spread,
         spread_text="" if spread is None else show_spread(spread),
         runs=len(values),
+        last=show_value(points[-1].value, unit) if len(points) > 1 else "",
         spark=spark(points, unit),
     )
 
@@ -106,6 +113,7 @@ EXCLUSION_NOTES: Final = {
     Exclusion.WARM: ("~", "warm cache"),
     Exclusion.HOST: ("", "no VM"),
     Exclusion.LXC: ("", "no VM"),
+    Exclusion.NOISY: ("!", "noisy runs only"),
 }
 """Reason why a cell is excluded from the ranking: sign and text."""
 
@@ -276,11 +284,12 @@ def _gap(place: Place | None, ranking: Ranking | None) -> tuple[str, bool]:
         return "", False
     if place.rank is Rank.FASTEST:
         alone = len(ranking.places) < 2
-        known = all(other.rank is not Rank.UNKNOWN for other in ranking.places[1:])
-        return ("" if alone else "fastest" if known else "fastest so far"), known and not alone
+        return ("" if alone else "fastest" if ranking.decided else "highest so far"), (
+            ranking.decided and not alone
+        )
     gap = signed_percent(place.ratio)
     if place.rank is Rank.EQUAL:
-        return f"{gap}, within noise", True
+        return f"{gap}, within noise", ranking.decided
     return (gap if place.rank is Rank.SLOWER else f"{gap}, noise unknown"), False
 
 
@@ -302,15 +311,18 @@ def _cell(
     if state.last.outcome is not Outcome.OK:
         outcome = outcome_text(state.last.outcome)
         notes.append(Note("×", outcome, f"/runs/{state.last.number}"))
-    definition = content.definition(key)
-    if definition is not None and exclusion_of(definition):
-        notes.append(Note(*EXCLUSION_NOTES[exclusion_of(definition)], soft=definition.is_warm))
+    definition, trend = content.definition(key), content.trends.get(key)
+    noisy = Exclusion.NOISY if trend and trend.points and not counted(trend)[-1].ok else None
+    if exclusion := (exclusion_of(definition) if definition else None) or noisy:
+        notes.append(Note(*EXCLUSION_NOTES[exclusion], soft=exclusion is Exclusion.WARM))
+    if trend and trend.points and trend.points[-1].environment in emulated_in(content.periods):
+        notes.append(Note("~", "emulated CPU", soft=True))
     if is_stale(content.planned.get(key), state, now):
         notes.append(Note("!", "stale"))
     good = state.good
     return Cell(
         url=case_url(key),
-        numbers=numbers_of(content.trends.get(key)),
+        numbers=numbers_of(trend),
         absent=main_value(state) or "no result",
         age="" if good is None else show_age((now - good.finished).total_seconds()),
         finished="" if good is None else iso(good.finished),
