@@ -39,7 +39,9 @@ from pvebench.service.selection import assignments, wall_slots
 from pvebench.store import StoredRun
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.headline import short_headline
 from pvebench.verdicts.ranking import of_storage
+from pvebench.verdicts.summary import after_cycles, summaries
 
 # --- `pvebench card`: the results of a storage as a picture.
 
@@ -99,6 +101,10 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
     series = reference_series_of(settings, pack, reference)
     with results_of(settings) as store:
         runs = runs_of(store, pack)
+        results = Results(store)
+        view, keys = results.now, {run.case_key for run in runs}
+        verdicts = VerdictService(Feed(results), load_known_issues(*settings.known_issues)).judge()
+        cases = {k: view.cases[k].definition for k in view.current().values() if k in keys}
         subject = Subject(
             title=pack.title or (f"Pack {pack.name}" if pack.name else "All results"),
             source=pack.source,
@@ -106,6 +112,10 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             now=datetime.now(UTC),
             simulated=store.simulated,
             environments=tuple(store.environments()),
+            devices=view.devices,
+            verdict=short_headline(verdicts),
+            rankings=summaries(view, after_cycles, cases),
+            trends=view.trends,
         )
     html = report_html(subject, runs, series, relative_to or pack.relative_to)
     write_output(output, html.encode(), f"{len(runs)} runs")

@@ -50,6 +50,7 @@ def results(number: int | None, **options: Any) -> None:
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
     settings, pack = selection_settings(**options)
     with results_of(settings) as store:
+        devices = {place: text for place, text in store.identities.devices().items() if text}
         if number is not None:
             _show_run(store, number)
             return
@@ -69,6 +70,8 @@ def results(number: int | None, **options: Any) -> None:
         click.echo(json.dumps([run_data(run) for run in runs], indent=2))
     else:
         _print_results(runs)
+        for place, device in devices.items():
+            click.echo(f"{place}: {device}")
 
 
 @dataclass(frozen=True, slots=True)

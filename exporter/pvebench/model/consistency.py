@@ -22,6 +22,16 @@ CPU_TICKS_SECONDS: Final = 0.05
 """Maximum error of a CPU's counted time at both ends together: ticks are 10 ms."""
 
 
+MAX_DEVICE_SHARE: Final = 64.0
+"""Largest ratio of a device's bytes to the guest's that metadata and copies explain: 256 KiB
+written for 4 KiB. A larger one contains I/O of other programs."""
+
+
+def is_own_share(share: float) -> bool:
+    """Return whether a device share can be that of the run alone."""
+    return 0 <= share <= MAX_DEVICE_SHARE
+
+
 class PlausibilityCheck(StrEnum):
     """Check that a run can fail; a closed set, for labels."""
 

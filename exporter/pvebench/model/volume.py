@@ -16,7 +16,7 @@ Identity = Mapping[str, str]
 """Fact -> text, such as `type`, `uuid`, `serial`. Empty: the storage cannot be identified."""
 UNCERTAIN: Final = frozenset(
     {
-        *("type", "source", "file", "partition", "start"),
+        *("type", "source", "file", "partition", "start", "model", "transport"),
         *("path", "subdir", "pool", "data-pool", "namespace", "vgname", "thinpool"),
     }
 )
@@ -53,6 +53,18 @@ def is_same(was: Identity, now: Identity) -> bool:
 def show(identity: Identity) -> str:
     """Return the facts for people."""
     return ", ".join(f"{name} {text}" for name, text in identity.items()) or "not known"
+
+
+def device_text(identity: Identity) -> str:
+    """Return model, end of the serial number, file system and transport; empty: unknown."""
+    ends = " ".join(f"…{serial[-4:]}" for serial in identity.get("serial", "").split())
+    parts = (
+        identity.get("model", ""),
+        f"serial {ends}" if ends else "",
+        identity.get("type", ""),
+        identity.get("transport", "") or identity.get("share", ""),
+    )
+    return ", ".join(part for part in parts if part)
 
 
 def change(storage: str, was: Identity, now: Identity) -> str:

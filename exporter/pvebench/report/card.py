@@ -78,6 +78,7 @@ class Card:
     date: str
     simulated: bool
     emulated: bool = False
+    device: str = ""
 
 
 def make_card(
@@ -101,6 +102,7 @@ def make_card(
     return Card(
         where=storage if anonymous else ", ".join(part for part in (node, storage) if part),
         cpu=facts.get("cpu_model", ""),
+        device="" if anonymous else view.devices.get(f"{node}/{storage}", ""),
         versions=", ".join(f"{name} {facts[fact]}" for fact, name in VERSIONS if fact in facts),
         rows=tuple(_row(kind, rankings) for kind in KINDS),
         verdict=_verdict(view, verdicts, now, anonymous=anonymous),
@@ -182,7 +184,9 @@ FIRST_ROW, ROW = 268, 68
 MAX_LETTERS: Final = 600
 """Maximum characters of a text before its width is measured: names come from outside."""
 ELLIPSIS: Final = "..."
-_INSTEAD: Final = str.maketrans({"\N{MINUS SIGN}": "-", "–": "-", "×": "x", "µ": "u", "→": "to"})
+_INSTEAD: Final = str.maketrans(
+    {"\N{MINUS SIGN}": "-", "–": "-", "×": "x", "µ": "u", "→": "to", "…": ELLIPSIS}
+)
 """Characters missing in the font, and their ASCII replacement."""
 
 Role = Literal["text", "soft", "mark"]
@@ -251,6 +255,7 @@ def texts_of(card: Card) -> Iterator[Placed]:
     )
     yield Placed(fitted(card.cpu or "CPU unknown", 27, RIGHT - MARGIN), MARGIN, 146, 27)
     yield Placed(fitted(card.versions, 27, RIGHT - MARGIN), MARGIN, 182, 27, "soft")
+    yield Placed(fitted(card.device, 22, DEFAULT - MARGIN - 100), MARGIN, 226, 22, "soft")
     yield Placed("default", DEFAULT, 228, 22, "soft", "right")
     yield Placed("fastest durable", FASTEST, 228, 22, "soft", "right")
     for number, row in enumerate(card.rows):

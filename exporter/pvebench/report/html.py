@@ -1,21 +1,29 @@
-"""The report: one HTML file with tables and charts, without scripts or network access."""
+"""The report: one HTML file without scripts or network access, in the order of the answer.
+
+Findings and verdict come first, then the ranking of each workload with its noise, then the tables.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pvebench import __version__
+from pvebench.model.consistency import is_own_share
+from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes, show_rate
 from pvebench.references.reference_series import ReferenceSeries
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store import StoredRun
+from pvebench.store.current import Trend
+from pvebench.verdicts.ranking import Place, Rank, levels_of
+from pvebench.verdicts.summary import Summary
 
 # --- geometry of the SVG charts: bars of one workload, curves of a sweep ---
 
@@ -28,7 +36,7 @@ CHART_HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320, 80, 30, 20, 44
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: its name, length in pixels, value as text, and whether its run failed."""
+    """One bar: its name, length in pixels, value as text, and whether its last run is not ok."""
 
     name: str
     y: int
@@ -234,6 +242,10 @@ class Subject:
     Attributes:
         source: source of a pack that reproduces a published test; otherwise empty.
         environments: environments from the store.
+        devices: `node/storage` -> its device in words.
+        verdict: headline of the verdicts; empty: not judged.
+        rankings: result of each workload, which orders bars and tables.
+        trends: case key -> its newest runs, for the value that the ranking used.
     """
 
     title: str
@@ -242,17 +254,20 @@ class Subject:
     now: datetime
     simulated: bool
     environments: tuple[Mapping[str, Any], ...]
+    devices: Mapping[str, str] = field(default_factory=dict)
+    verdict: str = ""
+    rankings: tuple[Summary, ...] = ()
+    trends: Mapping[str, Trend] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows and bar chart of one workload in one direction."""
+    """Rows in the order of the ranking, and bar chart, of one workload in one direction."""
 
     title: str
     slug: str
     caveats: str
-    rows: tuple[ResultRow, ...]
-    metric: str
+    rows: tuple[RankedRow, ...]
     drawing: Any
 
 
@@ -268,7 +283,7 @@ def report_html(
         relative_to: slug of the scenario to divide the others by; empty: none.
     """
     rows = [row for row in result_rows(runs, series, relative_to) if row.current]
-    blocks = _blocks(rows)
+    blocks = _blocks(rows, subject)
     used = {run.environment for run in runs}
     known = [entry for entry in subject.environments if entry["digest"] in used]
     return _ENVIRONMENT.get_template("report.html").render(
@@ -291,29 +306,80 @@ def report_html(
     )
 
 
-def _blocks(rows: Sequence[ResultRow]) -> list[Block]:
+def _blocks(rows: Sequence[ResultRow], subject: Subject) -> list[Block]:
     grouped: dict[tuple[str, str], list[ResultRow]] = {}
     for row in rows:
         grouped.setdefault((str(row["workload"]), str(row["direction"])), []).append(row)
-    return [_block(slug, direction, group) for (slug, direction), group in grouped.items()]
+    places = {
+        place.key: place
+        for summary in subject.rankings
+        for place in (*summary.contest.places, *summary.contest.excluded)
+    }
+    return [
+        _block(slug, direction, [_with_rank(row, places, subject.trends) for row in group])
+        for (slug, direction), group in grouped.items()
+    ]
 
 
-def _block(slug: str, direction: str, rows: list[ResultRow]) -> Block:
-    counted = any(row["iops"] is not None for row in rows)
-    metric = "iops" if counted else "bandwidth_bytes_per_second"
-    names = short_names([str(row["scenario"]) for row in rows])
+@dataclass(frozen=True, slots=True)
+class RankedRow:
+    """A row with the value that the ranking used.
+
+    Attributes:
+        metric: `iops` or `bandwidth`; value: in its unit, None without a successful run.
+        gap: gap to the fastest with its noise, or why it is not ranked.
+    """
+
+    row: ResultRow
+    metric: str
+    value: float | None
+    gap: str
+    order: tuple[bool, bool, float]
+    """Host cases first, then the ranking, then what is not ranked."""
+
+
+def _with_rank(
+    row: ResultRow, places: Mapping[str, Place], trends: Mapping[str, Trend]
+) -> RankedRow:
+    place, trend = places.get(str(row["case"])), trends.get(str(row["case"]))
+    metric = trend.metric if trend else str(row["best_metric"] or "iops")
+    median = None if row["median"] is None else _number(row["median"])
+    levels = (
+        {str(direction): level for direction, level in levels_of(trend).items()} if trend else {}
+    )
+    value = levels.get(str(row["direction"]), median)
+    ranked = place is not None and not place.exclusion
+    order = (row["bus"] != "host", not ranked, -(value or 0.0))
+    return RankedRow(row, metric, value, _gap(place), order)
+
+
+def _gap(place: Place | None) -> str:
+    if place is None or place.exclusion:
+        return f"not ranked ({place.exclusion.replace('_', ' ')})" if place else "not ranked"
+    if place.rank is Rank.FASTEST:
+        return "highest"
+    gap = f"{100 * place.ratio:+.1f}%"
+    if math.isnan(place.low):
+        return f"{gap}, noise unknown"
+    return f"{gap} ({100 * place.low:+.1f} to {100 * place.high:+.1f}%)"
+
+
+def _block(slug: str, direction: str, rows: list[RankedRow]) -> Block:
+    rows = sorted(rows, key=lambda one: one.order)
+    first = rows[0].row
+    metric = next((one.metric for one in rows if one.value is not None), "iops")
+    names = short_names([str(one.row["scenario"]) for one in rows])
     shown = [
-        (name, _number(row[metric]), not row.good)
-        for name, row in zip(names, rows, strict=True)
-        if row[metric] is not None
+        (name, one.value, one.row["outcome"] != Outcome.OK)
+        for name, one in zip(names, rows, strict=True)
+        if one.value is not None and one.metric == metric
     ]
     return Block(
-        title=f"{rows[0]['title']}, {direction}" if direction else str(rows[0]["title"]),
+        title=f"{first['title']}, {direction}" if direction else str(first["title"]),
         slug=slug,
-        caveats=str(rows[0]["caveats"] or ""),
+        caveats=str(first["caveats"] or ""),
         rows=tuple(rows),
-        metric=metric,
-        drawing=bars(shown, _iops if counted else _rate) if shown else None,
+        drawing=bars(shown, _iops if metric == "iops" else _rate) if shown else None,
     )
 
 
@@ -373,6 +439,10 @@ def _ratio(value: CellValue) -> str:
     return "–" if value is None else f"{_number(value):.2f}"
 
 
+def _share(value: CellValue) -> str:
+    return _ratio(value if value is not None and is_own_share(_number(value)) else None)
+
+
 def templates_of(package: str) -> Environment:
     """Return the templates of a package; they escape every value and reject undefined ones."""
     return Environment(
@@ -391,5 +461,6 @@ _ENVIRONMENT.filters |= {
     "rate": _rate,
     "ms": _ms,
     "ratio": _ratio,
+    "share": _share,
     "by_metric": lambda value, metric: (_iops if metric == "iops" else _rate)(value),
 }

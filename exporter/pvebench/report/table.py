@@ -182,6 +182,7 @@ def _rows_of_case(history: Sequence[StoredRun], series: ReferenceSeries | None) 
         "outcome": str(last.outcome),
         "reason": last.reason,
         "caveats": ", ".join(definition.all_caveats),
+        "case": last.case_key,
         "definition": definition.fingerprint,
         "scale": definition.scale,
         "run": last.number,

@@ -13,6 +13,7 @@ from pvebench.model.consistency import (
     PlausibilityCheck,
     contradictions,
     cpu_out_of_range,
+    is_own_share,
 )
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
@@ -146,7 +147,8 @@ def _device_share(
     )
     most = share * (_tool_time_factor(window, seconds) if timed else 1.0) + 2 * uncertain
     failed = _check_device_share(str(direction), share, most) if judged else []
-    return [Sample("device_share", direction, share, Unit.RATIO)], failed
+    known = is_own_share(share)  # else other programs used the device
+    return [Sample("device_share", direction, share, Unit.RATIO)] * known, failed
 
 
 def _tool_time_factor(window: float, seconds: float) -> float:

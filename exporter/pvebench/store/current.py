@@ -142,6 +142,7 @@ class View:
         trends: key -> newest points of its main metric.
         failures: the newest runs that are not ok, newest first.
         periods: environment periods of all nodes, in the order of their start.
+        devices: `node/storage` -> its device in words.
         costs: bytes that the packs write to each storage.
         removals: how often old runs may have been removed since the start of pvebench.
     """
@@ -154,6 +155,7 @@ class View:
     failures: Sequence[StoredRun] = ()
     periods: Sequence[EnvironmentPeriod] = ()
     totals: Totals = field(default_factory=Totals)
+    devices: Mapping[str, str] = field(default_factory=dict)
     costs: tuple[WriteCost, ...] = ()
     removals: int = 0
 
@@ -205,6 +207,7 @@ class Results:
             failures=tuple(store.runs(limit=FAILURES, not_ok=True)),
             periods=tuple(store.periods()),
             totals=store.totals(),
+            devices=store.identities.devices(),
         )
 
     @property
@@ -260,9 +263,18 @@ class Results:
             else (stored, *view.failures)[:FAILURES],
             periods=periods,
             totals=self._updated_totals(view.totals.runs + 1),
+            devices=view.devices if known else self._devices(),
         )
         self._count_good_run(run, starts_period=starts_period)
         return starts_period
+
+    def _devices(self) -> Mapping[str, str]:
+        """Return the devices after the first run of a case, which may have recorded one."""
+        try:
+            return self.store.identities.devices()
+        except StoreError as error:
+            log.warning("reading identities failed", reason=error.reason)
+            return self._view.devices
 
     def _updated_totals(self, runs: int) -> Totals:
         """Return the totals after a write; a failure here must not keep listeners uninformed."""

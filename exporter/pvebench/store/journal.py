@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy import Engine, insert, select, update
 
 from pvebench.errors import StoreError
-from pvebench.model.volume import Identity, is_same, token
+from pvebench.model.volume import Identity, device_text, is_same, token
 from pvebench.store.engine import reading, writing
 from pvebench.store.tables import journal
 from pvebench.store.tables import storage_identities as table
@@ -100,6 +100,12 @@ class StorageIdentities:
             for name, identities in histories.items()
             if identities[-1] != identities[0]
         }
+
+    def devices(self) -> dict[str, str]:
+        """Return `node/storage` -> the device that it is on now, in words."""
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(table).order_by(table.c.id)).all()
+        return {f"{row.node}/{row.storage}": device_text(json.loads(row.facts)) for row in rows}
 
     def _all(self, node: str, storage: str) -> list[Identity]:
         query = select(table.c.facts).where(table.c.node == node, table.c.storage == storage)

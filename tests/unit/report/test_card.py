@@ -140,6 +140,15 @@ def test_every_text_of_the_card_stands_on_it() -> None:
     assert "Simulated" not in " ".join(one.text for one in texts_of(replace(FULL, simulated=False)))
 
 
+def test_an_emulated_lab_says_so_across_the_card_and_a_device_has_its_place() -> None:
+    texts = [*texts_of(replace(FULL, emulated=True, device="990 PRO, serial …1234, ext4, nvme"))]
+    (across,) = [one for one in texts if one.text.startswith("Emulated CPU (TCG)")]
+    assert across.width > 0.7 * WIDTH
+    assert across.y + across.size < HEIGHT
+    assert "990 PRO, serial ...1234, ext4, nvme" in [one.text for one in texts]
+    assert not any("Emulated" in one.text for one in texts_of(FULL))
+
+
 def test_what_the_font_has_not_is_no_hole_and_no_control_character() -> None:
     assert plain("a\u2212b \u00d7 4\t\u00b5s\n\x1b[0m \u202e") == "a-b x 4 us ?[0m ?"
     assert len(plain("W" * 10_000)) <= 600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import zipfile
 from dataclasses import replace
 from datetime import timedelta
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.model.run import Outcome
+from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.report.html import Curve, Subject, bars, curves, profile, report_html, short_names
 from pvebench.report.table import ResultRow, csv_text, result_rows, xlsx_bytes
+from pvebench.store.current import Results
+from pvebench.verdicts.summary import after_cycles, summaries
 from testing.packs import Simulation, simulate, write_pack
 
 Captured = pytest.CaptureFixture[str]
@@ -154,6 +157,42 @@ def test_a_doubtful_run_is_shown_with_its_reason_and_not_counted(simulation: Sim
         title="t", source="", node="lab", now=runs[0].finished, simulated=True, environments=()
     )
     assert "too good to be true" in report_html(subject, [doubted, *runs])
+
+
+def test_the_report_begins_with_the_answer_and_ranks_its_bars(simulation: Simulation) -> None:
+    """Nor does it show a device share that other programs caused."""
+    store = simulation.store
+    view, runs = Results(store).now, store.runs(limit=1000)
+    noisy = next(run for run in runs if run.scenario.endswith("none.filesystem-ext4"))
+    directions = noisy.definition.directions
+    shares = [Sample("device_share", way, 183.64, Unit.RATIO) for way in directions]
+    changed = replace(noisy, outcome=Outcome.NOISY, samples=(*noisy.samples, *shares))
+    assert [row["device_share_ratio"] for row in result_rows([changed])] == [183.64]
+    subject = Subject(
+        title="t",
+        source="",
+        node="lab",
+        now=runs[0].finished,
+        simulated=False,
+        environments=(),
+        devices={"lab/local": "990 PRO"},
+        verdict="No regressions.",
+        rankings=summaries(view, after_cycles),
+        trends=view.trends,
+    )
+    text = report_html(subject, [changed if run is noisy else run for run in runs])
+    order = [text.index(part) for part in (">Findings<", ">Verdict<", "<svg", ">Environments<")]
+    assert order == sorted(order)
+    assert text.index(">Latency against IOPS") > text.rindex("<h2>SEQ1M Q8T1")
+    assert "183.64" not in text
+    assert 'class="bar doubtful"' in text
+    assert "lab/local: 990 PRO" in text
+    blocks = re.findall(r"<svg(.*?)</svg>", text.split(">Latency against IOPS")[0], re.DOTALL)
+    assert len(blocks) == 10
+    for block in blocks:
+        host, *lengths = (float(one) for one in re.findall(r'width="([0-9.]+)" height', block))
+        assert host > 0
+        assert lengths == sorted(lengths, reverse=True)
 
 
 def test_the_profile_is_shown_as_people_know_it(simulation: Simulation) -> None:

@@ -35,6 +35,16 @@ _IDENTITY: Final = {
     "file": ("loop/backing_file",),
 }
 """Identifying facts of a disk: name -> files of its sysfs directory, of which the first counts."""
+_TRANSPORTS: Final = {
+    "/usb": "usb",
+    "/nvme": "nvme",
+    "/virtio": "virtio",
+    "/ata": "sata",
+    "/session": "iscsi",
+    "/end_device-": "sas",
+    "/mmc": "mmc",
+}
+"""Part of a disk's path in sysfs -> how it is connected; the first match counts."""
 _OF_PARTITIONS: Final = ("partition", "start")
 _TEXT_BYTES: Final = 512
 _SECONDS: Final = 60.0
@@ -62,6 +72,15 @@ def facts_of(number: int, *, root: Path = Path("/")) -> dict[str, str]:
     for name, files in _IDENTITY.items():
         facts[name] = next((text for file in files if (text := _text(whole / file))), "")
     return {name: text for name, text in facts.items() if text}
+
+
+def hardware_of(number: int, *, root: Path = Path("/")) -> dict[str, str]:
+    """Return the model and the transport of a disk, as far as the kernel shows them."""
+    below = sysfs(number, root=root).resolve()
+    model = _text(below / "device/model") or _text(below.parent / "device/model")
+    path = f"{below}/"
+    transport = next((name for mark, name in _TRANSPORTS.items() if mark in path), "")
+    return {name: text for name, text in (("model", model), ("transport", transport)) if text}
 
 
 def parts_of(number: int, *, root: Path = Path("/")) -> list[int]:

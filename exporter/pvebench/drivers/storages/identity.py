@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from pvebench.drivers.linux.block_devices import (
     devices_below,
     facts_of,
+    hardware_of,
     identity,
     mount_of,
     parts_of,
@@ -372,7 +373,7 @@ def _disks(devices: Iterable[int]) -> dict[str, str]:
     every: dict[str, set[str]] = {}
     for device in devices:
         for part in dict.fromkeys([device, *parts_of(device)]):
-            for name, text in facts_of(part).items():
+            for name, text in (facts_of(part) | hardware_of(part)).items():
                 # The UUID of a logical volume is not that of a file system.
                 every.setdefault("device" if name == "uuid" else name, set()).add(text)
     return {name: " ".join(sorted(texts)) for name, texts in every.items()}

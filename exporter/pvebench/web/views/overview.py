@@ -276,6 +276,7 @@ class Index:
         choices: the storages to choose from; tables and year show `chosen`.
         card: address of the picture of the chosen storage; empty without a result.
         year: None with fewer than two runs.
+        device: model, serial, file system and transport of the chosen storage; empty: unknown.
         costs: what measuring writes to each shown storage, in a line each.
         advice: status or next step while there is no result; empty otherwise.
     """
@@ -296,6 +297,7 @@ class Index:
     chosen: str
     card: str
     year: YearChart | None
+    device: str
     costs: tuple[str, ...]
     advice: str
 
@@ -339,6 +341,7 @@ def index_view(
         chosen=chosen.replace("/", ", ", 1),
         card=f"/card.png?storage={quote(chosen, safe='')}" if content.cases else "",
         year=_year(content, verdicts, ranked, cases),
+        device=content.devices.get(chosen, ""),
         costs=cost_lines(
             tuple(one for one in content.costs if f"{one.node}/{one.storage}" == chosen)
         ),

@@ -11,16 +11,17 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.linux.block_devices import facts_of, parts_of
+from pvebench.drivers.linux.block_devices import facts_of, hardware_of, parts_of
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.drivers.storages.settings import LocalSettings, identities_of, require_paths
 from pvebench.errors import ServerGone, VolumeError
 from pvebench.model.run import Outcome, Run
-from pvebench.model.volume import Identity, change, is_certain, is_same
+from pvebench.model.volume import Identity, change, device_text, is_certain, is_same
 from pvebench.model.workload import Conduct
 from pvebench.runner import Runner
 from pvebench.scheduler.plan import expand
 from pvebench.store import StateDirectory, Store
+from pvebench.store.current import Results
 from testing.mounted_storage import MountedStorage
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 
@@ -81,6 +82,44 @@ def test_a_logical_volume_is_known_by_the_disks_below_it_and_an_array_by_itself(
             (below / above / "slaves" / part).symlink_to(below / part)
     parts = parts_of(253 << 8, root=tmp_path)
     assert [facts_of(one, root=tmp_path) for one in parts] == [{"wwn": "naa.5"}, {"uuid": "b019"}]
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "transport"),
+    [
+        ("pci0000:00/0000:00:1d.0/0000:02:00.0/nvme/nvme0/nvme0n1", "990 PRO 1TB", "nvme"),
+        ("pci0000:00/0000:00:17.0/ata3/host2/target2:0:0/2:0:0:0/block/sda", "MX500", "sata"),
+        ("pci0000:00/0000:00:14.0/usb2/2-1/2-1:1.0/host6/6:0:0:0/block/sdb", "Stick", "usb"),
+        ("pci0000:00/0000:00:05.0/virtio2/block/vda", "", "virtio"),
+        ("virtual/block/md0", "", ""),
+    ],
+)
+def test_model_and_transport_are_read_of_a_disk_and_its_partitions(
+    tmp_path: Path, device: str, model: str, transport: str
+) -> None:
+    whole = tmp_path / "sys/devices" / device
+    (whole / "part1").mkdir(parents=True)
+    (whole / "device").mkdir()
+    (whole / "device/model").write_text(f"{model}\n")
+    numbers = tmp_path / "sys/dev/block"
+    numbers.mkdir(parents=True)
+    for minor, path in enumerate((whole, whole / "part1")):
+        (numbers / f"8:{minor}").symlink_to(path)
+        expected = {"model": model, "transport": transport}
+        found = hardware_of((8 << 8) + minor, root=tmp_path)
+        assert found == {name: text for name, text in expected.items() if text}
+
+
+def test_a_device_is_shown_with_the_end_of_its_serial_number_only(tmp_path: Path) -> None:
+    disk = {"type": "ext4", "uuid": "1-2", "serial": "S6Z1NJ0TB01234", "model": "990 PRO"}
+    assert device_text({**disk, "transport": "nvme"}) == "990 PRO, serial …1234, ext4, nvme"
+    assert device_text({"type": "nfs", "share": "nas:/x"}) == "nfs, nas:/x"
+    assert device_text({}) == ""
+    assert not is_certain({"type": "ext4", "model": "990 PRO", "transport": "nvme"})
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store.identities.record("lab", "local", disk)
+    view = Results(store).now
+    assert view.devices == {"lab/local": "990 PRO, serial …1234, ext4"}
 
 
 # --- runs ---
