@@ -74,6 +74,7 @@ def changes_bars(
     limit: str = "0",
     described: bool = True,
     neutral: bool = False,
+    factor: bool = False,
     missing: str = "no significant changes",
 ) -> bargauge.Panel:
     """Return bars of changes in percent: the worst, then the best, with their signs.
@@ -83,6 +84,7 @@ def changes_bars(
 
     Args:
         expression: changes as ratios; positive is better.
+        factor: `expression` is after / before, and less is better.
         worse, better: number of bars of each kind.
         limit: smaller changes are omitted.
         described: add the legend's labels of workload and configuration to the selected series.
@@ -90,25 +92,31 @@ def changes_bars(
         missing: text without bars.
     """
     targets = []
+    scale = ("", "") if factor else ("-100 * ", "100 * ")
     if worse:
         regressed = f"bottomk({worse}, ({expression}) < -{limit})"
+        if factor:
+            regressed = f"topk({worse}, ({expression}) > 1 + {limit})"
         regressed = with_descriptions(f"({regressed})") if described else regressed
-        targets.append(instant(f"sort_desc(-100 * {regressed})", legend=legend))
+        targets.append(instant(f"sort_desc({scale[0]}{regressed})", legend=legend))
     if better:
         improved = f"topk({better}, ({expression}) > {limit})"
+        if factor:
+            improved = f"bottomk({better}, ({expression}) < 1 - {limit})"
         improved = with_descriptions(f"({improved})") if described else improved
-        targets.append(instant(f"sort_desc(100 * {improved})", legend=legend, ref="B"))
+        targets.append(instant(f"sort_desc({scale[1]}{improved})", legend=legend, ref="B"))
     down, up = ("purple", "blue") if neutral else ("dark-orange", "semi-dark-blue")
-    minus = prop("unit", "prefix:−")  # noqa: RUF001 # the minus sign
+    signs = "××" if factor else "−+"  # noqa: RUF001 # the minus sign
+    minus, plus = (prop("unit", f"prefix:{sign}") for sign in signs)
     return (
         # With the unit `percent`, Grafana draws all values above 100 alike.
-        ranking(f"{title}, %", description, "", unit="none", legend="")
+        ranking(title if factor else f"{title}, %", description, "", unit="none", legend="")
         .targets(list(targets))
-        .decimals(1)
+        .decimals(2 if factor else 1)
         .color_scheme(plain())
         .no_value(missing)
         .override_by_query("A" if worse else "-", [minus, prop("color", fixed(down))])
-        .override_by_query("B", [prop("unit", "prefix:+"), prop("color", fixed(up))])
+        .override_by_query("B", [plus, prop("color", fixed(up))])
     )
 
 

@@ -27,7 +27,7 @@ from builder.parts import (
     place,
     query,
 )
-from builder.promql import recorded, series, with_descriptions
+from builder.promql import coded, factors, gains, recorded, series, with_descriptions
 from builder.tables import Column, facts, rows
 from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
@@ -125,7 +125,7 @@ def _judged() -> table.Panel:
     by = "metric, direction"
     return rows(
         "Changes by metric",
-        "Change from baseline per metric. Positive is better. A change within noise is not "
+        "Change from baseline per metric, ×1.67 for latency and CPU. A change within noise is not "
         "significant; *slower* and *faster* are confirmed.",
         ("metric", "direction"),
         (
@@ -136,8 +136,9 @@ def _judged() -> table.Panel:
             ),
             Column(
                 title="change",
-                expression=f"max by ({by}) ({series(m.CHANGE, **CASE)})",
+                expression=f"max by ({by}) {coded(gains(**CASE), factors(**CASE))}",
                 change=True,
+                coded=True,
             ),
             Column(
                 title="noise ±",

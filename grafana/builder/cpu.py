@@ -18,7 +18,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import recorded, series, with_descriptions
+from builder.promql import factors, recorded, series, with_descriptions
 from builder.tables import Column, grid, rows
 from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
@@ -94,14 +94,15 @@ def _matrix() -> table.Panel:
 
 
 def _changes() -> bargauge.Panel:
-    judged = series(m.CHANGE, metric="cpu_cost|idle_cost", **HERE)
+    judged = factors(metric="cpu_cost|idle_cost", **HERE)
     return changes_bars(
         "CPU cost change",
-        "Change from baseline. Positive is better: less CPU.",
+        "Relative to the baseline: ×2 is twice as much CPU.",
         judged,
         "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
         worse=3,
         better=3,
+        factor=True,
     )
 
 

@@ -111,7 +111,7 @@ def fixed(color: str) -> dict[str, str]:
 
 
 def signed_mappings(*, neutral: bool = False, nothing: str = "") -> list[models.ValueMapping]:
-    """Return mappings of whole percentages to text: with sign, and a color from 3 and 10% up.
+    """Return mappings of changes to text, colored from 3 and 10% up; 1000167 is ×1.67.
 
     No unit of Grafana writes a plus sign, but a pattern on text does, so the column becomes text.
 
@@ -119,9 +119,16 @@ def signed_mappings(*, neutral: bool = False, nothing: str = "") -> list[models.
         neutral: neither direction is better.
         nothing: text for a missing value.
     """
+    more = r"^1(?=\d{6}$)0*"
     plus = ("blue", "blue") if neutral else (POSSIBLY_BETTER, BETTER)
     minus = ("purple", "purple") if neutral else (POSSIBLY_WORSE, WORSE)
     patterns = (
+        (rf"/{more}(1)(0[0-2])$/", "×$1.$2", NEUTRAL),
+        (rf"/{more}(0)(9[89])$/", "×$1.$2", NEUTRAL),
+        (rf"/{more}(1)(0[3-9])$/", "×$1.$2", minus[0]),
+        (rf"/{more}(0)(9[0-7])$/", "×$1.$2", plus[0]),
+        (rf"/{more}(0)(\d\d)$/", "×$1.$2", plus[1]),
+        (rf"/{more}(\d+)(\d\d)$/", "×$1.$2", minus[1]),
         ("/^-?0$/", "±0%", NEUTRAL),
         ("/^([12])$/", "+$1%", NEUTRAL),
         ("/^-([12])$/", "−$1%", NEUTRAL),  # noqa: RUF001 # the minus sign

@@ -186,7 +186,7 @@ def _change() -> table.Panel:
     change = f"max by ({SAME_CASE}, cache) ({series(m.CHANGE, **CASE, metric='throughput')})"
     panel = _grid(
         "Change from baseline",
-        "Throughput change of each case, in percent. Positive is better.",
+        "Throughput change of each case, in percent.",
         _cells(f"round(100 * {change})"),
         "none",
     )

@@ -83,7 +83,7 @@ def build() -> dashboard.Dashboard:
                 "cycles a benchmark disk through configurations and measures each one in a guest. "
                 "Each value is held until the case's next successful run. A *change* is one event "
                 "that affects any number of cases; it is listed once it is significant and "
-                "confirmed by further runs. In all changes, **positive is better**.",
+                "confirmed by further runs.",
                 y=49,
             )
         )

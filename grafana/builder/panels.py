@@ -40,6 +40,7 @@ from builder.promql import (
     HELD,
     changes_of,
     clock,
+    coded,
     if_empty,
     last_answer,
     minus,
@@ -257,17 +258,28 @@ def open_changes(node: str) -> table.Panel:
         joined = f"{series(metric)} * on (job, instance, change) group_left ({labels}) {changes}"
         return f"max by (job, instance, change, {labels}) ({joined})"
 
+    def effect(metric: m.Metric) -> str:
+        # The sentence names the metric: of what is higher or longer, less is better.
+        less = 'summary=~".* (higher|lower|longer|shorter)\\\\b.*"'
+        factor = of(metric).replace("pvebench_change_info{", f"pvebench_change_info{{{less},")
+        return coded(f"{of(metric)} unless on (job, instance, change) {factor}", f"1 - {factor}")
+
     return (
         rows(
             "Open changes",
-            "Open changes. Positive is better. Click one to see its cases. A change stays open "
-            "until it is resolved or accepted (`pvebench baseline accept`). From and to: 95% CI.",
+            "Effect: throughput in percent, latency and CPU as a factor. Click a change to see its "
+            "cases. It stays open until it is resolved or accepted (`pvebench baseline accept`). "
+            "From and to: 95% CI.",
             ("since", "severity", "summary"),
             (
                 Column(title="cases", expression=of(m.CHANGE_CASES)),
-                Column(title="effect", expression=of(m.CHANGE_EFFECT), change=True),
-                Column(title="from", expression=of(m.CHANGE_EFFECT_LOW), change=True),
-                Column(title="to", expression=of(m.CHANGE_EFFECT_HIGH), change=True),
+                Column(title="effect", expression=effect(m.CHANGE_EFFECT), change=True, coded=True),
+                Column(
+                    title="from", expression=effect(m.CHANGE_EFFECT_LOW), change=True, coded=True
+                ),
+                Column(
+                    title="to", expression=effect(m.CHANGE_EFFECT_HIGH), change=True, coded=True
+                ),
                 Column(
                     title="confidence",
                     expression=of(m.CHANGE_CONFIDENCE),

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from pvebench.analysis.case_history import FIGURES
 from pvebench.metrics import catalog as m
 
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
@@ -15,6 +16,9 @@ SAME_RESULT: Final = f"{SAME_CASE}, direction"
 
 ANSWERS: Final = m.EXPOSITION_TIMESTAMP.exposed
 HELD: Final = "$held"
+MORE_IS_BETTER: Final = "|".join(one.name for one in FIGURES.values() if one.more_is_better)
+"""Metrics whose change is after / before - 1; of all others it is 1 - after / before."""
+FACTOR_CODE: Final = 1_000_000
 _PRESENT: Final = f"{ANSWERS}|pvebench_(?:current_run|scheduler)_"
 """Metrics of the present, which no earlier value replaces."""
 _SELECTOR: Final = re.compile(
@@ -159,6 +163,28 @@ def with_descriptions(
         info = f"topk by ({on_labels}) (1, {series(m.SCENARIO_INFO)} @ end())"
         expression = f"{expression} * on ({on_labels}) group_left ({scenario}) {info}"
     return expression
+
+
+def factors(**matchers: str) -> str:
+    """Return after / before for the metrics of which less is better, such as latency and CPU."""
+    return f"(1 - {_with_metric('!~', **matchers)})"
+
+
+def gains(**matchers: str) -> str:
+    """Return after / before - 1 for the metrics of which more is better, such as throughput."""
+    return _with_metric("=~", **matchers)
+
+
+def _with_metric(matches: str, **matchers: str) -> str:
+    chosen = series(m.CHANGE, **matchers).removesuffix("}")
+    return f'{chosen},metric{matches}"{MORE_IS_BETTER}"}}'
+
+
+def coded(gain: str, factor: str = "") -> str:
+    """Return changes as `signed_mappings` shows them: -40 is 40% less, 1000167 is ×1.67."""
+    parts = [f"round(100 * ({gain}))"] if gain else []
+    parts += [f"{FACTOR_CODE} + round(100 * ({factor}))"] if factor else []
+    return f"({' or '.join(parts)})"
 
 
 def plus(expression: str) -> str:

@@ -21,7 +21,16 @@ from builder.parts import (
     query_variable,
     storage_variable,
 )
-from builder.promql import SAME_CASE, changes_of, count_or_zero, series, with_descriptions
+from builder.promql import (
+    SAME_CASE,
+    changes_of,
+    coded,
+    count_or_zero,
+    factors,
+    gains,
+    series,
+    with_descriptions,
+)
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -70,8 +79,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(_implausible().grid_pos(place(20, 7, 4, 4)))
         .with_panel(_list().grid_pos(place(0, 11, 24, 12)))
         .with_panel(_history().grid_pos(place(0, 23, 24, 11)))
-        .with_panel(_largest_regressions().grid_pos(place(0, 34, 12, 9)))
-        .with_panel(_largest_improvements().grid_pos(place(12, 34, 12, 9)))
+        .with_panel(_throughput().grid_pos(place(0, 34, 12, 9)))
+        .with_panel(_factors().grid_pos(place(12, 34, 12, 9)))
         .with_panel(intro(INTRO, y=43))
     )
 
@@ -134,6 +143,7 @@ def _implausible() -> stat.Panel:
 
 def _list() -> table.Panel:
     change, noise = series(m.CHANGE, **SELECTED), series(m.CHANGE_THRESHOLD, **SELECTED)
+    shown = coded(gains(**SELECTED), factors(**SELECTED))
     # Select the few regressions before any calculation, which keeps the query cheap.
     worse = f"({_of_change()} <= $worst)"
     clear = f"abs({change} and {worse}) / ({noise} > 0)"
@@ -152,7 +162,7 @@ def _list() -> table.Panel:
     return rows(
         "Cases",
         "One row per case, with its most significant metric, sorted by change relative to noise. "
-        "Positive is better. Click a configuration to see its case.",
+        "Latency and CPU: ×1.67 is 1.67 times as much. Click a configuration to see its case.",
         (
             "description",
             "configuration",
@@ -165,7 +175,7 @@ def _list() -> table.Panel:
         ),
         (
             Column(title="verdict", expression=with_descriptions(f"({info})"), state=True),
-            Column(title="change", expression=of(change), change=True),
+            Column(title="change", expression=of(shown), change=True, coded=True),
             Column(title="noise ±", expression=of(noise), unit="percentunit", decimals=1),
             Column(title="× noise", expression=clearest, decimals=1),
             Column(title="baseline runs", expression=runs),
@@ -189,21 +199,20 @@ def _history() -> statetimeline.Panel:
     ).axis_width(NAME_PIXELS)
 
 
-def _largest_improvements() -> bargauge.Panel:
+def _throughput() -> bargauge.Panel:
     return changes_bars(
-        "Largest improvements",
-        "The five metrics that improved most.",
-        series(m.CHANGE, **SELECTED),
-        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
-        worse=0,
+        "Throughput, largest changes",
+        "The cases whose throughput changed most, relative to the baseline.",
+        gains(**SELECTED),
+        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
     )
 
 
-def _largest_regressions() -> bargauge.Panel:
+def _factors() -> bargauge.Panel:
     return changes_bars(
-        "Largest regressions",
-        "The five metrics that regressed most.",
-        series(m.CHANGE, **SELECTED),
+        "Latency and CPU, largest changes",
+        "Relative to the baseline: ×2 is twice as much. Less is better.",
+        factors(**SELECTED),
         "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
-        better=0,
+        factor=True,
     )

@@ -59,6 +59,7 @@ class Column:
         state: show the text of a verdict state instead of its number.
         gauge: draw a bar in the cell.
         change: the expression is a ratio; show it in percent with its sign, in color.
+        coded: the expression is what `coded` returns.
         neutral: neither direction of a change is better.
         wide: width in pixels; 0: as wide as its title.
     """
@@ -70,13 +71,15 @@ class Column:
     state: bool = False
     gauge: bool = False
     change: bool = False
+    coded: bool = False
     neutral: bool = False
     wide: int = 0
 
     @property
     def query(self) -> str:
         """Return the query to send to Prometheus."""
-        return f"round(100 * ({self.expression}))" if self.change else self.expression
+        percent = self.change and not self.coded
+        return f"round(100 * ({self.expression}))" if percent else self.expression
 
     @property
     def pixels(self) -> int:

@@ -20,13 +20,14 @@ from builder.parts import (
     query_variable,
     storage_variable,
 )
-from builder.promql import series, with_descriptions
+from builder.promql import recorded, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = "job, instance, node, storage, scenario, workload"
 KEYS: Final = f"{CASE}, direction"
+PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
 NOISE: Final = "$noise"
 NOTHING: Final = "now"
 TWO_MOMENTS: Final = " and on () (vector($before) != $after)"
@@ -38,7 +39,8 @@ INTRO: Final = (
     "**Did the upgrade change performance?** Compares *Before* with *After* (by default the end "
     "of the current environment: now) on all selected nodes. Each side is the median of a window, "
     "which limits the influence of single runs. A *significant* change exceeds the run-to-run "
-    "noise of both windows. **Positive is better**, for latency and CPU too. A comparison needs "
+    "noise of both windows. Throughput changes in percent; ×1.67 is 1.67 times the latency or the "
+    "CPU per I/O, where less is better. A comparison needs "
     "two environments."
 )
 
@@ -110,11 +112,16 @@ def _side(selector: str, moment: str) -> str:
     return f"quantile_over_time(0.5, {_window(selector, moment)})"
 
 
-def _ratio(*, better_is_more: bool = True, selector: str = "", by: str = KEYS) -> str:
-    values = selector or series(m.IOPS, **HERE)
+def _ratio() -> str:
+    """Return after / before - 1 of the throughput."""
+    return f"{_factor(series(m.IOPS, **HERE))} - 1"
+
+
+def _factor(values: str, by: str = KEYS) -> str:
+    """Return after / before."""
     before = f"max by ({by}) ({_side(values, 'before')} > 0)"
     after = f"max by ({by}) ({_side(values, 'after')} > 0)"
-    return f"{after} / {before} - 1" if better_is_more else f"{before} / {after} - 1"
+    return f"{after} / {before}"
 
 
 def _single_runs() -> str:
@@ -154,7 +161,7 @@ def _compared() -> stat.Panel:
 def _mean() -> stat.Panel:
     return signed(
         "Throughput change, %",
-        "Geometric mean over the compared cases of each storage. Positive is better.",
+        "Geometric mean over the compared cases of each storage.",
         f"((exp(avg by (node, storage) (ln(1 + {_ratio()}))) - 1){TWO_MOMENTS})",
         legend="{{storage}}, {{node}}",
         missing=NO_SIDES,
@@ -245,27 +252,26 @@ def _cases() -> table.Panel:
 
 def _latency() -> bargauge.Panel:
     p99 = series(m.LATENCY_PERCENTILE, percentile="99", **HERE)
-    ratio = _ratio(better_is_more=False, selector=p99)
     return changes_bars(
         "Latency (p99), largest changes",
-        "Positive is better: lower latency.",
-        ratio,
+        "After / before: ×1.67 is 1.67 times as long. Less is better.",
+        _factor(p99),
         "{{configuration}}, {{description}} ({{storage}}, {{node}})",
         limit=NOISE,
+        factor=True,
         missing=NO_CHANGES,
     )
 
 
 def _cpu() -> bargauge.Panel:
-    total = series(m.HOST_CPU, component="qemu", **HERE)
-    by = CASE
-    ratio = _ratio(better_is_more=False, selector=total, by=by)
+    per_core = f"1 / ({recorded(PER_CORE, **HERE)} > 0)"
     return changes_bars(
-        "Host CPU of QEMU, largest changes",
-        "Positive is better: less CPU. Includes idle guests.",
-        ratio,
+        "CPU per I/O, largest changes",
+        "After / before: ×1.68 is 1.68 times as much host CPU for an operation. Less is better.",
+        _factor(per_core, CASE),
         "{{configuration}}, {{description}} ({{storage}}, {{node}})",
         limit=NOISE,
+        factor=True,
         missing=NO_CHANGES,
     )
 

@@ -247,7 +247,7 @@ def _delta(slot: str, size: Size) -> stat.Panel:
     change = f"{series(m.CHANGE, metric='throughput')} and on ({SAME_RESULT}) {slot_case}"
     panel = signed(
         "%",  # a longer title is cut
-        f"Case {slot}: throughput change from baseline. Positive is better.",
+        f"Case {slot}: throughput change from baseline.",
         "",
         missing="none yet",
     ).targets([_ask(plus(change)), _ask(minus(change), ref="B")])

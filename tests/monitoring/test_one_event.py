@@ -1,0 +1,156 @@
+"""One event on every board: throughput 40% lower, p99 and CPU per I/O 1.67 times as large.
+
+Witness: the rules of evaluation are those of promtool, of the same source as the server.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pvebench.analysis.case_history import FIGURES
+from testing.boards import dashboards, panels, queries, substitute
+from testing.packs import ROOT
+
+HOURS, UPGRADE_HOUR = 72, 36
+CASE: Final = 'job="pvebench",instance="a",node="pve1",storage="s",scenario="c",workload="w"'
+RESULT: Final = f'{CASE},direction="read"'
+CHANGE: Final = 'job="pvebench",instance="a",change="x"'
+INFO: Final = f'{CHANGE},node="pve1",storage="s",kind="slower",severity="critical",since="d"'
+AFTER: Final = {"throughput": 0.6, "latency_p99": 1.67, "cpu_cost": 1.67}
+"""Metric -> after / before."""
+SELECTED: Final = {
+    "node": ".*",
+    "storage": ".*",
+    "window": "24h",
+    "noise": "0.05",
+    "before": str(24 * 3600),
+    "after": str(HOURS * 3600),
+    "held": "end()",
+    "metric": ".*",
+    "worst": "2",
+    "change": ".*",
+    "scenario": "c",
+    "workload": "w",
+}
+
+
+def event(summary: str, metric: str) -> dict[str, list[float]]:
+    """Return every series of the event: one value per hour; the change is in the metrics."""
+
+    def step(before: float, after: float) -> list[float]:
+        return [before if hour < UPGRADE_HOUR else after for hour in range(HOURS + 1)]
+
+    def always(value: float) -> list[float]:
+        return [value] * (HOURS + 1)
+
+    def ratio(name: str) -> float:
+        change = AFTER[name] - 1
+        return change if FIGURES[name].more_is_better else -change
+
+    judged = {
+        f'pvebench_{kind}{{{RESULT},metric="{name}"}}': always(value)
+        for name in AFTER
+        for kind, value in (
+            ("change_ratio", ratio(name)),
+            ("change_threshold_ratio", 0.02),
+            ("change_state", -2),
+        )
+    }
+    return judged | {
+        f"pvebench_iops{{{RESULT}}}": step(1000, 600),
+        f'pvebench_latency_percentile_seconds{{{RESULT},percentile="99"}}': step(0.001, 0.00167),
+        f"scenario_workload:pvebench_iops_per_cpu_core:ratio{{{CASE}}}": step(1, 1 / 1.67),
+        f'pvebench_scenario_info{{{CASE.rpartition(",")[0]},configuration="c"}}': always(1),
+        'pvebench_workload_info{job="pvebench",instance="a",workload="w",description="d"}': always(
+            1
+        ),
+        f"pvebench_change_effect_ratio{{{CHANGE}}}": always(ratio(metric)),
+        f'pvebench_change_info{{{INFO},summary="{summary}"}}': always(1),
+    }
+
+
+def column(uid: str, title: str, named: str) -> str:
+    """Return the query of a table's column by its title."""
+    (panel,) = (
+        panel
+        for board in dashboards()
+        if board["uid"] == uid
+        for panel in panels(board)
+        if panel["title"] == title
+    )
+    (renames,) = (
+        one["options"]["renameByName"]
+        for one in panel["transformations"]
+        if one["id"] == "organize"
+    )
+    (ref,) = (key.removeprefix("Value #") for key, value in renames.items() if value == named)
+    return query(uid, title, ref)
+
+
+def query(uid: str, title: str, ref: str = "A") -> str:
+    return next(text for *where, text in queries() if where == [uid, title, ref])
+
+
+def values(directory: Path, expressions: dict[str, str], series: dict[str, list[float]]) -> None:
+    """Check with promtool what each expression answers: a value for each expression."""
+    checks = [
+        {
+            "expr": f"max(round(100 * ({substitute(text, SELECTED)})))",
+            "eval_time": f"{HOURS}h",
+            "exp_samples": [{"labels": "{}", "value": float(wanted)}],
+        }
+        for text, wanted in expressions.items()
+    ]
+    some = [{"series": name, "values": " ".join(map(str, all_))} for name, all_ in series.items()]
+    rules = {"interval": "1h", "input_series": some, "promql_expr_test": checks}
+    path = directory / "event.yml"
+    path.write_text(json.dumps({"rule_files": [], "tests": [rules]}), "utf-8")
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+CODED = "100016700"
+"""What a table shows as ×1.67, times 100."""
+
+
+def test_every_board_gives_one_number_for_the_same_event(tmp_path: Path) -> None:
+    by_metric = column("pvebench-case", "Changes by metric", "change")
+    only = by_metric.replace("direction) (", "direction) (1 * ")
+    values(
+        tmp_path,
+        {
+            query("pvebench-upgrades", "Largest regressions, %"): "4000",
+            column("pvebench-upgrades", "Changed cases", "change"): "-4000",
+            query("pvebench-regressions", "Throughput, largest changes, %"): "4000",
+            query("pvebench-upgrades", "Latency (p99), largest changes"): "167",
+            query("pvebench-upgrades", "CPU per I/O, largest changes"): "167",
+            query("pvebench-regressions", "Latency and CPU, largest changes"): "167",
+            query("pvebench-cpu", "CPU cost change"): "167",
+            column("pvebench-regressions", "Cases", "change"): CODED,
+            f"({only}) > 0": CODED,
+            f"({only}) < 0": "-4000",
+            column("pvebench-overview", "Open changes", "effect"): "-4000",
+        },
+        event("4k reads are 40% slower", "throughput"),
+    )
+
+
+@pytest.mark.parametrize("word", ["higher", "longer"])
+def test_a_change_of_latency_is_a_factor_in_the_list_too(tmp_path: Path, word: str) -> None:
+    effect = column("pvebench-overview", "Open changes", "effect")
+    values(tmp_path, {effect: CODED}, event(f"p99 latency 67% {word} since x", "latency_p99"))
+
+
+def test_the_page_of_the_boards_states_the_convention() -> None:
+    text = (ROOT / "docs/dashboards.md").read_text("utf-8")
+    assert "×1.67" in text
+    assert "−40%" in text  # noqa: RUF001 # the minus sign
+    for board in dashboards():
+        assert "ositive is better" not in json.dumps(board), board["uid"]
