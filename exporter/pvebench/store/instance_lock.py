@@ -185,7 +185,7 @@ def holder_of(path: Path) -> int:
 
 
 def recorded_holder(path: Path) -> Holder | None:
-    """Return the holder of the lock of `path`, as recorded; None: nobody holds it."""
+    """Return the holder of the lock of `path`, as recorded; None: it is free."""
     try:
         fd = os.open(path / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
