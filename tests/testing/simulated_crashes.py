@@ -37,6 +37,7 @@ from pvebench.service.selection import assignments
 from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
 from testing.packs import SMALL
+from testing.simulated_copies import FIRST, Copies, on_machine
 from testing.simulated_faults import (
     PORT_FAULTS,
     SELDOM,
@@ -107,7 +108,8 @@ def play(seed: int, directory: Path) -> Schedule:
         return uuid.UUID(int=names.getrandbits(128), version=4)
 
     try:
-        with mock.patch("uuid.uuid4", name), mock.patch("pvebench.store.instance_lock._TRIES", 0):
+        once = mock.patch("pvebench.store.instance_lock._TRIES", 0)
+        with mock.patch("uuid.uuid4", name), once, on_machine(home, "a"):
             story.play()
     finally:
         shutil.rmtree(home)
@@ -118,7 +120,8 @@ def play(seed: int, directory: Path) -> Schedule:
 def _empty_database(where: Path) -> bytes:
     """Return a new database: a migration for each seed would be most of the time."""
     path = where / "empty.db"
-    Store(path, simulated=True).close()
+    with closing(Store(path, simulated=True)) as store:
+        store.identities.record("lab", "local", {"uuid": FIRST})
     content = path.read_bytes()
     path.unlink()
     return content
@@ -200,6 +203,7 @@ class _Story:
         self.cases = _known_cases(home.parent)
         self.schedule = Schedule(seed)
         self.broken = self.schedule.broken
+        self.copies = Copies(self.state, self.broken, random.Random(f"copies/{seed}"))
         self.told, self.reality, self.node = Told(), Reality(), SimulatedNode()
         self.on_node = seed % 2 == 1
         self.packs = NODE_PACKS if self.on_node else PACKS
@@ -223,6 +227,7 @@ class _Story:
             self.write_pack(self.packs[0].encode())
             with ExitStack() as stack:
                 _Life(self, Fate(dies_at), stack, last=dies_at is None).live()
+            self.copies.act_between_lives(self.reality)
             self.now += timedelta(seconds=self.rng.choice((2, 3600)))
         self.schedule.struck = self.trouble.struck + self.faults.struck
         with closing(Store(self.state / "pvebench.db", simulated=True)) as store:
@@ -312,6 +317,7 @@ class _Life:
                 site,
                 hypervisor=UnreliableHypervisor(measures, self._clock, trouble),
                 probe=WrongProbe(site.probe, trouble),
+                identify=self._story.copies.device.identify,
             ),
             assignments=self._reloader.current.assignments,
             results=results,
@@ -359,6 +365,8 @@ class _Life:
             self._story.neighbour.act(self._rng)
         if self._rng.random() < 0.05:
             self._let_a_rival_try()
+        if self._story.copies.rng.random() < 0.05:
+            self._story.copies.act()
         if self._rng.random() < 0.05:
             self._story.write_pack(
                 self._rng.choice((*BAD, *(text.encode() for text in self._story.packs)))
@@ -378,6 +386,8 @@ class _Life:
         """See that a case which failed is left alone for a while, where the clock can tell."""
         runs = self._story.told.runs
         for run in runs[self._seen :]:
+            if run.outcome.good and self._story.copies.device.uuid != FIRST:
+                self._broken.add("moved", f"{run.case.slug} has a result of another device")
             before = self._last_runs.get(run.case.key)
             self._last_runs[run.case.key] = run
             if before is None or before.outcome.good or self._story.trouble.rates["clock set"]:
@@ -389,6 +399,7 @@ class _Life:
 
     def _end_faults(self) -> None:
         self._story.trouble.calm = True
+        self._story.copies.device.uuid = FIRST
         self._world.faults = Faults(0)
         self._story.write_pack(self._story.packs[0].encode())
         self._calm_at, self._calm_from = self._clock.monotonic(), len(self._story.told.runs)

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 from pvebench.drivers.proxmox.containers import container, node_containers
 from pvebench.drivers.simulated import simulated_guest, simulated_hypervisor
+from pvebench.drivers.storages import contract
 from pvebench.errors import DriverError, StoreError
 from pvebench.model.ports import Journal
 from pvebench.model.run import Run
 from pvebench.runner import measure, prepare
+from pvebench.runner import runner as runner_module
 from pvebench.runner.runner import Runner
 from pvebench.scheduler import due_cases
 from pvebench.scheduler.due_cases import Due
 from pvebench.service.housekeeping import Reloader
-from pvebench.store import StateDirectory
+from pvebench.store import StateDirectory, instance_lock
 from pvebench.store.current import Results
+from pvebench.store.instance_lock import Holder
 from testing import simulated_crashes
 from testing.null_journal import NullJournal
 
@@ -181,6 +185,37 @@ def giving_up() -> AbstractContextManager[Any]:
     return mock.patch.object(Reloader, "check", check)
 
 
+def copy_believed() -> AbstractContextManager[Any]:
+    """An instance ID may be used twice."""
+    return mock.patch.object(instance_lock, "_hold_id", return_value=nullcontext())
+
+
+def machine_ignored() -> AbstractContextManager[Any]:
+    """A state directory is this machine's, wherever it is from."""
+    return mock.patch.object(contract, "machine_token", return_value="")
+
+
+def process_believed() -> AbstractContextManager[Any]:
+    """The recorded process is believed to hold the lock."""
+    return mock.patch.object(instance_lock, "holds_lock", return_value=True)
+
+
+def place_believed() -> AbstractContextManager[Any]:
+    """A recorded process is believed to run here, and to be the one with that ID here."""
+    real = instance_lock.recorded_holder
+
+    def recorded(path: Path) -> Holder | None:
+        holder = real(path)
+        return holder and replace(holder, place=instance_lock._place())
+
+    return mock.patch.object(instance_lock, "recorded_holder", recorded)
+
+
+def device_believed() -> AbstractContextManager[Any]:
+    """A storage is what its name says."""
+    return mock.patch.object(runner_module, "check_identity")
+
+
 MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]] = {
     "reported-before-stored": (reported_before_stored, "lost"),
     "stored-again": (stored_again, "doubled"),
@@ -188,6 +223,11 @@ MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]]
     "dated-by-the-wall": (dated_by_the_wall, "mislabeled"),
     "undone-by-looks": (undone_by_looks, "foreign"),
     "named-alike": (named_alike, "foreign"),
+    "copy-believed": (copy_believed, "unproved"),
+    "machine-ignored": (machine_ignored, "unproved"),
+    "process-believed": (process_believed, "unproved"),
+    "place-believed": (place_believed, "unproved"),
+    "device-believed": (device_believed, "moved"),
     "without-journal": (without_journal, "orphaned"),
     "journalled-too-late": (journalled_too_late, "orphaned"),
     "container-without-journal": (container_without_journal, "orphaned"),

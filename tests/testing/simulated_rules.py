@@ -23,6 +23,8 @@ RULES: Final = {
     "doubled": "pvebench stores each run once, and no run that did not happen",
     "mislabeled": "the values of a case come from its own disk and workload, at its time",
     "foreign": "objects of other instances and users don't change",
+    "unproved": "nothing changes or gets a signal without proof of ownership at that moment",
+    "moved": "no result under a storage name that meant another device",
     "orphaned": "after a start, nothing remains that the journal doesn't list",
     "shared": "a state directory has one instance",
     "unbounded": "VMs, volumes, retries and the duration of a run are limited",

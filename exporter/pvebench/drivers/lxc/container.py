@@ -19,7 +19,7 @@ from typing import Final
 
 from pvebench.drivers.linux.cgroups import CPUS, GROUPS, MEMORY, end_groups, limit_of, version_of
 from pvebench.drivers.storages.block import detach_loops
-from pvebench.drivers.storages.contract import MARK
+from pvebench.drivers.storages.contract import MARK, is_own
 from pvebench.errors import HypervisorGone, SwitchFailed, ToolsMissing
 from pvebench.files import remove_tree
 from pvebench.guest import MOUNT_POINT, GuestImage, unpack_archive
@@ -282,9 +282,11 @@ def _allows_user_namespaces() -> bool:
 
 def undo_container(details: Mapping[str, str]) -> str:
     """Undo a journal entry of KIND: end processes, groups, then a loop device of its volume."""
-    number = end_groups(details["name"]) if details["name"].startswith(MARK) else 0
-    detach_loops(Path(details["volume"]))
-    return f"ended container {details['name']} (leftover processes: {number})"
+    name, volume = details["name"], details["volume"]
+    number = end_groups(name) if name.startswith(MARK) else 0
+    if is_own({"name": volume}, name.removeprefix(MARK).partition("-")[0]):
+        detach_loops(Path(volume))
+    return f"ended container {name} (leftover processes: {number})"
 
 
 def undo_root(details: Mapping[str, str]) -> str:
