@@ -15,7 +15,6 @@ import pwd
 import signal
 import socket
 import stat
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,52 +120,35 @@ def _lock_directory(path: Path, stack: contextlib.ExitStack) -> None:
     stack.callback(os.close, fd)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        pass  # some network file systems lock only files
+    except OSError as error:
+        if isinstance(error, BlockingIOError):
+            raise  # other errors: some network file systems lock only files
 
 
 def _hold_id(instance: str, path: Path) -> socket.socket:
     """Return a socket whose name only one process of this machine can have."""
-    name = f"\0pvebench-{instance}"
     holder = socket.socket(socket.AF_UNIX)
     try:
-        holder.bind(name)
-        holder.listen()
+        holder.bind(f"\0pvebench-{instance}")
     except OSError as error:
+        holder.close()
         if error.errno != errno.EADDRINUSE:
             raise
-        other = _peer(holder, name)
         raise AlreadyRunning(
-            f"the instance of state directory {path} runs already, as process {other or 'unknown'} "
-            "with another directory",
+            f"the instance of state directory {path} runs already, with another directory",
             cause="one of the two directories is a copy of the other",
-            next_step="stop that process, and keep only one of the directories",
+            next_step="stop it (`pgrep -a pvebench`), and keep only one of the directories",
         ) from error
     return holder
-
-
-def _peer(client: socket.socket, name: str) -> int:
-    """Return the process that listens on a socket, after closing `client`; 0: unknown."""
-    client.close()
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
-        asking.setblocking(False)
-        asking.connect(name)
-        size = struct.calcsize("3i")
-        packed = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        return int(struct.unpack("3i", packed)[0])
-    return 0
 
 
 def _report_other_owner(path: Path) -> None:
     owner = path.stat().st_uid
     if owner == os.geteuid():
         return
-    try:
+    name = str(owner)
+    with contextlib.suppress(KeyError):
         name = pwd.getpwuid(owner).pw_name
-    except KeyError:
-        name = str(owner)
     log.warning(
         "state directory belongs to another user",
         directory=str(path),
@@ -200,21 +182,15 @@ def recorded_holder(path: Path) -> Holder | None:
 
 
 def _recorded(fd: int) -> Holder:
-    pid, started, place, host, *_ = [
-        *os.pread(fd, _MAX_BYTES, 0).decode("utf-8", "replace").split(),
-        *[""] * 4,
-    ]
+    text = os.pread(fd, _MAX_BYTES, 0).decode("utf-8", "replace")
+    pid, started, place, host, *_ = [*text.split(), "", "", "", ""]
     number = int(pid) if pid.isascii() and pid.isdigit() and len(pid) <= len("4194304") else 0
     return Holder(pid=number, started=started, place=place, host=host)
 
 
 def _this_process() -> Holder:
-    return Holder(
-        pid=os.getpid(),
-        started=_start_of(os.getpid()),
-        place=_place(),
-        host=socket.gethostname() or "unknown",
-    )
+    pid, host = os.getpid(), socket.gethostname() or "unknown"
+    return Holder(pid=pid, started=_start_of(pid), place=_place(), host=host)
 
 
 def _place() -> str:
@@ -258,19 +234,10 @@ def stop_holder(path: Path) -> int:
             cause="it runs on another machine or in another container",
             next_step=f"run `pvebench abort` on {holder.host}, where it runs",
         )
-    try:
-        process = os.pidfd_open(holder.pid)
-    except OSError:
-        process = -1
-    try:
-        if process >= 0 and holds_lock(holder, path):
-            signal.pidfd_send_signal(process, signal.SIGTERM)
+    with contextlib.suppress(OSError), os.fdopen(os.pidfd_open(holder.pid), "rb", 0) as process:
+        if holds_lock(holder, path):
+            signal.pidfd_send_signal(process.fileno(), signal.SIGTERM)
             return holder.pid
-    except ProcessLookupError:
-        return 0
-    finally:
-        if process >= 0:
-            os.close(process)
     if recorded_holder(path) != holder:
         return 0  # it has ended in between
     raise AlreadyRunning(
