@@ -1,7 +1,7 @@
 """What a case costs of a node's API: a switch of the disk while the VM runs, and a run.
 
 `idle` stands for the tool, for nothing here makes I/O: a tool that does costs the question after
-its first I/O besides, three calls or four. bench/proxmox.py counts with real VMs and fio.
+its first I/O besides, two calls or more. bench/proxmox.py counts with real VMs and fio.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner
 from testing.packs import tool_workload
 
-MOST_CALLS = 31
-"""With the first I/O waited for that is 35."""
+MAX_CALLS = 21
+"""Version 9 makes one less, without the monitor. Waiting for the first I/O costs two or more."""
 IDLE = tool_workload("idle", {}, ramp_seconds=1, runtime_seconds=1)
 
 
@@ -76,9 +76,9 @@ def bench(both: Site) -> Bench:
 
 def test_a_live_switch_and_a_run_cost_few_calls(bench: Bench) -> None:
     found = bench.calls(scenario(Bus.VIRTIO, cache=Cache.DIRECTSYNC))
-    assert len(found) <= MOST_CALLS, "\n".join(found)
+    assert len(found) <= MAX_CALLS, "\n".join(found)
 
 
 def test_a_run_on_a_disk_that_is_there_costs_fewer(bench: Bench) -> None:
     found = bench.calls(scenario())
-    assert len(found) <= MOST_CALLS - 9, "\n".join(found)
+    assert len(found) <= MAX_CALLS - 7, "\n".join(found)

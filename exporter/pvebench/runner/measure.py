@@ -318,6 +318,7 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
     deadline = site.clock.monotonic() + _START_SECONDS
     polls = 0
     while site.clock.monotonic() < deadline:
+        site.clock.sleep(site.poll_seconds)
         now = site.hypervisor.counters()
         if now is None or now.operations != before.operations:
             return None
@@ -325,7 +326,6 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
         # The agent needs CPU of the guest: poll it rarely, QEMU often.
         if polls % 10 == 0 and (ended := guest.poll(pid)) is not None:
             return ended
-        site.clock.sleep(site.poll_seconds)
     raise ToolStuck(
         f"the tool moved no data within {_START_SECONDS:.0f} s of its start",
         evidence=stuck_tool_report(site, guest, pid),

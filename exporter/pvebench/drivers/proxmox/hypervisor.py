@@ -45,6 +45,10 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 _BOOT_SECONDS: Final = 600.0
+_ALIVE_SECONDS: Final = 30.0
+"""Time after a response of the guest in which a VM is used without a ping, seconds."""
+_SAME_MOMENT_SECONDS: Final = 0.1
+"""Maximum age of a status response that counters are read from, seconds."""
 
 log = structlog.get_logger()
 
@@ -145,6 +149,8 @@ class ProxmoxNode:
         other = other or self._next_scsihw is not self._scsihw
         if self._broken or other or self._guest is None:
             return True
+        if self._guest.answered_within(_ALIVE_SECONDS):
+            return False
         try:
             self._guest.ping()
         except DriverError:
@@ -321,9 +327,10 @@ class ProxmoxNode:
     def counters(self) -> BlockCounters:
         if self._plugged is None:
             raise SwitchFailed("no test disk is attached")
-        return block_counters(self._status(), self._plugged.slot)
+        status = self._status(seconds=_SAME_MOMENT_SECONDS)
+        return block_counters(status, self._plugged.slot)
 
-    def _status(self, *, seconds: float = 0.0) -> Mapping[str, Any]:
+    def _status(self, *, seconds: float) -> Mapping[str, Any]:
         """Return status/current, at most `seconds` old."""
         at, known = self._last_status
         now = self._clock.monotonic()
@@ -348,10 +355,10 @@ class ProxmoxNode:
 
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
         try:
+            node = self._api.get(f"/nodes/{self._place.node}/status") if cpu else {}
             # They are averages over ten seconds, so a recent response is sufficient.
             averages = vm_pressure(self._status(seconds=3.0)) if self._held.vm else {}
-            if cpu:
-                averages |= coarse_cpu(self._api.get(f"/nodes/{self._place.node}/status"))
+            averages |= coarse_cpu(node)
         except DriverError:
             return {}
         return averages

@@ -313,7 +313,7 @@ def vm_facts(
     return {key: value for key, value in facts.items() if value}, pending
 
 
-_UPKEEP_SECONDS: Final = 30.0
+_UPKEEP_SECONDS: Final = 60.0
 """Interval of requests for installed packages, seconds."""
 
 

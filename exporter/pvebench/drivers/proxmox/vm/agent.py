@@ -95,6 +95,8 @@ class AgentGuest(Guest):
         self._path = f"{path}/agent"
         self._clock = clock
         self._offsets = offsets
+        self._answered = float("-inf")
+        """Time of the agent's last response, monotonic seconds."""
         self._count = 0
         self._work = ""
         self._files: Mapping[str, bytes] = {}
@@ -115,6 +117,10 @@ class AgentGuest(Guest):
             GuestTimeout, HypervisorGone.
         """
         self._call(lambda: self._api.post(f"{self._path}/ping"))
+
+    def answered_within(self, seconds: float) -> bool:
+        """Return whether the agent responded in the last `seconds`."""
+        return self._clock.monotonic() - self._answered < seconds
 
     def _is_up(self) -> bool:
         """Return whether the agent responds; while the guest boots, a timeout is expected."""
@@ -150,12 +156,12 @@ class AgentGuest(Guest):
         deadline = self._clock.monotonic() + timeout
         pause = 0.1
         while True:
+            self._clock.sleep(pause)
             done = self._status(pid, argv[0])
             if done is not None:
                 return done
             if self._clock.monotonic() > deadline:
                 raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
-            self._clock.sleep(pause)
             pause = min(1.0, pause * 2)
 
     def _with_input(self, argv: list[str], stdin: bytes) -> tuple[list[str], str]:
@@ -232,7 +238,8 @@ class AgentGuest(Guest):
 
     def poll(self, pid: int) -> Completed | None:
         now = self._clock.monotonic()
-        begun, next_poll = self._polls.get(pid, (now, now))
+        # Even after its window, a tool has to write its results first.
+        begun, next_poll = self._polls.setdefault(pid, (now, now + _FIRST_POLL))
         if now < next_poll:
             return None
         pause = min(_LONGEST_POLL, _FIRST_POLL + 0.1 * (now - begun))
@@ -328,11 +335,14 @@ class AgentGuest(Guest):
 
     def _call(self, call: Callable[[], Any]) -> Any:
         try:
-            return call()
+            answer = call()
         except Rejected as error:
+            self._answered = float("-inf")
             fault = agent_fault(error)
             silent = isinstance(fault, (GuestTimeout, HypervisorGone))
             raise (self._why_silent() if silent else None) or fault from error
+        self._answered = self._clock.monotonic()
+        return answer
 
 
 def _words(files: Mapping[str, bytes]) -> list[str]:

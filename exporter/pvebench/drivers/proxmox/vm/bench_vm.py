@@ -165,6 +165,7 @@ class BenchVm:
     def require_unlocked(self, what: str) -> None:
         """Raise Busy if a backup, snapshot or migration locks the VM. Raises as `verify_owner`."""
         if lock := self.verify_owner().values.get("lock"):
+            self._seen = None  # the end of the lock changes the digest
             raise vm_locked(f"VM {self.vmid}: {what}", f"VM is locked ({lock})")
 
     def change(self, what: str, **params: Any) -> None:
@@ -184,6 +185,9 @@ class BenchVm:
             self._tasks.at_once(
                 lambda: self._api.put(f"{self.path}/config", **params, digest=digest)
             )
+        except Busy:
+            self.require_unlocked(what)  # a lock changes the digest too, which is checked first
+            raise
         except OutcomeUnknown as error:
             self._await_change(digest, f"VM {self.vmid}: {what}", error)
 

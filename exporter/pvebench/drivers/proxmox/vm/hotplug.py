@@ -71,7 +71,7 @@ def unplug(vm: BenchVm, slot: str) -> None:
         SwitchFailed: it could not be unplugged. The VM must be power-cycled: a remaining controller
             would give its old options to the next disk.
     """
-    volid = test_slots(vm.verify_owner().values).get(slot)
+    volid = test_slots(vm.recent_config().values).get(slot)
     if volid is None:
         return
     _refuse_foreign(vm, volid)
