@@ -17,49 +17,30 @@ from pvebench.errors import PvebenchError
 from pvebench.version import commit
 
 GROUPS: Final = {
-    "Measure": {
-        "run": "run",
-        "serve": "run",
-        "status": "status",
-        "pause": "control",
-        "resume": "control",
-        "abort": "control",
-    },
-    "Results": {
-        "verdict": "verdict",
-        "results": "results",
-        "report": "export",
-        "card": "export",
-        "export": "export",
-        "baseline": "baseline",
-        "judge": "verdict",
-        "import": "import_",
-    },
-    "Set up": {
-        "setup": "setup",
-        "check": "doctor",
-        "packs": "packs",
-        "plan": "packs",
-        "schema": "packs",
-        "storage": "storage",
-        "guest": "guest",
-        "proxmox": "proxmox",
-        "grafana": "dashboards",
-        "print": "dashboards",
-    },
-    "Maintain": {
-        "doctor": "doctor",
-        "selftest": "doctor",
-        "notify": "notify",
-        "cleanup": "control",
-        "prune": "database",
-        "restore": "database",
-        "reparse": "database",
-    },
-    "Demo": {"demo": "demo"},
+    "Measure": "run serve status pause resume abort",
+    "Results": "verdict results report card export baseline judge import",
+    "Set up": "setup check packs plan schema storage guest proxmox grafana print",
+    "Maintain": "doctor selftest notify cleanup prune restore reparse",
+    "Demo": "demo",
 }
-"""Heading of the help -> command -> module below `pvebench.cli` with a function of its name."""
-COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
+"""Heading of the help -> its commands."""
+_SHARED: Final = {
+    "control": "pause resume abort cleanup",
+    "dashboards": "grafana print",
+    "database": "prune restore reparse",
+    "doctor": "check selftest",
+    "export": "report card",
+    "import_": "import",
+    "packs": "plan schema",
+    "run": "serve",
+    "verdict": "judge",
+}
+"""Module -> its commands with other names."""
+_MODULES: Final = {name: module for module, names in _SHARED.items() for name in names.split()}
+COMMANDS: Final = {
+    name: _MODULES.get(name, name) for names in GROUPS.values() for name in names.split()
+}
+"""Command -> module below `pvebench.cli` with a function of the same name."""
 
 
 QUIET: Final = frozenset({"packs", "plan", "schema"})
@@ -96,7 +77,7 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by group, each with its whole summary."""
         for heading, group in GROUPS.items():
-            commands = {name: self.get_command(ctx, name) for name in group}
+            commands = {name: self.get_command(ctx, name) for name in group.split()}
             rows = [(name, one.get_short_help_str(200)) for name, one in commands.items() if one]
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(_NAME_WIDTH), text) for name, text in rows])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from pvebench.analysis.verdict import count_text
 from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.diagnostics.doctor import exporter_address
@@ -20,7 +19,6 @@ from pvebench.errors import PipelineError
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.workload import Direction
-from pvebench.store import Store
 from pvebench.store.current import Results, View
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import pause_reason_of
@@ -36,7 +34,21 @@ _DAY: Final = timedelta(days=1)
 def status(form: str, **options: Any) -> None:
     """Show what runs, what is next, what changed and what it costs."""
     settings = read_settings(**options)
-    lines = dict(_lines(settings, datetime.now(UTC)))
+    now, database = datetime.now(UTC), settings.state / "pvebench.db"
+    holder = holder_of(settings.state)
+    workers = _live(settings, "status").get("workers", []) if holder else []
+    lines = {
+        "running": _running(settings, holder, workers),
+        "next": _next(settings, holder, workers, now),
+        "results": "none yet",
+        "changed": "unknown: no results",
+        "cost": "unknown: no results; estimate it with `pvebench plan`",
+        "data": f"{database.parent} (no database yet)",
+    }
+    if database.exists():
+        with results_of(settings) as store:
+            lines |= _stored(settings, Results(store), now, live=bool(workers))
+        lines["data"] = f"{database} ({show_bytes(database.stat().st_size)})"
     if form == "json":
         click.echo(json.dumps(lines, indent=2))
         return
@@ -44,27 +56,22 @@ def status(form: str, **options: Any) -> None:
         click.echo(f"{name + ':':9} {text}")
 
 
-def _lines(settings: Settings, now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each line."""
-    database = settings.state / "pvebench.db"
-    holder = holder_of(settings.state)
-    workers = _live(settings, "status").get("workers", []) if holder else []
-    yield "running", _running(settings, holder, workers)
-    yield "next", _next(settings, holder, workers, now)
-    if not database.exists():
-        yield "results", "none yet"
-        yield "changed", "unknown: no results"
-        yield "cost", "unknown: no results; estimate it with `pvebench plan`"
-    else:
-        store = Store(database)
-        try:
-            results = Results(store)
-            yield "results", _results(results.now, now)
-            yield "changed", _changed(settings, results, live=bool(workers))
-            yield "cost", cost_text(results.now)
-        finally:
-            store.close()
-    yield "data", _data(database)
+def _stored(settings: Settings, results: Results, now: datetime, *, live: bool) -> dict[str, str]:
+    """Return the lines that come from results; empty without a run."""
+    view = results.now
+    if not view.cases:
+        return {}
+    known = str(_live(settings, "verdict").get("headline", "")) if live else ""
+    if not known:
+        issues = load_known_issues(*settings.known_issues)
+        known = headline(VerdictService(Feed(results), issues).judge(), evidence=False)
+    records = view.cases.values()
+    runs = sum(sum(record.outcomes.values()) for record in records)
+    ok = sum(record.outcomes.get(Outcome.OK, 0) for record in records)
+    last = max(record.last.finished for record in records)
+    age = show_seconds(max(0.0, (now - last).total_seconds()))
+    found = f"{runs} runs of {len(records)} cases, {ok} ok; the last {age} ago"
+    return {"results": found, "changed": known, "cost": cost_text(view)}
 
 
 def _live(settings: Settings, name: str) -> dict[str, Any]:
@@ -116,32 +123,11 @@ def _upcoming(worker: dict[str, Any], now: datetime) -> str:
     return f"{name} in {show_seconds(max(0.0, left))}"
 
 
-def _results(view: View, now: datetime) -> str:
-    counts = [sum(record.outcomes.values()) for record in view.cases.values()]
-    if not counts:
-        return "none yet"
-    ok = sum(record.outcomes.get(Outcome.OK, 0) for record in view.cases.values())
-    last = max(record.last.finished for record in view.cases.values())
-    age = show_seconds(max(0.0, (now - last).total_seconds()))
-    return f"{sum(counts)} runs of {len(counts)} cases, {ok} ok; the last {age} ago"
-
-
-def _changed(settings: Settings, results: Results, *, live: bool) -> str:
-    """Return the headline of the verdicts: the service's, or a new one."""
-    known = str(_live(settings, "verdict").get("headline", "")) if live else ""
-    if known:
-        return known
-    issues = load_known_issues(*settings.known_issues)
-    return headline(VerdictService(Feed(results), issues).judge(), evidence=False)
-
-
 def cost_text(view: View) -> str:
-    """Return the bytes written to the storages, and per day while pvebench measured."""
+    """Return the bytes written to the storages, per day once there is a day of runs."""
     written = sum(
         value for (_, _, name), value in view.totals.bytes.items() if name == Direction.WRITE
     )
-    if not view.cases:
-        return "unknown: no results; estimate it with `pvebench plan`"
     begin = min(record.first_started for record in view.cases.values())
     span = max(record.last.finished for record in view.cases.values()) - begin
     if span < _DAY:
@@ -150,9 +136,3 @@ def cost_text(view: View) -> str:
     return (
         f"{show_bytes(written / (span / _DAY))} written per day ({show_bytes(written)} in {days})"
     )
-
-
-def _data(database: Path) -> str:
-    if not database.exists():
-        return f"{database.parent} (no database yet)"
-    return f"{database} ({show_bytes(database.stat().st_size)})"

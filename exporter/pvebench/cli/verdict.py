@@ -18,7 +18,7 @@ import click
 from pvebench.analysis.case_history import FIGURES, CaseHistory, Figure, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
-from pvebench.cli.options import PATH, read_settings, settings_options
+from pvebench.cli.options import PATH, format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem, StoreError
@@ -196,16 +196,6 @@ REDEFINED: Final = 5
 """Maximum listed cases with a changed definition."""
 MAX_SHORT: Final = 4
 """Maximum metrics that are listed without --all: those of one case."""
-FORMATS: Final = ("text", "markdown", "json")
-
-form_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="Output format: markdown for a forum, json for programs.",
-)
 all_option = click.option("--all", "every", is_flag=True, help="Add a table of every metric.")
 
 
@@ -292,7 +282,7 @@ def _table_rows(verdicts: Verdicts) -> Iterator[tuple[str, ...]]:
 )
 @all_option
 @strict_option
-@form_option
+@format_option("markdown")
 @click.pass_context
 def judge(
     context: click.Context, /, file: Path, metric: str, every: bool, strict: bool, form: str
@@ -327,7 +317,7 @@ def judged(material: Material, analysis: Judge) -> Verdicts:
 )
 @all_option
 @strict_option
-@form_option
+@format_option("markdown")
 @click.pass_context
 def verdict(
     context: click.Context,

@@ -5,7 +5,6 @@ Page, API, metrics, card, notifications and commands all derive from here, so th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -26,8 +25,6 @@ from pvebench.verdicts.verdicts import Verdicts
 
 WIDESPREAD: Final = 0.2
 """Share of a storage's cases from which a change is critical."""
-MAX_NEEDS: Final = 3
-"""Maximum listed numbers of missing runs."""
 LEAST_CASES: Final = 10
 """Minimum cases of a storage to call a change widespread."""
 
@@ -188,43 +185,30 @@ def progress_lines(verdicts: Verdicts, now: float) -> Iterator[str]:
         return
     known = counts_text(verdicts, without=VerdictState.INCONCLUSIVE)
     yield f"Known: {known or f'no verdict yet; each case needs {LEAST_JUDGED} runs'}"
-    needed = Counter(one.more_runs for one in unknown if one.more_runs)
-    texts = [
-        f"{count_text(count, 'metric')} {'needs' if count == 1 else 'need'} "
-        f"{count_text(runs, 'more run')}"
-        for runs, count in sorted(needed.items())
-    ]
-    if len(texts) > MAX_NEEDS:
-        most = count_text(max(needed), "more run")
-        texts = [f"{needed.total()} metrics need {min(needed)} to {most}"]
+    waiting = [one for one in unknown if one.more_runs]
+    if waiting:
+        least, most = (pick(one.more_runs for one in waiting) for pick in (min, max))
+        span = f"{least} to {most}" if least < most else str(least)
+        yield f"Missing: {count_text(len(waiting), 'metric')} with {span} more runs each"
+        yield f"When: {_when_known(waiting, now)}"
     stuck = [one for one in unknown if not one.more_runs]
     if stuck:
-        first = stuck[0]
-        texts.append(
-            f"{count_text(len(stuck), 'metric')}, such as {first.history.name}: {first.reason}"
-        )
-    yield f"Missing: {'; '.join(texts)}"
-    if needed:
-        yield f"When: {_when_known([one for one in unknown if one.more_runs], now)}"
+        example = f"{stuck[0].history.name}: {stuck[0].reason}"
+        yield f"Undecidable: {count_text(len(stuck), 'metric')}, such as {example}"
 
 
 def _when_known(waiting: Sequence[Verdict], now: float) -> str:
-    """Return when further runs make verdicts conclusive, at the pace of the latest runs."""
-    cycles = count_text(max(one.more_runs for one in waiting), "more cycle")
-    ends = []
+    """Return when the last of the missing runs ends, at the pace of the latest runs."""
+    ends = [0.0]
     for one in waiting:
         times = one.history.times()[-LEAST_JUDGED:]
         gaps = [after - before for before, after in pairwise(times)]
-        if gaps:
-            ends.append(times[-1] + one.more_runs * median(gaps))
-    if not ends or max(ends) <= now:
+        ends += [times[-1] + one.more_runs * median(gaps)] if gaps else []
+    if max(ends) <= now:
+        cycles = count_text(max(one.more_runs for one in waiting), "more cycle")
         return f"after {cycles}; `pvebench serve` runs them by its schedule"
-    first, last = (
-        f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M}"
-        for end in (max(now, min(ends)), max(ends))
-    )
-    span = f"first about {first}, all about {last} UTC" if first != last else f"about {last} UTC"
-    return f"{span}, if runs continue at the latest pace"
+    end = datetime.fromtimestamp(max(ends), UTC)
+    return f"about {end:%Y-%m-%d %H:%M} UTC, if runs continue at the latest pace"
 
 
 # --- A verdict as a table row, for terminals, forums and the web UI.

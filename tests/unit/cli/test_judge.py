@@ -127,7 +127,7 @@ def test_the_verdict_of_a_young_store_is_ten_lines_with_what_is_missing(
     brief = capsys.readouterr().out
     assert len(brief.splitlines()) <= 10
     assert "Known: no verdict yet; each case needs 7 runs" in brief
-    assert "Missing: 48 metrics need 5 more runs" in brief
+    assert "Missing: 48 metrics with 5 more runs each" in brief
     assert "When: " in brief
     assert run_cli(["verdict", *state, "--format", form, "--all"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if "/rand" in line][1:]
@@ -144,9 +144,10 @@ def test_progress_names_the_end_of_missing_runs_and_what_no_run_decides(tmp_path
     newest = late.history.times()[-1]
     assert list(progress_lines(verdicts, newest)) == [
         "Known: no verdict yet; each case needs 7 runs",
-        "Missing: 1 metric needs 5 more runs; 1 metric, such as disk: too noisy",
+        "Missing: 1 metric with 5 more runs each",
         "When: about 2026-01-07 02:00 UTC, if runs continue at the latest pace",
+        "Undecidable: 1 metric, such as disk: too noisy",
     ]
-    (*_, when) = progress_lines(verdicts, newest + 9e6)
+    (_, _, when, _) = progress_lines(verdicts, newest + 9e6)
     assert when.startswith("When: after 5 more cycles; ")
     assert list(progress_lines(Verdicts(), newest)) == []
