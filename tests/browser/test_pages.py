@@ -96,6 +96,19 @@ def test_nothing_overflows_and_everything_can_be_read(
         assert page.evaluate(SMALLEST_TEXT) >= 12
 
 
+@pytest.mark.parametrize(("width", "height"), [PHONE, (1920, 1080)])
+def test_tables_fill_the_screen_and_are_not_cut(
+    instance: Instance, window: Open, width: int, height: int
+) -> None:
+    page = window(width, height)
+    page.goto(instance.address)
+    boxes = [one.bounding_box() for one in page.locator(".matrix").all()]
+    edges = [(box["x"], box["x"] + box["width"]) for box in boxes if box]
+    assert len(edges) == 2
+    assert max(right for _, right in edges) <= width
+    assert max(right for _, right in edges) - min(left for left, _ in edges) > 0.9 * width
+
+
 def test_light_and_dark_differ(instance: Instance, window: Open) -> None:
     colours = set()
     for scheme in ("light", "dark"):

@@ -162,7 +162,8 @@ def _gap(default: Place, first: Place) -> str:
     percent = f"{100 * default.ratio:+.0f}%"
     if default.rank is Rank.EQUAL:
         return f"{percent}, within noise"
-    return percent if default.rank is Rank.SLOWER else f"{percent}, noise unknown"
+    noise = "noise unknown" if math.isnan(default.low) else "noise too large"
+    return percent if default.rank is Rank.SLOWER else f"{percent}, {noise}"
 
 
 def _verdict(view: View, verdicts: Verdicts, now: datetime, *, anonymous: bool) -> str:

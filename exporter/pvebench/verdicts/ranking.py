@@ -110,10 +110,14 @@ class Ranking:
     emulated: bool = False
 
     @property
+    def sound(self) -> bool:
+        """Whether the value of the first counts: enough runs, on real hardware."""
+        return not self.emulated and self.places[0].runs >= LEAST_RUNS
+
+    @property
     def decided(self) -> bool:
-        """Whether the first may be called the fastest: enough runs, on real hardware."""
-        unknown = any(place.rank is Rank.UNKNOWN for place in self.places[1:])
-        return not (self.emulated or unknown or (self.places[0].runs < LEAST_RUNS))
+        """Whether the first may be called the fastest: all others are equal or slower, too."""
+        return self.sound and all(place.rank is not Rank.UNKNOWN for place in self.places)
 
     @property
     def fastest(self) -> Place | None:

@@ -364,6 +364,7 @@ def test_no_cell_contradicts_its_table(
         gap, best = _gap(place, contest)
         assert gap.startswith(signed_percent(place.ratio))
         assert not (best and place.rank is not Rank.EQUAL)
+        assert not (best and contest.emulated)
     text = contest_text(contest, after_cycles)
     known = bool(contest.places) and min(place.runs for place in contest.places) >= LEAST_RUNS
     assert known or "fastest" not in text

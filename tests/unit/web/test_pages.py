@@ -19,6 +19,7 @@ from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
+from pvebench.model.write_cost import WriteCost
 from pvebench.report.text import phase_text
 from pvebench.store import Store
 from pvebench.store.current import Results
@@ -103,9 +104,11 @@ def test_each_cell_says_how_far_it_is_behind_the_fastest_and_the_table_says_it_i
     reads = view.tables[0]
     cells = [cell for row in reads.rows for cell in row.cells if cell]
     assert sum(cell.best for cell in cells) >= 1
-    assert [cell.against for cell in cells].count("fastest") == 1
+    first = [cell for cell in cells if cell.against in ("fastest", "highest so far")]
+    assert [cell.best for cell in first] == [True]
     behind = [cell.against for cell in cells if not cell.best]
-    assert all(re.fullmatch("\N{MINUS SIGN}[0-9.]+%", text) for text in behind), behind
+    gap = "\N{MINUS SIGN}[0-9.]+%(, noise too large)?"
+    assert all(re.fullmatch(gap, text) for text in behind), behind
     assert reads.found.startswith("virtio, raw, cache writeback is ")
     assert "The default (scsi, raw, cache none) is" in reads.found
     assert "% slower (95% CI " in reads.found
@@ -685,3 +688,23 @@ def test_a_tool_that_only_streams_shows_its_speed_and_what_it_measures_beside(
         text = said(http_client.get(f"{where}/cases/{key}").text)
     assert "In addition to the disk, this workload measures cache." in text
     assert "MiB/s read" in text or "GiB/s read" in text
+
+
+def test_while_a_history_is_analyzed_the_page_does_not_ask_for_more_runs(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path), cycles=7)
+    simulation.worker.run()
+    now = simulation.world.clock.now()
+    assert index_view(results_of(simulation).now, [], now).verdict == (
+        "Analyzing the history. The first verdict will appear here."
+    )
+    cost = WriteCost(node="lab", storage="local", cycle_bytes=1, day_bytes=2**30)
+    other = replace(cost, storage="other")
+    content = replace(
+        results_of(simulation).now,
+        costs=(cost, other),
+        devices={"lab/local": "990 PRO", "lab/other": "x"},
+    )
+    view = index_view(content, [], now)
+    assert view.device == "990 PRO"
+    assert view.costs == (cost.text,)
+    assert "1.0 GiB per day, 365.0 GiB per year; no write budget" in view.costs[0]

@@ -257,6 +257,7 @@ def expected_starts(status: WorkerStatus, now: datetime) -> list[datetime]:
 # --- The whole page.
 
 NO_VERDICTS: Final = Verdicts()
+JUDGING: Final = "Analyzing the history. The first verdict will appear here."
 REDEFINED: Final = 5
 """Maximum listed cases with a changed definition."""
 
@@ -358,6 +359,8 @@ def _verdict(content: View, verdicts: Verdicts, *, young: bool) -> str:
         or (young and state == "inconclusive" and not verdicts.failed)
     ):
         return ""
+    if not (young or verdicts.counts() or verdicts.failed):
+        return JUDGING
     return calm(verdicts)
 
 

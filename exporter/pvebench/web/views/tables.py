@@ -5,6 +5,7 @@ Free of side effects.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -283,14 +284,13 @@ def _gap(place: Place | None, ranking: Ranking | None) -> tuple[str, bool]:
     if place is None or ranking is None or place.exclusion:
         return "", False
     if place.rank is Rank.FASTEST:
-        alone = len(ranking.places) < 2
-        return ("" if alone else "fastest" if ranking.decided else "highest so far"), (
-            ranking.decided and not alone
-        )
+        alone, word = len(ranking.places) < 2, "fastest" if ranking.decided else "highest so far"
+        return "" if alone else word, ranking.sound and not alone
     gap = signed_percent(place.ratio)
     if place.rank is Rank.EQUAL:
-        return f"{gap}, within noise", ranking.decided
-    return (gap if place.rank is Rank.SLOWER else f"{gap}, noise unknown"), False
+        return f"{gap}, within noise", ranking.sound
+    noise = "noise unknown" if math.isnan(place.low) else "noise too large"
+    return (gap if place.rank is Rank.SLOWER else f"{gap}, {noise}"), False
 
 
 def signed_percent(ratio: float) -> str:
