@@ -13,7 +13,7 @@ from pvebench.model.disk import option_text
 from pvebench.model.ports import Completed, Guest, Site
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
-from pvebench.model.volume import Attachment, BlockCounters, IdentityRecords, change, is_same, show
+from pvebench.model.volume import Attachment, IdentityRecords, change, is_same, show
 from pvebench.runner.window import Mark
 from pvebench.workloads import Job
 from pvebench.workloads.fault_dip import QUIET_SHARE
@@ -142,8 +142,8 @@ _START_SECONDS: Final = 60.0
 """Time limit from a tool's start to its first I/O."""
 _STOP_SECONDS: Final = 30.0
 """Time limit for a tool's end after a signal: its I/O must complete first."""
-MAX_TAIL_SECONDS: Final = 3.0
-"""Time limit for the last I/O after the window; counters of a host include other users' I/O."""
+_LOOKS_PER_POLL: Final = 10
+"""Readings of QEMU's counters per poll of the guest agent, which needs CPU of the guest."""
 _STDERR_BYTES: Final = 2000
 
 
@@ -240,7 +240,6 @@ def _watch_window(
         window.disturb()
         clock.sleep((1 - QUIET_SHARE) * window.runtime_seconds)
         end = Mark(site.probe.snapshot(), site.hypervisor.counters())
-        _wait_for_last_io(site, end.block)
     report(Phase.COLLECT, 0.0)
     ended = ended or wait_for_end(site, guest, pid, deadline=begun + job.deadline_seconds)
     output = finish_job(guest, job, ended)
@@ -316,15 +315,14 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
     if before is None:
         return None
     deadline = site.clock.monotonic() + _START_SECONDS
-    polls = 0
+    looks = 0
     while site.clock.monotonic() < deadline:
         site.clock.sleep(site.poll_seconds)
         now = site.hypervisor.counters()
         if now is None or now.operations != before.operations:
             return None
-        polls += 1
-        # The agent needs CPU of the guest: poll it rarely, QEMU often.
-        if polls % 10 == 0 and (ended := guest.poll(pid)) is not None:
+        looks += 1
+        if looks % _LOOKS_PER_POLL == 0 and (ended := guest.poll(pid)) is not None:
             return ended
     raise ToolStuck(
         f"the tool moved no data within {_START_SECONDS:.0f} s of its start",
@@ -332,36 +330,32 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
     )
 
 
-def _wait_for_last_io(site: Site, before: BlockCounters | None) -> None:
-    """Wait until the counters stay the same, at most MAX_TAIL_SECONDS.
-
-    Until then the tool may still measure, and a poll of the guest agent would take CPU from it.
-    """
-    deadline = site.clock.monotonic() + MAX_TAIL_SECONDS
-    while before is not None and site.clock.monotonic() < deadline:
-        site.clock.sleep(site.poll_seconds)
-        now = site.hypervisor.counters()
-        if now is None or now.operations == before.operations:
-            return
-        before = now
-
-
 def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Completed:
     """Wait until the tool ends; `deadline` is in the clock's monotonic seconds.
+
+    While I/O counters change, the tool measures, and polls of the guest would take CPU from it.
+    They are rare then. Over an API, counters cost a request, and the guest limits its own polls.
 
     Raises:
         ToolStuck: it does not.
     """
+    before, looks = None, 0
     while True:
-        ended = guest.poll(pid)
-        if ended is not None:
-            return ended
-        if site.clock.monotonic() > deadline:
+        now = site.hypervisor.counters() if site.traffic is None else None
+        late = site.clock.monotonic() > deadline
+        looks += 1
+        idle = now is None or now == before
+        if idle or late or looks % _LOOKS_PER_POLL == 0:
+            ended = guest.poll(pid)
+            if ended is not None:
+                return ended
+        if late:
             raise ToolStuck(
                 "the tool did not end within its deadline",
                 cause="the guest is blocked on I/O, or this host is overloaded",
                 evidence=stuck_tool_report(site, guest, pid),
             )
+        before = now
         site.clock.sleep(site.poll_seconds)
 
 
