@@ -1,36 +1,48 @@
-"""Compare A with B: two configurations of any nodes, storages and times."""
+"""Compare A with B: two configurations of any nodes and storages, over time."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import bargauge, dashboard, stat, table, timeseries
+from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
+from grafana_foundation_sdk.models import dashboard as models
 
-from builder.bars import changes_bars
 from builder.looks import prop
-from builder.panels import intro, lines, number, signed
+from builder.panels import intro, lines, names, number
 from builder.parts import (
     base,
     changes,
     environment_changes,
+    instant,
     label_variable,
     place,
     query,
     query_variable,
 )
-from builder.promql import HELD, series, with_descriptions
+from builder.promql import (
+    LARGE_BLOCKS,
+    SMALL_BLOCKS,
+    coded,
+    filter_workloads,
+    minus,
+    plus,
+    recorded,
+    series,
+    with_descriptions,
+)
 from builder.tables import Column, facts, rows
 from pvebench.metrics import catalog as m
-from pvebench.model.disk import Bus
 
 KEYS: Final = "workload, direction"
-BUSES: Final = f"(?:{'|'.join(Bus)})"
+PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
+P99: Final = {"percentile": "99"}
+NOTHING: Final = "no common workloads"
+COLORS: Final = {"A": "purple", "B": "blue"}
 INTRO: Final = (
-    "**How does B differ from A?** Compares two combinations of node, storage, configuration and "
-    "time, by workload. **Positive: B is better**: more IOPS, lower latency, less CPU. *Noise* is "
-    "the variation within the latest run of A plus that of B, at least 2%. It doesn't include "
-    "differences between runs: for significance, see *Configuration matrix*. Colors don't rate: "
-    "blue is B, purple is A."
+    "**How does B differ from A?** Compares two combinations of node, storage and configuration, "
+    "by workload and over time. Throughput differs in percent; ×1.67 is 1.67 times the latency or "
+    "the CPU per I/O of A, where less is better. *Noise* is that of both verdicts; without a "
+    "verdict it is unknown. Colors don't rate: A is purple, B is blue."
 )
 
 
@@ -39,38 +51,31 @@ def build() -> dashboard.Dashboard:
     built = base(
         "Compare A with B",
         "pvebench-compare",
-        "Compares two combinations of node, storage, configuration and time, by workload.",
-        since="7d",
+        "Compares two combinations of node, storage and configuration over time.",
     ).annotation(environment_changes(node="$node_a|$node_b"))
     built = built.annotation(changes(node="$node_a|$node_b"))
     for side in ("a", "b"):
         # B defaults to another node, if any, so that comparing two nodes takes no click.
-        other = side == "b"
         built = (
-            built.with_variable(_node(side, descending=other))
+            built.with_variable(_node(side, descending=side == "b"))
             .with_variable(_storage(side))
             .with_variable(_configuration(side))
-            .with_variable(_when(side))
         )
+    configurations = dashboard.Row("Configurations A and B").collapsed(True)
+    for x, side in ((0, "a"), (12, "b")):
+        configurations = configurations.with_panel(_definition(side).grid_pos(place(x, 25, 12, 12)))
     return (
-        built.with_panel(
-            _mean("Throughput", _ratio(m.IOPS), "is faster").grid_pos(place(0, 0, 4, 4))
-        )
-        .with_panel(
-            _mean(
-                "Latency p99", _inverse(m.LATENCY_PERCENTILE, percentile="99"), "has lower latency"
-            ).grid_pos(place(4, 0, 4, 4))
-        )
-        .with_panel(_cpu().grid_pos(place(8, 0, 4, 4)))
-        .with_panel(_count("B faster", ">").grid_pos(place(12, 0, 4, 4)))
-        .with_panel(_within_noise().grid_pos(place(16, 0, 4, 4)))
-        .with_panel(_count("B slower", "<").grid_pos(place(20, 0, 4, 4)))
-        .with_panel(_table().grid_pos(place(0, 4, 24, 11)))
-        .with_panel(_differences().grid_pos(place(0, 15, 12, 12)))
-        .with_panel(_definition("a").grid_pos(place(12, 15, 6, 12)))
-        .with_panel(_definition("b").grid_pos(place(18, 15, 6, 12)))
-        .with_panel(_overlay().grid_pos(place(0, 27, 24, 10)))
-        .with_panel(intro(INTRO, y=37))
+        built.with_variable(_workloads())
+        .with_panel(_sentence().grid_pos(place(0, 0, 24, 3)))
+        .with_panel(_table().grid_pos(place(0, 3, 24, 9)))
+        .with_row(dashboard.Row("$workload").repeat("workload").grid_pos(place(0, 12, 24, 1)))
+        .with_panel(_throughput().grid_pos(place(0, 13, 8, 7)))
+        .with_panel(_latency().grid_pos(place(8, 13, 6, 7)))
+        .with_panel(_cpu().grid_pos(place(14, 13, 6, 7)))
+        .with_panel(_difference().grid_pos(place(20, 13, 4, 7)))
+        .with_row(configurations.grid_pos(place(0, 20, 24, 1)))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 21, 24, 1)))
+        .with_panel(intro(INTRO, y=22))
     )
 
 
@@ -84,194 +89,202 @@ def _storage(side: str) -> dashboard.QueryVariable:
 
 
 def _configuration(side: str) -> dashboard.QueryVariable:
-    """Return a configuration variable; its value is the scenario without the storage."""
+    """Return a configuration variable; its value is the scenario."""
     here = series(m.SCENARIO_INFO, node=f"$node_{side}", storage=f"$storage_{side}")
     if side == "b":
-        a = {"node": "$node_a", "storage": "$storage_a", "scenario": "${storage_a}.${a}"}
-        of_a = series(m.SCENARIO_INFO, **a)
+        of_a = series(m.SCENARIO_INFO, node="$node_a", scenario="$a")
         # Default: A's configuration on another node or storage; otherwise another one first.
         same = f"({here} and on (configuration) {of_a})"
         itself = f"({here} and on (node, storage, configuration) {of_a})"
         here = f"(0 * ({same} unless {itself}) or 2 * {itself} or {here})"
-    rest = f'label_replace({here}, "rest", "$1", "scenario", ".+?\\\\.({BUSES}\\\\..+)")'
-    named = f'label_join({rest}, "shown", "  ·  ", "configuration", "rest")'
-    text = f"query_result(sort(max by (rest, shown) ({named})))"
+    named = f'label_join({here}, "shown", "  ·  ", "configuration", "scenario")'
+    text = f"query_result(sort(max by (scenario, shown) ({named})))"
     return (
         query_variable(side, f"{side.upper()}: configuration", text)
-        .regex('/rest="(?<value>[^"]+)".*shown="(?<text>[^"]+)"/')
+        .regex('/scenario="(?<value>[^"]+)".*shown="(?<text>[^"]+)"/')
         .multi(False)
         .include_all(False)
     )
 
 
-def _when(side: str) -> dashboard.QueryVariable:
-    """Return a time variable: now, or the end of an environment period."""
-    ends = f"{series(m.ENVIRONMENT_END, node=f'$node_{side}')} @ {HELD} < time() - 86400"
-    ended = f'count_values by (environment) ("moment", {ends})'
-    named = f'label_join({ended}, "shown", "", "environment")'
-    # The text of `$held`, so that "now" is the last answer of an exporter that stopped.
-    current = f'label_replace(2 * vector(1), "moment", "{HELD}", "", "")'
-    now = f'label_replace({current}, "shown", "now", "", "")'
-    text = f"query_result(sort_desc(max by (moment, shown) ({named} or {now})))"
-    return (
-        query_variable(f"when_{side}", f"{side.upper()}: end of", text)
-        .regex('/moment="(?<value>[^"]+)",shown="(?<text>[^"]+)"/')
-        .multi(False)
-        .include_all(False)
-    )
+def _workloads() -> dashboard.QueryVariable:
+    """Return the variable of the workloads, for each of which the charts repeat."""
+    among = 'node=~"$node_a|$node_b",scenario=~"$a|$b"'
+    every = models.VariableOption(text="All", value="$__all", selected=True)
+    return label_variable("workload", "Workload", among=among, multi=True).current(every)
 
 
-def _of(side: str, metric: m.Metric, when: str = "", **more: str) -> str:
-    """Return a metric of one side by workload; `when` replaces the selected time."""
-    selected = series(
-        metric, node=f"$node_{side}", scenario=f"${{storage_{side}}}.${{{side}}}", **more
-    )
-    keys = KEYS if "direction" in metric.labels else "workload"
-    return f"max by ({keys}) ({selected}{when or f' @ $when_{side}'})"
+def _result(side: str, metric: m.Metric, /, **more: str) -> str:
+    """Return a metric of one side, with the workloads that the variable selects."""
+    return series(metric, node=f"$node_{side}", scenario=f"${side}", workload="$workload", **more)
 
 
-def _ratio(metric: m.Metric, **more: str) -> str:
-    """Return B / A - 1, for metrics for which more is better."""
-    return f"({_of('b', metric, **more)} / ({_of('a', metric, **more)} > 0) - 1)"
+def _of(side: str, metric: m.Metric, /, **more: str) -> str:
+    """Return a metric of one side by workload."""
+    return f"max by ({KEYS}) ({_result(side, metric, **more)})"
 
 
-def _inverse(metric: m.Metric, **more: str) -> str:
-    """Return A / B - 1, for metrics for which less is better."""
-    return f"({_of('a', metric, **more)} / ({_of('b', metric, **more)} > 0) - 1)"
+def _cost(side: str) -> str:
+    """Return the CPU time per I/O of one side by workload, in seconds of one core."""
+    chosen = {"node": f"$node_{side}", "scenario": f"${side}", "workload": "$workload"}
+    return f"(1 / (max by (workload) ({recorded(PER_CORE, **chosen)}) > 0))"
+
+
+def _ratio() -> str:
+    """Return B / A - 1 of the throughput."""
+    return f"({_of('b', m.IOPS)} / ({_of('a', m.IOPS)} > 0) - 1)"
+
+
+def _p99() -> str:
+    """Return B / A of the p99 latency."""
+    sides = (_of(side, m.LATENCY_PERCENTILE, **P99) for side in "ba")
+    return " / ".join(f"({side} > 0)" for side in sides)
 
 
 def _noise() -> str:
-    """Return the summed variation within the runs of both sides, at least 2%."""
-    variation = f"({_of('a', m.VARIATION)} + {_of('b', m.VARIATION)})"
-    return f"clamp_min({variation}, 0.02)"
+    """Return the noise of both verdicts, as a ratio."""
+    a, b = (_of(side, m.CHANGE_THRESHOLD, metric="throughput") for side in "ab")
+    return f"sqrt({a} ^ 2 + {b} ^ 2)"
 
 
-def _mean(metric: str, ratio: str, meaning: str) -> stat.Panel:
-    return _neutral(
-        signed(
-            f"{metric}, %",
-            f"B relative to A, geometric mean over all common workloads. Positive: B {meaning}.",
-            f"(exp(avg(ln(1 + {ratio}))) - 1)",
-            missing="no common workloads",
+def _sentence() -> stat.Panel:
+    """Return the sentence: its numbers become labels."""
+    targets = []
+    for ref, sign, word in (("A", "<", "slower"), ("B", ">=", "faster")):
+        some = f"({_ratio()} {sign} 0)"
+        mean = f"abs(exp(avg(ln(1 + {_ratio()}))) - 1)"
+        counts = {
+            "percent": f"round(100 * {mean}) and on () (avg(ln(1 + {_ratio()})) {sign} 0)",
+            "n": f"count({some})",
+            "all": f"count({_ratio()})",
+            "clear": f"count(abs({some}) > {_noise()}) or vector(0)",
+        }
+        first, *others = (f'count_values("{name}", {one})' for name, one in counts.items())
+        labels = list(counts)[1:]
+        joined = "".join(
+            f" * on () group_left ({label}) {one}"
+            for label, one in zip(labels, others, strict=True)
         )
-    )
-
-
-def _neutral(panel: stat.Panel) -> stat.Panel:
-    blue = [prop("color", {"mode": "fixed", "fixedColor": "blue"})]
-    purple = [prop("color", {"mode": "fixed", "fixedColor": "purple"})]
-    return panel.override_by_query("A", blue).override_by_query("B", purple)
-
-
-def _cpu() -> stat.Panel:
-    def cost(side: str) -> str:
-        total = _of(side, m.HOST_CPU, component="total")
-        return f"{total} / sum by (workload) ({_of(side, m.IOPS)} > 0)"
-
-    return _neutral(
-        signed(
-            "CPU cost, %",
-            "Host CPU per operation, B relative to A, geometric mean. Positive: B costs less.",
-            f"(exp(avg(ln(({cost('a')}) / ({cost('b')})))) - 1)",
-            missing="no common workloads",
-        )
-    )
-
-
-def _count(title: str, sign: str) -> stat.Panel:
-    ratio = _ratio(m.IOPS)
-    limit = _noise() if sign == ">" else f"-1 * {_noise()}"
-    return number(
-        title,
-        f"Workloads in which B is {title.removeprefix('B ')} by more than noise.",
-        f"count({ratio} {sign} {limit}) or 0 * count({ratio})",
-        missing="no common workloads",
-    )
-
-
-def _within_noise() -> stat.Panel:
-    ratio = _ratio(m.IOPS)
-    return number(
-        "Within noise",
-        "Workloads in which A and B differ by no more than noise.",
-        f"count(abs({ratio}) <= {_noise()}) or 0 * count({ratio})",
-        missing="no common workloads",
+        text = f"B is {{{{percent}}}}% {word} than A: {word} in {{{{n}}}} of {{{{all}}}} results"
+        clear = ", in {{clear}} of them by more than noise"
+        targets.append(instant(first + joined, legend=text + clear, ref=ref))
+    panel = names("B against A", "Geometric mean of the throughput.", _ratio(), "", missing=NOTHING)
+    return panel.targets(
+        [*targets, instant(f"vector(1) unless on () {_ratio()}", legend=NOTHING, ref="Z")]
     )
 
 
 def _table() -> table.Panel:
-    p99 = {"percentile": "99"}
+    cost = f"{_cost('b')} / {_cost('a')}"
+    columns = [
+        Column(title=f"{side.upper()} {title}", expression=_of(side, metric, **more), unit=unit)
+        for title, metric, unit, more in (
+            ("IOPS", m.IOPS, "iops", {}),
+            ("p99", m.LATENCY_PERCENTILE, "s", P99),
+        )
+        for side in "ab"
+    ]
+    changed = (
+        ("B vs A", coded(_ratio())),
+        ("p99 B vs A", coded("", _p99())),
+        (
+            "CPU per I/O B vs A",
+            coded("", f"{cost} * on (workload) group_right () (0 * {_of('a', m.IOPS)} + 1)"),
+        ),
+    )
     return rows(
         "Results by workload",
-        "Latest successful runs at the selected times. Positive: B is better.",
+        "Latest successful runs. The charts below show the same over time.",
         ("description", "direction", "workload"),
         (
-            Column(title="A IOPS", expression=_of("a", m.IOPS), unit="iops"),
-            Column(title="B IOPS", expression=_of("b", m.IOPS), unit="iops"),
-            Column(title="B vs A", expression=_ratio(m.IOPS), change=True, neutral=True),
+            *columns[:2],
+            *(
+                Column(title=title, expression=one, change=True, coded=True, neutral=True)
+                for title, one in changed[:1]
+            ),
             Column(title="noise ±", expression=_noise(), unit="percentunit", decimals=1),
-            Column(
-                title="A p99",
-                expression=_of("a", m.LATENCY_PERCENTILE, **p99),
-                unit="s",
-                decimals=2,
-            ),
-            Column(
-                title="B p99",
-                expression=_of("b", m.LATENCY_PERCENTILE, **p99),
-                unit="s",
-                decimals=2,
-            ),
-            Column(
-                title="B vs A (p99)",
-                expression=_inverse(m.LATENCY_PERCENTILE, **p99),
-                change=True,
-                neutral=True,
+            *columns[2:],
+            *(
+                Column(title=title, expression=one, change=True, coded=True, neutral=True)
+                for title, one in changed[1:]
             ),
             Column(title="named", expression=_named()),
         ),
         sort="B vs A",
         linked=False,
         hidden=("named", "workload"),
-        missing="no common workloads",
+        missing=NOTHING,
     ).override_by_name("named", [prop("custom.hidden", True)])
 
 
 def _named() -> str:
     """Return the workloads of both sides with their descriptions; the values have no meaning."""
-    both = series(m.IOPS, node="$node_a|$node_b", scenario="${storage_a}.${a}|${storage_b}.${b}")
+    both = series(m.IOPS, node="$node_a|$node_b", scenario="$a|$b", workload="$workload")
     return with_descriptions(f"(max by (job, instance, {KEYS}) ({both}))", scenario="")
 
 
-def _differences() -> bargauge.Panel:
-    return changes_bars(
-        "B relative to A, IOPS",
-        "Reads and writes on one scale. Positive: B is faster.",
-        f"({_ratio(m.IOPS)} * on ({KEYS}) group_left (description) (0 * {_named()} + 1))",
-        "{{description}} ({{direction}})",
-        described=False,
-        neutral=True,
-        missing="no differences between common workloads",
-    ).min(0)
+def _chart(title: str, description: str, sides: dict[str, str], unit: str) -> timeseries.Panel:
+    targets = [
+        query(one, legend=f"{ref[0]} {{{{direction}}}}", ref=ref) for ref, one in sides.items()
+    ]
+    chart = lines(title, description, targets, unit=unit, linked=False, right=False, zero=True)
+    for ref in sides:
+        look = [prop("color", {"mode": "fixed", "fixedColor": COLORS[ref[0]]})]
+        chart = chart.override_by_query(ref, [*look, prop("custom.lineWidth", 2)])
+    return chart
+
+
+def _throughput() -> timeseries.Panel:
+    def of(side: str, metric: m.Metric, blocks: str) -> str:
+        chosen = filter_workloads(_result(side, metric), block_size_bytes=blocks)
+        return f"max by ({KEYS}) ({chosen})"
+
+    sides = {side.upper(): of(side, m.IOPS, SMALL_BLOCKS) for side in "ab"}
+    sides |= {f"{side.upper()}2": of(side, m.BANDWIDTH, LARGE_BLOCKS) for side in "ab"}
+    chart = _chart(
+        "Throughput", "I/O operations below blocks of 64 KiB, otherwise bytes.", sides, "iops"
+    )
+    for ref in ("A2", "B2"):
+        color = prop("color", {"mode": "fixed", "fixedColor": COLORS[ref[0]]})
+        chart = chart.override_by_query(ref, [color, prop("unit", "Bps")])
+    return chart
+
+
+def _latency() -> timeseries.Panel:
+    sides = {side.upper(): _of(side, m.LATENCY_PERCENTILE, **P99) for side in "ab"}
+    return _chart("Latency, p99", "99% of operations are faster. Lower is better.", sides, "s")
+
+
+def _cpu() -> timeseries.Panel:
+    sides = {side.upper(): _cost(side) for side in "ab"}
+    return _chart("CPU per I/O", "Host CPU time of one operation. Lower is better.", sides, "s")
+
+
+def _difference() -> stat.Panel:
+    panel = number(
+        "B vs A",
+        "Latest results: throughput in percent, latency and CPU as a factor.",
+        "",
+        missing=NOTHING,
+        decimals=1,
+    ).targets(
+        [
+            instant(plus(_ratio()), legend="{{direction}}, %"),
+            instant(minus(_ratio()), legend="{{direction}}, %", ref="B"),
+            instant(_p99(), legend="p99, {{direction}}", ref="C"),
+            instant(f"{_cost('b')} / {_cost('a')}", legend="CPU per I/O", ref="D"),
+        ]
+    )
+    signs = {"A": "+", "B": "−", "C": "×", "D": "×"}  # noqa: RUF001 # the minus sign
+    for ref, sign in signs.items():
+        looks = [prop("unit", f"prefix:{sign}"), prop("decimals", 2 if sign == "×" else 1)]
+        panel = panel.override_by_query(ref, looks)
+    return panel
 
 
 def _definition(side: str) -> table.Panel:
     return facts(
         f"Configuration {side.upper()}",
         "All options of the disk and its VM.",
-        series(m.SCENARIO_INFO, node=f"$node_{side}", scenario=f"${{storage_{side}}}.${{{side}}}"),
+        series(m.SCENARIO_INFO, node=f"$node_{side}", scenario=f"${side}"),
     )
-
-
-def _overlay() -> timeseries.Panel:
-    return lines(
-        "IOPS over time, A solid and B dashed",
-        "Each value is held until the next run.",
-        [
-            query(_of("a", m.IOPS, " "), legend="A {{workload}} {{direction}}", ref="A"),
-            query(_of("b", m.IOPS, " "), legend="B {{workload}} {{direction}}", ref="B"),
-        ],
-        unit="iops",
-        log=True,
-        linked=False,
-    ).override_by_query("B", [prop("custom.lineStyle", {"fill": "dash", "dash": [8, 6]})])

@@ -61,6 +61,7 @@ def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashb
         .timezone("browser")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .readonly()
+        .link(dashboards.DashboardLink("Compare A with B").url("/d/pvebench-compare"))
         .link(_dashboard_menu())
         .with_variable(
             dashboards.DatasourceVariable("datasource").label("Data source").type("prometheus")
@@ -76,7 +77,8 @@ def _dashboard_menu() -> dashboards.DashboardLink:
         .type(models.DashboardLinkType.DASHBOARDS)
         .tags([TAG])
         .as_dropdown(True)
-        .keep_time(True)
+        # Each board opens on its own range: a week hides what Before/after compares.
+        .keep_time(False)
         .include_vars(False)
     )
 

@@ -18,6 +18,9 @@ ANSWERS: Final = m.EXPOSITION_TIMESTAMP.exposed
 HELD: Final = "$held"
 MORE_IS_BETTER: Final = "|".join(one.name for one in FIGURES.values() if one.more_is_better)
 """Metrics whose change is after / before - 1; of all others it is 1 - after / before."""
+LARGE_BLOCKS: Final = "65536|[1-9][0-9]{5,}"
+SMALL_BLOCKS: Final = "[0-9]{0,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}"
+"""Sizes in bytes whose rate is shown in bytes, and in operations."""
 FACTOR_CODE: Final = 1_000_000
 _PRESENT: Final = f"{ANSWERS}|pvebench_(?:current_run|scheduler)_"
 """Metrics of the present, which no earlier value replaces."""
