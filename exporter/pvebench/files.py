@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -119,7 +120,8 @@ def give_to_owner(fd: int, directory: Path) -> None:
     """As root, give a new file to its directory's owner, which may be a service's user."""
     if os.geteuid() == 0:
         status = directory.stat()
-        os.fchown(fd, status.st_uid, status.st_gid)
+        with contextlib.suppress(PermissionError):  # root of a container, or of an NFS client
+            os.fchown(fd, status.st_uid, status.st_gid)
 
 
 Signature = tuple[tuple[int, ...], ...]

@@ -194,8 +194,11 @@ def _this_process() -> Holder:
 
 
 def _place() -> str:
-    boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
-    return f"{boot}/{(_PROC / 'self/ns/pid').readlink()}"
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot}/{(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return "unknown"
 
 
 def _start_of(pid: int) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from structlog.testing import capture_logs
 
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
@@ -66,6 +67,21 @@ def test_a_held_case_waits_shows_why_and_runs_later(tmp_path: Path) -> None:
     worker.run()
     assert worker.status.hold is None
     assert [run.outcome for run in simulation.recorder.runs] == [Outcome.OK, Outcome.OK]
+
+
+def test_a_wait_for_another_instance_is_logged_once_at_the_default_level(tmp_path: Path) -> None:
+    claims = [
+        replace(BUSY, reason=f"another pvebench measures (its claim ends at 10:0{minute})")
+        for minute in range(4)
+    ]
+    simulation = guarded(tmp_path, Scripted(*claims))
+    with capture_logs() as logs:
+        simulation.worker.step()
+        for claim in claims:
+            simulation.worker.step()
+            assert simulation.worker.status.hold == claim
+    waits = [(entry["log_level"], entry["reason"]) for entry in logs if entry["event"] == "waiting"]
+    assert waits == [("warning", claims[0].reason)]
 
 
 def test_a_case_for_which_waiting_is_no_use_is_recorded_as_skipped(tmp_path: Path) -> None:

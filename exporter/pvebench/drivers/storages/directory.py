@@ -326,7 +326,10 @@ def drop_page_cache(path: Path) -> int:
 
     Works without root: fsync cleans the pages, POSIX_FADV_DONTNEED drops clean ones.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _changed(path, f"cannot be opened: {error.strerror}") from error
     try:
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

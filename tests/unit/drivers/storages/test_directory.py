@@ -13,7 +13,7 @@ from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.host_engine import ThisMachine, remove_scratch
 from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage, make_file
+from pvebench.drivers.storages.directory import DirectoryStorage, drop_page_cache, make_file
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
@@ -170,3 +170,8 @@ def test_a_link_with_the_name_of_tools_files_is_removed_and_what_it_leads_to_sta
     remove_scratch(link)
     assert not link.is_symlink()
     assert (folder / "accounts").read_bytes() == PRECIOUS
+
+
+def test_a_volume_that_was_removed_during_its_use_is_named(tmp_path: Path) -> None:
+    with pytest.raises(VolumeError, match=r"gone cannot be opened: No such file .*; not changed"):
+        drop_page_cache(tmp_path / "gone")
