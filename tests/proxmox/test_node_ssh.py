@@ -221,6 +221,50 @@ def test_a_volume_that_is_gone_is_told(node: Node, asked: NodeSsh) -> None:
     assert error.value.cause == "it was removed, or its storage is not active on the node"
 
 
+def put(kind: str, place: Path, other: Path) -> None:
+    """Put something in place of a volume: a link to a file or a device, or a pipe."""
+    place.unlink()
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to({"link": other, "device": "/dev/zero", "block device": BLOCK}[kind])
+
+
+BLOCK = next(path for path in map(Path, ("/dev/loop0", "/dev/vda", "/dev/sda")) if path.exists())
+IN_PLACE = pytest.mark.parametrize("kind", ["link", "pipe", "device", "block device"])
+
+
+@IN_PLACE
+def test_what_stands_in_place_of_a_volume_is_neither_opened_nor_followed(
+    node: Node, asked: NodeSsh, kind: str
+) -> None:
+    other = node.folder / "other"
+    other.write_bytes(os.urandom(1 << 20))
+    assert cached(other) > 0
+    put(kind, node.volume, other)
+    for question in (lambda: asked.drop(VOLUME), lambda: asked.devices(VOLUME)):
+        with pytest.raises(VolumeError, match="is not a file or device of this node"):
+            question()
+    assert cached(other) > 0
+
+
+@IN_PLACE
+@pytest.mark.parametrize("verb", ["drop", "write"])
+def test_what_stands_in_place_of_a_file_on_a_host_is_left_alone(
+    tmp_path: Path, kind: str, verb: str
+) -> None:
+    (tmp_path / "pvebench-test-x").mkdir()
+    place, other = tmp_path / "pvebench-test-x" / "file", tmp_path / "other"
+    for path in (place, other):
+        path.write_bytes(b"before")
+    command = ["/bin/sh", "-c", REMOTE_COMMANDS, "pvebench", verb, str(place)]
+    assert subprocess.run(command, input=b"after", check=False, timeout=20).returncode == 0
+    put(kind, place, other)
+    done = subprocess.run(command, input=b"after", capture_output=True, check=False, timeout=20)
+    assert (done.returncode, b"not a file of this user" in done.stderr) == (96, True)
+    assert other.read_bytes() == b"before"
+
+
 _TEXT = re.compile(r'refuse "((?:[^"$]|\$[a-z0-9A-Z]+|\$\([^)]*\)[^"]*)*)"')
 
 

@@ -29,6 +29,13 @@ within_ours() {
     esac
 }
 
+# A link could lead to another file, and opening a pipe blocks.
+own_file() {
+    if [ -L "$1" ] || [ ! -f "$1" ] || [ ! -O "$1" ]; then
+        refuse "$1 not changed: not a file of this user"
+    fi
+}
+
 # Identity of a file; of a link the link itself, which pvebench did not create.
 known() { stat -c '%F|%d|%i|%s' -- "$1"; }
 
@@ -59,12 +66,18 @@ directory() { # PATH
 
 write() { # PATH, content on stdin
     within_ours "$1"
+    if [ -e "$1" ] || [ -L "$1" ]; then own_file "$1"; fi
     cat >"$1"
 }
 
 # Write back and drop the page cache of a file or device; print the bytes that stay.
 drop() { # PATH
-    dd of="$1" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none </dev/null
+    follow=
+    case $1 in
+    /dev/*) ;;
+    *) own_file "$1" && follow=,nofollow ;;
+    esac
+    timeout 80 dd of="$1" oflag="nocache$follow" conv=notrunc,nocreat,fdatasync count=0 status=none </dev/null
     if command -v fincore >/dev/null; then
         fincore --bytes --noheadings --output RES -- "$1"
     fi

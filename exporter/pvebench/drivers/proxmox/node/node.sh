@@ -49,8 +49,21 @@ volume() {
     printf '%s\n' "$1" |
         grep -qE '^[A-Za-z][A-Za-z0-9._-]*:([0-9]{1,10}/)?vm-[0-9]{1,10}-pvebench-[0-9a-f]{12}-[a-z0-9.-]+$' ||
         refuse "not a volume of pvebench: $1"
-    path=$(pvesm path "$1") || refuse "volume $1 not found"
-    [ -e "$path" ] || refuse "$1 is not a file or device of this node: $path"
+    path=$(timeout -k 5 60 pvesm path "$1") || refuse "volume $1 not found"
+    follow=
+    case $path in
+    /dev/*) [ ! -b "$path" ] || return 0 ;;
+    esac
+    # A link could lead to a file of the node, and a pipe blocks its reader.
+    follow=,nofollow
+    is_file "$path" || refuse "$1 is not a file or device of this node: $path"
+}
+
+is_file() { [ -f "$1" ] && [ ! -L "$1" ]; }
+
+# Write back and drop the page cache of a file or device.
+drop_path() { # PATH FLAGS
+    timeout -k 5 80 dd of="$1" oflag="nocache$2" conv=notrunc,nocreat,fdatasync count=0 status=none </dev/null
 }
 
 # Type of a volume's path, and the numbers of its devices.
@@ -63,8 +76,8 @@ find_volume() {
 drop() {
     next_word
     volume "$word"
-    dd of="$path" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none </dev/null
-    fincore --bytes --noheadings --output RES -- "$path"
+    drop_path "$path" "$follow"
+    timeout -k 5 25 fincore --bytes --noheadings --output RES -- "$path"
 }
 
 # Counters of the node, of a VM (0: none), of block devices (M:N,…; 0:0: none) and of a container.
@@ -361,7 +374,7 @@ tell_process() { # PID
     sed -n 's/^Cpus_allowed_list:[[:space:]]*/cpus: /p' "/proc/$1/status" ||
         refuse "container $vmid just stopped"
     echo "limit: $(cat "$GROUPS_OF/$vmid/memory.max" 2>/dev/null || :)"
-    mount=$(grep -F " $POINT " "/proc/$1/mountinfo" | tail -n 1)
+    mount=$(grep -F " $POINT " "/proc/$1/mountinfo" | tail -n 1 | head -c 4000)
     device=/sys/dev/block/$(printf '%s\n' "$mount" | cut -d ' ' -f 3)
     printf 'mount: %s\n' "$mount" # echo would expand \012 in names from the container
     echo "sectors: $(cat "$device/size" 2>/dev/null)"
@@ -412,8 +425,8 @@ drop_inside() {
         </dev/null >/dev/null 9>&- || refuse "dropping cached files of container $vmid failed"
     path=$(volume_path)
     set --
-    if [ -f "$path" ]; then
-        dd of="$path" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none </dev/null
+    if is_file "$path"; then
+        drop_path "$path" ,nofollow
         set -- "$path"
     fi
     trap end_freeze EXIT
