@@ -130,7 +130,7 @@ def test_a_right_that_is_missing_boots_or_makes_a_vm_once_not_for_every_case(
     assert {run.outcome for run in runs} == {Outcome.FAILED}
     assert right in runs[0].reason
     assert all(f"the token lacks /pool/bench: {right}" in run.reason for run in runs[1:])
-    assert "init --apply" in runs[1].evidence["error"]
+    assert "init --config SETTINGS --apply" in runs[1].evidence["error"]
     assert [task.kind for task in both.cluster.tasks.all].count("qmstart") == starts
     assert len(both.cluster.vms) == 1
     roles["StorageBenchVM"] = whole

@@ -161,7 +161,7 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
             f"{what}: {text}",
             cause="the token or its user lacks this right, or the object does not exist",
             next_step="run `pvebench check`; after an upgrade to version 9, run "
-            "`pvebench proxmox init --apply`",
+            "`pvebench proxmox init --config SETTINGS --apply`",
         )
     fields = error.errors if isinstance(error.errors, dict) else {}
     shown = {readable(str(key)): readable(str(why)) for key, why in fields.items()}

@@ -26,7 +26,8 @@ from pvebench.model.units import show_bytes
 
 _SCRUBS_UNSEEN: Final = (
     "off: scrubs of ZFS pools are not detected, only their load by limits.io_pressure; to detect "
-    "them, run pvebench proxmox init --with-scrub-guard (Sys.Audit on / without propagation)"
+    "them, run pvebench proxmox init --config SETTINGS --with-scrub-guard "
+    "(Sys.Audit on / without propagation)"
 )
 
 
@@ -83,7 +84,7 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findi
 def _rights(api: Api, place: VmPlace, major: int) -> Iterator[Finding]:
     table = api.get("/access/permissions")
     missing = missing_rights(table, pool=place.pool, major=major)
-    fix = "run pvebench proxmox init (user and token both need each right)"
+    fix = "run pvebench proxmox init --config SETTINGS (user and token both need each right)"
     text = f"missing: {'; '.join(missing)}; {fix}" if missing else "complete"
     yield "rights", not missing, text
     yield "scrub guard", True, _scrubs(api, place.node) if sees_scrubs(table) else _SCRUBS_UNSEEN
@@ -120,7 +121,8 @@ def _pool(api: Api, pool: str) -> Iterator[Finding]:
         yield (
             "pool",
             False,
-            f"pool {pool} missing or not visible; run pvebench proxmox init --apply",
+            f"pool {pool} missing or not visible; "
+            "run pvebench proxmox init --config SETTINGS --apply",
         )
         return
     names = [str(member.get("id")) for member in members]

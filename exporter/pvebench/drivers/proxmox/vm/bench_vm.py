@@ -353,7 +353,7 @@ def refuse_without_rights(api: Api, pool: str) -> None:
         raise AccessDenied(
             f"the token lacks {'; '.join(lacking)}",
             cause="a role of the token or its user was changed, or the cluster was upgraded",
-            next_step="run `pvebench proxmox init --apply`",
+            next_step="run `pvebench proxmox init --config SETTINGS --apply`",
         )
     api.refused.clear()
 
