@@ -108,7 +108,10 @@ def test_a_pool_that_is_gone_is_told_once_with_its_command(
     api.cluster.pools.clear()
     assert run_cli(["check", "--config", str(granted)]) == 3
     (told,) = [line for line in capsys.readouterr().out.splitlines() if "FAIL  pool" in line]
-    assert "pool bench missing or not visible; run pvebench proxmox init --config SETTINGS --apply" in told
+    assert (
+        "pool bench missing or not visible; run pvebench proxmox init --config SETTINGS --apply"
+        in told
+    )
 
 
 def test_a_server_that_refuses_the_token_is_asked_nothing_else(

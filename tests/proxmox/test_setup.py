@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -19,6 +20,7 @@ from pvebench.drivers.proxmox.api.endpoints import FULL_TOKEN
 from pvebench.drivers.proxmox.settings import section
 from pvebench.drivers.proxmox.setup.survey import StorageInfo, certificate_fingerprint, names_of
 from pvebench.errors import ConfigError, ServerGone
+from testing.packs import ROOT
 
 PAGE = b"""\
 # TYPE node_cpu_seconds_total counter
@@ -225,6 +227,30 @@ def test_somebody_who_is_asked_answers_with_enter(api: RunningApi, tmp_path: Pat
     assert section(load_settings(tmp_path / "bench.yaml")).tls.fingerprint == (
         fingerprint(api.certificate)
     )
+
+
+def test_the_docs_show_every_question(
+    api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def recorded(ask: Callable[..., object]) -> Callable[..., object]:
+        def ask_again(question: str, **options: object) -> object:
+            asked.append(question)
+            return ask(question, **options)
+
+        return ask_again
+
+    for name in ("prompt", "confirm"):
+        monkeypatch.setattr(click, name, recorded(getattr(click, name)))
+    monkeypatch.chdir(tmp_path)
+    arguments = ["setup", "proxmox", "--config", "pvebench.yaml", "--port", str(api.port)]
+    answers = "127.0.0.1\nyes\n\n\n\n\n"
+    done = CliRunner().invoke(cli, [*arguments, "--node-exporter", ""], input=answers)
+    assert done.exit_code == 0, done.output
+    page = (ROOT / "docs" / "proxmox.md").read_text("utf-8")
+    assert len(asked) == 6
+    assert [question for question in asked if question not in page] == []
 
 
 def test_a_fingerprint_that_is_not_the_nodes_ends_it_before_the_password(
