@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -77,6 +78,15 @@ def _host_name(value: Any) -> str:
     if not _HOST_NAME.fullmatch(name):
         raise ValueError(f"invalid host name {str(value)[:60]!r}: write it as bench.example.org")
     return name
+
+
+def _network(value: Any) -> str:
+    try:
+        return str(ip_network(str(value)))
+    except ValueError:
+        raise ValueError(
+            f"invalid network {str(value)[:60]!r}: write it as 10.0.0.5 or 10.0.0.0/24"
+        ) from None
 
 
 def _window(value: Any) -> str:
@@ -158,6 +168,9 @@ HostName = Annotated[
     str,
     BeforeValidator(_host_name),
     WithJsonSchema({"type": "string", "examples": ["bench.example.org"]}),
+]
+Network = Annotated[
+    str, BeforeValidator(_network), WithJsonSchema({"type": "string", "examples": ["10.0.0.5"]})
 ]
 TimeWindow = Annotated[
     str,

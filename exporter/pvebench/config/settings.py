@@ -34,6 +34,7 @@ from pvebench.fields import (
     FilePath,
     HostName,
     Listen,
+    Network,
     Size,
     Slug,
     Strict,
@@ -171,6 +172,7 @@ class Settings(_KeysOfDrivers):
         listen: listen address of the web UI and `/metrics`.
         host_names: host names to accept, in addition to addresses, `localhost` and the machine's
             own name.
+        scrape_addresses: addresses and networks with reserved connections, in addition to loopback.
         web_config_file: file with TLS, users and headers, in the format of Prometheus'
             exporter-toolkit.
         known_issues: files with known issues, in addition to the shipped ones.
@@ -190,6 +192,7 @@ class Settings(_KeysOfDrivers):
     packs: tuple[FilePath, ...] = Field(default=(), max_length=MAX_PACKS)
     listen: Listen = "127.0.0.1:9620"
     host_names: tuple[HostName, ...] = ()
+    scrape_addresses: tuple[Network, ...] = Field(default=(), max_length=100)
     web_config_file: FilePath | None = None
     known_issues: tuple[FilePath, ...] = ()
     max_age: Duration = 14 * 86400.0

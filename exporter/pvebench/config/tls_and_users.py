@@ -274,6 +274,7 @@ class WebConfig:
         users: name -> bcrypt hash; empty: no login.
         rate_limit: limit of requests.
         files: the file and the files that it refers to.
+        explicit: the keys of the file that restrict access, even if they are empty.
     """
 
     tls: ssl.SSLContext | None = None
@@ -281,6 +282,13 @@ class WebConfig:
     users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     rate_limit: RateLimit = field(default_factory=RateLimit)
     files: tuple[Path, ...] = ()
+    explicit: frozenset[str] = frozenset()
+
+    def missing_from(self, new: WebConfig) -> list[str]:
+        """Return the keys whose restrictions the `new` file lacks without saying so."""
+        verified = self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED
+        restrictions = {"basic_auth_users": bool(self.users), "client_auth_type": verified}
+        return [key for key, on in restrictions.items() if on and key not in new.explicit]
 
 
 def load_web_config(path: Path) -> WebConfig:
@@ -302,6 +310,7 @@ def load_web_config(path: Path) -> WebConfig:
         users=content.basic_auth_users,
         rate_limit=content.rate_limit,
         files=(path, *(() if tls is None else _files(tls, path.parent).values())),
+        explicit=frozenset(content.model_fields_set | (tls.model_fields_set if tls else set())),
     )
 
 

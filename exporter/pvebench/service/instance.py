@@ -162,7 +162,12 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
 
 def access_of(settings: Settings) -> Access:
     """Return accepted host names and access rules for clients. Raises ConfigError."""
-    return Access(settings.listen, names=settings.host_names, file=settings.web_config_file)
+    return Access(
+        settings.listen,
+        names=settings.host_names,
+        file=settings.web_config_file,
+        scrapers=settings.scrape_addresses,
+    )
 
 
 def _nothing() -> None:

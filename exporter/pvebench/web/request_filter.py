@@ -11,7 +11,7 @@ import socket
 import time
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
@@ -40,14 +40,21 @@ class Access:
         address: listen address, `host:port`.
         names: further allowed host names.
         file: the web configuration file, if any.
+        scrapers: networks besides loopback with reserved connections.
 
     Raises:
         ConfigError: the file is invalid.
     """
 
     def __init__(
-        self, address: str = "", *, names: Iterable[str] = (), file: Path | None = None
+        self,
+        address: str = "",
+        *,
+        names: Iterable[str] = (),
+        file: Path | None = None,
+        scrapers: Iterable[str] = (),
     ) -> None:
+        self._scrapers = [ip_network(network) for network in scrapers]
         # Includes the own host name: it is not public, and containers are reached by it.
         own = (address.rpartition(":")[0], "localhost", socket.gethostname(), *names)
         self._names = frozenset(name.lower().rstrip(".") for name in own)
@@ -59,6 +66,13 @@ class Access:
     def scheme(self) -> str:
         """The URL scheme that clients must use: `http` or `https`."""
         return "http" if self._config.tls is None else "https"
+
+    def is_scraper(self, address: str) -> bool:
+        """Return whether a client can use reserved connections."""
+        client = ip_address(address.partition("%")[0])
+        if isinstance(client, IPv6Address):
+            client = client.ipv4_mapped or client
+        return client.is_loopback or any(client in network for network in self._scrapers)
 
     def is_allowed(self, host: str) -> bool:
         """Return whether a Host header is an address or an allowed name.
@@ -91,6 +105,13 @@ class Access:
         if (config.tls is None) is not (self._config.tls is None):
             reason = "adding or removing tls_server_config needs a restart of pvebench"
             log.warning("web configuration reload failed", reason=reason)
+            return
+        if missing := self._config.missing_from(config):
+            reason = f"the new file has no {' and no '.join(missing)}; the old one stays active"
+            step = (
+                "restore the lines; to remove the restriction, set {} or NoClientCert, or restart"
+            )
+            log.warning("web configuration reload failed", reason=reason, next_step=step)
             return
         self._config, self._seen = config, signature(config.files)
         log.info("web configuration reloaded", file=str(file))

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from pvebench.cli.logs import configure_logging
 from pvebench.store import Store
-from pvebench.web import WebServer, listen, server
+from pvebench.web import WebServer, connection_limits, listen
 from pvebench.web.server import accepts_gzip
 from testing import http_client
 from testing.connections import gone, hello
@@ -28,8 +28,8 @@ from testing.simulated_site import app_of, served
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    monkeypatch.setattr(server, "CONNECTIONS", 20)
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(connection_limits, "REQUEST_SECONDS", 3.0)
     where = ("127.0.0.1", free_port())
     with WebServer(Starlette(routes=[Route("/", hello)]), listen(f"{where[0]}:{where[1]}")):
         yield where

@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pvebench.web import Access, WebServer, listen, request_filter, server
+from pvebench.web import Access, WebServer, connection_limits, listen, request_filter
 from testing import http_client
 from testing.captured_logs import captured_logs
 from testing.certificates import Certificate, make_certificate
@@ -221,10 +221,29 @@ def test_users_come_and_go_without_a_restart_but_tls_does_not(start: Start) -> N
     assert here.curl("-u", "alice:right").stdout == "401"
     assert here.curl("-u", "bob:also right").stdout == "401"
     assert here.curl("-u", "alice:changed").stdout == "200"
-    for broken in ("", "basic_auth_users: {}\n", "tls_server_config: {"):
-        here.write(broken)
+    for broken in ("", "basic_auth_users: {}\n", "tls_server_config: {", TLS):
+        with captured_logs() as logs:
+            here.write(broken)
+            here.curl()
+        assert [line["event"] for line in logs] == ["web configuration reload failed"], broken
         assert here.curl().stdout == "401", broken
         assert here.curl("-u", "alice:changed").stdout == "200"
+
+
+def test_an_explicit_empty_list_of_users_removes_the_login(start: Start) -> None:
+    here = start(users())
+    here.write("http_server_config: {}\n")
+    assert here.curl().stdout == "401"
+    here.write("basic_auth_users: {}\n")
+    assert here.curl().stdout == "200"
+
+
+def test_a_file_without_its_client_certificates_is_not_loaded(start: Start) -> None:
+    here = start(CLIENTS)
+    here.write(TLS)
+    assert here.curl().stdout == "000"
+    here.write(TLS.replace("}", ", client_auth_type: NoClientCert}"))
+    assert here.curl().stdout == "200"
 
 
 @pytest.mark.parametrize("path", ["/", "/-/healthy", "/metrics", "/nothing", "/api/v1/status"])
@@ -379,8 +398,8 @@ def test_the_containers_health_check_sees_life_whatever_the_file_says(
 def test_connections_that_never_end_their_handshake_are_bounded_like_others(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 20)
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(connection_limits, "REQUEST_SECONDS", 3.0)
     here = start(TLS)
     idle = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(200)]
     assert here.curl().stdout == "200"

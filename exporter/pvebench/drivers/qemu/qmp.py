@@ -194,7 +194,7 @@ class Channel:
 
 
 _SLICE_BYTES: Final = 1024 * 1024
-_MOST_SLICES: Final = 128
+MAX_SLICES: Final = 128
 """Maximum slices of a file; results of the longest runs are a tenth of it."""
 _ANSWERS: Final[Mapping[str, Shape]] = {
     "guest-exec": fields(pid=whole),
@@ -261,13 +261,15 @@ class QemuGuest(Guest):
 
     def _read_slices(self, path: str, handle: int) -> bytes:
         pieces: list[bytes] = []
-        while len(pieces) < _MOST_SLICES:
+        while len(pieces) < MAX_SLICES:
             piece = self._call("guest-file-read", {"handle": handle, "count": _SLICE_BYTES})
             pieces.append(_decoded(piece["buf-b64"]))
+            if len(pieces[-1]) > _SLICE_BYTES:
+                raise _unexpected(f"guest-file-read: a slice of {len(pieces[-1])} bytes")
             if piece["eof"] or not piece["count"]:
                 return b"".join(pieces)
         raise OutputUnreadable(
-            f"{path} in the guest is longer than {_MOST_SLICES} slices of 1 MiB",
+            f"{path} in the guest is longer than {MAX_SLICES} slices of 1 MiB",
             cause="it grows faster than it is read, or the guest was manipulated",
         )
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+from typing import Any
+
+import pytest
+
 from fuzz.outside import monitor
-from pvebench.drivers.qemu.qmp import Channel
+from pvebench.drivers.clocks import START, SimulatedClock
+from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.errors import GuestTimeout
 
 EVENT = b'{"event": "JOB_STATUS_CHANGE", "data": {"status": "created", "id": "x"}, "timestamp": {}}'
 
@@ -16,3 +23,24 @@ def test_events_that_nobody_waits_for_are_not_kept() -> None:
     assert channel.ask("query-status") == {"running": True}
     channel.close()
     assert not channel._client.events.history
+
+
+class _Slices:
+    """A guest agent that returns larger slices than requested."""
+
+    calls = 0
+
+    def execute(self, command: str, _: Any = None, *, timeout: float = 1.0) -> Any:
+        self.calls += 1
+        if command == "guest-file-open":
+            return 5
+        content = base64.b64encode(bytes(1024 * 1024 + 1)).decode()
+        return {"count": 1, "buf-b64": content, "eof": False}
+
+
+def test_a_slice_beyond_the_requested_size_is_refused_at_once() -> None:
+    channel = _Slices()
+    guest = QemuGuest(channel, SimulatedClock(START))  # type: ignore[arg-type] # a stand-in
+    with pytest.raises(GuestTimeout, match="a slice of 1048577 bytes"):
+        guest.read_file("/x")
+    assert channel.calls == 3  # open, read, close

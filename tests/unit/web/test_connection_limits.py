@@ -1,0 +1,153 @@
+"""Scrapes among clients that read slowly or never end their handshake, and invalid bodies."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from base64 import b64encode
+from pathlib import Path
+
+import bcrypt
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from pvebench.web import Access, WebServer, listen
+from pvebench.web.connection_limits import MAX_CONNECTIONS, RESERVED_CONNECTIONS
+from testing.certificates import make_certificate
+from testing.connections import hello
+from testing.prometheus import free_port
+
+SLOW = 150
+HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
+LOGIN = ("prometheus", "right")
+REQUEST = (
+    b"GET /large HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic "
+    + b64encode(":".join(LOGIN).encode())
+    + b"\r\n\r\n"
+)
+
+
+def large(_: object) -> PlainTextResponse:
+    return PlainTextResponse("x" * 1_000_000)
+
+
+class Served:
+    """A server, with TLS and a user or without.
+
+    Attributes:
+        trust: TLS context of clients; None: plain HTTP.
+    """
+
+    def __init__(self, directory: Path, *, tls: bool, scrapers: tuple[str, ...] = ()) -> None:
+        self.trust = None
+        file = None
+        if tls:
+            own = make_certificate(directory, "own")
+            make_certificate(directory, "server", by=own)
+            file = directory / "web.yml"
+            file.write_text(
+                "tls_server_config: {cert_file: server.crt, key_file: server.key}\n"
+                f"basic_auth_users: {{prometheus: {HASH}}}\n"
+            )
+            file.chmod(0o600)
+            self.trust = ssl.create_default_context(cafile=str(own.certificate))
+        self.address = ("127.0.0.1", free_port())
+        listener = listen(f"127.0.0.1:{self.address[1]}")
+        access = Access("127.0.0.1:1", file=file, scrapers=scrapers)
+        routes = [Route("/metrics", hello), Route("/large", large, methods=["GET", "POST"])]
+        self.web = WebServer(Starlette(routes=routes), listener, access)
+        self.url = f"{access.scheme}://127.0.0.1:{self.address[1]}/metrics"
+
+    def count(self) -> int:
+        """Return the number of connections of the server."""
+        return len(self.web._server.server_state.connections)
+
+    def scrape(self) -> float:
+        """Return the seconds of a scrape on a new connection."""
+        with httpx2.Client(verify=self.trust or False, auth=LOGIN) as client:
+            begun = time.monotonic()
+            assert client.get(self.url, timeout=30).text == "hello\n"
+            return time.monotonic() - begun
+
+    def slow_reader(self) -> socket.socket:
+        """Send requests until the server reads no more, and read nothing."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(self.address)
+        if self.trust is not None:
+            connection = self.trust.wrap_socket(connection, server_hostname="localhost")
+        connection.settimeout(0.01)
+        with contextlib.suppress(OSError):
+            connection.sendall(REQUEST * 100)
+        return connection
+
+    def half_handshake(self) -> socket.socket:
+        """Begin a handshake, or a request, and leave it there."""
+        connection = socket.create_connection(self.address, timeout=30)
+        connection.sendall(b"\x16\x03\x01\x02\x00" if self.trust else REQUEST[:20])
+        return connection
+
+
+SCRAPE_SECONDS = 1.0
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_every_scrape_succeeds_among_slow_readers_and_half_done_handshakes(
+    tmp_path: Path, tls: bool
+) -> None:
+    site = Served(tmp_path, tls=tls)
+    with site.web, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(site.slow_reader()) for _ in range(SLOW)]
+        slow += [stack.enter_context(site.half_handshake()) for _ in range(SLOW)]
+        taken = [site.scrape() for _ in range(10)]
+        assert MAX_CONNECTIONS / 2 < site.count() <= MAX_CONNECTIONS  # the attack lasts
+    # A loaded machine delays single scrapes; a server without a free place delays or refuses all.
+    assert sorted(taken)[len(taken) // 2] < SCRAPE_SECONDS
+    assert max(taken) < 10 * SCRAPE_SECONDS  # Prometheus' default timeout
+
+
+@pytest.mark.parametrize("host", [b"localhost", b"foreign.example"])
+def test_an_invalid_body_logs_no_traceback(
+    tmp_path: Path, host: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Served(tmp_path, tls=False)
+    head = b"POST /large HTTP/1.1\r\nHost: " + host + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with site.web:
+        for parts in ([head, b"no chunk\r\n"], [head + b"no chunk\r\n"]):
+            with socket.create_connection(site.address, timeout=30) as connection:
+                for part in parts:
+                    connection.sendall(part)
+                    time.sleep(0.1)  # either order of response and error is valid
+                with contextlib.suppress(ConnectionError):
+                    assert connection.recv(12).startswith(b"HTTP/1.1 ")
+        site.scrape()
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+    assert not [one for one in caplog.records if one.exc_info]
+
+
+def test_other_clients_leave_reserved_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Served(tmp_path, tls=False, scrapers=("192.0.2.0/24",))
+    with site.web:
+        site.scrape()
+        monkeypatch.setattr(Access, "is_scraper", lambda *_: False)
+        slow = [site.half_handshake() for _ in range(SLOW)]
+        site.scrape()
+        assert site.count() <= MAX_CONNECTIONS - RESERVED_CONNECTIONS
+        for one in slow:
+            one.close()
+
+
+def test_loopback_and_scrape_addresses_are_scrapers() -> None:
+    access = Access(scrapers=("192.0.2.0/24", "2001:db8::7"))
+    for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.9", "::ffff:192.0.2.9"):
+        assert access.is_scraper(address), address
+    for address in ("198.51.100.1", "2001:db8::8", "fe80::1%eth0"):
+        assert not access.is_scraper(address), address
