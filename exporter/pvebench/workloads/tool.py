@@ -89,8 +89,21 @@ class Estimate:
     bytes_written: int
 
 
-_MAX: Final = {Unit.BYTES_PER_SECOND: 1e15, Unit.IOPS: 1e12, Unit.SECONDS: 1e9, Unit.RATIO: 1e5}
-"""Upper limits of valid samples, such as a petabyte per second or thirty years."""
+MAX_VALUES: Final[Mapping[str, float]] = {
+    Unit.BYTES_PER_SECOND: 1e15,
+    Unit.IOPS: 1e12,
+    Unit.SECONDS: 1e9,
+    Unit.RATIO: 1e5,
+    Unit.CORES: 1e5,
+    Unit.BYTES: 1e18,
+    Unit.OPERATIONS: 1e15,
+    Unit.CELSIUS: 1e3,
+    "context_switches": 1e12,
+    "guest_cpu": 2.0,
+    "latency_depth": 1e6,
+}
+"""Upper limits of valid samples, by unit, such as a petabyte per second or thirty years. Metrics
+with a lower limit have their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +127,14 @@ class Parsed:
         values = [(" ".join(filter(None, (s.metric, s.part))), s.value) for s in self.samples]
         values += [(name, value) for name, steps in self.intervals.items() for value in steps]
         refuse([f"{n} is {v:.10g}" for n, v in values if not (math.isfinite(v) and v >= 0)])
-        beyond = [s for s in self.samples if s.value > _MAX.get(s.unit, math.inf)]
-        refuse([f"{s.metric} of {s.value:.3g} exceeds the limit of any machine" for s in beyond])
+        limited = [
+            (s.metric, s.value, MAX_VALUES.get(s.metric, MAX_VALUES[s.unit])) for s in self.samples
+        ]
+        limited += [(name, value, MAX_VALUES[Unit.IOPS]) for name, value in values[len(limited) :]]
+        beyond = [(name, value) for name, value, limit in limited if value > limit]
+        refuse(
+            [f"{name} of {value:.3g} exceeds the limit of any machine" for name, value in beyond]
+        )
 
 
 def refuse(faults: Iterable[str], *, evidence: str = "") -> None:
