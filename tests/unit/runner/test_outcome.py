@@ -12,8 +12,9 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB
-from pvebench.model.workload import Case, Caveat, Direction
-from pvebench.runner.outcome import Circumstances, PlausibilityResult, judge
+from pvebench.model.workload import Case, Caveat, Conduct, Direction
+from pvebench.runner.outcome import Circumstances, PlausibilityResult, Result, judge
+from pvebench.workloads.tool import Parsed
 from testing.packs import tool_workload
 
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -327,3 +328,21 @@ def test_a_moment_without_a_cpu_is_not_held_against_a_short_run() -> None:
     short = [replace(s, value=1.0) if s.metric == "window" else s for s in moved(READ, host=4e6)]
     waiting = [*short, Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
     assert doubts(judge(a_case(), waiting, Circumstances())) == []
+
+
+@pytest.mark.parametrize(
+    ("variation", "reason"),
+    [
+        (0.5, ""),
+        (0.504, "interval variation 50.4% exceeds 50.0%"),
+        (0.52, "interval variation 52% exceeds 50%"),
+    ],
+)
+def test_a_variation_just_above_the_limit_reads_as_more(variation: float, reason: str) -> None:
+    parsed = Parsed(
+        samples=(Sample("iops_variation", READ, variation, Unit.RATIO),),
+        intervals={"read": (1.0,) * 9},
+    )
+    result = Result()
+    result.check_noise(Conduct(noisy_ratio=0.5), parsed)
+    assert result.reason == reason
