@@ -292,7 +292,7 @@ SCENARIO_RANK_INFO = _gauge(
     (*CASE, "rank", "excluded"),
     "Rank of a configuration for its workload and storage, always 1. rank: fastest, equal (within "
     "noise), slower, or unknown with too few runs; excluded: why it is not ranked (not_durable, "
-    "warm, host, lxc), or empty.",
+    "warm, host, lxc, noisy), or empty.",
 )
 SCENARIO_GAP = _gauge(
     "scenario_gap_ratio",

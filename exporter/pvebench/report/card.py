@@ -258,7 +258,7 @@ def texts_of(card: Card) -> Iterator[Placed]:
     yield Placed(fitted(card.versions, 27, RIGHT - MARGIN), MARGIN, 182, 27, "soft")
     yield Placed(fitted(card.device, 22, DEFAULT - MARGIN - 100), MARGIN, 226, 22, "soft")
     yield Placed("default", DEFAULT, 228, 22, "soft", "right")
-    yield Placed("fastest durable", FASTEST, 228, 22, "soft", "right")
+    yield Placed("highest durable", FASTEST, 228, 22, "soft", "right")
     for number, row in enumerate(card.rows):
         yield from _draw_row(row, FIRST_ROW + number * ROW)
     if card.simulated:
