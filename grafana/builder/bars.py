@@ -9,7 +9,7 @@ from grafana_foundation_sdk.builders import barchart, bargauge, common, dashboar
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
-from builder.looks import fixed, plain, prop
+from builder.looks import case_link, compare_link, fixed, plain, prop
 from builder.parts import DATASOURCE, instant
 from builder.promql import with_descriptions
 
@@ -31,9 +31,11 @@ def ranking(
     missing: str = "no data before the first run",
 ) -> bargauge.Panel:
     """Return horizontal bars with their names above them, best first."""
+    panel = bargauge.Panel()
+    if "{{configuration}}" in legend:
+        panel = panel.data_links(_links())
     return (
-        bargauge.Panel()
-        .datasource(DATASOURCE)
+        panel.datasource(DATASOURCE)
         .with_target(instant(expression, legend=legend))
         .title(title)
         .description(description)
@@ -57,6 +59,11 @@ def ranking(
         .color_scheme(plain("blue"))
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     )
+
+
+def _links() -> list[dashboard.DashboardLink]:
+    labels = "__field.labels"
+    return [case_link(labels), compare_link(labels, "storage", "scenario")]
 
 
 FEW: Final = 5
@@ -110,7 +117,7 @@ def changes_bars(
     minus, plus = (prop("unit", f"prefix:{sign}") for sign in signs)
     return (
         # With the unit `percent`, Grafana draws all values above 100 alike.
-        ranking(title if factor else f"{title}, %", description, "", unit="none", legend="")
+        ranking(title if factor else f"{title}, %", description, "", unit="none", legend=legend)
         .targets(list(targets))
         .decimals(2 if factor else 1)
         .color_scheme(plain())

@@ -157,17 +157,21 @@ def _sentence() -> stat.Panel:
             "percent": f"round(100 * {mean}) and on () (avg(ln(1 + {_ratio()})) {sign} 0)",
             "n": f"count({some})",
             "all": f"count({_ratio()})",
-            "clear": f"count(abs({some}) > {_noise()}) or vector(0)",
+            "clear": f"count(abs({some}) > {_noise()}) or 0 * count({_noise()})",
         }
         first, *others = (f'count_values("{name}", {one})' for name, one in counts.items())
         labels = list(counts)[1:]
+        beyond, unknown = ", in $1 of them by more than noise", "; noise is unknown yet"
+        others[-1] = (
+            f'(label_replace({others[-1]}, "clear", "{beyond}", "clear", "(.+)") '
+            f'or on () label_replace(vector(1), "clear", "{unknown}", "", ""))'
+        )
         joined = "".join(
             f" * on () group_left ({label}) {one}"
             for label, one in zip(labels, others, strict=True)
         )
         text = f"B is {{{{percent}}}}% {word} than A: {word} in {{{{n}}}} of {{{{all}}}} results"
-        clear = ", in {{clear}} of them by more than noise"
-        targets.append(instant(first + joined, legend=text + clear, ref=ref))
+        targets.append(instant(first + joined, legend=text + "{{clear}}", ref=ref))
     panel = names("B against A", "Geometric mean of the throughput.", _ratio(), "", missing=NOTHING)
     return panel.targets(
         [*targets, instant(f"vector(1) unless on () {_ratio()}", legend=NOTHING, ref="Z")]

@@ -105,6 +105,21 @@ def case_link(prefix: str) -> dashboards.DashboardLink:
     return dashboards.DashboardLink("Case detail").url(url)
 
 
+def compare_link(prefix: str, *labels: str) -> dashboards.DashboardLink:
+    """Return a link to the comparison with both sides filled in; `labels` besides the node."""
+    fields = {"storage": "storage", "scenario": ""}
+    pairs = [("node", "node"), *((one, fields[one]) for one in labels)]
+    variables = "&".join(
+        f"var-{f'{variable}_{side}' if variable else side}=${{{prefix}.{label}}}"
+        for side in "ab"
+        for label, variable in pairs
+        # B defaults to another configuration of the same storage.
+        if variable or side == "a"
+    )
+    url = f"/d/pvebench-compare?${{datasource:queryparam}}&{variables}"
+    return dashboards.DashboardLink("Compare with another node, storage or configuration").url(url)
+
+
 def fixed(color: str) -> dict[str, str]:
     """Return a color mode with one fixed color, as a plain dictionary."""
     return {"mode": "fixed", "fixedColor": color}

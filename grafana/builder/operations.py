@@ -80,28 +80,24 @@ def build() -> dashboard.Dashboard:
         .with_panel(_failing().grid_pos(place(13, 6, 4, 4)))
         .with_panel(_overdue().grid_pos(place(17, 6, 4, 4)))
         .with_panel(_reload().grid_pos(place(21, 6, 3, 4)))
-        .with_panel(_states().grid_pos(place(0, 10, 16, 11)))
-        .with_panel(_steps().grid_pos(place(16, 10, 8, 11)))
-        .with_panel(_outcomes().grid_pos(place(0, 21, 8, 8)))
-        .with_panel(_failures().grid_pos(place(8, 21, 16, 8)))
-        .with_panel(_durations().grid_pos(place(0, 29, 10, 9)))
-        .with_panel(_late().grid_pos(place(10, 29, 14, 9)))
-        .with_panel(_written().grid_pos(place(0, 38, 12, 9)))
-        .with_panel(_forecast().grid_pos(place(12, 38, 12, 9)))
-        .with_panel(scrapes().grid_pos(place(0, 47, 8, 8)))
-        .with_panel(collectors().grid_pos(place(8, 47, 8, 8)))
-        .with_panel(memory_and_database().grid_pos(place(16, 47, 8, 8)))
-        .with_panel(exporters().grid_pos(place(0, 55, 24, 5)))
+        .with_panel(_states().grid_pos(place(0, 10, 16, 8)))
+        .with_panel(_steps().grid_pos(place(16, 10, 8, 8)))
+        .with_panel(_outcomes().grid_pos(place(0, 18, 8, 8)))
+        .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
+        .with_panel(_durations().grid_pos(place(0, 26, 10, 9)))
+        .with_panel(_late().grid_pos(place(10, 26, 14, 9)))
+        .with_panel(_written().grid_pos(place(0, 35, 12, 9)))
+        .with_panel(_forecast().grid_pos(place(12, 35, 12, 9)))
+        .with_panel(scrapes().grid_pos(place(0, 44, 8, 8)))
+        .with_panel(collectors().grid_pos(place(8, 44, 8, 8)))
+        .with_panel(memory_and_database().grid_pos(place(16, 44, 8, 8)))
+        .with_panel(exporters().grid_pos(place(0, 52, 24, 5)))
         .with_row(host())
-        .with_panel(intro(INTRO, y=61))
+        .with_panel(intro(INTRO, y=58))
     )
 
 
 def _doing() -> table.Panel:
-    state = " or ".join(
-        f"{code} * ({series(m.SCHEDULER_STATE, **NODE, state=name)} == 1)"
-        for name, (code, _, _) in DOING.items()
-    )
     step = f"time() - {series(m.SCHEDULER_PROGRESS, **NODE)}"
     busy = series(m.SCHEDULER_STATE, **NODE, state="reconfiguring|warmup|running|collecting")
     stuck = f"({step} > {STUCK_SECONDS}) and on (node) ({busy} == 1)"
@@ -113,7 +109,7 @@ def _doing() -> table.Panel:
             "earlier runs), next run and time since the last step.",
             ("node",),
             (
-                Column(title="activity", expression=f"max by (node) ({state})", wide=230),
+                Column(title="activity", expression=f"max by (node) ({_state()})", wide=230),
                 Column(
                     title="stalled",
                     expression=f"max by (node) ({stuck})",
@@ -173,6 +169,14 @@ def _doing() -> table.Panel:
         )
         .override_by_name("case", [prop("custom.hidden", True)])
         .override_by_name("title", [prop("displayName", "case")])
+    )
+
+
+def _state() -> str:
+    """Return the state of each node as its number in `DOING`."""
+    return " or ".join(
+        f"{code} * ({series(m.SCHEDULER_STATE, **NODE, state=name)} == 1)"
+        for name, (code, _, _) in DOING.items()
     )
 
 
@@ -242,12 +246,12 @@ def _reload() -> stat.Panel:
 
 
 def _states() -> statetimeline.Panel:
-    mappings = values({"0": ("no", "transparent"), "1": ("yes", "blue")})
+    mappings = values({str(code): (text, color) for code, text, color in DOING.values()})
     return timeline(
         "Scheduler state",
-        "One bar per state.",
-        f"max by (node, state) ({series(m.SCHEDULER_STATE, **NODE)})",
-        "{{node}} {{state}}",
+        "One row per node.",
+        f"max by (node) ({_state()})",
+        "{{node}}",
         mappings,
         missing="no data yet",
     )
@@ -355,7 +359,7 @@ def _written() -> timeseries.Panel:
     return lines(
         "Writes per 24 h",
         "Bytes written by measured workloads. Fills and ramps are extra, so drives wear faster.",
-        [query(f"increase({written}[1d])", legend="{{node}}/{{storage}}")],
+        [query(_day(written), legend="{{node}}/{{storage}}")],
         unit="decbytes",
         linked=False,
         right=False,
@@ -363,12 +367,17 @@ def _written() -> timeseries.Panel:
     )
 
 
+def _day(counter: str) -> str:
+    """Return what a counter counted in a day; `increase` omits its first value."""
+    return f"({counter} - ({counter} offset 1d or 0 * {counter}))"
+
+
 def _forecast() -> timeseries.Panel:
     written = series(m.MOVED_BYTES, direction="write", **NODE)
     return lines(
         "Projected writes per year",
         "The last 24 hours times 365, without fills and ramps. Compare with the drive's rated TBW.",
-        [query(f"365 * increase({written}[1d])", legend="{{node}}/{{storage}}")],
+        [query(f"365 * {_day(written)}", legend="{{node}}/{{storage}}")],
         unit="decbytes",
         linked=False,
         right=False,

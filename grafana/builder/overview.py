@@ -16,7 +16,7 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models import common as models
 
 from builder.bars import ranking
-from builder.looks import BETTER, NEUTRAL, WORSE, alarm_steps, prop, steps, values
+from builder.looks import BETTER, NEUTRAL, WORSE, alarm_steps, compare_link, prop, steps, values
 from builder.panels import (
     CASES,
     FEW_POINTS,
@@ -203,38 +203,50 @@ def _storages() -> table.Panel:
     return (
         rows(
             "Storage summary",
-            "Fastest durable configuration per storage: small random and large sequential I/O, p99 "
+            "Fastest durable configuration per storage: 4k random and large sequential I/O, p99 "
             "of sync latency, throughput change from baseline, age. Click a storage to see its "
             "matrix, or *compare* to compare it with another one.",
             ("storage", "node"),
             (
                 Column(
-                    title="4k random read",
+                    title="4k read",
+                    wide=95,
                     expression=_best_of("iops", "read", "randread", **SMALL),
                     unit="iops",
                 ),
                 Column(
-                    title="4k random write",
+                    title="4k write",
+                    wide=95,
                     expression=_best_of("iops", "write", "randwrite", **SMALL),
                     unit="iops",
                 ),
                 Column(
-                    title="sequential read",
+                    title="seq. read",
+                    wide=95,
                     expression=_best_of("bandwidth", "read", "read"),
                     unit="Bps",
                     decimals=1,
                 ),
                 Column(
-                    title="sequential write",
+                    title="seq. write",
+                    wide=95,
                     expression=_best_of("bandwidth", "write", "write"),
                     unit="Bps",
                     decimals=1,
                 ),
                 Column(
-                    title="sync p99", expression=f"min by ({BY}) ({sync})", unit="s", decimals=2
+                    title="sync p99",
+                    expression=f"min by ({BY}) ({sync})",
+                    unit="s",
+                    decimals=2,
+                    wide=100,
                 ),
-                Column(title="from baseline", expression=relative, change=True),
-                Column(title="slower", expression=f"max by ({BY}) ({recorded(slower, **HERE)})"),
+                Column(title="change", wide=92, expression=relative, change=True),
+                Column(
+                    title="slower",
+                    expression=f"max by ({BY}) ({recorded(slower, **HERE)})",
+                    wide=86,
+                ),
                 Column(
                     title="age",
                     expression=f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
@@ -253,11 +265,11 @@ def _storages() -> table.Panel:
         .override_by_name(
             "another",
             [
-                prop("links", [_to_compare()]),
+                prop("links", [compare_link("__data.fields", "storage")]),
                 prop("mappings", values({"0": ("compare", BETTER)})),
                 prop("displayName", "comparison"),
                 prop("custom.displayMode", "color-text"),
-                prop("custom.width", 130),
+                prop("custom.width", 100),
             ],
         )
     )
@@ -267,16 +279,6 @@ def _to_matrix() -> dashboard.DashboardLink:
     variables = "&".join(f"var-{name}=${{__data.fields.{name}}}" for name in ("node", "storage"))
     url = f"/d/pvebench-matrix?${{datasource:queryparam}}&{variables}"
     return dashboard.DashboardLink("Configuration matrix").url(url)
-
-
-def _to_compare() -> dashboard.DashboardLink:
-    variables = "&".join(
-        f"var-{name}_{side}=${{__data.fields.{name}}}"
-        for side in "ab"
-        for name in ("node", "storage")
-    )
-    url = f"/d/pvebench-compare?${{datasource:queryparam}}&{variables}"
-    return dashboard.DashboardLink("Compare with another node, storage or configuration").url(url)
 
 
 def _best() -> bargauge.Panel:

@@ -103,5 +103,5 @@ def host() -> dashboard.Row:
         right=False,
         zero=True,
     ).grid_pos(place(12, 62, 12, 8))
-    row = dashboard.Row("Host (node_exporter)").collapsed(True).grid_pos(place(0, 60, 24, 1))
+    row = dashboard.Row("Host (node_exporter)").collapsed(True).grid_pos(place(0, 57, 24, 1))
     return row.with_panel(cpu).with_panel(disks)

@@ -290,8 +290,10 @@ def open_changes(node: str) -> table.Panel:
                     title="age",
                     expression=f"time() - ({of(m.CHANGE_SINCE)})",
                     unit="dtdurations",
-                    decimals=0,
+                    decimals=1,  # two parts: 2 weeks, 6 days
+                    wide=160,
                 ),
+                Column(title="start", expression=f"1000 * ({of(m.CHANGE_SINCE)} - 7 * 86400)"),
             ),
             sort="severity",
             descending=False,
@@ -325,6 +327,7 @@ def open_changes(node: str) -> table.Panel:
             ],
         )
         .override_by_name("change", [prop("custom.hidden", True)])
+        .override_by_name("start", [prop("custom.hidden", True)])
         .override_by_name("node", [prop("custom.width", 130)])
         .override_by_name("storage", [prop("custom.width", 220)])
     )
@@ -332,8 +335,9 @@ def open_changes(node: str) -> table.Panel:
 
 def to_change() -> dashboard.DashboardLink:
     """Return a link to the cases of a change."""
-    # All of its cases, including improvements. It may have begun before the time range.
+    # All of its cases, including improvements, from a week before its start.
     variables = "var-change=${__data.fields.change}&var-worst=2"
+    variables += "&from=${__data.fields.start.numeric}&to=now"
     url = f"/d/pvebench-regressions?${{datasource:queryparam}}&{variables}"
     return dashboard.DashboardLink("Cases of this change").url(url)
 

@@ -13,6 +13,7 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 from builder.looks import (
     UNKNOWN,
     case_link,
+    compare_link,
     fixed,
     plain,
     prop,
@@ -241,7 +242,10 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
         yield "workload", hide
     if linked and {"configuration", "scenario"} & {*keys}:
         name = "configuration" if "configuration" in keys else "scenario"
-        yield name, [prop("links", [case_link("__data.fields")])]
+        links = [case_link("__data.fields")]
+        if {"storage", "scenario"} <= {*keys}:
+            links.append(compare_link("__data.fields", "storage", "scenario"))
+        yield name, [prop("links", links)]
         if name == "configuration":
             yield "scenario", hide
 
@@ -326,7 +330,8 @@ def facts(title: str, description: str, expression: str) -> table.Panel:
         .with_target(instant(f"1 * {expression}"))
         .title(title)
         .description(description)
-        .unit("short")
+        # A size in bytes stays a whole number.
+        .unit("none")
         .no_value("never measured")
         .align(models.FieldTextAlignment.AUTO)
         .display_mode(models.TableCellDisplayMode.AUTO)

@@ -180,7 +180,11 @@ def _environments() -> table.Panel:
             Column(title="from", expression=f"{begin} * 1000", unit="dateTimeAsIso", wide=160),
             Column(title="to", expression=f"{end} * 1000", unit="dateTimeAsIso", wide=160),
             Column(
-                title="measured for", expression=f"{end} - {begin}", unit="dtdurations", decimals=0
+                title="measured for",
+                expression=f"{end} - {begin}",
+                unit="dtdurations",
+                decimals=1,
+                wide=170,
             ),
         ),
         sort="from",
