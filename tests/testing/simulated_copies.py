@@ -62,11 +62,15 @@ class Copies:
     device: SimulatedDevice = field(default_factory=SimulatedDevice)
 
     def act(self) -> None:
-        """Do one thing beside a running instance, which holds the lock."""
+        """Do one thing beside a running instance, which holds the lock unless a mutant does not."""
+        if recorded_holder(self.state) is None:
+            return
         self.rng.choice((self._start_copy, self._reuse_id, self._abort_elsewhere, self._move))()
 
     def act_between_lives(self, reality: Reality) -> None:
         """Do one thing while no instance runs."""
+        if not (self.state / "instance").exists():
+            return
         self.rng.choice((self._start_elsewhere, lambda: self._restore(reality)))()
 
     def _copied(self) -> Path:
