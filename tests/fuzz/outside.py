@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import base64
 import contextlib
+import fcntl
 import functools
 import json
 import re
@@ -48,6 +49,8 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
 from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.journal import _details
+from pvebench.store.state import holder_of
 from testing.packs import simulate
 from testing.simulated_site import app_of
 
@@ -396,3 +399,27 @@ def database_seeds() -> list[bytes]:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return [path.read_bytes()]
+
+
+def journal(content: bytes) -> None:
+    """Read a row of the undo journal with any details, as a cleanup does."""
+    details = _details(content.decode("utf-8", "replace"))
+    assert all(isinstance(one, str) for pair in details.items() for one in pair)
+
+
+def journal_seeds() -> list[bytes]:
+    """Return details of journal rows."""
+    rows: tuple[object, ...] = ({"path": "/srv/x", "pid": "7"}, {"path": 5}, [], {}, None)
+    return [json.dumps(row).encode() for row in rows]
+
+
+def lock(content: bytes) -> None:
+    """Read the process in a lock file that is held."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "lock"
+        path.write_bytes(content)
+        with path.open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            process = holder_of(path.parent)
+    assert process >= 0
+    assert process == 0 or str(process).encode() in content

@@ -24,6 +24,9 @@ from fuzz.outside import (
     database_seeds,
     http,
     http_seeds,
+    journal,
+    journal_seeds,
+    lock,
     proxmox,
     proxmox_seeds,
     qmp,
@@ -249,6 +252,8 @@ TARGETS: dict[str, Target] = {
     "proxmox": Target(proxmox, proxmox_seeds, 200),
     "node": Target(node, node_seeds, 200),
     "http": Target(http, http_seeds, 60),
+    "journal": Target(journal, journal_seeds, 300),
+    "lock": Target(lock, lambda: [b"4711\n", b"", b"4711 a.service"], 100),
     "database": Target(database, database_seeds, 6),
 }
 

@@ -62,7 +62,7 @@ def _details(text: str) -> Mapping[str, str]:
     """Return an entry's details; of a damaged entry what is left, which its cleanup rejects."""
     try:
         details = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError):  # a row can have any number of brackets
         return {}
     pairs = details.items() if isinstance(details, dict) else ()
     return {key: value for key, value in pairs if isinstance(value, str)}

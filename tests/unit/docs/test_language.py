@@ -37,7 +37,7 @@ LONGEST_PAGE: Final = {
     "operations": 110,
     "packs": 190,
     "performance": 45,
-    "proxmox": 240,
+    "proxmox": 230,
     "published": 80,
     "quickstart": 75,
     "runbooks": 135,
