@@ -102,8 +102,7 @@ MAX_VALUES: Final[Mapping[str, float]] = {
     "guest_cpu": 2.0,
     "latency_depth": 1e6,
 }
-"""Upper limits of valid samples, by unit, such as a petabyte per second or thirty years. Metrics
-with a lower limit have their own."""
+"""Upper limits of valid samples, by unit or by metric: a petabyte per second, thirty years."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
