@@ -38,7 +38,7 @@ from pvebench.scheduler import Worker
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
-from pvebench.verdicts.text import sentence
+from pvebench.verdicts.change_text import sentence
 from testing.packs import STORAGES, Recorder, write_pack
 
 LIMIT: Final = 200

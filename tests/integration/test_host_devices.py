@@ -18,10 +18,10 @@ from pvebench.drivers.host.device_tuning import DEVICE_SETTINGS, KIND, undo_sett
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.identity import HEAD_BYTES, claim
-from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run

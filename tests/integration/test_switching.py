@@ -13,11 +13,11 @@ from typing import cast
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
+from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import QemuMachine, processes_with
 from pvebench.drivers.storages.directory import cached_bytes
-from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.errors import (
     GuestTimeout,
     HypervisorGone,

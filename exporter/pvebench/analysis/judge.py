@@ -10,7 +10,6 @@ from typing import Final
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.change import Change
 from pvebench.analysis.changepoints import ChangePoint, LevelScan, Scanned
-from pvebench.analysis.changes import find_changes
 from pvebench.analysis.event_effects import (
     SHARED,
     CaseShift,
@@ -46,6 +45,7 @@ from pvebench.analysis.performance_index import (
     levels_by_environment,
     performance_index,
 )
+from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import LastEvent, Verdict, conclude, lasting, sized
 from pvebench.model.environment import KnownIssue
 

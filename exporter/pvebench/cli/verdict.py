@@ -27,6 +27,7 @@ from pvebench.model.units import MIB, plain_number
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.headline import (
     COLUMNS,
@@ -37,7 +38,6 @@ from pvebench.verdicts.headline import (
     verdict_row,
     verdicts_data,
 )
-from pvebench.verdicts.text import sentence
 from pvebench.verdicts.verdicts import changes_of
 
 # --- A history from a CSV file; errors have file:line:column.

@@ -20,9 +20,9 @@ from pvebench.model.workload import Direction
 from pvebench.sanitize import one_line
 from pvebench.store import CaseRecord, Sums
 from pvebench.verdicts import Verdicts
+from pvebench.verdicts.change_text import listed
 from pvebench.verdicts.headline import headline, standing, summary
 from pvebench.verdicts.ranking import Ranking, contests
-from pvebench.verdicts.text import listed
 from pvebench.verdicts.verdicts import SEVERITIES
 
 # --- environments and their changes ---

@@ -1,1 +1,1 @@
-"""Notifications about changes: planner, queue, delivery outside the workers."""
+"""Notifications about changes, planned here; `store.outbox` keeps each once per receiver."""

@@ -17,8 +17,8 @@ from pvebench.model.week import Weekly
 from pvebench.sanitize import one_line
 from pvebench.store import KnownChange, Message, Store
 from pvebench.verdicts import Verdicts
+from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.headline import headline, summary
-from pvebench.verdicts.text import listed, sentence
 
 MAX_TITLE: Final = 120
 MAX_CASES: Final = 10

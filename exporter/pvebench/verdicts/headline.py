@@ -17,8 +17,8 @@ from pvebench.analysis.performance_index import EnvironmentLevel
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio, count_text
 from pvebench.sanitize import one_line
 from pvebench.store import Decision
+from pvebench.verdicts.change_text import issue_text, sentence
 from pvebench.verdicts.summary import LEAST_JUDGED
-from pvebench.verdicts.text import issue_text, sentence
 from pvebench.verdicts.verdicts import Verdicts
 
 # --- One change: its severity, its mark, its summary.

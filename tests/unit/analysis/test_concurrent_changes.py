@@ -18,8 +18,8 @@ from pvebench.model.units import GIB
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService, past_verdicts
+from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import verdicts_data
-from pvebench.verdicts.text import sentence
 from testing.changes import CASES, FINDING, NEW, OLD, START, measured
 
 DAYS, AFTER = 30, 8

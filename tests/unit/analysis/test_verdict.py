@@ -14,7 +14,7 @@ from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRu
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.analysis.verdict import VerdictState, as_ratio
 from pvebench.config.known_issues import load_known_issues
-from pvebench.verdicts.text import sentence
+from pvebench.verdicts.change_text import sentence
 from testing.histories import (
     BEFORE,
     DAY,

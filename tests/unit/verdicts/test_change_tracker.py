@@ -23,6 +23,7 @@ from pvebench.store.changes import note_notified
 from pvebench.store.current import Results
 from pvebench.store.engine import writing
 from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.change_tracker import (
     KNOWN_SECONDS,
     NEAR_RUNS,
@@ -31,7 +32,6 @@ from pvebench.verdicts.change_tracker import (
     recognized,
 )
 from pvebench.verdicts.headline import headline, summary
-from pvebench.verdicts.text import listed, sentence
 from pvebench.verdicts.verdicts import changes_of
 from pvebench.web.views.overview import open_changes
 from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade

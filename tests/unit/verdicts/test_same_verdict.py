@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.analysis.case_history import FIGURES, CaseHistory, CaseStep, GoodRun, GoodRuns
-from pvebench.analysis.changes import find_changes
 from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import show_verdicts
 from pvebench.metrics.results import collect_changes
@@ -202,7 +202,7 @@ def of_command(verdicts: Verdicts, text: str) -> int:
     @click.command()
     @click.pass_context
     def command(context: click.Context) -> None:
-        show_verdicts(context, verdicts, "text", only_significant=True, strict=False)
+        show_verdicts(context, verdicts, "text", every=False, strict=False)
 
     done = CliRunner().invoke(command)
     first, *lines = done.output.splitlines()

@@ -24,6 +24,7 @@ from pvebench.drivers.linux.block_devices import devices_below
 from pvebench.drivers.linux.host_tools import HostTools, tool_version
 from pvebench.drivers.linux.io_counters import counters_of
 from pvebench.drivers.linux.procfs import ProcProbe, host_facts
+from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.lxc.container import Container, container_support
 from pvebench.drivers.lxc.container_disk import ContainerDisk
 from pvebench.drivers.storages.contract import MARK, Storage, instance_id
@@ -35,7 +36,6 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
-from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.files import remove_tree
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Disk

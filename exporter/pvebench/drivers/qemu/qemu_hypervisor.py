@@ -22,6 +22,7 @@ from pvebench.drivers.driver import (
 from pvebench.drivers.host.host_engine import check_host, container_of, host_of, local_router
 from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe, host_facts
+from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
     PROOF_SECONDS,
@@ -58,7 +59,6 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
-from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.errors import DriverError, OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk

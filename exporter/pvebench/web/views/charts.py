@@ -19,8 +19,8 @@ from pvebench.report.text import iso, show_clock, show_moment, show_value
 from pvebench.store import Point
 from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
+from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.ranking import Ranking
-from pvebench.verdicts.text import sentence
 from pvebench.web.views import case_url
 
 # --- sparklines and the history of a case ---

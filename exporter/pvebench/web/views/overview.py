@@ -18,10 +18,10 @@ from pvebench.report.text import iso, show_age, show_clock, show_span, state_tex
 from pvebench.store import StoredRun
 from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
+from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import calm, standing
 from pvebench.verdicts.ranking import of_storage
 from pvebench.verdicts.summary import Summary, milestone_text, milestones, schedule_of, summaries
-from pvebench.verdicts.text import sentence
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import YearChart, year_chart
 from pvebench.web.views.tables import Table, is_stale, shown_cases, tables_view

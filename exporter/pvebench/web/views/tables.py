@@ -21,6 +21,7 @@ from pvebench.model.workload import Direction
 from pvebench.report.text import iso, outcome_text, show_age, show_spread, show_value
 from pvebench.store import CaseRecord, StoredRun
 from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
+from pvebench.verdicts.change_text import change_text
 from pvebench.verdicts.headline import verdict_sign
 from pvebench.verdicts.ranking import (
     Exclusion,
@@ -33,7 +34,6 @@ from pvebench.verdicts.ranking import (
     levels_of,
 )
 from pvebench.verdicts.summary import Summary
-from pvebench.verdicts.text import change_text
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import Spark, spark
 

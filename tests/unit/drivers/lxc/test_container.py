@@ -18,12 +18,12 @@ from pvebench.drivers.host import DRIVER as HOST_DRIVER
 from pvebench.drivers.host import HostSettings
 from pvebench.drivers.linux import cgroups
 from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.lxc import container, container_disk
 from pvebench.drivers.lxc.container import Container, config, cpu_list, memory_limit, undo_root
 from pvebench.drivers.lxc.container_disk import ContainerDisk, mounts
 from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import STORAGE_KINDS
-from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.errors import SwitchFailed
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, unpack_archive
 from pvebench.model.definition import Definition, configuration_text

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from pvebench.drivers.undo_handlers import HANDLERS, VM_HANDLER, VM_KIND, undo_pending
+from pvebench.drivers.local_undo import HANDLERS, VM_HANDLER, VM_KIND, undo_pending
 from pvebench.errors import MachineError
 from pvebench.files import mounted_below, remove_tree
 from pvebench.store import Store

@@ -10,10 +10,10 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.host.host_engine import KIND as SCRATCH
 from pvebench.drivers.host.host_engine import undo_scratch
+from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages.contract import instance_id
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.settings import LocalSettings, StorageSettings, make_storages
-from pvebench.drivers.undo_handlers import undo_pending
 from pvebench.errors import NotWritable
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario

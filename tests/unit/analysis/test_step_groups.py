@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.change import Change, Difference, Move, merge_nodes
-from pvebench.verdicts.text import sentence
+from pvebench.verdicts.change_text import sentence
 
 MOVE = Move(
     figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6

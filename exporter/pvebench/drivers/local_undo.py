@@ -1,4 +1,4 @@
-"""Undo of open journal entries of the drivers on this machine."""
+"""Undo of open journal entries of the drivers on this machine; `proxmox/` has its own."""
 
 from __future__ import annotations
 
