@@ -260,8 +260,8 @@ def _states() -> statetimeline.Panel:
 def _steps() -> timeseries.Panel:
     return lines(
         "Time since last step",
-        "A step, such as filling a volume, takes minutes in a long run; half an hour during a run "
-        "means that pvebench hangs.",
+        "A step, such as filling a volume, can take minutes. If one takes half an hour during a "
+        "run, pvebench hangs.",
         [query(f"time() - {series(m.SCHEDULER_PROGRESS, **NODE)}", legend="{{node}}")],
         unit="s",
         linked=False,
@@ -376,7 +376,7 @@ def _forecast() -> timeseries.Panel:
     written = series(m.MOVED_BYTES, direction="write", **NODE)
     return lines(
         "Projected writes per year",
-        "The last 24 hours times 365, without fills and ramps. Compare with the drive's rated TBW.",
+        "Last 24 hours × 365, without fills and ramps. Compare with its rated TBW per year.",
         [query(f"365 * {_day(written)}", legend="{{node}}/{{storage}}")],
         unit="decbytes",
         linked=False,

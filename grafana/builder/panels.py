@@ -58,8 +58,8 @@ EMPTY: Final = (
 )
 FIRST_VERDICT: Final = f"a verdict needs {LEAST_JUDGED} runs of a case"
 CASES: Final = (
-    f"Cases: measured at least once, with a verdict (from {LEAST_JUDGED} runs), and with a metric "
-    "that is confirmed slower. Regressions counts metrics instead."
+    f"Three counts: cases measured, cases with a verdict ({LEAST_JUDGED} runs or more), and cases "
+    "with a metric that is confirmed slower. Regressions counts metrics instead."
 )
 NOTHING_YET: Final = f"No data yet. A verdict needs {LEAST_JUDGED} runs of a case."
 NEW_CASES: Final = f"no verdict yet; {FIRST_VERDICT}"
@@ -238,8 +238,9 @@ def headline(title: str) -> stat.Panel:
     """Return the overall verdict in one sentence; colored only if it is conclusive."""
     panel = names(
         title,
-        "The most important open regression, its size and its start. Without one: the change that "
-        "is ruled out, or the runs that a verdict still needs. Orange too if the exporter is down.",
+        "The most important open regression, its size and its start. If there is none: the "
+        "size of change that is ruled out, or how many runs are missing. Also orange if the "
+        "exporter is down.",
         "",
         "",
     ).targets(said())

@@ -134,7 +134,7 @@ def _implausible() -> stat.Panel:
     panel = number(
         "Implausible improvements",
         "Improvements that software can't explain: over 25% for durable writes, over 100% for "
-        "other I/O. Syncs may be ignored.",
+        "other I/O. Maybe syncs are skipped.",
         f"sum({series(m.IMPLAUSIBLE_GAIN, **SELECTED)})",
         missing="no baseline yet",
     )

@@ -36,7 +36,7 @@ NO_WRITE: Final = "`count=0`, `nocreat`: it only drops the cache of a volume wit
 PROOFS: Final = {
     # what runs next to data of others
     "exporter/pvebench/files.py:remove_tree": "no link, no mount; callers prove the name",
-    "exporter/pvebench/store/instance_lock.py:stop_holder": "`holds_lock`, through a pidfd",
+    "exporter/pvebench/store/instance_lock.py:_signaled": "`holds_lock`, through a pidfd",
     f"{DRIVERS}/qemu/machine.py:_end_process": "UUID and directory, by pidfd",
     f"{DRIVERS}/qemu/machine.py:QemuMachine.kill": OWN_CHILD,
     f"{DRIVERS}/qemu/machine.py:QemuMachine.start": "`QemuMachine.kill`",

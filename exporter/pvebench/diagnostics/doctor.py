@@ -394,7 +394,7 @@ def _alerts(servers: Servers) -> Iterator[Observation]:
         yield Observation("alerts", Severity.WARNING, text)
     alertmanagers = _alertmanagers(servers)
     if not alertmanagers:
-        text = f"{len(own)} alerts, but no Alertmanager; set alerting.alertmanagers"
+        text = f"{len(own)} alert rules, but no Alertmanager; set alerting.alertmanagers"
         yield Observation("alerts", Severity.WARNING, text)
         return
     text = f"{len(own)} alerts, sent to {count_text(alertmanagers, 'Alertmanager')}"

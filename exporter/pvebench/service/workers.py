@@ -23,14 +23,12 @@ from pvebench.metrics.live import StorageState
 from pvebench.model.ports import Clock, Guard, Site
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
-from pvebench.model.workload import Case
 from pvebench.model.write_cost import WriteCost
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnGuard, Turns
 from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.write_cost import WriteBudgets
 from pvebench.store import StateDirectory, Store
-from pvebench.workloads import TOOLS
 
 # --- Guards of a node's cases, from the settings.
 
@@ -59,7 +57,7 @@ class GuardFactory:
         limits = {at[1]: limit for at, limit in self.budgets.limits.items() if at[0] == site.node}
         if limits and self.endless:  # a limited number of cycles only warns
             written = partial(self.counted, site.node)
-            guards.append(BudgetGuard(limits, written, expected_bytes))
+            guards.append(BudgetGuard(limits, written))
         self.free[site.node] = site.free
         guards += site.guards
         shared = frozenset(name for name, storage in storages.items() if storage.shared)
@@ -93,14 +91,6 @@ class GuardFactory:
             for node in self.settings.measured_nodes()
             for name, storage in self._storages(node).items()
         ]
-
-
-def expected_bytes(case: Case) -> int:
-    """Return the maximum bytes that a run of `case` writes, including a fill of its volume."""
-    scenario = case.scenario
-    fill = scenario.layout.file_bytes or scenario.volume_bytes
-    estimate = TOOLS[case.workload.tool].estimate(case.workload, scenario.volume_bytes)
-    return fill + estimate.bytes_written
 
 
 # --- Workers and their threads.

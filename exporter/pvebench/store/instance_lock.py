@@ -237,10 +237,8 @@ def stop_holder(path: Path) -> int:
             cause="it runs on another machine or in another container",
             next_step=f"run `pvebench abort` on {holder.host}, where it runs",
         )
-    with contextlib.suppress(OSError), os.fdopen(os.pidfd_open(holder.pid), "rb", 0) as process:
-        if holds_lock(holder, path):
-            signal.pidfd_send_signal(process.fileno(), signal.SIGTERM)
-            return holder.pid
+    if _signaled(holder, path):
+        return holder.pid
     if recorded_holder(path) != holder:
         return 0  # it has ended in between
     raise AlreadyRunning(
@@ -248,6 +246,24 @@ def stop_holder(path: Path) -> int:
         cause="another program locked the file, or its content is damaged",
         next_step=f"find the program with `fuser -v {path / FILE}`",
     )
+
+
+def _signaled(holder: Holder, path: Path) -> bool:
+    """Send SIGTERM to the holder if it is proved; return whether it was sent."""
+    try:
+        with os.fdopen(os.pidfd_open(holder.pid), "rb", 0) as process:
+            if not holds_lock(holder, path):
+                return False
+            signal.pidfd_send_signal(process.fileno(), signal.SIGTERM)
+    except PermissionError as error:
+        raise AlreadyRunning(
+            f"process {holder.pid} not stopped: {error.strerror}",
+            cause="it belongs to another user, or this container may not signal it",
+            next_step="run the command as root or as the user of that process",
+        ) from error
+    except OSError:  # it is gone, or the number is none
+        return False
+    return True
 
 
 def holds_lock(holder: Holder, path: Path) -> bool:

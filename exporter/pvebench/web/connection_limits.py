@@ -2,7 +2,8 @@
 
 Connections use file descriptors, which QEMU's sockets and the database need too. If no place is
 free, pvebench closes the connection whose client has been slow for longest: to send its request, or
-to read the response. If no client is slow, new connections wait in the listen queue.
+to read the response. If no client is slow, new connections wait, and none waits
+behind one that cannot use the reserved places.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MAX_CONNECTIONS: Final = 128
 """A tenth of the usual file descriptor limit of a process."""
 RESERVED_CONNECTIONS: Final = 16
 """Connections that only loopback and `scrape_addresses` can use."""
+MAX_WAITING: Final = 64
+"""Accepted connections that wait for a place; of more, the oldest is closed."""
 MAX_QUEUED: Final = 1024
 """Connections in the listen queue; beyond it, clients repeat their attempt after a second."""
 SLOW_SECONDS: Final = 0.2
@@ -160,6 +163,8 @@ class LimitedServer(uvicorn.Server):
         self.turns = 0
         self._access = access
         self._accepting: list[asyncio.Task[None]] = []
+        self._waiting: dict[asyncio.Task[None], socket.socket] = {}
+        self._admission = asyncio.Lock()
 
     async def on_tick(self, counter: int) -> bool:
         """Count the iteration."""
@@ -173,7 +178,7 @@ class LimitedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections, then end the present ones."""
-        for task in self._accepting:
+        for task in (*self._accepting, *self._waiting):
             task.cancel()
         await super().shutdown(sockets)
 
@@ -183,12 +188,37 @@ class LimitedServer(uvicorn.Server):
         while True:
             try:
                 client, address = await loop.sock_accept(listener)
-                reserved = self._access.is_scraper(address[0])
-                while not self._has_place(reserved=reserved):  # noqa: ASYNC110 # time passes, no event
-                    await asyncio.sleep(SLOW_SECONDS / 10)
-                await loop.connect_accepted_socket(partial(self._protocol, reserved), client)
-            except OSError:  # the client is gone, or no file descriptor is free
+            except OSError:  # no file descriptor is free
                 await asyncio.sleep(SLOW_SECONDS / 10)
+                continue
+            admission = asyncio.create_task(self._admit(client, address[0]))
+            self._waiting[admission] = client
+            admission.add_done_callback(self._admitted)
+            if len(self._waiting) > MAX_WAITING:
+                next(iter(self._waiting)).cancel()
+
+    async def _admit(self, client: socket.socket, host: str) -> None:
+        """Connect a client as soon as there is a place for it."""
+        reserved = self._access.is_scraper(host)
+        try:
+            while not await self._connect(client, reserved=reserved):  # noqa: ASYNC110 # time passes, no event
+                await asyncio.sleep(SLOW_SECONDS / 10)
+        except OSError:  # the client is gone
+            client.close()
+
+    def _admitted(self, admission: asyncio.Task[None]) -> None:
+        client = self._waiting.pop(admission)
+        if admission.cancelled():  # it waited for too long
+            client.close()
+
+    async def _connect(self, client: socket.socket, *, reserved: bool) -> bool:
+        """Connect the client if there is a place; one at a time, so that the next counts it."""
+        async with self._admission:
+            if not self._has_place(reserved=reserved):
+                return False
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(partial(self._protocol, reserved), client)
+            return True
 
     def _protocol(self, reserved: bool) -> BoundedProtocol:
         return BoundedProtocol(

@@ -168,10 +168,10 @@ def make_app(
         content = target_file(Targets(addresses=[request.url.netloc]))
         return Response(content, media_type="application/json")
 
-    def healthy(_: Request) -> Response:
+    async def healthy(_: Request) -> Response:
         return PlainTextResponse("pvebench is healthy.\n")
 
-    def is_ready(_: Request) -> Response:
+    async def is_ready(_: Request) -> Response:
         # During startup, StartupApp returns 503.
         return PlainTextResponse("pvebench is ready.\n")
 

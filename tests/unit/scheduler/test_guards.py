@@ -236,7 +236,7 @@ def test_a_turn_can_be_given_back_by_its_holder_only() -> None:
 def budget(limit: int) -> Callable[[SimulatedClock, Store], Sequence[Guard]]:
     def guards(clock: SimulatedClock, store: Store) -> Sequence[Guard]:
         written: Callable[[str], int] = lambda name: store.written_bytes(name, clock.now())  # noqa: E731 # short
-        return [BudgetGuard({"local": limit}, written, lambda _: MIB)]
+        return [BudgetGuard({"local": limit}, written)]
 
     return guards
 

@@ -76,6 +76,18 @@ def test_the_process_that_holds_the_lock_is_stopped(tmp_path: Path) -> None:
     assert stop_holder(tmp_path) == 0
 
 
+def test_a_holder_that_must_not_be_signaled_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with held(tmp_path) as process:
+        monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+        with pytest.raises(AlreadyRunning, match=f"{process.pid} not stopped: Operation not per"):
+            stop_holder(tmp_path)
+
+
 def wrong_start(holder: Holder, other: int) -> Holder:
     """The process ID was reused: another process has it, which the record does not describe."""
     return replace(holder, pid=other)

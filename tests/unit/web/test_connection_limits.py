@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 import time
 from base64 import b64encode
 from pathlib import Path
@@ -17,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from pvebench.web import Access, WebServer, listen
-from pvebench.web.connection_limits import MAX_CONNECTIONS, RESERVED_CONNECTIONS
+from pvebench.web.connection_limits import MAX_CONNECTIONS, MAX_WAITING, RESERVED_CONNECTIONS
 from testing.certificates import make_certificate
 from testing.connections import hello
 from testing.prometheus import free_port
@@ -34,6 +36,16 @@ REQUEST = (
 
 def large(_: object) -> PlainTextResponse:
     return PlainTextResponse("x" * 1_000_000)
+
+
+released = threading.Event()
+"""Ends all responses of `endless`."""
+
+
+async def endless(_: object) -> PlainTextResponse:
+    while not released.is_set():  # noqa: ASYNC110 # set by another thread
+        await asyncio.sleep(0.05)
+    return PlainTextResponse("done")
 
 
 class Served:
@@ -59,7 +71,11 @@ class Served:
         self.address = ("127.0.0.1", free_port())
         listener = listen(f"127.0.0.1:{self.address[1]}")
         access = Access("127.0.0.1:1", file=file, scrapers=scrapers)
-        routes = [Route("/metrics", hello), Route("/large", large, methods=["GET", "POST"])]
+        routes = [
+            Route("/metrics", hello),
+            Route("/endless", endless),
+            Route("/large", large, methods=["GET", "POST"]),
+        ]
         self.web = WebServer(Starlette(routes=routes), listener, access)
         self.url = f"{access.scheme}://127.0.0.1:{self.address[1]}/metrics"
 
@@ -143,6 +159,23 @@ def test_other_clients_leave_reserved_connections(
         assert site.count() <= MAX_CONNECTIONS - RESERVED_CONNECTIONS
         for one in slow:
             one.close()
+
+
+def test_a_scrape_does_not_wait_behind_a_client_without_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Served(tmp_path, tls=False)
+    released.clear()
+    with site.web, contextlib.ExitStack() as stack:
+        stack.callback(released.set)
+        monkeypatch.setattr(Access, "is_scraper", lambda *_: False)
+        for _ in range(MAX_CONNECTIONS - RESERVED_CONNECTIONS + MAX_WAITING + 5):
+            client = stack.enter_context(socket.create_connection(site.address, timeout=30))
+            client.sendall(REQUEST.replace(b"/large", b"/endless"))
+        while site.count() < MAX_CONNECTIONS - RESERVED_CONNECTIONS:
+            time.sleep(0.01)
+        monkeypatch.setattr(Access, "is_scraper", lambda *_: True)
+        assert site.scrape() < 10 * SCRAPE_SECONDS
 
 
 def test_loopback_and_scrape_addresses_are_scrapers() -> None:
