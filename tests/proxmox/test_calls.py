@@ -15,6 +15,7 @@ from pvebench.drivers.proxmox.node.node_activity import NodeGuard
 from pvebench.drivers.proxmox.node.node_state import NodeProbe
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.ports import Site as Place
+from pvebench.model.ports import Traffic
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case, Conduct
@@ -47,6 +48,7 @@ class Bench:
             probe=NodeProbe(site.node, None),
             clock=site.clock,
             poll_seconds=0.3,
+            traffic=Traffic(),  # it has an API, as cluster.py says of a node
         )
         self.runner = Runner(place, Observers([]))
 
