@@ -237,7 +237,7 @@ def test_what_keeps_from_logging_in_is_told(
 def test_an_answer_without_end_is_cut_off(
     ssh: SshConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_room, "MOST_BYTES", 1000)
+    monkeypatch.setattr(ssh_room, "MAX_BYTES", 1000)
     with pytest.raises(OutputUnreadable, match="output of a command exceeds"):
         ssh.run(["yes"])
     assert ssh.run(["echo", "again"]).stdout == b"again\n"

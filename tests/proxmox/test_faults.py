@@ -174,6 +174,7 @@ def guest_of(site: Site) -> AgentGuest:
 def test_a_frozen_guest_is_silent_until_it_thaws_and_needs_no_restart(both: Site) -> None:
     guest = guest_of(both)
     pid = guest.start(["/bin/sleep", "0.1"])
+    assert guest.poll(pid) is None  # begins the wait
     both.machine.frozen = True
     both.clock.sleep(2.0)
     with pytest.raises(GuestTimeout, match="has been disabled"):
@@ -190,6 +191,7 @@ def test_an_agent_that_dies_under_a_job_ends_the_wait_and_the_next_boot_is_a_new
 ) -> None:
     guest = guest_of(both)
     pid = guest.start(["/bin/sleep", "0.1"])
+    assert guest.poll(pid) is None  # begins the wait
     both.machine.agent_dead = True
     both.clock.sleep(2.0)
     with pytest.raises(GuestTimeout, match="agent is not running"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,7 +19,7 @@ from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor,
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import ConfigError
 from pvebench.model.ports import Guard
-from pvebench.model.run import Run
+from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case, Workload
 from pvebench.scheduler.plan import Assignment, Matrix, expand
@@ -103,6 +104,16 @@ class Simulation:
     @property
     def store(self) -> Store:
         return self.results.store
+
+    def level(self, key: str) -> float:
+        """Return the median IOPS of the case's `ok` runs, which the ranking uses."""
+        return statistics.median(
+            sample.value
+            for run in self.recorder.runs
+            if run.case.key == key and run.outcome is Outcome.OK
+            for sample in run.samples
+            if sample.metric == "iops"
+        )
 
 
 def simulate(

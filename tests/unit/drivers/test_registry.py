@@ -43,7 +43,7 @@ def test_a_driver_is_one_folder_and_one_line(
     assert "local.virtio.raw.none" in capsys.readouterr().out
     assert run_cli(["check", *config, "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [entry["check"] for entry in found] == ["settings", "pack quick", "state"]
+    assert [entry["check"] for entry in found] == ["settings", "pack quick", "cost", "state"]
     assert run_cli(["cleanup", *config]) == 0
     assert run_cli(["cleanup", "--orphans", *config]) != 0
 

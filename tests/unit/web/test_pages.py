@@ -109,7 +109,9 @@ def test_each_cell_says_how_far_it_is_behind_the_fastest_and_the_table_says_it_i
     behind = [cell.against for cell in cells if not cell.best]
     gap = "\N{MINUS SIGN}[0-9.]+%(, noise too large)?"
     assert all(re.fullmatch(gap, text) for text in behind), behind
-    assert reads.found.startswith("virtio, raw, cache writeback is ")
+    # Noise decides whether the first may be called the fastest; cell and sentence agree.
+    words = {"fastest": "is", "highest so far": "has the highest result"}
+    assert reads.found.startswith(f"virtio, raw, cache writeback {words[first[0].against]} ")
     assert "The default (scsi, raw, cache none) is" in reads.found
     assert "% slower (95% CI " in reads.found
 
@@ -124,7 +126,7 @@ def test_a_cell_shows_the_last_good_number_its_spread_age_trend_and_the_failure_
     good = measured.store.cases().get(key)
     assert good is not None
     assert good.good is not None
-    iops = next(sample.value for sample in good.good.samples if sample.metric == "iops")
+    iops = measured.level(key)
     (number,) = cell.numbers
     assert number.text == f"{iops:,.0f} IOPS"
     assert re.fullmatch(r"±\d(\.\d)?%", number.spread_text)
@@ -176,7 +178,7 @@ def test_large_blocks_are_shown_as_bandwidth_and_mixed_ones_in_both_directions(
 )
 def test_stale_is_the_same_on_the_page_in_alerts_and_on_dashboards(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
-    limits = re.findall(r"overdue_ratio:current\S* > ([\d.]+)", text)
+    limits = re.findall(r"overdue_ratio:current[^()]* > ([\d.]+)", text)
     assert set(map(float, limits)) == {STALE_INTERVALS}
 
 

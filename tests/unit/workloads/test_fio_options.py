@@ -136,7 +136,10 @@ def test_title_is_the_packs_or_made_from_the_slug_and_changes_no_history() -> No
         ({"rw": "trim", "fsync": 1}, "fsync: trim writes no data that could be flushed"),
         ({"rw": "read", "sync": True}, "sync: read writes no data that could be flushed"),
         ({"fsync": 1, "fdatasync": 1}, "fdatasync: cannot be combined with fsync"),
-        ({"sync": 1}, "sync: expected true or false, found 1"),
+        (
+            {"sync": 1},
+            "sync: expected true (O_SYNC) or false, found 1; to flush after writes, use fsync",
+        ),
         ({"ioengine": "mmap"}, "ioengine: 'mmap' is not one of 'libaio', 'io_uring'"),
         ({"ioengine": "psync", "iodepth": 4}, "iodepth: psync does one operation at a time"),
         ({"size": "1M", "bs": "2M"}, "size: 1048576 bytes is not a whole number of blocks"),
