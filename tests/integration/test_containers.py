@@ -311,7 +311,7 @@ def test_after_kill_9_all_but_files_and_groups_goes_by_itself_and_undo_takes_tho
         instance = tmp_path / "state" / "instance"
         until(instance.exists)
         until(lambda: instance.read_text("ascii").strip())
-        owner = instance.read_text("ascii").strip()
+        owner = instance.read_text("ascii").split()[0]
         name = f"pvebench-test-{owner}-container"
         until(lambda: any("fio" in one and name in one for one in processes()))
         mounted = [

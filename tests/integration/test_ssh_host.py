@@ -117,7 +117,7 @@ def place_of(store: Store, tmp_path: Path) -> DriverContext:
 
 
 def ours_below_tmp(settings: Settings) -> list[Path]:
-    name = (settings.state / "instance").read_text("ascii").strip()
+    name = (settings.state / "instance").read_text("ascii").split()[0]
     return list(Path("/tmp").glob(f"pvebench-test-{name}-*"))
 
 

@@ -216,7 +216,7 @@ class LabCrashTest(CrashTest):
         return found
 
     def _owner(self) -> str:
-        return (self._state / "instance").read_text("ascii").strip()
+        return (self._state / "instance").read_text("ascii").split()[0]
 
     def _inside(self) -> list[int]:
         """Return what runs in a container of this instance."""

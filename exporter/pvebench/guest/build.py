@@ -31,7 +31,14 @@ from pvebench.guest.image import (
     load_image,
     whole_digest,
 )
-from pvebench.guest.recipe import FORMAT, KERNEL_PACKAGE, NOT_NEEDED, PACKAGES, recipe_digest
+from pvebench.guest.recipe import (
+    COMPRESSION,
+    FORMAT,
+    KERNEL_PACKAGE,
+    NOT_NEEDED,
+    PACKAGES,
+    recipe_digest,
+)
 from pvebench.model.units import MIB, show_bytes
 
 # --- distribution packages: resolution, download, unpacking without root
@@ -299,7 +306,7 @@ def _build(directory: Path, work: Path, say: Callable[[str], None]) -> None:
     # The BIOS reads the ISO slowly, so there it is compressed.
     (image / "initramfs").write_bytes(content)
     compressed = work / "initramfs.gz"
-    compressed.write_bytes(gzip.compress(content, compresslevel=6, mtime=0))
+    compressed.write_bytes(gzip.compress(content, compresslevel=COMPRESSION, mtime=0))
     make_iso(root, packed, compressed, work, image / "guest.iso")
     _write_manifest(image, packages, archives, version)
     _install(image, directory)

@@ -10,6 +10,9 @@ from typing import Final
 FORMAT: Final = 2
 """Layout of the image directory and its manifest."""
 
+COMPRESSION: Final = 6
+"""Level of gzip for the ISO's initramfs: level 9 takes three times as long for half a percent."""
+
 KERNEL_ARGUMENTS: Final = "console=ttyS0 quiet panic=1 random.trust_cpu=on"
 
 KERNEL_PACKAGE: Final = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
@@ -134,6 +137,7 @@ def recipe_digest() -> str:
     text = json.dumps(
         [
             FORMAT,
+            COMPRESSION,
             KERNEL_ARGUMENTS,
             PACKAGES,
             NOT_NEEDED,
