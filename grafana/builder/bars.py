@@ -33,7 +33,7 @@ def ranking(
     """Return horizontal bars with their names above them, best first."""
     panel = bargauge.Panel()
     if "{{configuration}}" in legend:
-        panel = panel.data_links(_links())
+        panel = panel.data_links([*_links()])
     return (
         panel.datasource(DATASOURCE)
         .with_target(instant(expression, legend=legend))

@@ -197,7 +197,7 @@ def _waits() -> stat.Panel:
     ]
     return names(
         "Waiting for", "Reason why the next run of a node has not started.", "", ""
-    ).targets(targets)
+    ).targets([*targets])
 
 
 def _newest() -> stat.Panel:

@@ -211,7 +211,7 @@ def status() -> stat.Panel:
         ),
     ]
     text = common.VizTextDisplayOptions().value_size(16)
-    panel = verdict(panel.targets(targets), steps(UNKNOWN, (2, WORSE)), background=True)
+    panel = verdict(panel.targets([*targets]), steps(UNKNOWN, (2, WORSE)), background=True)
     return panel.text(text).title("Status").grid_pos(place(0, 0, 24, STATUS_HEIGHT))
 
 
@@ -243,7 +243,7 @@ def headline(title: str) -> stat.Panel:
         "exporter is down.",
         "",
         "",
-    ).targets(said())
+    ).targets([*said()])
     return verdict(panel, steps(BETTER, (1, UNKNOWN), (2, WORSE)), background=True).justify_mode(
         models.BigValueJustifyMode.AUTO
     )
