@@ -163,7 +163,8 @@ class LimitedServer(uvicorn.Server):
         self.turns = 0
         self._access = access
         self._accepting: list[asyncio.Task[None]] = []
-        self._waiting: dict[asyncio.Task[None], socket.socket] = {}
+        self._admissions: dict[asyncio.Task[None], socket.socket] = {}
+        self._waiting: dict[asyncio.Task[None], None] = {}
         self._admission = asyncio.Lock()
 
     async def on_tick(self, counter: int) -> bool:
@@ -178,7 +179,7 @@ class LimitedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections, then end the present ones."""
-        for task in (*self._accepting, *self._waiting):
+        for task in (*self._accepting, *self._admissions):
             task.cancel()
         await super().shutdown(sockets)
 
@@ -192,22 +193,30 @@ class LimitedServer(uvicorn.Server):
                 await asyncio.sleep(SLOW_SECONDS / 10)
                 continue
             admission = asyncio.create_task(self._admit(client, address[0]))
-            self._waiting[admission] = client
+            self._admissions[admission] = client
             admission.add_done_callback(self._admitted)
-            if len(self._waiting) > MAX_WAITING:
-                next(iter(self._waiting)).cancel()
+            await asyncio.sleep(0)  # accepting does not yield while clients are queued
 
     async def _admit(self, client: socket.socket, host: str) -> None:
         """Connect a client as soon as there is a place for it."""
         reserved = self._access.is_scraper(host)
         try:
-            while not await self._connect(client, reserved=reserved):  # noqa: ASYNC110 # time passes, no event
+            while not await self._connect(client, reserved=reserved):  # time passes, no event
+                self._wait(asyncio.current_task())
                 await asyncio.sleep(SLOW_SECONDS / 10)
         except OSError:  # the client is gone
             client.close()
 
+    def _wait(self, admission: asyncio.Task[None] | None) -> None:
+        """Count a client that waits for a place; beyond the limit, close the oldest."""
+        if admission is not None:
+            self._waiting[admission] = None
+        if len(self._waiting) > MAX_WAITING:
+            next(iter(self._waiting)).cancel()
+
     def _admitted(self, admission: asyncio.Task[None]) -> None:
-        client = self._waiting.pop(admission)
+        self._waiting.pop(admission, None)
+        client = self._admissions.pop(admission)
         if admission.cancelled():  # it waited for too long
             client.close()
 
