@@ -40,11 +40,11 @@ def _by_name(histories: Sequence[History], found: Sequence[Sequence[int]]) -> Fo
 def _places(
     histories: Sequence[History],
     answers: Sequence[list[tuple[int, Moved]]],
-    wanted: Callable[[Moved], bool] = lambda _: True,
+    counts: Callable[[Moved], bool] = lambda _: True,
 ) -> Found:
-    """Return the first runs of the wanted changes."""
+    """Return the first runs of the changes that count."""
     return _by_name(
-        histories, [[place for place, one in answer if wanted(one)] for answer in answers]
+        histories, [[place for place, one in answer if counts(one)] for answer in answers]
     )
 
 
@@ -139,13 +139,13 @@ def _delay(pair: tuple[int, History]) -> float:
 
 def run_by_run(history: History) -> list[int]:
     """Return the first runs of all changes that are ever reported, each once."""
-    told: list[int] = []
+    reported: list[int] = []
     for runs in range(STEP, len(history.series.logs) + STEP, STEP):
         part = history.series.until(runs)
         for place in (change.index(part.times.tolist()) for change in ask(part).changes):
-            if all(abs(place - old) > STEP for old in told):
-                told.append(place)
-    return told
+            if all(abs(place - old) > STEP for old in reported):
+                reported.append(place)
+    return reported
 
 
 def _early(setup: Setup, histories: Sequence[History], found: Found) -> Iterator[Row]:
@@ -224,8 +224,8 @@ def _rivals(setup: Setup, histories: Sequence[History]) -> Iterator[Row]:
     yield _scored("otava, defaults", histories, default)
     some = _some(setup, histories)
     for setting in rivals.ONLINE:
-        told = setup.over(partial(_online, setting), some)
-        found = _by_name(some, [[place for place, _ in own] for own in told])
-        delays = [runs - place for own in told for place, runs in own]
+        reported = setup.over(partial(_online, setting), some)
+        found = _by_name(some, [[place for place, _ in own] for own in reported])
+        delays = [runs - place for own in reported for place, runs in own]
         row = _scored(f"PELT run by run, {setting} ({len(some)} histories)", some, found)
         yield Row(row.name, f"{row.measured}; median delay {np.median(delays):g} runs")

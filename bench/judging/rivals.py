@@ -94,9 +94,9 @@ def large(logs: Vector, places: Sequence[int], size: float) -> list[int]:
 
 def online(logs: Vector, setting: PeltSetting) -> list[tuple[int, int]]:
     """Return (first run of a change, run after which PELT reports it); each change once."""
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     for runs in range(FIRST, len(logs) + 1):
         for place in pelt(logs[:runs], setting):
-            if all(abs(place - old) > setting[0] for old, _ in told):
-                told.append((place, runs))
-    return told
+            if all(abs(place - old) > setting[0] for old, _ in reported):
+                reported.append((place, runs))
+    return reported

@@ -57,7 +57,9 @@ def lasting(rng: Random, a_day: float) -> tuple[bool, bool, bool, bool]:
         series = replace(series, logs=series.logs + load)
     series = series.changed(before, 0.8).changed(second, 0.6)
     asked = (*range(before + 6, second, 5), *range(second + 5, second + 400, 15))
-    silent = any(told and not red for told, red in (_worse(series, before, n) for n in asked))
+    silent = any(
+        reported and not red for reported, red in (_worse(series, before, n) for n in asked)
+    )
     first, last = ask(series.until(second)), ask(series)
     several = sum(one.state == "open" for one in first.worse()) > 1
     return silent, first.red, several, last.red
@@ -85,8 +87,8 @@ def soon(rng: Random, kind: str, ratio: float, a_day: float) -> tuple[bool, bool
         if kind == "usual"
         else unchanged(kind, rng, at + 2 * SOON, a_day)
     ).changed(at, ratio)
-    told = any(_worse(series, at, at + runs)[0] for runs in range(SOON, 2, -1))
-    return told, all(_worse(series, at, at + 2 * SOON))
+    reported = any(_worse(series, at, at + runs)[0] for runs in range(SOON, 2, -1))
+    return reported, all(_worse(series, at, at + 2 * SOON))
 
 
 def soon_rows(setup: Setup) -> Iterator[Row]:

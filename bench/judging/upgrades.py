@@ -155,8 +155,8 @@ def quiet_upgrade(rng: Random, what: str, ratio: float, cycles: int) -> tuple[bo
     Also return whether there are several open regressions.
     """
     node = fleet(rng, labels_144(), 60 + cycles).upgraded(60)
-    wanted = GROUPS.get(what, {})
-    hit = node.members(**wanted)
+    slowed = GROUPS.get(what, {})
+    hit = node.members(**slowed)
     if what == "one case":
         hit = (np.arange(144) == 7).astype(float)
         logs = node.logs.copy()
@@ -164,7 +164,7 @@ def quiet_upgrade(rng: Random, what: str, ratio: float, cycles: int) -> tuple[bo
         node = replace(node, logs=logs)
     answer = ask_node(node.changed(60, ratio, hit))
     right = [
-        one.cases == {7} if what == "one case" else one.group == wanted and not one.all_but
+        one.cases == {7} if what == "one case" else one.group == slowed and not one.all_but
         for one in answer.blamed()
     ]
     several = sum(one.state == "open" for one in answer.worse()) > 1

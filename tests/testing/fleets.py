@@ -68,9 +68,9 @@ class Fleet:
             for row, logs in enumerate(self.logs)
         ]
 
-    def members(self, **wanted: str) -> Vector:
+    def members(self, **matching: str) -> Vector:
         """Return 1 for each case with these labels, otherwise 0."""
-        hits = [all(case[key] == text for key, text in wanted.items()) for case in self.labels]
+        hits = [all(case[key] == text for key, text in matching.items()) for case in self.labels]
         return np.array(hits, dtype=float)
 
     def changed(self, at: int, ratio: float, members: Vector, until: int | None = None) -> Fleet:

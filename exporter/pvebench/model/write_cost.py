@@ -47,14 +47,16 @@ class WriteCost:
         return self.day_bytes * YEAR_DAYS
 
     @property
-    def text(self) -> str:
-        """The cost in a line."""
+    def once(self) -> str:
+        """The cost of one cycle in a line."""
         limit = "about" if self.measured else "at most"
-        writes = (
-            f"{limit} {show_bytes(self.cycle_bytes)} per cycle, {show_bytes(self.day_bytes)} per "
-            f"day, {show_bytes(self.year_bytes)} per year"
-        )
-        return f"writes to {self.storage}: {writes}{self._budget}"
+        return f"writes to {self.storage}: {limit} {show_bytes(self.cycle_bytes)} per cycle"
+
+    @property
+    def text(self) -> str:
+        """The cost of continuous measuring in a line."""
+        day, year = show_bytes(self.day_bytes), show_bytes(self.year_bytes)
+        return f"{self.once}, {day} per day, {year} per year{self._budget}"
 
     @property
     def _budget(self) -> str:
@@ -66,7 +68,7 @@ class WriteCost:
         return f"; budget {budget}"
 
 
-def cost_lines(costs: tuple[WriteCost, ...]) -> tuple[str, ...]:
-    """Return a line for each storage; with the node if there are several."""
+def cost_lines(costs: tuple[WriteCost, ...], *, once: bool = False) -> tuple[str, ...]:
+    """Return a line for each storage, with the node if there are several; `once`: of one cycle."""
     several = len({cost.node for cost in costs}) > 1
-    return tuple(f"{cost.node}: {cost.text}" if several else cost.text for cost in costs)
+    return tuple(f"{cost.node}: " * several + (cost.once if once else cost.text) for cost in costs)

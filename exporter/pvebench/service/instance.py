@@ -325,8 +325,9 @@ class Instance:
     def cost_lines(self) -> tuple[str, ...]:
         """Return what measuring writes, and a warning for each exceeded budget of a `run`."""
         costs = self._results.now.costs
-        lines = cost_lines(costs)
-        return lines if self._cycles is None else (*lines, *filter(None, map(self._warning, costs)))
+        if self._cycles is None:
+            return cost_lines(costs)
+        return (*cost_lines(costs, once=True), *filter(None, map(self._warning, costs)))
 
     def _warning(self, cost: WriteCost) -> str:
         written = self._guards.counted(cost.node, cost.storage) + cost.cycle_bytes

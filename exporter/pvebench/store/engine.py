@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError
 
@@ -33,6 +34,11 @@ _DAMAGE: Final = frozenset(
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 BUSY_SECONDS = 30.0
 """Maximum wait for a lock of another connection."""
+OPENING_SECONDS = 600.0
+"""Maximum wait for another process that opens or migrates the database."""
+_TURN_SECONDS: Final = 0.05
+
+log = structlog.get_logger()
 
 
 def open_engine(path: Path) -> Engine:
@@ -81,18 +87,42 @@ def _opening_lock(path: Path) -> Iterator[None]:
     """Let one process at a time open the database at `path`; another one may be migrating it.
 
     SQLite stops waiting after BUSY_SECONDS, and a migration on a slow disk takes longer.
+
+    Raises:
+        StoreUnavailable: another process holds it for OPENING_SECONDS.
     """
     fd = -1
     with contextlib.suppress(OSError):  # no permission, or a file system without locks
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
         give_to_owner(fd, path.parent)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        _wait_for_turn(fd, path)
     try:
         yield
     finally:
         if fd >= 0:
             os.close(fd)
+
+
+def _wait_for_turn(fd: int, path: Path) -> None:
+    deadline, logged = time.monotonic() + OPENING_SECONDS, False
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise StoreUnavailable(
+                    f"results database {path} is being opened by another process",
+                    cause="that process migrates the database, hangs or is suspended",
+                    next_step=f"wait, or find it with `fuser -v {path}.lock`",
+                ) from error
+        else:
+            return
+        if not logged:
+            log.warning("waiting for another process that opens the database", path=str(path))
+            logged = True
+        time.sleep(_TURN_SECONDS)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

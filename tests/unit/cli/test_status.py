@@ -27,11 +27,11 @@ def lines(capsys: Captured, *options: str) -> dict[str, str]:
 def test_before_the_first_run_each_line_says_what_is_missing(
     tmp_path: Path, capsys: Captured
 ) -> None:
-    told = lines(capsys, "--state", str(tmp_path / "none"))
-    assert told["running"] == "nothing"
-    assert "`pvebench serve`" in told["next"]
-    assert told["results"] == "none yet"
-    assert "`pvebench plan`" in told["cost"]
+    shown = lines(capsys, "--state", str(tmp_path / "none"))
+    assert shown["running"] == "nothing"
+    assert "`pvebench serve`" in shown["next"]
+    assert shown["results"] == "none yet"
+    assert "`pvebench plan`" in shown["cost"]
     assert not (tmp_path / "none").exists()
 
 
@@ -39,12 +39,12 @@ def test_without_a_service_the_lines_come_from_the_store(tmp_path: Path, capsys:
     state = ["--state", str(tmp_path)]
     assert run_cli(["run", *state, "--driver", "simulated", "--pack", str(QUICK)]) == 0
     assert run_cli(["pause", *state, "--reason", "new disk"]) == 0
-    told = lines(capsys, *state)
-    assert told["next"] == "paused (new disk); continue with `pvebench resume`"
-    assert told["results"].startswith("12 runs of 12 cases, 12 ok; the last ")
-    assert told["changed"].startswith("Inconclusive: ")
-    assert " written in 2 min " in told["cost"]
-    assert told["data"].startswith(str(tmp_path / "pvebench.db"))
+    shown = lines(capsys, *state)
+    assert shown["next"] == "paused (new disk); continue with `pvebench resume`"
+    assert shown["results"].startswith("12 runs of 12 cases, 12 ok; the last ")
+    assert shown["changed"].startswith("Inconclusive: ")
+    assert " written in 2 min " in shown["cost"]
+    assert shown["data"].startswith(str(tmp_path / "pvebench.db"))
 
 
 def test_a_running_service_tells_what_it_measures(tmp_path: Path, capsys: Captured) -> None:
@@ -55,18 +55,18 @@ def test_a_running_service_tells_what_it_measures(tmp_path: Path, capsys: Captur
         config = tmp_path / "settings.yaml"
         config.write_text(f"listen: {address.removeprefix('http://')}\n", "utf-8")
         options = ["--config", str(config), "--state", str(tmp_path)]
-        told = lines(capsys, *options)
+        shown = lines(capsys, *options)
         assert run_cli(["status", *options, "--format", "json"]) == 0
         assert tuple(json.loads(capsys.readouterr().out)) == NAMES
-    assert told["running"].startswith("lab is idle")
-    assert "(process " in told["running"]
-    assert told["next"].partition(" in ")[0] == simulation.worker._queue[0].slug
+    assert shown["running"].startswith("lab is idle")
+    assert "(process " in shown["running"]
+    assert shown["next"].partition(" in ")[0] == simulation.worker._queue[0].slug
 
 
 def test_a_process_that_does_not_answer_is_named(tmp_path: Path, capsys: Captured) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text("listen: 127.0.0.1:1\n", "utf-8")
     with StateDirectory(tmp_path, exclusive=True):
-        told = lines(capsys, "--config", str(config), "--state", str(tmp_path))
-    assert told["running"].endswith("no details from http://127.0.0.1:1")
-    assert told["next"] == "unknown"
+        shown = lines(capsys, "--config", str(config), "--state", str(tmp_path))
+    assert shown["running"].endswith("no details from http://127.0.0.1:1")
+    assert shown["next"] == "unknown"

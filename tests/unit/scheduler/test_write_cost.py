@@ -53,6 +53,7 @@ def test_the_interval_grows_until_the_day_fits_the_budget() -> None:
         "writes to local: about 600.0 MiB per cycle, 18.8 GiB per day, 6.7 TiB per year; "
         "quick every 45 min instead of 5 min to stay within 20.0 GiB a day (write_budget)"
     )
+    assert cost_lines(paced.costs, once=True) == ("writes to local: about 600.0 MiB per cycle",)
 
 
 @pytest.mark.parametrize("budget", [1, GIB, 10 * GIB, 100 * GIB, 10**15])
@@ -143,4 +144,5 @@ def test_commands_and_a_run_say_what_they_write_first(
         first = next(i for i, line in enumerate(lines) if line.startswith("[1/12]"))
         assert len(shown) == len(warned) == 1
         assert max(*shown, *warned) < first
+        assert lines[shown[0]].endswith(" per cycle")  # intervals are of a service
         assert "12 of 12" in lines[-1]

@@ -335,6 +335,23 @@ def test_a_program_that_keeps_the_database_locked_ends_the_wait(
             open_engine(path)
 
 
+def test_a_process_that_never_ends_its_opening_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Witness: flock of util-linux holds the lock, as a suspended pvebench would."""
+    monkeypatch.setattr(engine, "OPENING_SECONDS", 0.2)
+    path = old_database(tmp_path, "0001")
+    command = ["flock", "--no-fork", f"{path}.lock", "sh", "-c", "echo held; exec sleep 60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        try:
+            with pytest.raises(StoreUnavailable, match="being opened by another process"):
+                open_engine(path)
+        finally:
+            holder.kill()
+
+
 def test_every_connection_of_the_pool_is_durable_and_guards_references(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "pvebench.db")
     with reading(engine) as first, reading(engine) as second, reading(engine) as third:
