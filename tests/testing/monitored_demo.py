@@ -74,13 +74,10 @@ def page_of(results: Results, *, judged: Verdicts | None = None) -> Page:
             "config": lambda families: collect_config(loaded, families),
             "scheduler": lambda families: collect_scheduler(statuses(), families),
             "database": lambda families: collect_database(results.store.path, families),
-        }
-        | ({} if judged is not None else {"verdicts": known_verdicts(results.store)}),
+        },
     )
     page.refresh()
-    if judged is not None:
-        page.judged(judged)
-    page.compare()
+    page.judged(known_verdicts(results.store) if judged is None else judged)
     return page
 
 

@@ -47,8 +47,8 @@ from pvebench.report.text import without_secrets
 from pvebench.runner import RunObserver
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import Turns
+from pvebench.scheduler.pacing import pace
 from pvebench.scheduler.plan import Assignment
-from pvebench.scheduler.write_cost import pace
 from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
 from pvebench.service.selection import (
     budgets_of,

@@ -14,8 +14,8 @@ from pvebench.metrics.snapshot import WallSlot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
 from pvebench.model.write_cost import WriteCost
+from pvebench.scheduler.pacing import WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
-from pvebench.scheduler.write_cost import WriteBudgets, pace
 from pvebench.store import StateDirectory, Store
 
 # --- Packs and cases to run, and the slots of the wall dashboard.

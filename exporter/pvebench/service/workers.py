@@ -26,8 +26,8 @@ from pvebench.model.status import WorkerStatus
 from pvebench.model.write_cost import WriteCost
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnGuard, Turns
+from pvebench.scheduler.pacing import WriteBudgets
 from pvebench.scheduler.plan import Assignment
-from pvebench.scheduler.write_cost import WriteBudgets
 from pvebench.store import StateDirectory, Store
 
 # --- Guards of a node's cases, from the settings.

@@ -15,8 +15,8 @@ from pvebench.drivers.proxmox.settings import ClusterStorageSettings
 from pvebench.drivers.storages.directory import size_at
 from pvebench.model.units import GIB, MIB
 from pvebench.model.write_cost import MIN_BUDGET_BYTES, cost_lines, default_budget
+from pvebench.scheduler.pacing import WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, expand, make_plan
-from pvebench.scheduler.write_cost import WriteBudgets, pace
 from pvebench.service.selection import budgets_of
 from testing.packs import QUICK, STORAGES
 
