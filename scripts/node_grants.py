@@ -10,20 +10,26 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
-from pvebench.drivers.proxmox.api.endpoints import TOKEN_NAME, USER
+from pvebench.drivers.proxmox.api.endpoints import DEFAULT_POOL, MAX_POOL, TOKEN_NAME, user_of
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.drivers.proxmox.setup.permissions import (
-    NEW_TOKEN,
     GrantStep,
     RequiredGrants,
     grant_steps,
+    no_token,
 )
 
 SCRIPT: Final = "packaging/proxmox/proxmox-lxc.sh"
 _BEGIN: Final = "# --- generated from drivers/proxmox/setup/permissions.py by make generate ---\n"
 _END: Final = "# --- end of the generated part ---\n"
 _POOL, _STORAGE = "@pool@", "@storage@"
-_VARIABLES: Final = {_POOL: '"$pool"', _STORAGE: '"$storage"'}
+_USER, _TOKEN = user_of(_POOL), f"'{user_of(_POOL)}!{TOKEN_NAME}'"
+_VARIABLES: Final = {
+    _TOKEN: '"$pve_user!$pve_token"',
+    _USER: '"$pve_user"',
+    _POOL: '"$pool"',
+    _STORAGE: '"$storage"',
+}
 """Placeholder that shlex does not quote -> quoted variable in the script."""
 _MAJORS: Final[tuple[int, ...]] = get_args(ProxmoxSettings.model_fields["version"].annotation)
 
@@ -38,8 +44,11 @@ def with_grants(script: str) -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield f"readonly pve_user={shlex.quote(USER)} pve_token={shlex.quote(TOKEN_NAME)}"
-    yield f"end_token() {{ {NEW_TOKEN.text}; }}"
+    yield f"readonly pve_token={shlex.quote(TOKEN_NAME)} longest_pool={MAX_POOL}"
+    named = user_of(_POOL).replace(_POOL, "$1")
+    default = f"{DEFAULT_POOL}) echo {user_of(DEFAULT_POOL)}"
+    yield f'user_of() {{ case "$1" in {default} ;; *) echo "{named}" ;; esac; }}'
+    yield f"end_token() {{ {_with_variables(no_token(_USER).text)}; }}"
     yield "make_grants() {"
     yield "    local storage"
     tables = [
@@ -63,8 +72,13 @@ def _line(step: GrantStep) -> str:
     if step.unless is not None:
         query = shlex.join((step.unless.key, step.unless.value, *step.unless.command))
         line = f"listed {query} || made {line}"
-    for name, variable in _VARIABLES.items():
-        line = line.replace(name, variable)
+    line = _with_variables(line)
     if _STORAGE in step.command:
         line = f'for storage in "${{measured[@]}}" "$iso_storage"; do {line}; done'
+    return line
+
+
+def _with_variables(line: str) -> str:
+    for name, variable in _VARIABLES.items():
+        line = line.replace(name, variable)
     return line

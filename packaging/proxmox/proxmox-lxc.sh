@@ -38,7 +38,7 @@ Usage: proxmox-lxc.sh --deb FILE|URL [OPTION…]
   --listen ADDRESS:PORT address in the container (0.0.0.0:9620: results are readable for everyone on the
                         network; 127.0.0.1:9620: only in the container)
   --web-config FILE     users and TLS of the web UI, see docs/security.md (none)
-  --token-file FILE     file with pvebench@pve!bench=SECRET, if another pvebench created the token
+  --token-file FILE     file with USER@pve!bench=SECRET, if another pvebench created the token
   --yes                 ask nothing
   --remove              remove everything that this script created here
 TEXT
@@ -345,8 +345,9 @@ write_settings() {
 # --- rights -------------------------------------------------------------------------------------
 
 # --- generated from drivers/proxmox/setup/permissions.py by make generate ---
-readonly pve_user=pvebench@pve pve_token=bench
-end_token() { pveum user token delete pvebench@pve bench; }
+readonly pve_token=bench longest_pool=51
+user_of() { case "$1" in pvebench) echo pvebench@pve ;; *) echo "pvebench-$1@pve" ;; esac; }
+end_token() { pveum user token delete "$pve_user" bench; }
 make_grants() {
     local storage
     listed roleid StorageBenchVM pveum role list || made pveum role add StorageBenchVM
@@ -355,13 +356,13 @@ make_grants() {
     pveum role modify StorageBenchNode --privs Sys.Audit
     listed poolid "$pool" pveum pool list || made pveum pool add "$pool"
     for storage in "${measured[@]}" "$iso_storage"; do listed storage "$storage" pvesh get /pools/"$pool" || made pveum pool modify "$pool" --storage "$storage"; done
-    listed userid pvebench@pve pveum user list || made pveum user add pvebench@pve
-    listed tokenid bench pveum user token list pvebench@pve || made pveum user token add pvebench@pve bench --privsep 1
-    pveum user token modify pvebench@pve bench --privsep 1
-    pveum acl modify /pool/"$pool" --users pvebench@pve --roles StorageBenchVM
-    pveum acl modify /pool/"$pool" --tokens 'pvebench@pve!bench' --roles StorageBenchVM
-    pveum acl modify /nodes --users pvebench@pve --roles StorageBenchNode
-    pveum acl modify /nodes --tokens 'pvebench@pve!bench' --roles StorageBenchNode
+    listed userid "$pve_user" pveum user list || made pveum user add "$pve_user"
+    listed tokenid bench pveum user token list "$pve_user" || made pveum user token add "$pve_user" bench --privsep 1
+    pveum user token modify "$pve_user" bench --privsep 1
+    pveum acl modify /pool/"$pool" --users "$pve_user" --roles StorageBenchVM
+    pveum acl modify /pool/"$pool" --tokens "$pve_user!$pve_token" --roles StorageBenchVM
+    pveum acl modify /nodes --users "$pve_user" --roles StorageBenchNode
+    pveum acl modify /nodes --tokens "$pve_user!$pve_token" --roles StorageBenchNode
 }
 # --- end of the generated part ---
 
@@ -397,7 +398,7 @@ new_token() {
     local listed
     listed=$(pveum user token list "$pve_user" --output-format json 2>/dev/null || true)
     [[ $listed == *"\"$pve_token\""* ]] || return 0
-    if [[ $(noted grant) != *"pveum user token add "* ]]; then
+    if [[ $(noted grant) != *"pveum user token add $pve_user "* ]]; then
         refuse "token $pve_user!$pve_token exists, but its secret is unknown here" \
             "another pvebench uses it" "set its secret with --token-file FILE, with $pve_user!$pve_token=SECRET in it"
     fi
@@ -424,6 +425,8 @@ make_all() {
     [[ $listen =~ ^[0-9.]+:[0-9]+$ ]] || refuse "--listen $listen is not an IPv4 address with a port" "" "use --listen 0.0.0.0:9620 or 127.0.0.1:9620"
     [[ -z $web_config || -f $web_config ]] || refuse "file $web_config not found"
     need_name --pool "$pool"
+    ((${#pool} <= longest_pool)) || refuse "--pool $pool has more than $longest_pool characters"
+    pve_user=$(user_of "$pool")
     choose_storages
     fetch_package
     say "container on $root_storage (Debian $debian, $cores cores, $memory MiB), measuring ${measured[*]} of $node"
@@ -493,7 +496,7 @@ undo() {
             listed=$(pveam list "${words[1]%%:*}")
             [[ $listed != *"${words[1]}"* ]] || pveam remove "${words[1]}"
             ;;
-        "grant pveum role add "*) gone "role list" "${words[4]}" || pveum role delete "${words[4]}" ;;
+        "grant pveum role add "*) gone "role list" "${words[4]}" || granted "${words[4]}" || pveum role delete "${words[4]}" ;;
         "grant pveum pool add "*) gone "pool list" "${words[4]}" || pveum pool delete "${words[4]}" ;;
         "grant pveum pool modify "*)
             gone "pool list" "${words[4]}" && return
@@ -505,6 +508,13 @@ undo() {
         "grant pveum user token add "*) gone "user token list ${words[5]}" "${words[6]}" || pveum user token delete "${words[5]}" "${words[6]}" ;;
         *) refuse "invalid line in $journal: $1" ;;
     esac
+}
+
+# Check whether an ACL uses the role: another pool may need it.
+granted() {
+    local listed
+    listed=$(pveum acl list --output-format json) || refuse "listing ACLs failed" "see above"
+    [[ $listed == *"\"$1\""* ]] && say "role $1 stays: other ACLs use it"
 }
 
 # Check that a listing of pveum no longer has a name.

@@ -28,7 +28,8 @@ def test_init_prints_commands_and_changes_nothing(
     assert run_cli(["proxmox", "init", "--config", str(config)]) == 0
     out = capsys.readouterr().out
     assert (
-        "pveum acl modify /pool/bench --tokens 'pvebench@pve!bench' --roles StorageBenchVM" in out
+        "pveum acl modify /pool/bench --tokens 'pvebench-bench@pve!bench' --roles StorageBenchVM"
+        in out
     )
     assert "pveum pool modify bench --storage thin" in out
     assert ("VM.Monitor" in out) == (api.cluster.major == 8)
@@ -117,7 +118,7 @@ def test_a_pool_that_is_gone_is_told_once_with_its_command(
 def test_a_server_that_refuses_the_token_is_asked_nothing_else(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    api.cluster.access.users["pvebench@pve"].tokens.clear()
+    api.cluster.access.users["pvebench-bench@pve"].tokens.clear()
     capsys.readouterr()
     assert run_cli(["check", "--config", str(granted)]) == 3
     out = capsys.readouterr().out
@@ -159,7 +160,7 @@ def test_the_scrub_guard_is_asked_for_by_name_and_opens_nothing_below_the_root(
 ) -> None:
     assert run_cli(["proxmox", "init", "--config", str(config), "--with-scrub-guard"]) == 0
     out = capsys.readouterr().out
-    token = "'pvebench@pve!bench'"
+    token = "'pvebench-bench@pve!bench'"
     assert f"pveum acl modify / --tokens {token} --roles StorageBenchNode --propagate 0" in out
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     assert (
@@ -170,8 +171,8 @@ def test_the_scrub_guard_is_asked_for_by_name_and_opens_nothing_below_the_root(
     assert found["rights"][0]
     assert "excess rights" not in found
     assert found["scrub guard"][1] == "runs wait for scrubs of tank"
-    assert api.cluster.access.rights("pvebench@pve!bench", "/") == {"Sys.Audit"}
-    assert api.cluster.access.rights("pvebench@pve!bench", "/vms/4242") == set()
+    assert api.cluster.access.rights("pvebench-bench@pve!bench", "/") == {"Sys.Audit"}
+    assert api.cluster.access.rights("pvebench-bench@pve!bench", "/vms/4242") == set()
 
 
 def test_check_says_how_scrubs_could_be_seen(
@@ -206,7 +207,7 @@ def test_check_says_which_storage_the_api_shows_and_that_its_disks_are_not_known
 def test_check_warns_of_more_rights_than_needed(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for subject in ("pvebench@pve", "pvebench@pve!bench"):
+    for subject in ("pvebench-bench@pve", "pvebench-bench@pve!bench"):
         api.cluster.access.acl.append(("/", subject, "Administrator"))
     good, text = findings(granted, capsys)["excess rights"]
     assert good

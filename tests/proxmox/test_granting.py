@@ -24,10 +24,17 @@ from pve.schema import Schema
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
-from pvebench.drivers.proxmox.api.endpoints import FULL_TOKEN, NODE_PRIVILEGES, vm_privileges
+from pvebench.drivers.proxmox.api.endpoints import (
+    MAX_POOL,
+    NODE_PRIVILEGES,
+    token_of,
+    user_of,
+    vm_privileges,
+)
 from pvebench.drivers.proxmox.setup.permissions import RequiredGrants, shell_script
 
 POOL = "bench"
+USER, FULL_TOKEN = user_of(POOL), token_of(POOL)
 
 
 @pytest.fixture
@@ -91,7 +98,7 @@ def granted(cluster: Cluster) -> dict[str, Any]:
         "roles": {name: set(access.roles[name]) for name in ("StorageBenchVM", "StorageBenchNode")},
         "members": set(cluster.pool_storages[POOL]),
         "acls": sorted(access.acl),
-        "separated": access.users["pvebench@pve"].tokens["bench"].privsep,
+        "separated": access.users[USER].tokens["bench"].privsep,
     }
 
 
@@ -162,7 +169,7 @@ def test_a_try_that_broke_off_anywhere_is_finished_by_the_next(
         ("POST", "/pools"),
         ("PUT", "/pools"),
         ("POST", "/access/users"),
-        ("POST", "/access/users/pvebench@pve/token/bench"),
+        ("POST", f"/access/users/{USER}/token/bench"),
         ("PUT", "/access/acl"),
     ):
         api.faults.add("status", method, path, text="cluster not ready - no quorum?")
@@ -191,16 +198,49 @@ def test_a_token_whose_secret_was_lost_is_made_anew_when_asked(
     assert len(api.cluster.access.acl) == 4
 
 
-def test_a_token_that_another_pool_uses_is_to_be_copied_before_it_is_ended(
+def test_two_pools_share_no_user_and_a_new_token_of_one_leaves_the_other_valid(
     api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A token's removal ends every ACL of its user, so a shared user would end both."""
     assert init() == 0
-    api.cluster.access.acl.append(("/pool/other", FULL_TOKEN, "StorageBenchVM"))
+    first = (tmp_path / "token").read_text("ascii")
+    config = write_settings(api, tmp_path, "local", "thin")
+    config.write_text(config.read_text("utf-8").replace("pool: bench", "pool: other"), "utf-8")
     (tmp_path / "token").unlink()
-    assert init() == 6
-    err = capsys.readouterr().err
-    assert "copy the token file of the pvebench with pool other, or create a new token" in err
-    assert "becomes invalid there" in err
+    assert init() == 0
+    assert init("--new-token") == 0
+    out, err = capsys.readouterr()
+    assert f"pveum user token delete {user_of('other')} bench" in out
+    assert user_of("other") != USER
+    assert (tmp_path / "token").read_text("ascii").startswith(f"{token_of('other')}=")
+    name, _, secret = first.strip().partition("=")
+    assert name == FULL_TOKEN
+    assert api.cluster.access.users[USER].tokens["bench"].secret == secret
+    assert {path for path, who, _ in api.cluster.access.acl if who == FULL_TOKEN} == {
+        "/nodes",
+        f"/pool/{POOL}",
+    }
+    assert err == ""
+
+
+def test_the_longest_pool_has_a_user_that_the_server_accepts_and_a_longer_one_is_rejected(
+    api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Witness: `maxLength` of `userid` and the pattern in the schema of a real server."""
+    schema = Schema(api.cluster.major).data["endpoints"]
+    longest = schema["POST /access/users"]["parameters"]["userid"]["maxLength"]
+    pattern = schema["GET /access/permissions"]["parameters"]["userid"]["pattern"]
+    config = tmp_path / "pvebench.yaml"
+    text = config.read_text("utf-8")
+    pool = "A.b-c_9" * 10
+    config.write_text(text.replace("pool: bench", f"pool: {pool[:MAX_POOL]}"), "utf-8")
+    assert init() == 0
+    assert len(user_of(pool[:MAX_POOL])) == longest
+    for name in (user_of("pvebench"), token_of(pool[:MAX_POOL])):
+        assert re.fullmatch(pattern.replace("(?^:", "(?:"), name)
+    config.write_text(text.replace("pool: bench", f"pool: {pool[: MAX_POOL + 1]}"), "utf-8")
+    assert init() == 2
+    assert f"at most {MAX_POOL} characters" in capsys.readouterr().err
 
 
 def test_a_secret_that_is_not_the_tokens_any_more_is_told(
@@ -225,10 +265,10 @@ def test_a_token_of_somebody_else_in_the_file_is_left_there(
 
 def test_a_token_without_separation_gets_it(api: RunningApi, init: Init) -> None:
     assert init() == 0
-    api.cluster.access.users["pvebench@pve"].tokens["bench"].privsep = False
+    api.cluster.access.users[USER].tokens["bench"].privsep = False
     api.calls.clear()
     assert init() == 0
-    assert changes(api) == ["PUT /access/users/pvebench@pve/token/bench"]
+    assert changes(api) == [f"PUT /access/users/{USER}/token/bench"]
     assert granted(api.cluster)["separated"]
 
 
@@ -237,7 +277,7 @@ def test_rights_on_another_pool_are_shown_and_stay(
 ) -> None:
     access = api.cluster.access
     assert init() == 0
-    access.acl.append(("/pool/other", "pvebench@pve", "StorageBenchVM"))
+    access.acl.append(("/pool/other", USER, "StorageBenchVM"))
     assert init() == 0
     out = capsys.readouterr().out
     assert "unless another pvebench needs it: pveum acl delete /pool/other" in out
@@ -248,11 +288,11 @@ def test_rights_that_something_takes_away_again_are_told(
     api: RunningApi, init: Init, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert init() == 0
-    api.cluster.access.acl.append(("/nodes", "pvebench@pve", "NoAccess"))
+    api.cluster.access.acl.append(("/nodes", USER, "NoAccess"))
     assert init() == 6
     err = capsys.readouterr().err
     assert "still lacks /nodes: Sys.Audit" in err
-    assert "pveum user token permissions pvebench@pve bench" in err
+    assert f"pveum user token permissions {USER} bench" in err
 
 
 def test_every_privilege_is_one_that_its_version_knows(major: int) -> None:
@@ -339,7 +379,7 @@ def test_the_printed_commands_stop_at_the_first_error(
     assert done.returncode != 0
     assert "no quorum" in done.stderr
     assert api.cluster.access.acl == []
-    assert "pvebench@pve" not in api.cluster.access.users
+    assert USER not in api.cluster.access.users
 
 
 def test_a_name_with_a_dot_is_not_taken_for_another_that_is_there() -> None:

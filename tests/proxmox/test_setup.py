@@ -16,7 +16,7 @@ from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import cli, run_cli
 from pvebench.cli.proxmox import CODE_VARIABLE, PASSWORD_VARIABLE
 from pvebench.config import load_settings
-from pvebench.drivers.proxmox.api.endpoints import FULL_TOKEN
+from pvebench.drivers.proxmox.api.endpoints import token_of
 from pvebench.drivers.proxmox.settings import section
 from pvebench.drivers.proxmox.setup.survey import StorageInfo, certificate_fingerprint, names_of
 from pvebench.errors import ConfigError, ServerGone
@@ -90,7 +90,7 @@ def test_a_script_gets_settings_a_token_and_the_next_command(
     }
     assert given.node_exporter == exporter
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "token").read_text("ascii").startswith(f"{FULL_TOKEN}=")
+    assert (tmp_path / "token").read_text("ascii").startswith(f"{token_of('pvebench')}=")
     run_cli(["check", "--config", str(tmp_path / "bench.yaml")])
     checked = capsys.readouterr().out
     assert "pve1: rights: complete" in checked

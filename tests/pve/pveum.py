@@ -30,6 +30,7 @@ COMMANDS = {
         ("userid", "tokenid"),
     ),
     "user token list": ("GET", "/access/users/{userid}/token", ("userid",)),
+    "acl list": ("GET", "/access/acl", ()),
     "acl modify": ("PUT", "/access/acl", ("path",)),
     "pool add": ("POST", "/pools", ("poolid",)),
     "pool modify": ("PUT", "/pools", ("poolid",)),

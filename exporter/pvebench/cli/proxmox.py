@@ -19,7 +19,7 @@ from pvebench.drivers.proxmox.api.connection import (
     read_token,
     version_number,
 )
-from pvebench.drivers.proxmox.api.endpoints import FULL_TOKEN, TOKEN_NAME, USER, missing_rights
+from pvebench.drivers.proxmox.api.endpoints import TOKEN_NAME, missing_rights
 from pvebench.drivers.proxmox.cluster_access import server_of
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
 from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
@@ -28,7 +28,6 @@ from pvebench.drivers.proxmox.setup.permissions import (
     RequiredGrants,
     apply_steps,
     find_granted,
-    other_pools,
     shell_script,
     surplus_steps,
 )
@@ -141,24 +140,13 @@ def grant(
         changed = True
         click.echo(f"Done: {step.text}")
         if secret:
-            _store(secret, token_file)
+            _store(secret, needed.token, token_file)
     if not changed:
         click.echo("Everything exists already; nothing changed")
     grants = find_granted(api, needed)
     _show_surplus(grants, needed)
-    _verify(server, needed, token_file, _renewal(config, other_pools(grants, needed)))
-
-
-def _renewal(config: Path, others: list[str]) -> str:
-    """Return the action for a lost token secret; other pools may use the token."""
     words = ("pvebench", "proxmox", "init", "--config", str(config), "--apply", "--new-token")
-    command = f"create a new token: {shlex.join(words)}"
-    if not others:
-        return command
-    return (
-        f"copy the token file of the pvebench with pool {', '.join(others)}, or {command} "
-        "(the old token becomes invalid there, too)"
-    )
+    _verify(server, needed, token_file, f"create a new token: {shlex.join(words)}")
 
 
 def _show_surplus(grants: ExistingGrants, needed: RequiredGrants) -> None:
@@ -174,9 +162,9 @@ def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, ren
     Args:
         renewal: action for a lost token secret.
     """
-    if not _holds_token(token_file):
+    if not _holds_token(token_file, needed.token):
         raise AccessDenied(
-            f"{token_file or 'pvebench'} lacks the secret of token {FULL_TOKEN}",
+            f"{token_file or 'pvebench'} lacks the secret of token {needed.token}",
             cause="the server shows the secret only once, at creation",
             next_step=f"write it to the token_file of the settings, or {renewal}",
         )
@@ -185,7 +173,7 @@ def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, ren
         table = api.get("/access/permissions")
     except AccessDenied as error:
         raise AccessDenied(
-            f"wrong secret of {FULL_TOKEN} in {token_file}",
+            f"wrong secret of {needed.token} in {token_file}",
             cause="the token was replaced after the file was written",
             next_step=renewal,
         ) from error
@@ -193,27 +181,28 @@ def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, ren
         raise AccessDenied(
             f"the token still lacks {'; '.join(missing)}",
             cause="an ACL on a lower path, such as NoAccess, overrides them",
-            next_step=f"run pveum acl list and pveum user token permissions {USER} {TOKEN_NAME}",
+            next_step=f"run pveum acl list and pveum user token permissions {needed.user} "
+            f"{TOKEN_NAME}",
         )
-    click.echo(f"{FULL_TOKEN} has all required rights")
+    click.echo(f"{needed.token} has all required rights")
 
 
-def _holds_token(path: Path | None) -> bool:
+def _holds_token(path: Path | None, name: str) -> bool:
     try:
         token = read_token(path)
     except AccessDenied:
         return False
-    return f"{token.user}!{token.name}" == FULL_TOKEN
+    return f"{token.user}!{token.name}" == name
 
 
-def _holds_another(path: Path) -> bool:
+def _holds_another(path: Path, name: str) -> bool:
     text = path.read_text("utf-8", "replace").strip() if path.exists() else ""
-    return bool(text) and f"{FULL_TOKEN}=" not in text
+    return bool(text) and f"{name}=" not in text
 
 
-def _store(token: str, path: Path | None) -> None:
+def _store(token: str, name: str, path: Path | None) -> None:
     """Write the token to a file that only its owner can read; the server shows it only once."""
-    if path is None or _holds_another(path):
+    if path is None or _holds_another(path, name):
         held = f"{path} contains another token and is not changed; " if path else ""
         click.echo(f"{held}the token, shown only once: {token}")
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from pvebench.drivers.driver import DriverSettings, MeasuredStorage, budget_of
+from pvebench.drivers.proxmox.api.endpoints import DEFAULT_POOL, MAX_POOL
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.ssh import SshSettings
 from pvebench.errors import ConfigError, Problem
@@ -24,7 +25,7 @@ else:
 _FINGERPRINT = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}\Z")
 
 
-_POOL = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
+_POOL = re.compile(rf"[A-Za-z][A-Za-z0-9._-]{{0,{MAX_POOL - 1}}}\Z")
 
 
 def _fingerprint(text: str) -> str:
@@ -38,7 +39,10 @@ def _fingerprint(text: str) -> str:
 
 def _pool(name: str) -> str:
     if not _POOL.match(name):
-        raise ValueError(f"{name!r} is not a pool name; use a letter, then A-Z a-z 0-9 . _ -")
+        raise ValueError(
+            f"{name!r} is not a pool name; use a letter, then A-Z a-z 0-9 . _ -, "
+            f"at most {MAX_POOL} characters"
+        )
     return name
 
 
@@ -175,7 +179,7 @@ class ProxmoxSettings(Strict):
     port: StrictInt = Field(default=8006, ge=1, le=65535)
     token_file: FilePath | None = None
     tls: TlsSettings = TlsSettings()
-    pool: Annotated[StrictStr, AfterValidator(_pool)] = "pvebench"
+    pool: Annotated[StrictStr, AfterValidator(_pool)] = DEFAULT_POOL
     vmids: Annotated[tuple[StrictInt, StrictInt], AfterValidator(_range)] = (9500, 9599)
     version: Literal[8, 9] = 9
     storages: dict[Slug, ClusterStorageSettings] = Field(min_length=1)

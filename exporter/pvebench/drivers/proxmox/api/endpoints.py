@@ -278,9 +278,21 @@ VM_ROLE: Final = "StorageBenchVM"
 NODE_ROLE: Final = "StorageBenchNode"
 """Not prefixed with PVE: since 2023 the server reserves that prefix, in upper and lower case."""
 
-USER: Final = "pvebench@pve"
 TOKEN_NAME: Final = "bench"  # noqa: S105 # the token's public name, not its secret
-FULL_TOKEN: Final = f"{USER}!{TOKEN_NAME}"
+DEFAULT_POOL: Final = "pvebench"
+MAX_POOL: Final = 51
+"""Characters; the server limits a user ID to 64 (`maxLength` of POST /access/users)."""
+
+
+def user_of(pool: str) -> str:
+    """Return the user of a pool; two pools never share user or token."""
+    return "pvebench@pve" if pool == DEFAULT_POOL else f"pvebench-{pool}@pve"
+
+
+def token_of(pool: str) -> str:
+    """Return the full token ID of a pool."""
+    return f"{user_of(pool)}!{TOKEN_NAME}"
+
 
 _ALWAYS: Final = range(7, 1000)
 _VM_PRIVILEGES: Final[Mapping[str, range]] = {

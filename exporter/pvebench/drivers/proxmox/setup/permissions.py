@@ -8,22 +8,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.endpoints import (
-    FULL_TOKEN,
     NODE_PRIVILEGES,
     NODE_ROLE,
     SCRUB_PATH,
     TOKEN_NAME,
-    USER,
     VM_ROLE,
+    token_of,
+    user_of,
     vm_privileges,
 )
-
-_SUBJECTS: Final = {USER: "users", FULL_TOKEN: "tokens"}
-"""User and token: with privilege separation both need each right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +37,21 @@ class RequiredGrants:
     pool: str
     storages: Sequence[str]
     scrub_guard: bool = False
+
+    @property
+    def user(self) -> str:
+        """User of the pool."""
+        return user_of(self.pool)
+
+    @property
+    def token(self) -> str:
+        """Full ID of its token."""
+        return token_of(self.pool)
+
+    @property
+    def subjects(self) -> tuple[str, str]:
+        """User and token: with privilege separation both need each right."""
+        return self.user, self.token
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +137,7 @@ def grant_steps(needed: RequiredGrants) -> list[GrantStep]:
     steps = [step for name, privileges in roles.items() for step in _role(name, privileges)]
     steps.append(_pool(needed.pool))
     steps += [_member(needed.pool, name) for name in sorted(set(needed.storages))]
-    steps += _user_and_token()
+    steps += _user_and_token(needed.user)
     return steps + [_acl(entry) for entry in _acls(needed)]
 
 
@@ -137,7 +149,7 @@ def _acls(needed: RequiredGrants) -> list[Acl]:
     return [
         Acl(path, subject, role, inherited)
         for path, role, inherited in places
-        for subject in _SUBJECTS
+        for subject in needed.subjects
     ]
 
 
@@ -185,28 +197,28 @@ def _member(pool: str, storage: str) -> GrantStep:
     )
 
 
-def _user_and_token() -> list[GrantStep]:
+def _user_and_token(user: str) -> list[GrantStep]:
     token = ("pveum", "user", "token")
-    path = f"/access/users/{USER}/token/{TOKEN_NAME}"
+    path = f"/access/users/{user}/token/{TOKEN_NAME}"
     return [
         GrantStep(
-            ("pveum", "user", "add", USER),
+            ("pveum", "user", "add", user),
             "POST",
             "/access/users",
-            (("userid", USER),),
+            (("userid", user),),
             lambda grants: not grants.user,
-            unless=Listing(("pveum", "user", "list"), "userid", USER),
+            unless=Listing(("pveum", "user", "list"), "userid", user),
         ),
         GrantStep(
-            (*token, "add", USER, TOKEN_NAME, "--privsep", "1"),
+            (*token, "add", user, TOKEN_NAME, "--privsep", "1"),
             "POST",
             path,
             (("privsep", 1),),
             lambda grants: grants.separated is None,
-            unless=Listing((*token, "list", USER), "tokenid", TOKEN_NAME),
+            unless=Listing((*token, "list", user), "tokenid", TOKEN_NAME),
         ),
         GrantStep(
-            (*token, "modify", USER, TOKEN_NAME, "--privsep", "1"),
+            (*token, "modify", user, TOKEN_NAME, "--privsep", "1"),
             "PUT",
             path,
             (("privsep", 1),),
@@ -216,7 +228,7 @@ def _user_and_token() -> list[GrantStep]:
 
 
 def _acl(entry: Acl, *, remove: bool = False) -> GrantStep:
-    kind = _SUBJECTS.get(entry.subject) or ("tokens" if "!" in entry.subject else "users")
+    kind = "tokens" if "!" in entry.subject else "users"
     command: tuple[str, ...] = ("pveum", "acl", "delete" if remove else "modify", entry.path)
     command += (f"--{kind}", entry.subject, "--roles", entry.role)
     params: tuple[tuple[str, Any], ...] = (("path", entry.path), ("roles", entry.role))
@@ -241,13 +253,13 @@ def find_granted(api: Api, needed: RequiredGrants) -> ExistingGrants:
     if needed.pool in {row["poolid"] for row in api.get("/pools")}:
         rows = api.get(f"/pools/{needed.pool}")["members"]
         grants.storages = {str(row["storage"]) for row in rows if "storage" in row}
-    grants.user = USER in {row["userid"] for row in api.get("/access/users")}
+    grants.user = needed.user in {row["userid"] for row in api.get("/access/users")}
     if grants.user:
-        tokens = api.get(f"/access/users/{USER}/token")
+        tokens = api.get(f"/access/users/{needed.user}/token")
         own = (row for row in tokens if row["tokenid"] == TOKEN_NAME)
         grants.separated = next((bool(int(row.get("privsep", 1))) for row in own), None)
     for row in api.get("/access/acl"):
-        if row["ugid"] in _SUBJECTS:
+        if row["ugid"] in needed.subjects:
             inherited = bool(int(row.get("propagate", 1)))
             grants.acls.add(Acl(row["path"], row["ugid"], row["roleid"], inherited))
     return grants
@@ -270,13 +282,6 @@ def surplus_steps(grants: ExistingGrants, needed: RequiredGrants) -> list[GrantS
     ]
 
 
-def other_pools(grants: ExistingGrants, needed: RequiredGrants) -> list[str]:
-    """Return other pools on which the token has rights; another pvebench may use it."""
-    paths = {entry.path for entry in grants.acls if entry.subject == FULL_TOKEN}
-    pools = {path.removeprefix("/pool/") for path in paths if path.startswith("/pool/")}
-    return sorted(pools - {needed.pool})
-
-
 def _sorted(entries: set[Acl]) -> list[Acl]:
     return sorted(entries, key=lambda entry: (entry.path, entry.subject, entry.role))
 
@@ -291,14 +296,15 @@ def _no_member(pool: str, storage: str) -> GrantStep:
     )
 
 
-NEW_TOKEN: Final = GrantStep(
-    ("pveum", "user", "token", "delete", USER, TOKEN_NAME),
-    "DELETE",
-    f"/access/users/{USER}/token/{TOKEN_NAME}",
-    (),
-    lambda grants: grants.separated is not None,
-)
-"""Step that removes the token with its rights, so that a new one with a new secret is created."""
+def no_token(user: str) -> GrantStep:
+    """Return the step that removes the token with its rights; a new one has a new secret."""
+    return GrantStep(
+        ("pveum", "user", "token", "delete", user, TOKEN_NAME),
+        "DELETE",
+        f"/access/users/{user}/token/{TOKEN_NAME}",
+        (),
+        lambda grants: grants.separated is not None,
+    )
 
 
 def apply_steps(
@@ -312,16 +318,16 @@ def apply_steps(
     Raises:
         Rejected: the server rejected a step. Others as `Connection`.
     """
-    if new_token and NEW_TOKEN.needed(grants):
-        NEW_TOKEN.make(api)
-        yield NEW_TOKEN, ""
+    if new_token and (removal := no_token(needed.user)).needed(grants):
+        removal.make(api)
+        yield removal, ""
         grants.separated = None
-        grants.acls = {entry for entry in grants.acls if entry.subject != FULL_TOKEN}
+        grants.acls = {entry for entry in grants.acls if entry.subject != needed.token}
     for step in grant_steps(needed):
         if step.needed(grants):
             answer = step.make(api)
             secret = answer.get("value") if isinstance(answer, dict) else None
-            yield step, f"{FULL_TOKEN}={secret}" if secret else ""
+            yield step, f"{needed.token}={secret}" if secret else ""
 
 
 def shell_script(needed: RequiredGrants) -> list[str]:
