@@ -221,6 +221,26 @@ def test_a_volume_that_is_gone_is_told(node: Node, asked: NodeSsh) -> None:
     assert error.value.cause == "it was removed, or its storage is not active on the node"
 
 
+def test_a_missing_program_is_named_with_its_package(node: Node, asked: NodeSsh) -> None:
+    """Witnesses: the texts of timeout(1) and of this machine's shell."""
+    for path in Path("/usr/bin").iterdir():
+        if path.name != "fincore" and not (node.folder / "bin" / path.name).exists():
+            (node.folder / "bin" / path.name).symlink_to(path)
+    text = node.script.read_text("utf-8")
+    sbin = ":/usr/sbin:/usr/bin:/sbin:/bin"
+    assert sbin in text
+    node.script.write_text(text.replace(sbin, ""), "utf-8")
+    with pytest.raises(VolumeError, match="fincore is not installed on") as error:
+        asked.drop(VOLUME)
+    assert error.value.next_step == "run `apt-get install util-linux-extra` there"
+    node.script.write_text(f"#!/bin/sh\nPATH={node.folder}/bin\nfincore x\n", "utf-8")
+    with pytest.raises(VolumeError, match="fincore is not installed on"):
+        asked.ask("run")
+    node.script.unlink()  # then the program of pvebench itself is missing
+    with pytest.raises(AccessDenied, match="does not run pvebench-node"):
+        asked.ask("hello")
+
+
 def put(kind: str, place: Path, other: Path) -> None:
     """Put something in place of a volume: a link to a file or a device, or a pipe."""
     place.unlink()

@@ -45,6 +45,11 @@ NODE_SCRIPT: Final = (
 _GREETING: Final = f"{PROGRAM} 3"
 REFUSED: Final = 96
 """Exit code of `node.sh` for a rejected request; programs that it runs may also use it."""
+_NOT_FOUND: Final = 127
+"""Exit code of a shell, and of timeout(1), for a missing program."""
+_PACKAGES: Final = {"fincore": "util-linux-extra"}
+"""Program of a node whose absence ends a request -> its Debian package."""
+_MISSING: Final = re.compile(rf"\b({'|'.join(_PACKAGES)})\b.*(not found|No such file)")
 _SIGNALLED: Final = 128
 """Offset of the exit code of a program that a signal ended."""
 _UNKNOWN: Final = "no such question"
@@ -115,6 +120,14 @@ class NodeSsh:
                 f"{self._ssh.settings.where}: {last[:300]}",
                 cause=cause,
                 next_step=next_step,
+                evidence=stderr,
+            )
+        if done.exit_code == _NOT_FOUND and (missing := _MISSING.search(last)):
+            name = missing[1]
+            raise VolumeError(
+                f"{name} is not installed on {self._ssh.settings.where}",
+                cause=f"package {_PACKAGES[name]} is missing there",
+                next_step=f"run `apt-get install {_PACKAGES[name]}` there",
                 evidence=stderr,
             )
         raise AccessDenied(
@@ -347,7 +360,9 @@ def check_node(node: NodeSsh) -> Iterator[Finding]:
     yield "ssh", True, "CPU by QEMU thread, pressure, verified dropping of caches"
     for name, gives in _GIVES.items():
         available = name in has
-        lacking = f"missing: {gives}" + (" (package util-linux-extra)" * (name == "fincore"))
+        lacking = f"missing: {gives}" + (
+            f" (package {_PACKAGES[name]})" if name in _PACKAGES else ""
+        )
         yield f"ssh {name}", available or name not in _NEEDED, gives if available else lacking
     if not makes:
         yield "ssh containers", True, _NO_CONTAINERS
