@@ -86,8 +86,9 @@ def build() -> dashboard.Dashboard:
         .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
         .with_panel(_durations().grid_pos(place(0, 26, 10, 9)))
         .with_panel(_late().grid_pos(place(10, 26, 14, 9)))
-        .with_panel(_written().grid_pos(place(0, 35, 12, 9)))
-        .with_panel(_forecast().grid_pos(place(12, 35, 12, 9)))
+        .with_panel(_written().grid_pos(place(0, 35, 8, 9)))
+        .with_panel(_forecast().grid_pos(place(8, 35, 8, 9)))
+        .with_panel(_wear().grid_pos(place(16, 35, 8, 9)))
         .with_panel(scrapes().grid_pos(place(0, 44, 8, 8)))
         .with_panel(collectors().grid_pos(place(8, 44, 8, 8)))
         .with_panel(memory_and_database().grid_pos(place(16, 44, 8, 8)))
@@ -379,6 +380,23 @@ def _forecast() -> timeseries.Panel:
         "Last 24 hours × 365, without fills and ramps. Compare with its rated TBW per year.",
         [query(f"365 * {_day(written)}", legend="{{node}}/{{storage}}")],
         unit="decbytes",
+        linked=False,
+        right=False,
+        zero=True,
+    )
+
+
+def _wear() -> timeseries.Panel:
+    where = "{{node}}/{{storage}}"
+    return lines(
+        "Drive wear",
+        "Used share of the rated endurance, and the share that pvebench uses per year, where "
+        "drives report it.",
+        [
+            query(series(m.DRIVE_WEAR, **NODE), legend=f"{where} used"),
+            query(series(m.YEAR_WEAR, **NODE), legend=f"{where} per year"),
+        ],
+        unit="percentunit",
         linked=False,
         right=False,
         zero=True,

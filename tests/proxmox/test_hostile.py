@@ -325,6 +325,7 @@ PASSING: tuple[tuple[tuple[object, ...], str], ...] = (
         GET /nodes/{node}/tasks
         GET /nodes/{node}/tasks/{upid}/log
         GET /nodes/{node}/disks/zfs
+        GET /nodes/{node}/disks/list
         GET /storage
         GET /nodes/{node}/storage
         GET /nodes/{node}/storage/{storage}/content
@@ -333,7 +334,6 @@ PASSING: tuple[tuple[tuple[object, ...], str], ...] = (
     (
         ([], [{}]),  # rows whose members may all be missing
         """GET /nodes/{node}/replication
-        GET /nodes/{node}/disks/list
         GET /cluster/resources""",
     ),
     (

@@ -70,6 +70,8 @@ class Node:
     """ZFS pool -> per cent, 0 where nothing is said."""
     wearout: tuple[object, ...] = ("N/A",)
     """Of the drives; the recordings `read.token.disks` have one that is virtual."""
+    drives: list[dict[str, Any]] = field(default_factory=list)
+    """Drives and partitions without SMART."""
 
     @property
     def qemu(self) -> str:
@@ -268,7 +270,11 @@ class Cluster:
             for name in one.pools
         ]
 
-    def get_nodes_disks_list(self, who: str, node: str) -> list[dict[str, Any]]:
+    def get_nodes_disks_list(
+        self, who: str, node: str, include_partitions: str = "", skipsmart: str = ""
+    ) -> list[dict[str, Any]]:
+        if include_partitions:
+            return self.all_nodes[node].drives
         return [
             {"devpath": f"/dev/sd{letter}", "wearout": rest, "type": "unknown"}
             for letter, rest in zip("abcdefgh", self.all_nodes[node].wearout, strict=False)

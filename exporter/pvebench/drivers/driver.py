@@ -24,7 +24,7 @@ from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import default_budget
+from pvebench.model.write_cost import Wear, default_budget
 
 Finding = tuple[str, bool | None, str]
 """Name of a check, whether it passed (None: unknown), and its result."""
@@ -112,6 +112,7 @@ class Driver:
         engine: module of its `ENGINE`.
         storages: (settings, node) -> storage id -> storage, for those of the node; node None: of
             any node.
+        wear: settings -> (node, storage) -> wear of the drives of this machine, if known.
         require: raises VolumeError if a storage of this machine is missing.
         nodes: settings -> measured nodes, each with its own worker.
         rows: cases that it can run.
@@ -121,6 +122,7 @@ class Driver:
     settings: type[DriverSettings]
     engine: str
     storages: Callable[[Any, str | None], Mapping[str, MeasuredStorage]]
+    wear: Callable[[Any], Mapping[tuple[str, str], Wear]] = lambda _: {}
     require: Callable[[Any], None] = lambda _: None
     nodes: Callable[[Any], tuple[str, ...]] = own_node
     rows: Rows = Rows.BOTH

@@ -521,6 +521,16 @@ DAY_PLANNED = _gauge(
     ("node", "storage"),
     "Expected bytes written in 24 hours: as the newest runs wrote, else the plan's upper limit.",
 )
+DRIVE_WEAR = _gauge(
+    "drive_wear_ratio",
+    ("node", "storage"),
+    "Used share of the rated endurance of the storage's most worn drive; may exceed 1.",
+)
+YEAR_WEAR = _gauge(
+    "planned_year_wear_ratio",
+    ("node", "storage"),
+    "Share of a drive's rated endurance that pvebench uses in a year, from the drive's counters.",
+)
 WRITE_BUDGET = _gauge(
     "write_budget_bytes", ("node", "storage"), "Write budget of the storage for 24 hours, in bytes."
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
 from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import State, WorkerStatus
+from pvebench.model.write_cost import WriteCost
 from pvebench.store import ReceiverCounts
 
 # --- settings, scheduler, API, database ---
@@ -109,7 +110,7 @@ class StorageState:
         type: `dir`, `lvmthin` …
         shared: whether several nodes write to the same disks.
         written_bytes: written by this node in the last 24 hours.
-        planned_bytes: expected in 24 hours; None: no pack writes there.
+        cost: what the packs write there; None: no pack does.
         budget_bytes: write budget for 24 hours; None: no limit.
         counted_bytes: bytes of the last 24 hours that count against the budget.
         free_bytes: free space at the last check; None: not checked yet.
@@ -121,7 +122,7 @@ class StorageState:
     type: str
     shared: bool = False
     written_bytes: int
-    planned_bytes: float | None = None
+    cost: WriteCost | None = None
     budget_bytes: int | None = None
     counted_bytes: int = 0
     free_bytes: int | None = None
@@ -134,7 +135,7 @@ def collect_storages(states: Iterable[StorageState], families: Families) -> None
         labels = {"node": state.node, "storage": state.storage}
         values = (
             (catalog.DAY_WRITTEN, state.written_bytes),
-            (catalog.DAY_PLANNED, state.planned_bytes),
+            *_planned(state.cost),
             (catalog.WRITE_BUDGET, state.budget_bytes),
             (catalog.STORAGE_FREE, state.free_bytes),
             (catalog.STORAGE_FLOOR, state.floor_bytes),
@@ -146,6 +147,13 @@ def collect_storages(states: Iterable[StorageState], families: Families) -> None
         for metric, value in values:
             if value is not None:
                 families.add(metric, labels, value)
+
+
+def _planned(cost: WriteCost | None) -> Iterator[tuple[catalog.Metric, float | None]]:
+    if cost is not None:
+        yield catalog.DAY_PLANNED, cost.day_bytes
+        yield catalog.DRIVE_WEAR, cost.wear.used if cost.wear else None
+        yield catalog.YEAR_WEAR, cost.year_wear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,12 @@ Identity = Mapping[str, str]
 UNCERTAIN: Final = frozenset(
     {
         *("type", "source", "file", "partition", "start", "model", "transport"),
-        *("path", "subdir", "pool", "data-pool", "namespace", "vgname", "thinpool"),
+        *("path", "subdir", "pool", "data-pool", "namespace", "vgname", "thinpool", "drive"),
     }
 )
 """Facts that several storages may have in common: only a difference is evidence."""
+UNSEEN: Final = "drive not visible through the API"
+"""Text of a fact that is unknown for now."""
 _FILE_SYSTEM: Final = frozenset({"fsid", "uuid", "source", "share"})
 
 
@@ -45,7 +47,7 @@ def is_same(was: Identity, now: Identity) -> bool:
     Fewer facts, as for another user or kernel, do not make another storage, unless no fact that
     could prove it is left.
     """
-    common = {name for name in was if name in now}
+    common = {name for name in was if name in now and UNSEEN not in {was[name], now[name]}}
     proved = bool(common - UNCERTAIN) or not is_certain(was)
     return bool(common) and proved and all(was[name] == now[name] for name in common)
 
@@ -59,7 +61,7 @@ def device_text(identity: Identity) -> str:
     """Return model, end of the serial number, file system and transport; empty: unknown."""
     ends = " ".join(f"…{serial[-4:]}" for serial in identity.get("serial", "").split())
     parts = (
-        identity.get("model", ""),
+        identity.get("model", "") or identity.get("drive", ""),
         f"serial {ends}" if ends else "",
         identity.get("type", ""),
         identity.get("transport", "") or identity.get("share", ""),

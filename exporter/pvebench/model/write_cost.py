@@ -1,4 +1,4 @@
-"""Bytes that measuring writes to a storage, and its write budget. Pure."""
+"""Bytes that measuring writes to a storage, its write budget, and wear of drives. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ MIN_BUDGET_BYTES: Final = 10 * GIB
 """Smallest default write budget; also that of a storage of unknown size."""
 
 
+MIN_USED: Final = 0.05
+"""Smallest wear to compute a share per year from: drives report wear in steps of 0.01."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wear:
+    """Wear of the most worn drive of a storage, from the drive's own counters.
+
+    Attributes:
+        used: share of its rated endurance.
+        written_bytes: bytes written to it since it was new; 0: unknown.
+    """
+
+    used: float
+    written_bytes: int = 0
+
+    def share_of(self, written: float) -> float | None:
+        """Return the share of the rated endurance that `written` more bytes use; None: unknown."""
+        known = self.written_bytes and self.used >= MIN_USED
+        return self.used * written / self.written_bytes if known else None
+
+
 def default_budget(size_bytes: int | None) -> int:
     """Return the default write budget per 24 hours of a storage; None: its size is unknown."""
     return max(MIN_BUDGET_BYTES, round((size_bytes or 0) * BUDGET_SHARE))
@@ -31,6 +53,7 @@ class WriteCost:
         measured: whether they are the mean of stored runs; else an upper limit.
         budget_bytes: write budget per 24 hours; None: none.
         longer: for each pack with a longer interval than its own, both intervals as text.
+        wear: of its drives; None: unknown.
     """
 
     node: str
@@ -40,11 +63,17 @@ class WriteCost:
     measured: bool = False
     budget_bytes: int | None = None
     longer: tuple[str, ...] = ()
+    wear: Wear | None = None
 
     @property
     def year_bytes(self) -> float:
         """In a year."""
         return self.day_bytes * YEAR_DAYS
+
+    @property
+    def year_wear(self) -> float | None:
+        """Share of the drive's rated endurance in a year; None: unknown."""
+        return None if self.wear is None else self.wear.share_of(self.year_bytes)
 
     @property
     def once(self) -> str:
@@ -56,7 +85,15 @@ class WriteCost:
     def text(self) -> str:
         """The cost of continuous measuring in a line."""
         day, year = show_bytes(self.day_bytes), show_bytes(self.year_bytes)
-        return f"{self.once}, {day} per day, {year} per year{self._budget}"
+        return f"{self.once}, {day} per day, {year} per year{self._budget}; {self._wear}"
+
+    @property
+    def _wear(self) -> str:
+        if self.wear is None:
+            return "drive wear unknown"
+        share = self.year_wear
+        year = "share per year unknown" if share is None else f"about {share:.1%} more per year"
+        return f"drive wear {self.wear.used:.0%} of the rated endurance, {year}"
 
     @property
     def _budget(self) -> str:

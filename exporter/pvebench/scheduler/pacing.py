@@ -9,7 +9,7 @@ from typing import Final
 
 from pvebench.config import Pack
 from pvebench.model.units import show_interval
-from pvebench.model.write_cost import DAY_SECONDS, WriteCost
+from pvebench.model.write_cost import DAY_SECONDS, Wear, WriteCost
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
 
 _STEPS: Final = ((1800.0, 60.0), (7200.0, 300.0), (math.inf, 3600.0))
@@ -59,12 +59,14 @@ def pace(
     assignments: Sequence[Assignment],
     budgets: WriteBudgets,
     per_run: Mapping[Place, float] | None = None,
+    wear: Mapping[Place, Wear] | None = None,
 ) -> PacedPacks:
     """Return the packs with the shortest intervals that keep to the budgets, and their cost.
 
     Args:
         per_run: (node, storage) -> mean bytes that a run wrote; without it, the upper limit of
             the plan counts.
+        wear: (node, storage) -> wear of its drives, if known.
     """
     planned = [_writes(entry, per_run or {}) for entry in assignments]
     day: dict[Place, float] = {}
@@ -79,7 +81,11 @@ def pace(
     paced = [
         _slowed(entry, writes, excess) for entry, writes in zip(assignments, planned, strict=True)
     ]
-    return PacedPacks(paced, tuple(_costs(assignments, paced, planned, budgets)))
+    costs = _costs(assignments, paced, planned, budgets)
+    known = wear or {}
+    return PacedPacks(
+        paced, tuple(replace(cost, wear=known.get((cost.node, cost.storage))) for cost in costs)
+    )
 
 
 def _writes(assignment: Assignment, per_run: Mapping[Place, float]) -> list[_PackWrites]:

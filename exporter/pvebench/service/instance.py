@@ -315,7 +315,9 @@ class Instance:
         It is called again after each pass over the cases, with the bytes that it wrote.
         """
         assigned = self._reloader.current.assignments
-        paced = pace(assigned, self._guards.budgets, self._results.store.bytes_per_run())
+        per_run, wear = self._results.store.writes()
+        wear |= driver_of(self._settings().driver).wear(self._settings())
+        paced = pace(assigned, self._guards.budgets, per_run, wear)
         cases = planned_cases(paced.assignments)
         invented = driver_of(self._settings().driver).simulated and not self._guards.budgets.limits
         self._results.plan(cases, () if invented else paced.costs)

@@ -13,8 +13,8 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.metrics.snapshot import WallSlot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
-from pvebench.model.write_cost import WriteCost
-from pvebench.scheduler.pacing import WriteBudgets, pace
+from pvebench.model.write_cost import Wear, WriteCost
+from pvebench.scheduler.pacing import Place, WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
 from pvebench.store import StateDirectory, Store
 
@@ -106,17 +106,20 @@ def budgets_of(settings: Settings) -> WriteBudgets:
 
 
 def planned_costs(settings: Settings, assigned: Sequence[Assignment]) -> tuple[WriteCost, ...]:
-    """Return what the packs write to each storage: as stored runs did, else at most.
+    """Return what the packs write to each storage: as stored runs did, else at most; drive wear.
 
     Raises:
         StoreError: the stored runs cannot be read.
     """
-    database, per_run = settings.state / "pvebench.db", {}
+    database = settings.state / "pvebench.db"
+    per_run: dict[Place, float] = {}
+    wear: dict[Place, Wear] = {}
     if database.exists():
-        from pvebench.store import bytes_per_run_at  # noqa: PLC0415 # as above
+        from pvebench.store import writes_at  # noqa: PLC0415 # as above
 
-        per_run = bytes_per_run_at(database)
-    return pace(assigned, budgets_of(settings), per_run).costs
+        per_run, wear = writes_at(database)
+    wear |= driver_of(settings.driver).wear(settings)
+    return pace(assigned, budgets_of(settings), per_run, wear).costs
 
 
 def wall_slots(settings: Settings) -> list[WallSlot]:

@@ -74,14 +74,14 @@ class GuardFactory:
     def storages(self, costs: Sequence[WriteCost]) -> list[StorageState]:
         """Return the state of each storage on each node."""
         now = self.clock.now()
-        planned = {(cost.node, cost.storage): cost.day_bytes for cost in costs}
+        planned = {(cost.node, cost.storage): cost for cost in costs}
         return [
             StorageState(
                 node=node,
                 storage=name,
                 type=storage.holds.name,
                 shared=storage.shared,
-                planned_bytes=planned.get((node, name)),
+                cost=planned.get((node, name)),
                 budget_bytes=(budget := self.budgets.limits.get((node, name))),
                 counted_bytes=self.counted(node, name) if budget else 0,
                 floor_bytes=storage.floor_bytes,

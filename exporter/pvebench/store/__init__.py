@@ -29,11 +29,11 @@ from pvebench.store.retention import Removal
 from pvebench.store.state import (
     StateDirectory,
     StoreSummary,
-    bytes_per_run_at,
     damaged_blocks_at,
     identities_at,
     outbox_at,
     summarize_store,
+    writes_at,
 )
 from pvebench.store.store import Store
 from pvebench.store.writing import ReplacedRun
@@ -66,7 +66,6 @@ __all__ = [
     "Sums",
     "Totals",
     "backups_of",
-    "bytes_per_run_at",
     "damaged_blocks_at",
     "holder_of",
     "identities_at",
@@ -75,4 +74,5 @@ __all__ = [
     "restore",
     "summarize_store",
     "summed",
+    "writes_at",
 ]

@@ -21,7 +21,7 @@ from pvebench.store.journal import StorageIdentities
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import Number
 from pvebench.store.tables import HEAD
-from pvebench.store.writing import bytes_per_run
+from pvebench.store.writing import Writes, bytes_per_run, newest_wear
 
 # --- State directory: results, lock and sockets of one instance.
 
@@ -198,13 +198,13 @@ def damaged_blocks_at(path: Path, requested: Sequence[Number]) -> list[int]:
         return Numbers(engine).damaged(requested)
 
 
-def bytes_per_run_at(path: Path) -> dict[tuple[str, str], float]:
-    """Return `Store.bytes_per_run` of the database at `path`; empty: there is none. StoreError."""
+def writes_at(path: Path) -> Writes:
+    """Return `Store.writes` of the database at `path`; empty: there is none. StoreError."""
     summary = summarize_store(path, most_bytes=0) if path.exists() else None
     if summary is None or not summary.current:
-        return {}
+        return {}, {}
     with _engine_at(path) as engine:
-        return bytes_per_run(engine)
+        return bytes_per_run(engine), newest_wear(engine)
 
 
 @contextmanager

@@ -58,10 +58,12 @@ from pvebench.store.tables import (
 from pvebench.store.writing import (
     WRITTEN,
     RunReplacement,
+    Writes,
     add_history,
     add_run,
     bytes_per_run,
     hour,
+    newest_wear,
 )
 
 # --- Reading stored results.
@@ -275,9 +277,9 @@ class StoredResults:
         with reading(self._engine) as connection:
             return int(connection.scalar(query) or 0)
 
-    def bytes_per_run(self) -> dict[tuple[str, str], float]:
-        """Return (node, storage) -> mean bytes that each of its newest runs wrote."""
-        return bytes_per_run(self._engine)
+    def writes(self) -> Writes:
+        """Return the mean bytes that the newest runs wrote, and the wear of drives."""
+        return bytes_per_run(self._engine), newest_wear(self._engine)
 
     def totals(self, *, runs_known: int | None = None) -> Totals:
         """Return the counters over the whole history.

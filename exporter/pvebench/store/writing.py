@@ -17,6 +17,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.write_cost import Wear
 from pvebench.store.engine import reading, writing
 from pvebench.store.records import (
     GOOD,
@@ -331,6 +332,27 @@ KEPT_HOURS: Final = 48
 def hour(counter: str, at: datetime) -> str:
     """Return the name of a counter for the hour (UTC) of a time; names sort by time."""
     return f"{counter} {at.astimezone(UTC):%Y-%m-%dT%H}"
+
+
+Writes = tuple[dict[tuple[str, str], float], dict[tuple[str, str], Wear]]
+"""(node, storage) -> mean bytes that its newest runs wrote; and -> wear of drives, if known."""
+WEAR_RUNS: Final = 2000
+"""Newest runs that `newest_wear` reads, so that it never reads a long history."""
+
+
+def newest_wear(engine: Engine) -> dict[tuple[str, str], Wear]:
+    """Return (node, storage) -> wear of its drives in the newest run that has it."""
+    first = select(func.max(runs.c.id)).scalar_subquery() - WEAR_RUNS
+    query = (
+        select(runs.c.node, runs.c.scenario, samples.c.value)
+        .join(samples, samples.c.run == runs.c.id)
+        .where(samples.c.metric == "disk_wear", runs.c.id > first)
+        .order_by(runs.c.id)
+    )
+    with reading(engine) as connection:
+        rows = connection.execute(query).all()
+    # A scenario's slug begins with its storage.
+    return {(row.node, row.scenario.partition(".")[0]): Wear(row.value) for row in rows}
 
 
 def bytes_per_run(engine: Engine) -> dict[tuple[str, str], float]:

@@ -84,6 +84,9 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_steady_slope_ratio",
         "pvebench_guest_boot_seconds",
         "pvebench_config_info",
+        # A simulated drive reports no wear.
+        "pvebench_drive_wear_ratio",
+        "pvebench_planned_year_wear_ratio",
         "pvebench_config_last_reload_successful",
         "pvebench_config_last_reload_success_timestamp_seconds",
         # Nobody has judged yet.

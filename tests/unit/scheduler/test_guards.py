@@ -18,13 +18,14 @@ from pvebench.errors import Interrupted
 from pvebench.metrics.live import StorageState, collect_scheduler, collect_storages
 from pvebench.metrics.text_format import Families
 from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot
-from pvebench.model.run import Outcome
+from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import State
 from pvebench.model.units import MIB
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
+from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
-from pvebench.store import StateDirectory, Store, bytes_per_run_at
+from pvebench.store import StateDirectory, Store, writes_at
 from testing.packs import Simulation, simulate, write_pack
 
 VIENNA = ZoneInfo("Europe/Vienna")
@@ -257,10 +258,21 @@ def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(tmp_path: Path)
     assert simulation.store.written_bytes("local", now + timedelta(hours=23)) == written
     assert simulation.store.written_bytes("local", now + timedelta(hours=25)) == 0
     # A skipped run wrote nothing, and is no run to take a mean of.
-    assert simulation.store.bytes_per_run() == {("lab", "local"): written}
-    assert bytes_per_run_at(simulation.store.path) == {("lab", "local"): written}
-    assert bytes_per_run_at(tmp_path / "none.db") == {}
+    assert simulation.store.writes() == ({("lab", "local"): written}, {})
+    assert writes_at(simulation.store.path) == ({("lab", "local"): written}, {})
+    assert writes_at(tmp_path / "none.db") == ({}, {})
     assert "written" not in str(simulation.store.totals().bytes)
+
+
+def test_the_wear_of_the_newest_run_that_has_it_counts(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path))
+    simulation.worker.run()
+    done = simulation.recorder.runs[0]
+    for number, wear in enumerate((0.3, 0.31, None)):
+        samples = [] if wear is None else [Sample("disk_wear", None, wear, Unit.RATIO)]
+        run = replace(done, uid=f"again-{number}", samples=(*done.samples, *samples))
+        simulation.store.add_run(run)
+    assert writes_at(simulation.store.path)[1] == {("lab", "local"): Wear(0.31)}
 
 
 def test_budgets_and_space_are_on_the_page() -> None:
@@ -271,7 +283,9 @@ def test_budgets_and_space_are_on_the_page() -> None:
         type="rbd",
         shared=True,
         written_bytes=5,
-        planned_bytes=7,
+        cost=WriteCost(
+            node="pve1", storage="local", cycle_bytes=1, day_bytes=7, wear=Wear(0.5, 365 * 70)
+        ),
         budget_bytes=10,
         counted_bytes=9,
         free_bytes=None,
@@ -283,6 +297,8 @@ def test_budgets_and_space_are_on_the_page() -> None:
         "pvebench_write_budget_used_ratio": 0.9,
         "pvebench_day_written_bytes": 5.0,
         "pvebench_planned_day_write_bytes": 7.0,
+        "pvebench_drive_wear_ratio": 0.5,
+        "pvebench_planned_year_wear_ratio": 0.05,
         "pvebench_write_budget_bytes": 10.0,
         "pvebench_storage_min_free_bytes": 3.0,
     }

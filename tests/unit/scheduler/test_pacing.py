@@ -38,7 +38,7 @@ def test_without_a_budget_the_packs_keep_their_intervals() -> None:
     assert cost.day_bytes == pytest.approx(288 * plan.bytes_written)
     assert cost.year_bytes == 365 * cost.day_bytes
     assert cost_lines(paced.costs)[0].startswith("writes to local: at most ")
-    assert cost_lines(paced.costs)[0].endswith("; no write budget")
+    assert cost_lines(paced.costs)[0].endswith("; no write budget; drive wear unknown")
 
 
 def test_the_interval_grows_until_the_day_fits_the_budget() -> None:
@@ -51,7 +51,8 @@ def test_the_interval_grows_until_the_day_fits_the_budget() -> None:
     assert cost.measured
     assert cost.text == (
         "writes to local: about 600.0 MiB per cycle, 18.8 GiB per day, 6.7 TiB per year; "
-        "quick every 45 min instead of 5 min to stay within 20.0 GiB a day (write_budget)"
+        "quick every 45 min instead of 5 min to stay within 20.0 GiB a day (write_budget); "
+        "drive wear unknown"
     )
     assert cost_lines(paced.costs, once=True) == ("writes to local: about 600.0 MiB per cycle",)
 

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from pvebench.drivers.driver import Driver, MeasuredStorage, budget_of
 from pvebench.drivers.ssh import SshSettings
-from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths
+from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths, wear_of
 from pvebench.model.rules import Rows
 
 _BY_SSH: Final = frozenset({"dir"})
@@ -73,6 +73,7 @@ DRIVER: Final = Driver(
     settings=HostSettings,
     engine="pvebench.drivers.host.host_engine",
     storages=_storages,
+    wear=lambda settings: {} if settings.ssh else wear_of(settings),
     require=_require,
     rows=Rows.HOST,
 )

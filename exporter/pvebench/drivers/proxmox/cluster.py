@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final
 
 from pvebench.drivers.backend_router import BackendRouter
@@ -50,12 +51,12 @@ from pvebench.guest import GuestImage, load_image, needs_build
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Guard, HostProbe, Hypervisor, Journal, Site, Traffic
 from pvebench.model.scenario import Scenario
-from pvebench.model.volume import Identity
+from pvebench.model.volume import UNSEEN, Identity
 from pvebench.model.workload import Case
 
 # --- Identity of a cluster storage: its configuration, as far as the API shows it
 #
-# It does not include the disks below a storage of the nodes. `pvebench check` reports that.
+# The API does not name the drives below a storage; only a drive with a unique use is known.
 
 _KEYS: Final = (
     "type",
@@ -77,15 +78,48 @@ _KEYS: Final = (
 """Keys of storage.cfg that identify the location of the data; others, such as `content`, do not."""
 
 
-def identity_of(api: Api, storage: str) -> Identity:
+_USES: Final = {"lvm": "LVM", "lvmthin": "LVM", "zfspool": "ZFS", "btrfs": "btrfs", "dir": ""}
+"""Type of a storage on drives of its node -> their use in `disks/list`; empty: not unique."""
+_LIST: Final = {"include-partitions": 1, "skipsmart": 1}
+_OF_CEPH: Final = ("osdid-list", "journals", "db", "wal")
+
+
+def identity_of(api: Api, storage: str, drives: Sequence[Mapping[str, Any]]) -> Identity:
     """Return a storage's identity from the cluster's configuration; empty: not visible.
+
+    Args:
+        drives: of the node.
 
     Raises:
         DriverError: the server does not respond.
     """
     rows = api.get("/storage")
     row: dict[str, Any] = next((entry for entry in rows if entry["storage"] == storage), {})
-    return {key: str(row[key]) for key in _KEYS if row.get(key)}
+    found = {key: str(row[key]) for key in _KEYS if row.get(key)}
+    kind = found.get("type", "")
+    return {**found, "drive": _drive(_USES[kind], drives)} if kind in _USES else found
+
+
+def _drive(use: str, drives: Sequence[Mapping[str, Any]]) -> str:
+    """Return the node's only drive with a use; the API names no other link to a storage."""
+    names = {
+        str(row.get("parent") or row["devpath"])
+        for row in drives
+        if row.get("used") == use and not any(row.get(name) for name in _OF_CEPH)
+    }
+    chosen = [row for row in drives if row["devpath"] in names and not row.get("parent")]
+    if not use or len(chosen) != 1:
+        return UNSEEN
+    model, serial, transport = (str(chosen[0].get(name)) for name in ("model", "serial", "type"))
+    facts = f"{model}, serial …{serial[-4:]}, {transport}"
+    return f"{facts} (only {use} drive of the node)"
+
+
+def drives_of(api: Api, node: str) -> list[Mapping[str, Any]]:
+    """Return the drives and partitions of a node, without SMART; empty: not available."""
+    with contextlib.suppress(AccessDenied, Rejected):
+        return list(api.get(f"/nodes/{node}/disks/list", **_LIST))
+    return []
 
 
 _POLL_SECONDS: Final = 0.3
@@ -152,7 +186,8 @@ class ClusterEngine(Engine):
 
 
 def _identity(cluster: ProxmoxSettings, node: str, storage: str, clock: SystemClock) -> Identity:
-    return identity_of(connect(cluster, node, clock), storage)
+    api = connect(cluster, node, clock)
+    return identity_of(api, storage, drives_of(api, node))
 
 
 def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverContext) -> Site:
@@ -202,6 +237,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     api = connect(cluster, node, place.clock, traffic)
     guard = _guard(cluster, vm, node, api, place.clock)
     guard.needs = needs_bytes
+    drives = cache(partial(drives_of, api, node))  # the node queries each drive
     return Site(
         node=node,
         hypervisor=hypervisor,
@@ -217,7 +253,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         ),
         free=guard.free,
         seen=guard.seen,
-        identify=lambda name: identity_of(api, storages_of(cluster, node)[name].id),
+        identify=lambda name: identity_of(api, storages_of(cluster, node)[name].id, drives()),
         fill_notes=vm if cluster.keep_volumes else None,
         traffic=traffic,
     )

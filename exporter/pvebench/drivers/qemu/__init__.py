@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from pvebench.drivers.driver import Driver
-from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths
+from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths, wear_of
 
 
 class QemuSettings(LocalSettings):
@@ -22,5 +22,6 @@ DRIVER: Final = Driver(
     settings=QemuSettings,
     engine="pvebench.drivers.qemu.qemu_hypervisor",
     storages=local_storages,
+    wear=wear_of,
     require=require_paths,
 )

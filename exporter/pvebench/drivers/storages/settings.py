@@ -21,6 +21,7 @@ from pvebench.drivers.driver import (
     attempt,
     budget_of,
 )
+from pvebench.drivers.linux.drive_wear import wear_below
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.ceph import CephGuard, RbdStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions, instance_id
@@ -37,6 +38,7 @@ from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.model.ports import Guard
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity
+from pvebench.model.write_cost import Wear
 
 # --- faults of a storage, by commands of its settings only
 #
@@ -283,6 +285,13 @@ def require_paths(settings: LocalSettings) -> None:
     for name, entry in settings.active_storages().items():
         if KINDS[entry.kind].identify is identify_directory:
             require_directory(_options(settings, name, entry))
+
+
+def wear_of(settings: LocalSettings) -> dict[tuple[str, str], Wear]:
+    """Return (node, storage) -> wear of its drives, for paths whose drives report it."""
+    paths = {name: one.path for name, one in settings.active_storages().items() if one.path}
+    found = ((name, wear_below(existing(path))) for name, path in paths.items())
+    return {(settings.node, name): wear for name, wear in found if wear is not None}
 
 
 def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:

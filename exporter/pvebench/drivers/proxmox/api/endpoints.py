@@ -87,6 +87,10 @@ def _endpoint(
     return Endpoint(method, path, answer, tuple(sends.split()), most_bytes)
 
 
+_DRIVE: Final = fields(
+    devpath=text, wearout_=anything, parent_=text, used_=text, model_=text, serial_=text, type_=text
+)
+
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     # access rights, with an administrator's login: `init` and `setup`
     _endpoint("GET", "/access/permissions", table(table(number))),
@@ -146,7 +150,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _endpoint("GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything))),
     _endpoint("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text, frag_=number))),
     _endpoint("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
-    _endpoint("GET", "/nodes/{node}/disks/list", rows(fields(wearout_=anything))),
+    _endpoint("GET", "/nodes/{node}/disks/list", rows(_DRIVE), "include-partitions skipsmart"),
     _endpoint("GET", "/nodes/{node}/ceph/status", ceph.STATUS),
     _endpoint("GET", "/storage", rows(fields(storage=text, pool_=text)), "type"),
     _endpoint("GET", "/cluster/nextid", number, "vmid"),

@@ -1,0 +1,71 @@
+"""Wear of the drives below a path, from their own counters, as smartctl(8) reports them in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pvebench.drivers.linux.block_devices import devices_below, sysfs
+from pvebench.drivers.linux.host_tools import HostTools
+from pvebench.errors import PvebenchError
+from pvebench.model.write_cost import Wear
+
+_SECONDS: Final = 10.0
+_MAX_BYTES: Final = 1 << 20
+_NVME_UNIT_BYTES: Final = 512_000
+"""Size of a data unit (NVM Express Base Specification, SMART / Health Information)."""
+_STATISTICS: Final = ("Percentage Used Endurance Indicator", "Logical Sectors Written")
+"""Device statistics of ATA (ACS-4, 9.5), whose meaning is the same for all drives."""
+
+
+def wear_below(path: Path) -> Wear | None:
+    """Return the wear of the most worn drive below a path.
+
+    None: unknown, such as without smartctl, without the right to query the drive, or if one of
+    several drives does not report it.
+    """
+    try:
+        found = {name for device in devices_below(path) for name in _drives(sysfs(device))}
+        wears = [_wear(name) for name in sorted(found)]
+    except (OSError, PvebenchError, ValueError, ArithmeticError, AttributeError, TypeError):
+        return None
+    known = [wear for wear in wears if wear is not None]
+    return max(known, key=lambda wear: wear.used) if known and len(known) == len(wears) else None
+
+
+def _drives(device: Path) -> Iterator[str]:
+    """Yield the names of the disks below a device's directory in sysfs; those of RAIDs too."""
+    below = device.resolve(strict=True)
+    members = sorted(below.glob("slaves/*"))
+    for member in members:
+        yield from _drives(member)
+    if not members:
+        yield (below.parent if (below / "partition").exists() else below).name
+
+
+def _wear(name: str) -> Wear | None:
+    """Return the wear of a disk. Raises PvebenchError: smartctl is missing or does not end."""
+    command = ["smartctl", "--json", "--all", "--log=devstat", f"/dev/{name.replace('!', '/')}"]
+    return parse_wear(HostTools().run(command, timeout=_SECONDS).stdout[:_MAX_BYTES])
+
+
+def parse_wear(output: bytes) -> Wear | None:
+    """Return the wear in the JSON of smartctl; None: not reported. Raises ValueError: no JSON."""
+    content: dict[str, Any] = json.loads(output)
+    log = content.get("nvme_smart_health_information_log", {})
+    used, written = log.get("percentage_used"), log.get("data_units_written", 0) * _NVME_UNIT_BYTES
+    if used is None:
+        pages = content.get("ata_device_statistics", {}).get("pages", [])
+        values = {
+            row["name"]: row["value"]
+            for page in pages
+            for row in page.get("table", ())
+            if row.get("flags", {}).get("valid")
+        }
+        used, sectors = (values.get(name) for name in _STATISTICS)
+        written = (sectors or 0) * content.get("logical_block_size", 0)
+    if isinstance(used, bool) or not isinstance(used, int) or used < 0 or written < 0:
+        return None
+    return Wear(used / 100, written)

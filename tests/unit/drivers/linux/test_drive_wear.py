@@ -1,0 +1,70 @@
+"""Wear of drives, from recorded output of smartctl (tests/golden/smartctl/README.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pvebench.drivers.linux import drive_wear
+from pvebench.drivers.linux.drive_wear import parse_wear, wear_below
+from pvebench.model.write_cost import Wear, WriteCost
+
+GOLDEN = Path(__file__).parents[3] / "golden/smartctl"
+NVME = Wear(0.16, 113_662_783 * 512_000)
+ATA = Wear(0.19, 64_777_770_148 * 512)
+
+
+def test_nvme_and_ata_drives_report_their_wear_and_the_bytes_written() -> None:
+    assert parse_wear((GOLDEN / "nvme.json").read_bytes()) == NVME
+    assert parse_wear((GOLDEN / "ata.json").read_bytes()) == ATA
+    assert parse_wear((GOLDEN / "virtual.json").read_bytes()) is None
+    # Values of a statistic without the flag are not valid.
+    invalid = (GOLDEN / "ata.json").read_bytes().replace(b'"valid": true', b'"valid": false')
+    assert parse_wear(invalid) is None
+
+
+@pytest.fixture
+def raid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A RAID of a partition of an NVMe drive and of a whole SATA drive; smartctl as recorded."""
+    disks = tmp_path / "devices"
+    for name in ("md0/slaves", "nvme0n1/nvme0n1p1", "sda"):
+        (disks / name).mkdir(parents=True)
+    (disks / "nvme0n1/nvme0n1p1/partition").write_text("1")
+    (disks / "md0/slaves/a").symlink_to(disks / "nvme0n1/nvme0n1p1")
+    (disks / "md0/slaves/b").symlink_to(disks / "sda")
+    smartctl = tmp_path / "smartctl"
+    smartctl.write_text(
+        "#!/bin/sh\n"
+        f'for last; do :; done\ncase "$last" in /dev/nvme0n1) cat {GOLDEN}/nvme.json ;;'
+        f" /dev/sda) cat {tmp_path}/sda.json ;; esac\nexit 4\n"
+    )
+    smartctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(drive_wear, "devices_below", lambda _: (2304,))
+    monkeypatch.setattr(drive_wear, "sysfs", lambda _: disks / "md0")
+    return tmp_path
+
+
+def test_the_most_worn_drive_counts(raid: Path) -> None:
+    (raid / "sda.json").write_bytes((GOLDEN / "ata.json").read_bytes())
+    assert wear_below(raid) == ATA
+
+
+@pytest.mark.parametrize("output", ["", "[]", "{", '{"ata_device_statistics": 3}'])
+def test_a_drive_that_does_not_report_makes_the_wear_unknown(raid: Path, output: str) -> None:
+    (raid / "sda.json").write_text(output)
+    assert wear_below(raid) is None
+
+
+def test_the_cost_names_the_share_per_year_where_the_counters_give_it() -> None:
+    def line(wear: Wear | None) -> str:
+        cost = WriteCost(node="a", storage="b", cycle_bytes=1, day_bytes=10e9, wear=wear)
+        return cost.text.rpartition("; ")[2]
+
+    # 3.65 TB per year; the drive's life is 33.2 TB / 0.19 = 174.6 TB.
+    assert line(ATA) == "drive wear 19% of the rated endurance, about 2.1% more per year"
+    unknown = "drive wear 4% of the rated endurance, share per year unknown"
+    assert line(Wear(0.04, 10**12)) == unknown
+    assert line(Wear(0.04)) == unknown
+    assert line(None) == "drive wear unknown"
