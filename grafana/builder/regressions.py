@@ -44,7 +44,7 @@ INTRO: Final = (
     "**What got slower, when, and how certain is it?** The first table lists each open change "
     "once; the second one its cases, sorted by change relative to noise. *Slower* is confirmed by "
     "further runs, *possibly slower* needs more. To make the current level the new baseline, run "
-    "`pvebench baseline accept`; `--only` limits it to some cases."
+    "`pvebench baseline accept`; choose cases with `--only` or `--all`."
 )
 
 

@@ -21,30 +21,31 @@ def baseline() -> None:
 _only = click.option(
     "--only",
     "cases",
-    default="*",
-    show_default=True,
     metavar="GLOB",
     help="Cases with a matching scenario, workload or scenario/workload.",
 )
+_all = click.option("--all", "every", is_flag=True, help="All cases.")
 _reason = click.option("--reason", required=True, help="Reason, stored and shown with the change.")
 
 
 @baseline.command()
 @settings_options
 @_only
+@_all
 @_reason
-def accept(cases: str, reason: str, **options: Any) -> None:
+def accept(**options: Any) -> None:
     """Accept the current level. Known changes stop alerting and stay visible."""
-    _decide("accept", cases, reason, options)
+    _decide("accept", **options)
 
 
 @baseline.command()
 @settings_options
 @_only
+@_all
 @_reason
-def reset(cases: str, reason: str, **options: Any) -> None:
+def reset(**options: Any) -> None:
     """Ignore earlier runs. The history of the cases starts again with the next run."""
-    _decide("reset", cases, reason, options)
+    _decide("reset", **options)
 
 
 @baseline.command(name="list")
@@ -62,12 +63,18 @@ def show(**options: Any) -> None:
         click.echo("no decisions")
 
 
-def _decide(kind: DecisionKind, cases: str, reason: str, options: dict[str, Any]) -> None:
+def _decide(
+    kind: DecisionKind, *, cases: str | None, every: bool, reason: str, **options: Any
+) -> None:
     """Store a decision about the runs so far.
 
     Raises:
+        UsageError: neither some cases nor all are chosen, or both.
         StoreError: there is no run, or no case matches.
     """
+    if every is (cases is not None):
+        raise click.UsageError("choose cases with --only GLOB, or all cases with --all")
+    cases = cases or "*"
     with results_of(read_settings(**options)) as store:
         newest = store.runs(limit=1)
         if not newest:

@@ -61,7 +61,7 @@ def changed(sender: Sender, change: Change, *, about: str, again: bool = False) 
     lines += [one_line(sentence(change)), "", f"Since: {_day(change.begin)}"]
     lines += [f"Where: {_where(change)}", ""]
     lines += [f"Cases ({len(set(change.names))}):", *_cases(change.names), ""]
-    lines += ["To accept the current level: pvebench baseline accept --reason WHY"]
+    lines += ["To accept the current level: pvebench baseline accept --only CASE --reason WHY"]
     return sender.message(about, "changed", summary(change), lines)
 
 

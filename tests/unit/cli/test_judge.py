@@ -98,7 +98,11 @@ def test_a_missing_file_is_told(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_without_results_the_next_step_is_told(tmp_path: Path, capsys: Captured) -> None:
-    for command in (["verdict"], ["baseline", "list"], ["baseline", "reset", "--reason", "x"]):
+    for command in (
+        ["verdict"],
+        ["baseline", "list"],
+        ["baseline", "reset", "--all", "--reason", "x"],
+    ):
         assert run_cli([*command, "--state", str(tmp_path)]) == 5
         assert "run `pvebench run` first" in capsys.readouterr().err
 
@@ -112,7 +116,14 @@ def test_a_baseline_of_no_case_is_refused(tmp_path: Path, capsys: Captured) -> N
     assert run_cli(["verdict", *state, "--strict"]) == 10
     assert run_cli(["baseline", "accept", "--only", "*nvme*", "--reason", "x", *state]) == 5
     assert "no case matches '*nvme*'" in capsys.readouterr().err
-    assert run_cli(["baseline", "reset", "--reason", "new disk", *state]) == 0
+    # Neither command decides about all cases, or some of them, without being asked to.
+    for chosen in ([], ["--only", "*", "--all"]):
+        for kind in ("accept", "reset"):
+            assert run_cli(["baseline", kind, *chosen, "--reason", "x", *state]) == 2
+            assert "--only GLOB, or all cases with --all" in capsys.readouterr().err
+    assert run_cli(["baseline", "list", *state]) == 0
+    assert "no decisions" in capsys.readouterr().out
+    assert run_cli(["baseline", "reset", "--all", "--reason", "new disk", *state]) == 0
     assert "ignoring earlier runs of 12 cases" in capsys.readouterr().out
 
 
