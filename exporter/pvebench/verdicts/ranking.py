@@ -126,9 +126,10 @@ class Ranking:
 
     @property
     def usual(self) -> Place | None:
-        """The default configuration of Proxmox VE, if it is measured."""
-        usual = [place for place in self.places if is_usual(place.definition)]
-        return min(usual, key=_usual_rank, default=None)
+        """The default configuration of Proxmox VE, if it is ranked; else None."""
+        every = (place for place in (*self.places, *self.excluded) if is_usual(place.definition))
+        usual = min(every, key=_usual_rank, default=None)
+        return usual if usual in self.places else None
 
     def place(self, key: str) -> Place | None:
         """Return a case of the ranking; None if it has no result."""

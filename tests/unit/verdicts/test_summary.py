@@ -272,6 +272,18 @@ def test_what_was_worked_out_of_a_run_goes_with_it() -> None:
     assert set(alive) == set(trends.values())
 
 
+def test_a_noisy_default_is_not_replaced_by_another_format() -> None:
+    levels = {"scsi.qcow2.none": 6000, "virtio.raw.none": 8000}
+    quiet = {slug: trend(level, runs=4) for slug, level in levels.items()}
+    noisy = tuple(replace(point, ok=False) for point in trend(9000, runs=4).points)
+    trends = {**quiet, "scsi.raw.none": Trend("iops", noisy)}
+    (contest,) = contests(disks(*trends), trends)
+    assert "The default" not in contest_text(contest, after_cycles)
+    # Where only qcow2 is measured, it is the default.
+    (contest,) = contests(disks(*quiet), quiet)
+    assert "The default (scsi, qcow2, cache none) is" in contest_text(contest, after_cycles)
+
+
 def test_noisy_runs_never_win_and_do_not_count() -> None:
     """A higher number that rests on noisy runs only is shown, with the reason, and not ranked."""
     cases = disks("scsi.raw.none", "virtio.raw.none", "scsi.raw.writeback")
