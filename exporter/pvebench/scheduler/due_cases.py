@@ -220,15 +220,14 @@ class CycleSelector:
         tiers = {assignment.pack.tier for assignment in self.assignments}
         return not self._counted and CORE in tiers and tier != CORE
 
-    def choose(self, now: datetime, *, turn: int, uid: str) -> NextCycle:
+    def choose(self, now: datetime, *, turn: int) -> NextCycle:
         """Return the pack with the most overdue case, and its due cases.
 
         When cycles are counted the packs take turns, with all cases.
 
         Args:
-            turn: number of earlier cycles.
-            uid: of the next cycle; shuffles all orders but the first, which is the one that
-                `pvebench plan` shows.
+            turn: number of earlier cycles. The number of stored runs shuffles all orders but the
+                first, which is the one that `pvebench plan` shows.
         """
         ranked = [(entry, self._lateness(entry, now)) for entry in self.assignments]
         if self._counted:
@@ -240,7 +239,8 @@ class CycleSelector:
             return NextCycle(
                 assignment=assignment, plan=None, at=now - timedelta(seconds=max(late.values()))
             )
-        return NextCycle(assignment=assignment, plan=_plan(*due, uid=uid if turn else ""), at=now)
+        runs = self._results.now.totals.runs if turn else 0
+        return NextCycle(assignment=assignment, plan=_plan(*due, runs=runs), at=now)
 
     def _due(self, assignment: Assignment, late: dict[str, float]) -> dict[str, float]:
         """Return the cases to run now: due cases, and those that are due soon.
@@ -290,12 +290,12 @@ class CycleSelector:
         return record is not None and record.failures_in_row > 0
 
 
-def _plan(assignment: Assignment, due: dict[str, float], *, uid: str) -> Plan:
+def _plan(assignment: Assignment, due: dict[str, float], *, runs: int) -> Plan:
     pack = assignment.pack
     cases = tuple(case for case in assignment.matrix.cases if case.key in due)
     return make_plan(
         replace(assignment.matrix, cases=cases),
-        seed=f"{pack.seed}/{uid}" if uid else pack.seed,
+        seed=f"{pack.seed}/{runs}" if runs else pack.seed,
         conduct=pack.conduct,
         overdue={key: seconds for key, seconds in due.items() if seconds < NEVER_RUN_SECONDS},
     )

@@ -285,7 +285,7 @@ class Worker:
         if not self.assignments:
             return MAX_IDLE_SECONDS  # no pack has a case for this node
         now, uid = self._site.clock.now(), uuid.uuid4().hex
-        choice = self._selector.choose(now, turn=self._cycles_done, uid=uid)
+        choice = self._selector.choose(now, turn=self._cycles_done)
         if choice.plan is None:
             self._tracker.idle_until(choice.at)
             return (choice.at - now).total_seconds()

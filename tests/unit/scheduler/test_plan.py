@@ -74,6 +74,20 @@ def test_the_order_is_shuffled_by_the_seed_and_loses_nothing() -> None:
     assert again[0] == again[1]
 
 
+def test_equal_simulations_run_equal_orders_and_each_cycle_another(tmp_path: Path) -> None:
+    """Neither random numbers of the process nor its hash seed decide about an order."""
+    orders = []
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        simulation = simulate(tmp_path / place, cycles=3)
+        simulation.worker.run()
+        orders.append([run.case.slug for run in simulation.recorder.runs])
+    assert orders[0] == orders[1]
+    cycles = {tuple(orders[0][at : at + 12]) for at in (0, 12, 24)}
+    assert len(orders[0]) == 36
+    assert len(cycles) == 3
+
+
 def test_over_many_seeds_each_scenario_comes_first_about_as_often() -> None:
     firsts = Counter(make_plan(quick()[1], seed=seed).cases[0].scenario.slug for seed in range(600))
     assert len(firsts) == 6
