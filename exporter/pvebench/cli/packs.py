@@ -31,7 +31,7 @@ from pvebench.model.units import format_size, show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, ExcludedCase, Plan, make_plan
-from pvebench.service.selection import assignments, planned_costs
+from pvebench.service.selection import assignments, paced
 
 # --- `pvebench schema`: JSON schemas of packs and settings, for editors.
 
@@ -191,7 +191,7 @@ def plan(
     console = make_console()
     for assignment, cycle in plans:
         _print_plan(console, assignment, cycle)
-    for line in cost_lines(planned_costs(settings, [assignment for assignment, _ in plans])):
+    for line in cost_lines(paced(settings, [assignment for assignment, _ in plans]).costs):
         console.print(line, highlight=False, soft_wrap=True)
 
 

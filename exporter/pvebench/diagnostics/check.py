@@ -15,7 +15,7 @@ from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
 from pvebench.service.instance import access_of
-from pvebench.service.selection import assignments, planned_costs
+from pvebench.service.selection import assignments, paced
 from pvebench.store import identities_at
 
 ACCEPT: Final = "mount the right one, or start a new history with `pvebench storage accept {}`"
@@ -37,7 +37,7 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
     for entry in planned:
         plan = make_plan(entry.matrix, seed=entry.pack.seed)
         yield f"pack {entry.pack.name}", True, f"{len(plan.cases)} cases on {entry.node}"
-    yield attempt("cost", lambda: "; ".join(cost_lines(planned_costs(settings, planned))))
+    yield attempt("cost", lambda: "; ".join(cost_lines(paced(settings, planned).costs)))
     yield attempt("state", lambda: _state(settings))
     if settings.web_config_file is not None:
         access = access_of(settings)

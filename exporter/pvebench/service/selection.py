@@ -13,8 +13,8 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.metrics.snapshot import WallSlot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
-from pvebench.model.write_cost import Wear, WriteCost
-from pvebench.scheduler.pacing import Place, WriteBudgets, pace
+from pvebench.model.write_cost import Wear
+from pvebench.scheduler.pacing import PacedPacks, Place, WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
 from pvebench.store import StateDirectory, Store
 
@@ -105,8 +105,8 @@ def budgets_of(settings: Settings) -> WriteBudgets:
     )
 
 
-def planned_costs(settings: Settings, assigned: Sequence[Assignment]) -> tuple[WriteCost, ...]:
-    """Return what the packs write to each storage: as stored runs did, else at most; drive wear.
+def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
+    """Return the packs within their write budgets, from stored runs or else from upper limits.
 
     Raises:
         StoreError: the stored runs cannot be read.
@@ -119,7 +119,7 @@ def planned_costs(settings: Settings, assigned: Sequence[Assignment]) -> tuple[W
 
         per_run, wear = writes_at(database)
     wear |= driver_of(settings.driver).wear(settings)
-    return pace(assigned, budgets_of(settings), per_run, wear).costs
+    return pace(assigned, budgets_of(settings), per_run, wear)
 
 
 def wall_slots(settings: Settings) -> list[WallSlot]:

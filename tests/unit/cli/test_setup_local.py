@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -47,12 +48,19 @@ def test_a_script_gets_settings_and_when_the_first_answers_come(
     assert "Next: pvebench serve --config pvebench.yaml" in out
 
 
-def test_the_times_are_those_of_the_schedule(capsys: Captured) -> None:
+@pytest.mark.parametrize(
+    # Each case every 30 minutes: the seventh run begins after three hours. With a budget of 1 GiB
+    # per day, one cycle is allowed in days.
+    ("budget", "text"),
+    [(None, r"After about 3 h"), (2**30, r"After at most \d{3,} h")],
+)
+def test_the_times_are_those_of_the_schedule_within_the_write_budget(
+    budget: int | None, text: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvebench.drivers.driver.default_budget", lambda _: budget)
     assert setup("host", "--yes", "--pack", "upgrade-watch") == 0
-    lines = capsys.readouterr().out.splitlines()
-    # Each case every 30 minutes: the seventh run begins after three hours.
-    (verdict,) = [line for line in lines if "7 runs" in line]
-    assert verdict.startswith("After about 3 h")
+    (verdict,) = [line for line in capsys.readouterr().out.splitlines() if "7 runs" in line]
+    assert re.match(text, verdict)
 
 
 def test_everything_is_asked_that_is_not_given(here: Path) -> None:

@@ -25,7 +25,7 @@ from pvebench.errors import NotWritable
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
-from pvebench.service.selection import assignments, intervals_of, planned_costs
+from pvebench.service.selection import assignments, intervals_of, paced
 from pvebench.verdicts.ranking import LEAST_RUNS
 from pvebench.verdicts.summary import LEAST_JUDGED
 
@@ -119,7 +119,8 @@ def _conclude(config: Path, *, checked: bool) -> None:
 def _estimates(config: Path) -> list[str]:
     """Return the expected times of cycles and verdicts, for the slowest node."""
     settings = load_settings(config)
-    assigned = assignments(settings)
+    kept = paced(settings, assignments(settings))
+    assigned, costs = kept.assignments, kept.costs
     plans = [
         (entry.node, make_plan(entry.matrix, seed=entry.pack.seed, conduct=entry.pack.conduct))
         for entry in assigned
@@ -130,16 +131,18 @@ def _estimates(config: Path) -> list[str]:
     cycle = max(seconds.values())
     every = max([cycle, *intervals_of(assigned).values()])
 
+    limited = any(cost.longer and not cost.measured for cost in costs)
+
     def after(runs: int) -> str:
-        return show_seconds(cycle + (runs - 1) * every)
+        limit = "at most" if limited else "about"
+        return f"After {limit} {show_seconds(cycle + (runs - 1) * every)} ({runs} runs per case)"
 
     cases = sum(len(plan.cases) for _, plan in plans)
     return [
         f"Cycle: {cases} cases, about {show_seconds(cycle)}",
-        *(f"{line[0].upper()}{line[1:]}" for line in cost_lines(planned_costs(settings, assigned))),
-        f"After about {after(LEAST_RUNS)} ({LEAST_RUNS} runs per case): significant differences "
-        "between configurations",
-        f"After about {after(LEAST_JUDGED)} ({LEAST_JUDGED} runs per case): first verdicts",
+        *(f"{line[0].upper()}{line[1:]}" for line in cost_lines(costs)),
+        f"{after(LEAST_RUNS)}: significant differences between configurations",
+        f"{after(LEAST_JUDGED)}: first verdicts",
     ]
 
 
