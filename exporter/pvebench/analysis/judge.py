@@ -45,6 +45,7 @@ from pvebench.analysis.performance_index import (
     levels_by_environment,
     performance_index,
 )
+from pvebench.analysis.slow_variation import without_variation
 from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import LastEvent, Verdict, conclude, lasting, sized
 from pvebench.model.environment import KnownIssue
@@ -394,7 +395,8 @@ class FigureSteps:
         """Add the steps without an event; keep possible steps and modes."""
         for history in self._histories:
             moved = self._memory.scan(replace(history, levelled=self._levels(history)))
-            own = _with_modes(history, list(self._others(history, moved.steps)))
+            found = self._outgrown(history, list(self._others(history, moved.steps)))
+            own = _with_modes(history, found)
             own += self._stuck(history, own)
             self._steps[history.case] += own
             self._steps[history.case].sort(key=lambda step: step.time)
@@ -402,6 +404,14 @@ class FigureSteps:
             last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
             if last:
                 (self._doubtful[history.case],) = sized(history, last)
+
+    def _outgrown(self, history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
+        """Return the steps that are larger than the slow variation of the case."""
+        if not steps:
+            return []
+        levelled = replace(history, levelled=self._levels(history))
+        logs = without_hours(levelled.logs(), history.times())
+        return without_variation(logs, steps, [history.split(step.time) for step in steps])
 
     def _stuck(self, history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
         """Return the step to a mode that lasts longer than it ever did; empty: there is none."""

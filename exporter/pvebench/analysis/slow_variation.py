@@ -1,0 +1,74 @@
+"""Slow variation of a case without an event: levels that wander by themselves are no changes.
+
+Filling and trimming, temperature or other load move some cases by a few percent within tens of
+runs. A step is a change only if it is large compared with this movement between the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from pvebench.analysis.arrays import Matrix, np
+from pvebench.analysis.case_history import CaseStep
+from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
+
+BLOCK: Final = 10
+"""Runs per block; its median hardly varies from run to run."""
+BORDER: Final = 3
+"""Runs next to a step that are ignored, because its place is an estimate."""
+LEAST_FREE: Final = 4
+"""Minimum blocks, less one per level, that estimate the variation."""
+MEDIAN_COST: Final = np.pi / 2
+"""Variance of a median of normal values ÷ that of their mean."""
+CLEARLY: Final = 1.5
+"""Variance of the blocks ÷ that of independent runs, below which nothing wanders."""
+OUTGROWS: Final = 4.0
+"""Minimum size of a step in standard deviations of the variation between the steps."""
+
+
+def slow_variation(logs: Matrix, places: Sequence[int]) -> float:
+    """Return the standard deviation of a case's level between its steps; 0: not measurable.
+
+    Args:
+        logs: [runs] logarithms, without known steps and effects of the hour.
+        places: first run of each level but the first, in order.
+    """
+    away: list[Matrix] = []
+    noise: list[Matrix] = []
+    for begin, end in pairwise([0, *places, len(logs)]):
+        level = logs[begin + BORDER if begin else 0 : end - BORDER if end < len(logs) else end]
+        count = len(level) // BLOCK
+        if count < 2:
+            continue
+        blocks = np.median(level[len(level) - count * BLOCK :].reshape(count, BLOCK), axis=1)
+        away.append(blocks - blocks.mean())
+        noise.append(np.abs(np.diff(level)))
+    free = sum(map(len, away)) - len(away)
+    if free < LEAST_FREE:
+        return 0.0
+    variance = float(np.sum(np.concatenate(away) ** 2)) / free
+    sigma = MAD_TO_SIGMA * float(np.median(np.concatenate(noise))) / 2**0.5
+    by_chance = MEDIAN_COST * sigma**2 / BLOCK
+    return float(variance - by_chance) ** 0.5 if variance > CLEARLY * by_chance + TINY**2 else 0.0
+
+
+def without_variation(
+    logs: Matrix, steps: Sequence[CaseStep], places: Sequence[int]
+) -> list[CaseStep]:
+    """Return the steps that are larger than the slow variation of a case, smallest removed first.
+
+    Args:
+        logs: as for `slow_variation`.
+        steps: in order.
+        places: first run after each step.
+    """
+    kept = list(zip(steps, places, strict=True))
+    while kept:
+        least = OUTGROWS * slow_variation(logs, [place for _, place in kept])
+        smallest = min(kept, key=lambda one: abs(one[0].effect))
+        if abs(smallest[0].effect) >= least:
+            break
+        kept.remove(smallest)
+    return [step for step, _ in kept]
