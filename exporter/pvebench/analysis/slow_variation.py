@@ -24,7 +24,7 @@ MEDIAN_COST: Final = np.pi / 2
 """Variance of a median of normal values ÷ that of their mean."""
 CLEARLY: Final = 1.5
 """Variance of the blocks ÷ that of independent runs, below which nothing wanders."""
-OUTGROWS: Final = 4.0
+OUTGROWS: Final = 3.5
 """Minimum size of a step in standard deviations of the variation between the steps."""
 
 
