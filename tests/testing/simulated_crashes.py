@@ -82,6 +82,12 @@ NODE_PACKS: Final = (
     SMALL,
 )
 """Of schedules in which containers are those of a Proxmox node."""
+CHAIN_PACKS: Final = (
+    SMALL.replace("[raw]", "[qcow2]").replace("axes:", "fixed: {chain: 2}\naxes:")
+    + "  - fio: {rw: randwrite, bs: 4k, touch: first}\n",
+    SMALL,
+)
+"""Of schedules in which a volume has snapshots."""
 BAD: Final = (b"pack: [", b"\xff\xfe", b"pack: small\nevery: 0s\n", b"a: &a [*a]\n")
 """What a hand may leave in the pack's file."""
 
@@ -206,7 +212,7 @@ class _Story:
         self.copies = Copies(self.state, self.broken, random.Random(f"copies/{seed}"))
         self.told, self.reality, self.node = Told(), Reality(), SimulatedNode()
         self.on_node = seed % 2 == 1
-        self.packs = NODE_PACKS if self.on_node else PACKS
+        self.packs = NODE_PACKS if self.on_node else CHAIN_PACKS if seed % 8 == 4 else PACKS
         self.existing = Existing(self.reality, self.node, OWN, self.broken)
         cases = list(self.cases.values())
         self.neighbour = _Neighbour(self.reality, self.node, self.existing, cases)
@@ -312,10 +318,14 @@ class _Life:
         if self._story.on_node:
             there = containers_of(self._story.node, self._ssh, trouble, self._journal)
             measures = BackendRouter(measures, {Bus.LXC: there}, volumes={Bus.LXC: there})
+        hypervisor = UnreliableHypervisor(measures, self._clock, trouble)
         return Worker(
             site=replace(
                 site,
-                hypervisor=UnreliableHypervisor(measures, self._clock, trouble),
+                hypervisor=hypervisor,
+                take_snapshots=(
+                    site.take_snapshots if self._story.on_node else hypervisor.take_snapshots
+                ),
                 probe=WrongProbe(site.probe, trouble),
                 identify=self._story.copies.device.identify,
             ),
@@ -432,7 +442,7 @@ def _loaded(path: Path) -> list[Assignment]:
 def _known_cases(where: Path) -> dict[str, Case]:
     """Return key -> case of all packs of the schedules."""
     path, found = where / "known.yaml", {}
-    for text in (*PACKS, *NODE_PACKS):
+    for text in (*PACKS, *NODE_PACKS, *CHAIN_PACKS):
         path.write_text(text, "utf-8")
         found |= {case.key: case for one in _loaded(path) for case in one.matrix.cases}
     path.unlink()

@@ -151,7 +151,9 @@ class Unreliable:
 
 
 GUEST: Final = ("run", "start", "poll", "read_file", "write_file")
-HYPERVISOR: Final = ("boot", "volume", "attach", "detach", "counters", "power_off")
+HYPERVISOR: Final = (
+    *("boot", "volume", "take_snapshots", "attach", "detach", "counters", "power_off"),
+)
 REPEATED: Final = ("run", "read_file", "write_file", "detach", "counters", "power_off")
 
 

@@ -34,6 +34,8 @@ RULES: Final = {
 """Rule -> what it says."""
 RUN_SECONDS: Final = 1800.0
 """No run of the schedules' packs takes so long, a hung tool's deadline and all replies slow."""
+LEVELS: Final = 2
+"""Snapshots of the chain in the schedules' packs."""
 CONTAINERS: Final = 4
 """One that is used, and some whose removal was lost; there are five numbers."""
 PAUSE_SECONDS: Final = 30.0
@@ -86,7 +88,8 @@ class Existing:
         for name in sorted(self.others - self._all()):
             self._broken.add("foreign", f"{name} is gone")
         mine = [sum(name.startswith(self._own) for name in kind) for kind in self._kinds()]
-        if mine[0] > 1 or mine[1] > 2:
+        levels = sum(name.startswith(self._own) and ".snap" in name for name in self._all())
+        if mine[0] > 1 or mine[1] - levels > 2 or levels > LEVELS:
             self._broken.add("unbounded", f"{mine[0]} VMs and {mine[1]} volumes at once")
         if (held := len(self._node.names(self._own))) > CONTAINERS:
             self._broken.add("unbounded", f"{held} containers at once")

@@ -263,7 +263,7 @@ def volume_bytes(cases: Sequence[Case]) -> dict[str, int]:
     """Return storage -> bytes of all full volumes that the cases need there."""
     volumes = {
         (case.scenario.storage, case.scenario.volume): case.scenario.volume_bytes
-        * (2 if case.scenario.disk.backing else 1)
+        * case.scenario.disk.copies
         for case in cases
     }
     sizes: dict[str, int] = {}

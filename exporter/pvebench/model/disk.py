@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,6 +15,9 @@ from pvebench.model.units import GIB, KIB, MIB, SECTOR, format_size
 # `rules.py` defines which options can be combined.
 
 DEFAULT_CLUSTER: Final = 64 * KIB
+OVERLAY_CLUSTER: Final = 128 * KIB
+"""Cluster of an overlay of Proxmox VE 9, with 32 subclusters of 4 KiB."""
+MAX_CHAIN: Final = 32
 MAX_LIMITED: Final = 100_000_000
 """Maximum of the options that limit operations or MiB per second."""
 _SCHEDULER: Final = re.compile(r"[a-z][a-z0-9_-]*\Z")
@@ -86,6 +89,17 @@ class Preallocation(StrEnum):
     FULL = "full"
 
 
+class ChainKind(StrEnum):
+    """Place of a volume's snapshots."""
+
+    VOLUME = "volume"
+    """One overlay file per snapshot, as `snapshot-as-volume-chain` of Proxmox VE 9 creates them."""
+    INTERNAL = "internal"
+    """In the qcow2 file itself."""
+    STORAGE = "storage"
+    """In the storage, such as ZFS or LVM-thin."""
+
+
 class Cache(StrEnum):
     """Proxmox's cache modes, from the safest to the least safe."""
 
@@ -138,6 +152,12 @@ def _cluster(size: int) -> int:
     return 0 if size == DEFAULT_CLUSTER else size  # the default has one name only
 
 
+def _overlay_cluster(size: int) -> int:
+    if size not in (DEFAULT_CLUSTER, OVERLAY_CLUSTER):
+        raise ValueError(f"invalid overlay cluster size {size}: use 128k or 64k")
+    return 0 if size == OVERLAY_CLUSTER else size
+
+
 def _read_ahead(size: int) -> int:
     if not 0 <= size <= GIB or size % SECTOR:
         raise ValueError(f"invalid read-ahead of {size} bytes: use whole sectors of 512, up to 1G")
@@ -172,6 +192,10 @@ class Disk:
         drive_cache: the write cache in the drive below the volume; None: unchanged.
         read_ahead: of the device below the volume, in bytes; None: unchanged.
         scheduler: I/O scheduler of the device below the volume; None: unchanged.
+        chain: snapshots below the data that the guest writes.
+        chain_kind: place of these snapshots.
+        overlay_cluster: of overlays, in bytes; 0: 128 KiB with subclusters and the volume's
+            preallocation, as Proxmox VE 9 creates them. 64 KiB: without both, as before.
     """
 
     bus: Bus
@@ -197,6 +221,11 @@ class Disk:
         default=None, metadata=traits(size=True, check=_read_ahead, of=Part.DEVICE)
     )
     scheduler: str | None = field(default=None, metadata=traits(check=_scheduler, of=Part.DEVICE))
+    chain: int = field(default=0, metadata=traits(low=0, high=MAX_CHAIN, of=Part.VOLUME))
+    chain_kind: ChainKind = field(default=ChainKind.VOLUME, metadata=traits(of=Part.VOLUME))
+    overlay_cluster: int = field(
+        default=0, metadata=traits(size=True, check=_overlay_cluster, of=Part.VOLUME)
+    )
 
     @property
     def on_host(self) -> bool:
@@ -218,6 +247,20 @@ class Disk:
         """A default disk on the same volume that can be hot-plugged and bypasses the cache."""
         own = {name: getattr(self, name) for name in VOLUME_OPTIONS}
         return Disk(bus=Bus.VIRTIO, format=self.format, cache=Cache.NONE, **own)
+
+    @property
+    def unchained(self) -> Disk:
+        """The disk before its first snapshot."""
+        return replace(self, chain=0, chain_kind=ChainKind.VOLUME, overlay_cluster=0)
+
+    @property
+    def copies(self) -> int:
+        """Maximum number of full copies of the volume's data on the storage."""
+        if self.backing or self.chain_kind is not ChainKind.VOLUME:
+            return 2
+        # An overlay is sparse unless its data is preallocated, and only the newest one is written.
+        thick = self.preallocation in (Preallocation.FALLOC, Preallocation.FULL)
+        return 1 + (self.chain if thick and not self.overlay_cluster else min(self.chain, 1))
 
     @property
     def cold(self) -> bool:

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Protocol
 
+from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.scenario import Machine, Scenario
@@ -340,6 +341,10 @@ class FillNotes(Protocol):
         """
 
 
+def _no_snapshots(volume: Volume, disk: Disk) -> None:
+    raise SwitchFailed(f"cannot take {disk.chain} snapshots of {volume.volid} with this driver")
+
+
 def _unidentified(storage: str) -> Identity:
     del storage
     return {}
@@ -363,6 +368,8 @@ class Site:
         faults: (storage id, name) -> fault that may be caused.
         upkeep: returns the software installed since the start of the VM, where this is checked;
             cheap enough to be called before every run, at most 30 s old. Never raises DriverError.
+        take_snapshots: gives a detached volume the missing snapshots of its chain, and removes
+            what was written since the newest one. Raises DriverError.
     """
 
     node: str
@@ -380,3 +387,4 @@ class Site:
     identify: Callable[[str], Identity] = _unidentified
     fill_notes: FillNotes | None = None
     traffic: Traffic | None = None
+    take_snapshots: Callable[[Volume, Disk], None] = _no_snapshots

@@ -17,6 +17,7 @@ from pvebench.model.disk import (
     Aio,
     Bus,
     Cache,
+    ChainKind,
     Disk,
     Filesystem,
     Format,
@@ -39,6 +40,7 @@ class StorageKind:
         files: whether volumes are files: only those can be preallocated, or overlay another.
         network: whether QEMU itself implements the storage's protocol; then there is no aio.
         qcow2_options: whether pvebench can set the options of qcow2, such as its cluster size.
+        chains: kinds of snapshots that pvebench can create on it.
         own_device: whether a volume is alone on a block device of this machine, so that changing
             the device's settings affects nothing else.
         host_cache: treatment of the host's page cache of its volumes before each run.
@@ -52,6 +54,7 @@ class StorageKind:
     files: bool = False
     network: bool = False
     qcow2_options: bool = True
+    chains: frozenset[ChainKind] = frozenset()
     own_device: bool = False
     host_cache: HostCache = HostCache.DROPPED
     no_container: str = ""
@@ -147,6 +150,32 @@ RULES: tuple[Rule, ...] = (
         lambda disk, _: disk.backing and disk.preallocation is not Preallocation.METADATA,
     ),
     Rule(
+        "chain_kind and overlay_cluster apply to volumes with snapshots: chain 1 or more",
+        lambda disk, _: (
+            not disk.chain and bool(disk.overlay_cluster or disk.chain_kind is not ChainKind.VOLUME)
+        ),
+    ),
+    Rule(
+        "overlay_cluster applies to chain_kind volume",
+        lambda disk, _: bool(disk.overlay_cluster) and disk.chain_kind is not ChainKind.VOLUME,
+    ),
+    Rule(
+        "snapshots in the volume or as overlays need qcow2",
+        lambda disk, _: (
+            bool(disk.chain)
+            and disk.chain_kind is not ChainKind.STORAGE
+            and disk.format is not Format.QCOW2
+        ),
+    ),
+    Rule(
+        "pvebench cannot create snapshots of this chain_kind on this storage",
+        lambda disk, storage: bool(disk.chain) and disk.chain_kind not in storage.chains,
+    ),
+    Rule(
+        "pvebench creates no snapshots of a linked clone",
+        lambda disk, _: bool(disk.chain) and disk.backing,
+    ),
+    Rule(
         "aio applies to local files and devices; QEMU accesses this storage over the network",
         lambda disk, storage: storage.network and disk.aio is not Aio.IO_URING,
     ),
@@ -210,8 +239,8 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
         return reason
     if layout.mount_options and not layout.on_filesystem:
         return "mount options need a filesystem"
-    if layout.on_filesystem and scenario.disk.backing:
-        return "a linked clone has its own data; pvebench creates no filesystem on it"
+    if layout.on_filesystem and (scenario.disk.backing or scenario.disk.chain):
+        return "pvebench creates no filesystem on a linked clone or above snapshots"
     least = MIN_BYTES[layout.filesystem]
     if scenario.volume_bytes < least:
         return f"{layout.filesystem} needs a volume of {format_size(least)} or more"
@@ -223,18 +252,31 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
 
 def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
     """Return the reason that excludes `workload` on a possible scenario, or None."""
+    if workload.first_touch and (reason := _why_not_first(scenario, workload)):
+        return reason
     if scenario.disk.on_host:
         return _why_not_on_host(workload, storage)
     if scenario.disk.in_container and not workload.directions:
         return f"{workload.tool} needs a VM"
-    if Direction.TRIM in workload.directions:
-        if scenario.disk.in_container:
-            return "a container case cannot trim"
-        if not scenario.disk.discard:
-            return "trim needs discard on"
-        if scenario.layout.on_filesystem:
-            return "trim needs a device without a filesystem"
+    if Direction.TRIM in workload.directions and (reason := _why_not_trim(scenario)):
+        return reason
     return _why_not_here(scenario, workload)
+
+
+def _why_not_trim(scenario: Scenario) -> str | None:
+    if scenario.disk.in_container:
+        return "a container case cannot trim"
+    if not scenario.disk.discard:
+        return "trim needs discard on"
+    if scenario.layout.on_filesystem:
+        return "trim needs a device without a filesystem"
+    return None
+
+
+def _why_not_first(scenario: Scenario, workload: Workload) -> str | None:
+    if not scenario.disk.chain:
+        return "touch first needs a snapshot: chain 1 or more"
+    return "touch first excludes a steady state, whose writes come first" * bool(workload.steady)
 
 
 def _why_not_on_host(workload: Workload, storage: StorageKind) -> str | None:

@@ -111,6 +111,11 @@ class Workload:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
 
     @property
+    def first_touch(self) -> bool:
+        """Whether nothing was written since the newest snapshot when it begins."""
+        return self.parameters.get("touch") == "first"
+
+    @property
     def spoils(self) -> bool:
         """Whether it leaves anything but random data, so that the next case must fill first.
 

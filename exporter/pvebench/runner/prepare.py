@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final
 
 from pvebench.errors import DriverError, SwitchFailed, ToolFailed
@@ -35,6 +36,14 @@ done | wc -c
 """For /bin/sh: device, first block, blocks -> number of read blocks that are not all zeros."""
 
 
+class _Top(Enum):
+    """Data above the newest snapshot of a volume."""
+
+    EMPTY = auto()
+    PART = auto()
+    FULL = auto()
+
+
 class Contents:
     """Content of the volumes, as `Layout.content`. Owned by one runner.
 
@@ -46,6 +55,15 @@ class Contents:
         self._notes = fill_notes
         self._known: dict[str, str] = {}
         self._verified: set[str] = set()
+        self._tops: dict[str, _Top] = {}
+
+    def top(self, volume: Volume) -> _Top | None:
+        """Return the data above the newest snapshot; None: the volume has no snapshots."""
+        return self._tops.get(volume.volid)
+
+    def snapshots_taken(self, volume: Volume) -> None:
+        """Note that the volume has its snapshots and nothing was written since the newest."""
+        self._tops[volume.volid] = _Top.EMPTY
 
     def holds(self, volume: Volume, layout: Layout) -> bool:
         """Return whether everything that a scenario may read has been written."""
@@ -54,6 +72,7 @@ class Contents:
     def renewed(self, volume: Volume) -> None:
         """Note that the volume is new."""
         self._known.pop(volume.volid, None)
+        self._tops.pop(volume.volid, None)
         self._verified.add(volume.volid)
 
     def verify(self, volume: Volume, layout: Layout, guest: Guest, target: Target) -> None:
@@ -73,11 +92,16 @@ class Contents:
     def wrote(self, volume: Volume, layout: Layout) -> None:
         """Note that the volume was filled for the layout."""
         self._known[volume.volid] = layout.content
+        if volume.volid in self._tops:
+            self._tops[volume.volid] = _Top.FULL
         if self._notes is not None and _can_be_proved(layout):
             self._notes.note(volume, layout.content)
 
     def lost(self, volume: Volume) -> None:
-        """Note, before the change, that the volume's content will be lost."""
+        """Note, before the change, that the volume's content will be lost, but not snapshots."""
+        if volume.volid in self._tops:
+            self._tops[volume.volid] = _Top.PART
+            return
         if self._notes is not None:
             self._notes.note(volume, "")
         self._known.pop(volume.volid, None)
@@ -85,6 +109,7 @@ class Contents:
     def clear(self) -> None:
         """Forget everything: the volumes are removed or set aside."""
         self._known.clear()
+        self._tops.clear()
         self._verified.clear()
 
 
@@ -136,7 +161,7 @@ class Setup:
         self._ready: Ready | None = None
         self._mounted = False
         self._contents = Contents(site.fill_notes)
-        self._suspect = False
+        self._suspect = self._first = False
         self._cooling = self._filling = 0
         self.environment: Environment | None = None
 
@@ -155,12 +180,19 @@ class Setup:
         return self._ready.attachment if self._ready else None
 
     def ready(
-        self, scenario: Scenario, report: ReportPhase, evidence: Evidence, *, fresh: bool
+        self,
+        scenario: Scenario,
+        report: ReportPhase,
+        evidence: Evidence,
+        *,
+        fresh: bool,
+        first: bool = False,
     ) -> Ready:
         """Prepare VM, disk and content for `scenario`.
 
         Args:
             fresh: whether to power the VM on for this case.
+            first: whether nothing may have been written since the newest snapshot.
 
         Raises:
             Invalid: the disk differs from the requested one.
@@ -172,6 +204,7 @@ class Setup:
         if fresh:
             self._unmount()
             self._site.hypervisor.power_off()
+        self._first = first
         ready = None if scenario.cooled else self._reuse(scenario)
         if ready is None:
             ready = self._switch(scenario, report)
@@ -192,6 +225,8 @@ class Setup:
         """Return the prepared state if it fits: same scenario, VM alive, no used clone."""
         ready = self._ready
         if ready is None or ready.scenario != scenario or ready.volume.complete:
+            return None
+        if self._lacks_snapshots(ready.volume, scenario):
             return None
         cold = Plug(ready.volume, scenario.disk) if scenario.disk.cold else None
         guest = self._site.hypervisor.boot(scenario.machine, cold)
@@ -233,9 +268,37 @@ class Setup:
             self._contents.renewed(volume)
         return volume
 
+    def _lacks_snapshots(self, volume: Volume, scenario: Scenario) -> bool:
+        """Return whether snapshots must be taken, or what was written since must be removed."""
+        top = self._contents.top(volume)
+        return bool(scenario.disk.chain) and (
+            top is None or (self._first and top is not _Top.EMPTY)
+        )
+
+    def _take_snapshots(self, volume: Volume, scenario: Scenario, report: ReportPhase) -> None:
+        """Fill the volume, as a disk without snapshots, and take the snapshots of its chain."""
+        if not self._contents.holds(volume, scenario.layout):
+            plain = replace(scenario, disk=scenario.disk.past_cache.unchained)
+            ready = self._attach(volume, plain, report)
+            if difference := mismatch(plain, ready.attachment):
+                raise Invalid(f"mismatch of the disk for the fill: {difference}")
+            self._prepare(ready, report)
+            counted = self._site.hypervisor.counters()
+            self._cooling += counted.write_bytes if counted is not None else 0
+            self._ready = None
+            self._site.hypervisor.detach()
+        report(Phase.ATTACH)
+        self._site.take_snapshots(volume, scenario.disk)
+        self._contents.snapshots_taken(volume)
+
     def _switch(self, scenario: Scenario, report: ReportPhase) -> Ready:
-        hypervisor = self._site.hypervisor
         volume = self._detach(scenario, report)
+        if self._lacks_snapshots(volume, scenario):
+            self._take_snapshots(volume, scenario, report)
+        return self._attach(volume, scenario, report)
+
+    def _attach(self, volume: Volume, scenario: Scenario, report: ReportPhase) -> Ready:
+        hypervisor = self._site.hypervisor
         report(Phase.BOOT)
         guest = hypervisor.boot(
             scenario.machine, Plug(volume, scenario.disk) if scenario.disk.cold else None
@@ -261,7 +324,8 @@ class Setup:
         """Write the scenario's content to the volume: data everywhere, or a file full of data."""
         layout, volume = ready.scenario.layout, ready.volume
         self._contents.verify(volume, layout, ready.guest, ready.target)
-        filled = self.filled(ready)
+        top = self._contents.top(volume)
+        filled = self.filled(ready) and (self._first or top in (None, _Top.FULL))
         if not filled:
             self._contents.lost(volume)  # from here on it has neither content
         if layout.on_filesystem and not self._mounted:

@@ -26,7 +26,7 @@ from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume
-from pvebench.model.workload import Case, Conduct
+from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner.measure import Invalid, Measured, Window, check_identity, run_job
 from pvebench.runner.outcome import Circumstances, HostRates, Result, judge, slopes
 from pvebench.runner.prepare import Evidence, Ready, Setup
@@ -258,11 +258,14 @@ class Runner:
 
         tool = TOOLS[case.workload.tool]
         self._check_storage(case, result.evidence)  # before anything is written to it
-        ready = self._setup.ready(case.scenario, report, result.evidence, fresh=tool.fresh_boot)
+        first = case.workload.first_touch
+        ready = self._setup.ready(
+            case.scenario, report, result.evidence, fresh=tool.fresh_boot, first=first
+        )
         report(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
         result.filled = self._setup.filled(ready)
-        if case.workload.spoils:
+        if case.workload.spoils or (first and Direction.WRITE in case.workload.directions):
             self._setup.discard_content(ready.volume)
         if case.workload.steady is not None:
             self._check_cache(ready.volume, result.evidence)

@@ -323,20 +323,30 @@ def _changes(items: Iterable[object]) -> int:
 
 
 def _fills(cases: Iterable[Case]) -> list[int]:
-    """Return the bytes of each fill, one whenever a volume needs other content than it has."""
+    """Return the bytes of each fill, one whenever a volume needs other content than it has.
+
+    A chain is filled below its snapshots, and above them for all workloads but first touches.
+    """
     content: dict[str, str] = {}
     filled = []
     for case in cases:
-        scenario = case.scenario
+        scenario, volume = case.scenario, case.scenario.volume
+        size = scenario.layout.file_bytes or scenario.volume_bytes
+        size *= scenario.layout.fill_passes
         required = scenario.layout.content
         if scenario.cooled is HostCache.REWRITTEN:
-            content.pop(scenario.volume, None)
-        if not scenario.disk.backing and content.get(scenario.volume) != required:
-            content[scenario.volume] = required
-            size = scenario.layout.file_bytes or scenario.volume_bytes
-            filled.append(size * scenario.layout.fill_passes)
+            content.pop(volume, None)
+        if scenario.disk.chain:
+            below = f"{volume} below"
+            filled += [size] * (content.get(below) != required)
+            content[below] = required
+        if case.workload.first_touch:
+            content.pop(volume, None)
+        elif not scenario.disk.backing and content.get(volume) != required:
+            content[volume] = required
+            filled.append(size)
         if case.workload.spoils:
-            content.pop(scenario.volume, None)
+            content.pop(volume, None)
     return filled
 
 
@@ -348,7 +358,8 @@ def _ordered(
     passes: list[Case] = []
     for _ in range(repeats):
         rng.shuffle(known)
-        passes += known
+        # First touches before the others: each of them removes what these must fill.
+        passes += sorted(known, key=lambda case: not case.workload.first_touch)
     levels = (_boot_key, _volume_key, lambda scenario: scenario.slug)
     urgency: dict[tuple[str, ...], float] = {}
     rank: dict[tuple[str, ...], int] = {}

@@ -33,6 +33,7 @@ from pvebench.workloads.fio_job import (
     is_search,
     measure_job,
     search_seconds,
+    writes_once,
 )
 from pvebench.workloads.fio_report import number, read_report
 from pvebench.workloads.fio_samples import parse
@@ -140,6 +141,8 @@ class FioOptions(ToolOptions):
             rate is that of one latency_window (seconds) at that depth.
         fault: fault to inject after a third of the window, by its name in the settings of the
             storage; empty: none.
+        touch: data of the newest level of a snapshot chain at the start. first: none, so reads get
+            data from below all snapshots, and each block is written at most once. rewrite: all.
         histogram: keep the whole distribution of completion latencies, which increases the output.
     """
 
@@ -168,6 +171,7 @@ class FioOptions(ToolOptions):
     latency_window: Annotated[Duration, Field(ge=0.5, le=600)] = WINDOW_DEFAULT
     latency_percentile: Annotated[float, AfterValidator(_known_percentile)] = 99.0
     fault: Slug | Literal[""] = ""
+    touch: Literal["first", "rewrite"] = "rewrite"
     histogram: StrictBool = False
 
     @model_validator(mode="after")
@@ -188,6 +192,19 @@ class FioOptions(ToolOptions):
             raise ValueError("rate_iops: cannot be combined with latency_target")
         if self.fault:
             raise ValueError("fault: cannot be combined with latency_target")
+        return self
+
+    @model_validator(mode="after")
+    def _touches_once(self) -> FioOptions:
+        if self.touch == "first":
+            for key, limit in (("numjobs", 1), ("random_distribution", "random")):
+                if getattr(self, key) != limit:
+                    raise ValueError(
+                        f"{key}: must be {limit} with touch first: blocks would repeat"
+                    )
+            for key in ("fault", "latency_target"):
+                if getattr(self, key):
+                    raise ValueError(f"{key}: cannot be combined with touch first")
         return self
 
     @model_validator(mode="after")
@@ -231,6 +248,7 @@ class FioOptions(ToolOptions):
         # Only if they apply: an additional parameter would end the histories of other workloads.
         search = dict.fromkeys(_SEARCH, self.latency_target)
         optional = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
+        optional["touch"] = self.touch == "first"
         optional |= search
         excluded_keys = {
             "title",
@@ -244,10 +262,14 @@ class FioOptions(ToolOptions):
             parameters=self.model_dump(exclude=excluded_keys),
             directions=DIRECTIONS[self.rw],
             # A search has no fixed duration; only its last window is measured.
-            ramp_seconds=0.0 if self.latency_target else ramp_seconds,
+            ramp_seconds=0.0 if self.latency_target or self._once else ramp_seconds,
             runtime_seconds=0.0 if self.latency_target else runtime_seconds,
             histogram=self.histogram,
         )
+
+    @property
+    def _once(self) -> bool:
+        return self.touch == "first" and Direction.WRITE in DIRECTIONS[self.rw]
 
     def _slug(self) -> str:
         """Return for example `randwrite-4k-qd32`, and a part for each non-default option."""
@@ -266,6 +288,7 @@ class FioOptions(ToolOptions):
             f"compress{self.compress}" if self.compress else "",
             self._slug_of_search() if self.latency_target else "",
             f"fault-{self.fault}" if self.fault else "",
+            "touch-first" if self.touch == "first" else "",
         )
 
     def _slug_of_search(self) -> str:
@@ -284,9 +307,7 @@ class Fio(Tool):
     options = FioOptions
     open_ended = True
 
-    def estimate(
-        self, workload: Workload, size_bytes: int
-    ) -> Estimate:  # time-based: the size does not matter
+    def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return the length of the window, and the bytes that a fast device would write in it."""
         parameters, seconds = workload.parameters, workload.ramp_seconds + workload.runtime_seconds
         if is_search(workload):
@@ -297,7 +318,10 @@ class Fio(Tool):
         speed = min(iops * int(parameters["bs"]), ASSUMED_BYTES_PER_SECOND)
         mixed = is_mixed(str(parameters["rw"]))
         share = 1 - int(parameters["rwmixread"]) / 100 if mixed else 1.0
-        return Estimate(seconds=seconds, bytes_written=round(seconds * speed * share))
+        written = round(seconds * speed * share)
+        if writes_once(workload):
+            written = min(written, int(parameters["size"]) or size_bytes)
+        return Estimate(seconds=seconds, bytes_written=written)
 
     def job(self, workload: Workload, target: Target) -> Job:
         """Return the job file and the command. Raises ToolFailed if no block fits the device."""

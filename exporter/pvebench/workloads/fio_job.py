@@ -11,8 +11,9 @@ Pitfalls that the job files avoid, all measured with fio 3.33:
 - `rate_iops` counts per job and per direction; in a pack it is the total.
 
 Decisions: `norandommap` because a map is exhausted on a small volume within seconds and then the
-pattern changes during the measurement. `randrepeat=0` and no `randseed` (a seed would cancel
-it): a repeated sequence would read from caches the data of the previous run.
+pattern changes during the measurement; only first writes after a snapshot need it.
+`randrepeat=0` and no `randseed` (a seed would cancel it): a repeated sequence would read from
+caches the data of the previous run.
 No `write_lat_log`: it reads the clock and computes a mean for each operation, which slows down an
 emulated guest. `write_iops_log` only adds a line per interval to what fio computes anyway.
 `refill_buffers` for small blocks, because fio otherwise repeats one buffer, and a storage
@@ -80,7 +81,13 @@ def measure_job(workload: Workload, target: Target) -> Job:
         output=output,
         logs=(log,),
         deadline_seconds=2 * (workload.ramp_seconds + workload.runtime_seconds) + 60,
+        timed=not writes_once(workload),
     )
+
+
+def writes_once(workload: Workload) -> bool:
+    """Return whether each block is written at most once: the job ends when all are written."""
+    return workload.first_touch and Direction.WRITE in workload.directions
 
 
 def is_search(workload: Workload) -> bool:
@@ -196,7 +203,7 @@ def _global(target: Target) -> _Lines:
 def _window(workload: Workload, target: Target) -> _Lines:
     ramp = _time(workload.ramp_seconds)
     return {
-        "time_based": 1,
+        **({} if writes_once(workload) else {"time_based": 1}),
         "runtime": _time(workload.runtime_seconds),
         **({"ramp_time": ramp} if ramp != "0" else {}),
         "percentile_list": PERCENTILES,
@@ -222,7 +229,7 @@ def _pattern(workload: Workload, target: Target) -> _Lines:
     if is_mixed(rw):
         lines["rwmixread"] = int(parameters["rwmixread"])
     if is_random(rw):
-        lines |= {"norandommap": 1, "randrepeat": 0}
+        lines |= {**({} if writes_once(workload) else {"norandommap": 1}), "randrepeat": 0}
         lines["random_distribution"] = str(parameters["random_distribution"])
     if Direction.WRITE in DIRECTIONS[rw] and int(parameters["bs"]) < REFILL_BELOW_BYTES:
         lines["refill_buffers"] = 1

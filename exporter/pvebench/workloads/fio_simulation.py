@@ -67,7 +67,7 @@ def _read(text: str) -> _Job:
     parser.read_string(text)
     options = {key: value or "1" for name in parser.sections() for key, value in parser.items(name)}
     size = int(options.get("size", "0"))
-    timed = options.get("time_based") == "1"
+    timed = "runtime" in options
     prefix = options.get("write_iops_log", "")
     return _Job(
         shares=_shares(options),

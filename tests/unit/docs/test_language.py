@@ -43,6 +43,7 @@ LONGEST_PAGE: Final = {
     "runbooks": 135,
     "scaling": 40,
     "security": 105,
+    "snapshots": 60,
     "storages": 60,
     "ssh": 85,
     "trust": 65,

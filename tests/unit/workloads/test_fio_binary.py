@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pvebench.errors import ToolFailed
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.fio import Fio, check_fill, fill_job
@@ -33,6 +34,7 @@ VARIETY: list[dict[str, Any]] = [
     {"rw": "randread", "bs": "4k", "random_distribution": "normal:20"},
     {"rw": "randread", "bs": "4k", "random_distribution": "zoned:60/10:40/90"},
     {"rw": "randwrite", "bs": "4k", "rate_iops": 500, "title": "A title"},
+    {"rw": "randwrite", "bs": "4k", "touch": "first"},
     {"rw": "randread", "bs": "4k", "iodepth": 8, "latency_target": "500us"},
 ]
 
@@ -103,6 +105,26 @@ def test_fio_runs_a_mixed_job_and_its_output_is_read(
     assert found["sync_operations", None] > 0
     assert found["sync_mean", None] > 0
     assert 1 <= len(parsed.intervals["read"]) <= 2
+
+
+def test_first_writes_end_when_each_block_was_written_once(target: Target, tmp_path: Path) -> None:
+    _, parsed = measure(tmp_path, target, rw="randwrite", touch="first", iodepth=8)
+    found = {(s.metric, s.direction): s.value for s in parsed.samples}
+    assert found["bytes", Direction.WRITE] == target.size_bytes
+    assert bytes(4096) not in {
+        Path(target.device).read_bytes()[at : at + 4096] for at in range(0, 8 * MIB, 4096)
+    }
+
+
+def test_first_writes_that_end_early_without_all_blocks_are_a_failure(
+    target: Target, tmp_path: Path
+) -> None:
+    workload = tool_workload("fio", {"rw": "randwrite", "bs": "4k", "touch": "first"})
+    output, logs = run(Fio().job(workload, target), tmp_path)
+    fewer = output.replace('"size" : "8388608"', '"size" : "9437184"')
+    assert fewer != output
+    with pytest.raises(ToolFailed, match="instead of"):
+        Fio().parse(workload, fewer, logs)
 
 
 def test_rate_is_the_total_of_all_jobs_and_both_directions(target: Target, tmp_path: Path) -> None:

@@ -64,6 +64,16 @@ def test_job_file_holds_the_whole_definition_in_plain_integers() -> None:
     )
 
 
+def test_first_writes_never_repeat_a_block_and_end_with_the_device() -> None:
+    job = make_job(touch="first")
+    known = lines_of(job)
+    assert not {"time_based", "norandommap", "ramp_time"} & set(known)
+    assert (known["runtime"], known["size"]) == ("8", "268435456")
+    assert not job.timed
+    reads = make_job(touch="first", rw="randread")
+    assert (lines_of(reads)["time_based"], reads.timed) == ("1", True)
+
+
 def test_command_and_deadline() -> None:
     job = make_job()
     assert job.argv == [

@@ -37,6 +37,8 @@ def resolve(**options: Any) -> Workload:
         ({"random_distribution": "zipf:1.2"}, "randwrite-4k-qd1-distzipf_1_2"),
         ({"random_distribution": "zoned:60/10:40/90"}, "randwrite-4k-qd1-distzoned_60_10_40_90"),
         ({"rate_iops": 500, "version": 2}, "randwrite-4k-qd1-rate500@2"),
+        ({"touch": "first"}, "randwrite-4k-qd1-touch-first"),
+        ({"touch": "rewrite"}, "randwrite-4k-qd1"),
         ({"iodepth": 64, "latency_target": "2ms"}, "randwrite-4k-qd64-lat2ms-p99"),
         (
             {

@@ -13,7 +13,17 @@ from pvebench.drivers.qemu.machine import QemuMachine
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.responses import Shape, count, fields, rows, text, truth
 from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
-from pvebench.model.disk import Bus, Cache, Disk, Format, ScsiHw, option_text
+from pvebench.model.disk import (
+    DEFAULT_CLUSTER,
+    OVERLAY_CLUSTER,
+    Bus,
+    Cache,
+    ChainKind,
+    Disk,
+    Format,
+    ScsiHw,
+    option_text,
+)
 from pvebench.model.ports import Clock
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
@@ -39,6 +49,10 @@ class Names:
     def format(self) -> str:
         """Node of the image format."""
         return f"test{self.number}"
+
+    def level(self, number: int) -> str:
+        """Node of a snapshot below the volume, numbered from the newest."""
+        return f"level{self.number}-{number}"
 
     @property
     def throttle(self) -> str:
@@ -92,11 +106,14 @@ def objects(names: Names, disk: Disk) -> list[dict[str, Any]]:
     return arguments
 
 
-def block_nodes(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[dict[str, Any]]:
+def block_nodes(
+    names: Names, disk: Disk, file: Mapping[str, Any], below: Sequence[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
     """Return the arguments of the blockdev-add commands, in order.
 
     Args:
         file: the storage's node for the volume, without name and cache flags.
+        below: such nodes for its snapshots, newest first.
     """
     common = {
         "cache": {"direct": disk.cache.direct, "no-flush": disk.cache.no_flush},
@@ -110,6 +127,7 @@ def block_nodes(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[dict[
             "node-name": names.format,
             "file": names.file,
             "detect-zeroes": _detect_zeroes(disk),
+            **_backing(names, common, below),
         },
     ]
     if is_limited(disk):
@@ -123,6 +141,17 @@ def block_nodes(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[dict[
             }
         )
     return nodes
+
+
+def _backing(
+    names: Names, common: Mapping[str, Any], below: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the nested nodes of a chain, all with the volume's cache and aio as in Proxmox."""
+    backing: dict[str, Any] = {}
+    for number, file in reversed(list(enumerate(below))):
+        node = {"driver": "qcow2", "node-name": names.level(number), "file": {**common, **file}}
+        backing = {"backing": {**common, **node, **backing}}
+    return backing
 
 
 def _detect_zeroes(disk: Disk) -> str:
@@ -177,12 +206,14 @@ def _scsi_place(names: Names, disk: Disk) -> dict[str, Any]:
     return {**bus, "channel": 0, "scsi-id": 0, "lun": 1}
 
 
-def command_line(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[str]:
+def command_line(
+    names: Names, disk: Disk, file: Mapping[str, Any], below: Sequence[Mapping[str, Any]] = ()
+) -> list[str]:
     """Return the options of QEMU's command line that attach the disk at power-on."""
     options: list[str] = []
     for flag, entries in (
         ("-object", objects(names, disk)),
-        ("-blockdev", block_nodes(names, disk, file)),
+        ("-blockdev", block_nodes(names, disk, file, below)),
         ("-device", devices(names, disk)),
     ):
         for entry in entries:
@@ -233,15 +264,19 @@ UNVERIFIED: Final = ("aio", "discard", "preallocation")
 
 _BUS_OF_TYPE: Final = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI}
 _SCSIHW_OF_TYPE: Final = {"virtio-scsi-pci": ScsiHw.SINGLE, "lsi53c895a": ScsiHw.LSI}
-_QCOW2_CLUSTER: Final = 65536
+_OVERLAYS: Final = {(OVERLAY_CLUSTER, True): "0", (DEFAULT_CLUSTER, False): str(DEFAULT_CLUSTER)}
+"""Cluster size and extended L2 of an overlay -> `Disk.overlay_cluster`."""
 _NODES: Final = rows(
     fields(
         node__name_=text,
         drv=text,
         detect_zeroes=text,
         cache=fields(direct=truth, no__flush=truth),
+        backing_file_depth_=count,
         image=fields(
-            cluster__size_=count, format__specific_=fields(data_=fields(extended__l2_=truth))
+            cluster__size_=count,
+            format__specific_=fields(data_=fields(extended__l2_=truth)),
+            snapshots_=rows(fields()),
         ),
     )
 )
@@ -285,7 +320,6 @@ def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
         KeyError, StopIteration: QEMU does not report the nodes, or one without an image.
     """
     layout = next(node for node in seen.nodes if node["node-name"] == names.format)
-    image = layout["image"]
     limits = seen.limits if is_limited(disk) else {}
     return {
         "bus": str(_bus(seen)),
@@ -298,19 +332,51 @@ def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
         "queues": str(seen.queues if disk.queues else 0),
         "iops": str(limits.get("iops-total", 0)),
         "mbps": str(limits.get("bps-total", 0) // MIB),
-        **_qcow2(disk, image),
+        **_chain(names, disk, layout, seen),
+        **_qcow2(names, disk, layout, seen),
     }
 
 
-def _qcow2(disk: Disk, image: Mapping[str, Any]) -> dict[str, str]:
+def _chain(names: Names, disk: Disk, layout: Mapping[str, Any], seen: Seen) -> dict[str, str]:
+    """Return the options of the chain. Each level but the oldest is an overlay."""
+    image, levels = layout["image"], _levels(names, seen)
+    depth, internal = len(levels), len(image.get("snapshots") or ())
+    counted = layout.get("backing_file_depth", 0) if disk.chain else depth
+    clean = counted == depth and not (depth and internal)
+    kind = ChainKind.INTERNAL if internal else ChainKind.VOLUME
+    shapes = {_clusters(node["image"]) for node in (layout, *levels)[:depth]}
+    found = {_OVERLAYS.get(shape, f"{shape}") for shape in shapes} or {"0"}
+    return {
+        "chain": str(depth or internal) if clean else f"{counted} overlays, {internal} internal",
+        "chain_kind": str(kind),
+        "overlay_cluster": " and ".join(sorted(found)),
+    }
+
+
+def _levels(names: Names, seen: Seen) -> list[Mapping[str, Any]]:
+    """Return the nodes of the snapshots, newest first."""
+    nodes = {node.get("node-name"): node for node in seen.nodes}
+    levels: list[Mapping[str, Any]] = []
+    while (name := names.level(len(levels))) in nodes:
+        levels.append(nodes[name])
+    return levels
+
+
+def _clusters(image: Mapping[str, Any]) -> tuple[int, bool]:
+    data = image.get("format-specific", {}).get("data", {})
+    return int(image.get("cluster-size", 0)), bool(data.get("extended-l2", False))
+
+
+def _qcow2(names: Names, disk: Disk, layout: Mapping[str, Any], seen: Seen) -> dict[str, str]:
+    """Return the options of the volume, which is the oldest level of a chain."""
     if disk.format is not Format.QCOW2:
         return {"cluster_size": "0", "extended_l2": "0", "backing": "0"}
-    size = int(image.get("cluster-size", 0))
-    usual = size == _QCOW2_CLUSTER and not disk.cluster_size
-    data = image.get("format-specific", {}).get("data", {})
+    image = (layout, *_levels(names, seen))[-1]["image"]
+    size, extended = _clusters(image)
+    usual = size == DEFAULT_CLUSTER and not disk.cluster_size
     return {
         "cluster_size": "0" if usual else str(size),
-        "extended_l2": option_text(bool(data.get("extended-l2", False))),
+        "extended_l2": option_text(extended),
         "backing": option_text("backing-filename" in image),
     }
 
@@ -387,7 +453,8 @@ def look(
     virtio = disk.bus is Bus.VIRTIO or arguments[0]["driver"] == "virtio-scsi-pci"
     holder = controller or names.device
     return Seen(
-        nodes=qmp.ask("query-named-block-nodes", {"flat": True}, shape=_NODES),
+        # With `flat`, QEMU does not count the images below a node.
+        nodes=qmp.ask("query-named-block-nodes", {"flat": not disk.chain}, shape=_NODES),
         blocks=qmp.ask("query-block", shape=_BLOCKS),
         device_type=_property(qmp, names.device, "type", text),
         controller_type=_property(qmp, controller, "type", text) if controller else "",

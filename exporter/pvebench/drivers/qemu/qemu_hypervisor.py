@@ -49,7 +49,7 @@ from pvebench.drivers.qemu.block_graph import (
 from pvebench.drivers.qemu.machine import QemuMachine, prove_kvm
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.responses import count, fields, text
-from pvebench.drivers.storages.contract import Storage, instance_id
+from pvebench.drivers.storages.contract import SnapshotStorage, Storage, instance_id
 from pvebench.drivers.storages.settings import (
     check_space,
     check_storages,
@@ -135,7 +135,8 @@ class QemuHypervisor:
         if cold is not None:
             self._count += 1
             self._storages[cold.volume.storage].drop_caches(cold.volume)
-            options = command_line(Names(self._count), cold.disk, self._node_of(cold))
+            nodes = self._node_of(cold), self._below(cold)
+            options = command_line(Names(self._count), cold.disk, *nodes)
         self._guest = vm.start(
             self._image, machine, self._accelerator, timeout=BOOT_SECONDS, disk=options
         )
@@ -156,6 +157,17 @@ class QemuHypervisor:
 
     def _node_of(self, plug: Plug) -> dict[str, Any]:
         return self._storages[plug.volume.storage].node(plug.volume, plug.disk)
+
+    def _below(self, plug: Plug) -> list[dict[str, Any]]:
+        storage = self._storages[plug.volume.storage]
+        return storage.below(plug.volume, plug.disk) if isinstance(storage, SnapshotStorage) else []
+
+    def take_snapshots(self, volume: Volume, disk: Disk) -> None:
+        """As `Site.take_snapshots`."""
+        storage = self._storages[volume.storage]
+        if not isinstance(storage, SnapshotStorage):
+            raise SwitchFailed(f"storage {volume.storage} has no snapshots")
+        storage.take_snapshots(volume, disk)
 
     def power_off(self) -> None:
         if self._vm is not None:
@@ -204,7 +216,7 @@ class QemuHypervisor:
         qmp = self._qemu.qmp
         for item in objects(names, plug.disk):
             qmp.execute("object-add", item)
-        for node in block_nodes(names, plug.disk, self._node_of(plug)):
+        for node in block_nodes(names, plug.disk, self._node_of(plug), self._below(plug)):
             qmp.execute("blockdev-add", node)
         for device in devices(names, plug.disk):
             qmp.execute("device_add", device)
@@ -377,6 +389,7 @@ class QemuEngine(Engine):
                 faults=faults_of(settings),
                 identify=lambda name: identities_of(settings)[name](),
                 guards=guards_of(storages),
+                take_snapshots=vm.take_snapshots,
             )
         ]
 

@@ -71,6 +71,7 @@ class SimulatedDisk:
         factor *= (_READ_FACTOR if direction == "read" else _WRITE_FACTOR)[disk.cache]
         factor *= 1.05 if disk.iothread else 1.0
         factor *= self.shift
+        factor /= 1 + 0.02 * disk.chain
         if fsync:
             # Every write waits for its sync, unless the host ignores syncs.
             return factor / (SYNC_SECONDS if disk.cache is not Cache.UNSAFE else SYNC_SECONDS / 20)

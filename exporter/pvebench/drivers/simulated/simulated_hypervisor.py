@@ -21,7 +21,7 @@ from pvebench.drivers.simulated.simulated_guest import (
     undo_simulated,
 )
 from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
-from pvebench.model.disk import Cache, Disk, option_text
+from pvebench.model.disk import Cache, ChainKind, Disk, option_text
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.ports import Clock, Guest, HostSnapshot, Journal, Site
 from pvebench.model.scenario import Machine, Scenario
@@ -128,6 +128,16 @@ class SimulatedHypervisor:
         self._entries[scenario.volume] = entry
         return volume, True
 
+    def take_snapshots(self, volume: Volume, disk: Disk) -> None:
+        """As `Site.take_snapshots`; each overlay is one more volume."""
+        name = volume.volid.partition(":")[2]
+        overlays = disk.chain if disk.chain_kind is ChainKind.VOLUME else 0
+        for key in (f"{name}.snap{number + 1}" for number in range(overlays)):
+            if key not in self._entries:
+                self._entries[key] = self._journal.open(VOLUME_KIND, {"name": self._own(key)})
+            self.reality.make_volume(self._own(key))
+        self.clock.sleep(SWITCH_SECONDS)
+
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)
@@ -201,8 +211,11 @@ class SimulatedHypervisor:
 
     def _remove(self, key: str) -> None:
         del self.volumes[key]
-        self.reality.remove_volume(self._own(key))
-        self._journal.close(self._entries.pop(key))
+        for own in [
+            name for name in self._entries if name == key or name.startswith(f"{key}.snap")
+        ]:
+            self.reality.remove_volume(self._own(own))
+            self._journal.close(self._entries.pop(own))
 
     def _end_vm(self) -> None:
         if self.guest is not None:
@@ -245,6 +258,7 @@ def simulated_site(hypervisor: SimulatedHypervisor) -> Site:
         clock=hypervisor.clock,
         simulated=True,
         upkeep=hypervisor.upkeep,
+        take_snapshots=hypervisor.take_snapshots,
     )
 
 

@@ -16,7 +16,7 @@ from pvebench.drivers.storages.ceph import RbdStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions, Undo
 from pvebench.drivers.storages.directory import DirectoryStorage, identify_directory
 from pvebench.drivers.storages.network import NbdStorage, NfsStorage, identify_server
-from pvebench.model.disk import Format, HostCache
+from pvebench.model.disk import ChainKind, Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import StorageKind
 from pvebench.model.volume import Identity
@@ -59,7 +59,12 @@ _RAW: Final = frozenset({Format.RAW})
 
 KINDS: Final[dict[str, Kind]] = {
     "dir": Kind(
-        holds=StorageKind(name="dir", formats=frozenset(Format), files=True),
+        holds=StorageKind(
+            name="dir",
+            formats=frozenset(Format),
+            files=True,
+            chains=frozenset({ChainKind.VOLUME, ChainKind.INTERNAL}),
+        ),
         make=DirectoryStorage,
         identify=identify_directory,
         required=_PATH,

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from pvebench.errors import AlreadyRunning, NotWritable
 from pvebench.files import give_to_owner
@@ -64,6 +64,17 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Release the storage's own objects (base images), after its volumes."""
+
+
+@runtime_checkable
+class SnapshotStorage(Protocol):
+    """Storage that can give its volumes snapshots."""
+
+    def take_snapshots(self, volume: Volume, disk: Disk) -> None:
+        """As `Site.take_snapshots`. Raises NoSpace, VolumeError."""
+
+    def below(self, volume: Volume, disk: Disk) -> list[Node]:
+        """Return the block nodes that open the volume's snapshots, newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

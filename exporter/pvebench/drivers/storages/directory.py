@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import stat
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from pvebench.drivers.linux.block_devices import sysfs
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.identity import identity_of_path
 from pvebench.errors import NoSpace, ToolsMissing, VolumeError
-from pvebench.model.disk import Disk, Format, Preallocation
+from pvebench.model.disk import ChainKind, Disk, Format, Preallocation
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, SECTOR, show_bytes
@@ -54,8 +55,7 @@ def make_file(path: Path, journal: Journal, kind: str) -> tuple[OwnFile, int]:
     """
     entry = journal.open(kind, {"path": str(path)})
     try:
-        os.close(os.open(path, _CREATE, 0o644))
-        return _identify(path), entry
+        return _create(path), entry
     except OSError as error:
         journal.close(entry)
         exists = error.errno == errno.EEXIST
@@ -66,6 +66,11 @@ def make_file(path: Path, journal: Journal, kind: str) -> tuple[OwnFile, int]:
             if exists
             else "fix the permissions of its directory, or use another path in the settings",
         ) from error
+
+
+def _create(path: Path) -> OwnFile:
+    os.close(os.open(path, _CREATE, 0o644))
+    return _identify(path)
 
 
 def _identify(path: Path) -> OwnFile:
@@ -117,6 +122,7 @@ class DirectoryStorage:
         self._entries: dict[str, int] = {}
         self._bases: dict[str, OwnFile] = {}
         self._created: dict[str, OwnFile] = {}
+        self._levels: dict[str, list[OwnFile]] = {}
 
     def create(self, scenario: Scenario) -> Volume:
         """Create an unfilled volume, or an overlay on a full base."""
@@ -124,7 +130,8 @@ class DirectoryStorage:
         path = self._directory / f"{self._prefix}{scenario.volume}"
         check_directory(self._options)
         self._forget(path)  # leftover of a crash: the name contains this instance's id
-        check_space(self._name, self._directory, size + self._base_to_make(scenario))
+        own = size if disk.backing else size * disk.copies
+        check_space(self._name, self._directory, own + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
         # Created before, and exclusively: qemu-img would write through an existing link.
         self._created[str(path)] = self._make(path)
@@ -168,7 +175,40 @@ class DirectoryStorage:
         missing = scenario.disk.backing and str(self._base_path(scenario)) not in self._bases
         return scenario.volume_bytes if missing else 0
 
+    def take_snapshots(self, volume: Volume, disk: Disk) -> None:
+        path = Path(volume.volid)
+        if disk.chain_kind is ChainKind.INTERNAL:
+            self.check(volume)
+            take_internal(path, disk.chain)
+            return
+        levels = self._levels.setdefault(volume.volid, [])
+        for file in levels:
+            file.check()
+        if levels:
+            self._overlay(path, disk, levels[-1].path)
+        while len(levels) < disk.chain:
+            current = self._created[volume.volid]
+            current.check()
+            level = path.with_name(f"{path.name}.snap{len(levels) + 1}")
+            self._forget(level)  # of an attempt that failed: the volume was not yet renamed
+            self._make(level)  # in the journal before the rename
+            path.replace(level)
+            levels.append(replace(current, path=level))
+            self._overlay(path, disk, level)
+
+    def _overlay(self, path: Path, disk: Disk, base: Path) -> None:
+        """Create an empty overlay; its path is in the journal since the volume's creation."""
+        remove_marked(path)
+        self._created[str(path)] = _create(path)
+        run_qemu_img("create", "-q", *overlay_options(disk, base), str(path))
+
+    def below(self, volume: Volume, disk: Disk) -> list[Node]:
+        levels = reversed(self._levels.get(volume.volid, []))
+        return [self._file_node(str(level.path), disk) for level in levels]
+
     def remove(self, volume: Volume) -> None:
+        for level in self._levels.pop(volume.volid, []):
+            self._forget(level.path)
         self._forget(Path(volume.volid))
 
     def _forget(self, path: Path) -> None:
@@ -180,16 +220,23 @@ class DirectoryStorage:
 
     def check(self, volume: Volume) -> None:
         self._created[volume.volid].check()
-        for base in self._bases.values() if volume.complete else ():
+        for base in self._below(volume):
             base.check()
 
+    def _below(self, volume: Volume) -> list[OwnFile]:
+        bases = self._bases.values() if volume.complete else ()
+        return [*bases, *self._levels.get(volume.volid, [])]
+
     def node(self, volume: Volume, disk: Disk) -> Node:
-        return {"driver": "file", "filename": volume.volid, "aio": str(disk.aio)}
+        return self._file_node(volume.volid, disk)
+
+    @staticmethod
+    def _file_node(path: str, disk: Disk) -> Node:
+        return {"driver": "file", "filename": path, "aio": str(disk.aio)}
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """Drop the host's page cache of the file and its base."""
-        bases = self._bases.values() if volume.complete else ()
-        paths = [Path(volume.volid), *(base.path for base in bases)]
+        """Drop the host's page cache of the file and of the files below it."""
+        paths = [Path(volume.volid), *(base.path for base in self._below(volume))]
         return sum(drop_page_cache(path) for path in paths)
 
     def opened(self, volume: Volume) -> str:
@@ -206,10 +253,38 @@ def create_image(
 ) -> None:
     """Run qemu-img create. Raises VolumeError."""
     options = create_options(disk, base=str(base) if base else "")
-    command = ["qemu-img", "create", "-q", *options, str(path), str(size_bytes)]
+    run_qemu_img("create", "-q", *options, str(path), str(size_bytes))
+
+
+def run_qemu_img(*arguments: str) -> str:
+    """Run qemu-img; return its output. Raises VolumeError."""
+    command = ["qemu-img", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise VolumeError(f"qemu-img could not create {path}: {done.stderr.strip()}")
+        raise VolumeError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def take_internal(path: Path, count: int) -> None:
+    """Take the missing internal snapshots; without any, return to the newest one."""
+    info = json.loads(run_qemu_img("info", "--output=json", str(path)))
+    taken = len(info.get("snapshots", []))
+    if taken == count:
+        run_qemu_img("snapshot", "-a", f"pvebench{count}", str(path))
+    for number in range(taken, count):
+        run_qemu_img("snapshot", "-c", f"pvebench{number + 1}", str(path))
+
+
+def overlay_options(disk: Disk, base: Path) -> list[str]:
+    """Return qemu-img's options for an overlay on a snapshot.
+
+    As pve-storage 9.0.4 and later create it: subclusters are mandatory for the preallocation of an
+    overlay. With `overlay_cluster`: as qemu-img's own defaults, which version 8 uses for clones.
+    """
+    options = f"extended_l2=on,cluster_size=128k,preallocation={disk.preallocation}"
+    if disk.overlay_cluster:
+        options = f"cluster_size={disk.overlay_cluster}"
+    return ["-f", "qcow2", "-o", options, "-b", str(base), "-F", "qcow2"]
 
 
 def create_options(disk: Disk, *, base: str = "") -> list[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -164,3 +165,55 @@ def test_a_guest_that_sees_another_write_cache_than_qemu_is_no_known_cache_mode(
 def test_a_file_that_the_kernel_has_open_without_o_direct_is_not_cache_none() -> None:
     found = read_back(NAMES, disk(Bus.VIRTIO), seen(opened_direct=False))
     assert found["cache"] == "writeback"
+
+
+def test_snapshots_are_nested_with_the_cache_of_the_volume() -> None:
+    chained = disk(kind=Format.QCOW2, chain=2)
+    below = [{"driver": "file", "filename": name, "aio": "threads"} for name in ("new", "old")]
+    top = block_nodes(NAMES, chained, {"driver": "file", "filename": "top"}, below)[1]
+    newest, oldest = top["backing"], top["backing"]["backing"]
+    assert [one["node-name"] for one in (newest, oldest)] == ["level3-0", "level3-1"]
+    assert [one["file"]["filename"] for one in (newest, oldest)] == ["new", "old"]
+    assert "backing" not in oldest
+    cache = {"direct": True, "no-flush": False}
+    for one in (newest, oldest):
+        assert one["cache"] == one["file"]["cache"] == cache
+
+
+def image(name: str, *, cluster: int = 131072, extended: bool = True, **more: object) -> Any:
+    data = {"cluster-size": cluster, "format-specific": {"data": {"extended-l2": extended}}}
+    about = {"drv": "qcow2", "detect_zeroes": "off", "image": {**data, **more}}
+    return {"node-name": name, "backing_file_depth": 2, **about}
+
+
+@pytest.mark.parametrize(
+    ("levels", "found"),
+    [
+        (
+            [image("test3"), image("level3-0"), image("level3-1", cluster=65536, extended=False)],
+            {"chain": "2", "overlay_cluster": "0", "cluster_size": "0", "extended_l2": "0"},
+        ),
+        (
+            [image("test3"), image("level3-0", cluster=65536, extended=False), image("level3-1")],
+            {"chain": "2", "overlay_cluster": "0 and 65536", "cluster_size": "131072"},
+        ),
+        (
+            [image("test3"), image("level3-0")],  # QEMU counts two
+            {"chain": "2 overlays, 0 internal"},
+        ),
+        (
+            [{**image("test3", snapshots=[{}, {}]), "backing_file_depth": 0}],
+            {"chain": "2", "chain_kind": "internal"},
+        ),
+        (
+            [image("test3", snapshots=[{}]), image("level3-0"), image("level3-1")],
+            {"chain": "2 overlays, 1 internal"},
+        ),
+    ],
+)
+def test_depth_and_form_of_each_level_are_read_back(
+    levels: list[dict[str, object]], found: dict[str, str]
+) -> None:
+    file = {"node-name": "file3", "cache": {"direct": True, "no-flush": False}}
+    back = read_back(NAMES, disk(Bus.VIRTIO, Format.QCOW2, chain=2), seen(nodes=[file, *levels]))
+    assert {key: back[key] for key in found} == found

@@ -1,0 +1,136 @@
+"""Real QEMU: snapshots below the test disk, as QEMU and qemu-img see them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.conftest import Lab, scenario
+from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.guest import GuestImage
+from pvebench.model.disk import Bus, Cache, ChainKind, Disk, Format
+from pvebench.model.ports import Site
+from pvebench.model.run import Outcome, Run
+from pvebench.model.scenario import Scenario
+from pvebench.model.status import Phase
+from pvebench.model.units import KIB, MIB
+from pvebench.model.workload import Case, Conduct
+from pvebench.runner import Runner
+from testing.packs import tool_workload
+from testing.real_outcomes import MEASURED
+
+
+class Quiet:
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        pass
+
+    def finished(self, run: Run) -> None:
+        pass
+
+
+class Bench:
+    """Runs fio in a lab, as the product does, and looks at the disk's files."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        probe = ProcProbe(lambda: lab.qemu.pid, lambda: lab.qemu.volume_path)
+        site = Site(
+            node="lab",
+            hypervisor=lab.qemu,
+            probe=probe,
+            clock=lab.clock,
+            take_snapshots=lab.qemu.take_snapshots,
+        )
+        self.runner = Runner(site, Quiet())
+
+    def run(self, wanted: Scenario, **job: object) -> Run:
+        options = {"rw": "randwrite", "bs": "4k", **job}
+        workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=2)
+        case = Case(scenario=wanted, workload=workload)
+        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
+
+    def file(self, wanted: Scenario) -> Path:
+        return self.lab.storage / f"pvebench-test-test-{wanted.volume}"
+
+    def allocated(self, wanted: Scenario) -> int:
+        """Return the bytes of data in the newest level, by qemu-img map."""
+        command = ["qemu-img", "map", "-U", "--output=json", str(self.file(wanted))]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        own = [one for one in json.loads(done.stdout) if one["depth"] == 0 and one["data"]]
+        return sum(one["length"] for one in own)
+
+    def release(self) -> None:
+        """Detach the disk, so that its metadata is written; the runner knows."""
+        self.runner._setup.mark_unverified()
+        self.runner._setup._recover()
+
+
+@pytest.fixture(scope="module")
+def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    lab = Lab(tmp_path_factory.mktemp("chains"), image)
+    made = Bench(lab)
+    yield made
+    made.runner.close()
+    assert list(lab.storage.iterdir()) == []
+    assert not lab.store.journal.pending()
+    lab.close()
+
+
+def chain(depth: int, bus: Bus = Bus.VIRTIO, **options: object) -> Scenario:
+    return scenario(bus, Format.QCOW2, size=32 * MIB, chain=depth, **options)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        chain(1),
+        chain(8, Bus.SCSI, iothread=True),
+        chain(3, cache=Cache.WRITEBACK),
+        chain(3, overlay_cluster=64 * KIB),
+        chain(3, cluster_size=2 * MIB, extended_l2=True),
+        chain(3, chain_kind=ChainKind.INTERNAL),
+        chain(3, Bus.SATA, iops=5000),
+    ],
+    ids=lambda wanted: wanted.slug,
+)
+@pytest.mark.parametrize("touch", ["first", "rewrite"])
+def test_a_chain_is_made_read_back_and_measured(bench: Bench, wanted: Scenario, touch: str) -> None:
+    run = bench.run(wanted, touch=touch)
+    assert run.outcome in MEASURED, run.reason
+    assert json.loads(run.evidence["effective"])["chain"] == str(wanted.disk.chain)
+
+
+def test_a_first_write_writes_each_block_once_to_the_newest_level(bench: Bench) -> None:
+    wanted = chain(3)
+    run = bench.run(wanted, touch="first")
+    assert run.outcome in MEASURED, run.reason
+    written = bench.lab.qemu.counters().write_bytes
+    bench.release()
+    assert written > 0
+    assert bench.allocated(wanted) == written
+
+
+def test_rewriting_finds_all_data_in_the_newest_level(bench: Bench) -> None:
+    wanted = chain(3)
+    assert bench.run(wanted).outcome in MEASURED
+    bench.release()
+    assert bench.allocated(wanted) == wanted.volume_bytes
+
+
+def test_another_depth_than_requested_is_invalid(bench: Bench) -> None:
+    wanted = chain(2)
+    storage = bench.lab.storages["local"]
+    real = storage.below
+
+    def fewer(volume: object, disk: Disk) -> list[dict[str, object]]:
+        return real(volume, disk)[:1]  # type: ignore[arg-type] # as the storage's own
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "below", fewer)
+        run = bench.run(wanted)
+    assert run.outcome is Outcome.INVALID
+    assert "chain: requested 2, found" in run.reason
