@@ -244,6 +244,12 @@ class FaultFailed(DriverError):
     )
 
 
+class OperationFailed(DriverError):
+    """A backup, move or snapshot of the test disk that failed during a run."""
+
+    default_next_step = "free space on the storage; with a slow target, use a longer runtime"
+
+
 class ServerGone(DriverError):
     """An unreachable Proxmox API or host, or a failing node or cluster."""
 

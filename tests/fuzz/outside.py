@@ -34,14 +34,8 @@ from pvebench.drivers.proxmox.api.faults import translate
 from pvebench.drivers.proxmox.node.node_state import node_facts
 from pvebench.drivers.proxmox.setup.survey import survey
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
-from pvebench.drivers.qemu.block_graph import (
-    STATISTICS,
-    Names,
-    block_counters,
-    find_in_guest,
-    look,
-    read_back,
-)
+from pvebench.drivers.qemu.block_graph import STATISTICS, Names, block_counters
+from pvebench.drivers.qemu.disk_readback import find_in_guest, look, read_back
 from pvebench.drivers.qemu.qemu_hypervisor import qemu_facts
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.errors import GuestTimeout, HypervisorGone, PvebenchError

@@ -165,16 +165,19 @@ def kill(pids: Iterable[int]) -> None:
 
 PACK = """\
 pack: crash
-title: A file and a loop device
+title: A file and a loop device, snapshots and backups
 every: 10m
 axes:
   storage: [{storages}]
   bus: [virtio]
 fixed: {{format: qcow2, cache: none, filesystem: ext4}}
+variants: [{{filesystem: none, chain: 2}}]
 volume: {{size: 16M, file: 8M}}
 measure: {{ramp: 500ms, runtime: 1s, settle: 0s}}
 workloads:
   - fio: {{rw: randrw, bs: 4k, iodepth: 4}}
+  - fio: {{rw: randwrite, bs: 4k, touch: first}}
+  - fio: {{rw: randwrite, bs: 4k, during: backup-fleecing, target_rate: 8M}}
 """
 VICTIMS = ("pvebench", "qemu", "both")
 CONTAINER = "container"

@@ -261,11 +261,12 @@ def attempt(name: str, look: Callable[[], str]) -> Finding:
 
 def volume_bytes(cases: Sequence[Case]) -> dict[str, int]:
     """Return storage -> bytes of all full volumes that the cases need there."""
-    volumes = {
-        (case.scenario.storage, case.scenario.volume): case.scenario.volume_bytes
-        * case.scenario.disk.copies
-        for case in cases
-    }
+    volumes: dict[tuple[str, str], int] = {}
+    for case in cases:
+        scenario = case.scenario
+        own = scenario.volume_bytes * (scenario.disk.copies + case.workload.extra_copies)
+        key = scenario.storage, scenario.volume
+        volumes[key] = max(own, volumes.get(key, 0))
     sizes: dict[str, int] = {}
     for (storage, _), size in volumes.items():
         sizes[storage] = sizes.get(storage, 0) + size

@@ -275,6 +275,35 @@ FAULT_RECOVERY = _gauge(
     "including the fault; absent if the window ended earlier.",
 )
 FAULT_ERRORS = _gauge("fault_errors", CASE, "I/O errors in the guest during the whole run.")
+OPERATION_TIME = _gauge(
+    "operation_seconds",
+    CASE,
+    "Duration of the backup, move or snapshot during the run; absent if it did not end.",
+)
+OPERATION_GAP = _gauge(
+    "operation_gap_seconds",
+    CASE,
+    "Longest time without completed I/O since the operation began, from outside the guest; "
+    "resolution 0.1 s.",
+)
+OPERATION_LATENCY = _gauge(
+    "operation_latency_p99_seconds",
+    (*CASE, "phase"),
+    "99th percentile of QEMU's completion latencies before, during and after the operation, "
+    "rounded up by at most 12%.",
+)
+OPERATION_LOST = _gauge(
+    "operation_lost_operations",
+    CASE,
+    "I/O that the rate before the operation would have completed until the end of the window.",
+)
+OPERATION_RECOVERY = _gauge(
+    "operation_recovery_seconds",
+    CASE,
+    "Time from the start of the dip to the first of three seconds with 80% of the rate before the "
+    "operation; 0: no dip; absent if the window ended earlier.",
+)
+OPERATION_BYTES = _gauge("operation_bytes", CASE, "Bytes that the operation processed.")
 PASS_TO_FIRST = _gauge(
     "pass_to_first_ratio",
     RESULT,

@@ -139,6 +139,11 @@ PER_CASE: Final[dict[str, Metric]] = {
     "fault_dip_time": catalog.FAULT_DIP_TIME,
     "fault_recovery": catalog.FAULT_RECOVERY,
     "fault_errors": catalog.FAULT_ERRORS,
+    "operation_time": catalog.OPERATION_TIME,
+    "operation_gap": catalog.OPERATION_GAP,
+    "operation_lost": catalog.OPERATION_LOST,
+    "operation_recovery": catalog.OPERATION_RECOVERY,
+    "operation_bytes": catalog.OPERATION_BYTES,
 }
 PER_PART: Final[dict[str, tuple[Metric, str]]] = {
     "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),
@@ -146,6 +151,7 @@ PER_PART: Final[dict[str, tuple[Metric, str]]] = {
     "host_cpu": (catalog.HOST_CPU, "component"),
     "host_bytes": (catalog.HOST_BYTES, "counter"),
     "guest_cpu": (catalog.GUEST_CPU, "mode"),
+    "operation_p99": (catalog.OPERATION_LATENCY, "phase"),
 }
 
 Collector = Callable[[Snapshot, Families], None]

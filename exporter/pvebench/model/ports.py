@@ -314,6 +314,51 @@ class Fault(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """State of a disk under load, and of an operation on it.
+
+    Attributes:
+        operations: completed I/O of the guest since the disk was attached.
+        latencies: completed reads and writes so far, per bin of `Operation.bounds`.
+        bytes: processed by the operation so far.
+        ended: whether the operation has ended.
+    """
+
+    operations: int
+    latencies: Sequence[int]
+    bytes: int = 0
+    ended: bool = False
+
+
+class Operation(Protocol):
+    """Operation on the attached test disk. The next `detach` removes what is left of it."""
+
+    @property
+    def bounds(self) -> Sequence[float]:
+        """Upper bounds of the latency bins, seconds; one more bin is above the last."""
+
+    def prepare(self) -> None:
+        """Create what it needs, before the load. Raises DriverError."""
+
+    def begin(self) -> None:
+        """Begin it and return at once, or when it is complete. Raises DriverError."""
+
+    def look(self) -> Progress:
+        """Return the current state; let the operation take its next step.
+
+        Raises:
+            OperationFailed, DriverError.
+        """
+
+    def cancel(self) -> None:
+        """End it if it runs. Raises DriverError."""
+
+
+def _no_operation(name: str, target_rate: int) -> Operation:
+    raise SwitchFailed(f"this driver has no operation {name} with a target at {target_rate} B/s")
+
+
 class Journal(Protocol):
     """Journal of changes: each is recorded durably before it is made, so that it can be undone."""
 
@@ -370,6 +415,7 @@ class Site:
             cheap enough to be called before every run, at most 30 s old. Never raises DriverError.
         take_snapshots: gives a detached volume the missing snapshots of its chain, and removes
             what was written since the newest one. Raises DriverError.
+        operate: (name, bytes per second of its target or 0) -> operation on the attached disk.
     """
 
     node: str
@@ -388,3 +434,4 @@ class Site:
     fill_notes: FillNotes | None = None
     traffic: Traffic | None = None
     take_snapshots: Callable[[Volume, Disk], None] = _no_snapshots
+    operate: Callable[[str, int], Operation] = _no_operation

@@ -41,6 +41,7 @@ class StorageKind:
         network: whether QEMU itself implements the storage's protocol; then there is no aio.
         qcow2_options: whether pvebench can set the options of qcow2, such as its cluster size.
         chains: kinds of snapshots that pvebench can create on it.
+        operations: whether pvebench can back up, move and snapshot its volumes during a run.
         own_device: whether a volume is alone on a block device of this machine, so that changing
             the device's settings affects nothing else.
         host_cache: treatment of the host's page cache of its volumes before each run.
@@ -55,6 +56,7 @@ class StorageKind:
     network: bool = False
     qcow2_options: bool = True
     chains: frozenset[ChainKind] = frozenset()
+    operations: bool = False
     own_device: bool = False
     host_cache: HostCache = HostCache.DROPPED
     no_container: str = ""
@@ -254,6 +256,8 @@ def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) ->
     """Return the reason that excludes `workload` on a possible scenario, or None."""
     if workload.first_touch and (reason := _why_not_first(scenario, workload)):
         return reason
+    if workload.during and (reason := _why_not_during(scenario, storage)):
+        return reason
     if scenario.disk.on_host:
         return _why_not_on_host(workload, storage)
     if scenario.disk.in_container and not workload.directions:
@@ -277,6 +281,15 @@ def _why_not_first(scenario: Scenario, workload: Workload) -> str | None:
     if not scenario.disk.chain:
         return "touch first needs a snapshot: chain 1 or more"
     return "touch first excludes a steady state, whose writes come first" * bool(workload.steady)
+
+
+def _why_not_during(scenario: Scenario, storage: StorageKind) -> str | None:
+    disk = scenario.disk
+    if not storage.operations:
+        return "pvebench has no operations on volumes of this storage"
+    if disk.cold or scenario.layout.on_filesystem:
+        return "operations during a run need a disk that can be hot-plugged, without a filesystem"
+    return "operations during a run exclude iops and mbps" * bool(disk.iops or disk.mbps)
 
 
 def _why_not_on_host(workload: Workload, storage: StorageKind) -> str | None:

@@ -116,6 +116,16 @@ class Workload:
         return self.parameters.get("touch") == "first"
 
     @property
+    def during(self) -> str:
+        """Operation on the disk while the workload runs; empty: none."""
+        return str(self.parameters.get("during", ""))
+
+    @property
+    def extra_copies(self) -> int:
+        """Maximum number of copies of the volume that its operation creates."""
+        return {"": 0, "backup-fleecing": 2}.get(self.during, 1)
+
+    @property
     def spoils(self) -> bool:
         """Whether it leaves anything but random data, so that the next case must fill first.
 

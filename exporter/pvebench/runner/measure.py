@@ -168,11 +168,15 @@ class Window:
 
     Attributes:
         disturb: called when `QUIET_SHARE` of it is over.
+        wait: waits during the window; None: the clock does.
+        ended: called at its end, while the job may still run.
     """
 
     ramp_seconds: float
     runtime_seconds: float
     disturb: Callable[[], None] = lambda: None
+    wait: Callable[[float], None] | None = None
+    ended: Callable[[], None] = lambda: None
 
 
 def run_job(
@@ -236,10 +240,12 @@ def _watch_window(
     report(Phase.MEASURE, window.runtime_seconds)
     end = start  # without any I/O there is no window
     if ended is None:
-        clock.sleep(QUIET_SHARE * window.runtime_seconds)
+        wait = window.wait or clock.sleep
+        wait(QUIET_SHARE * window.runtime_seconds)
         window.disturb()
-        clock.sleep((1 - QUIET_SHARE) * window.runtime_seconds)
+        wait((1 - QUIET_SHARE) * window.runtime_seconds)
         end = Mark(site.probe.snapshot(), site.hypervisor.counters())
+        window.ended()
     report(Phase.COLLECT, 0.0)
     ended = ended or wait_for_end(site, guest, pid, deadline=begun + job.deadline_seconds)
     output = finish_job(guest, job, ended)

@@ -28,6 +28,7 @@ from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume
 from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner.measure import Invalid, Measured, Window, check_identity, run_job
+from pvebench.runner.operation import Watch
 from pvebench.runner.outcome import Circumstances, HostRates, Result, judge, slopes
 from pvebench.runner.prepare import Evidence, Ready, Setup
 from pvebench.runner.steady import settle
@@ -177,6 +178,8 @@ class Runner:
                 self._measure(case, conduct, result)
             finally:
                 result.written_bytes = self._count_written(case)
+                if case.workload.during:
+                    self._setup.mark_unverified()  # the next case detaches what is left of it
         except Interrupted:
             raise
         except (NoSpace, Busy) as error:
@@ -277,7 +280,7 @@ class Runner:
             result.samples.append(Sample("boot_time", None, ready.boot_seconds, Unit.SECONDS))
         self._check_storage(case, result.evidence)  # the preparation may have taken hours
         parsed = self._run_workload(case, ready, result)
-        if not case.workload.parameters.get("fault"):  # a fault makes the rate uneven on purpose
+        if not (case.workload.parameters.get("fault") or case.workload.during):  # uneven on purpose
             result.check_noise(conduct, parsed)
 
     def _check_storage(self, case: Case, evidence: Evidence) -> None:
@@ -301,7 +304,12 @@ class Runner:
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
             result.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
-        disturbance = Disturbance(self._site, case)
+        disturbance, watch = Disturbance(self._site, case), Watch(self._site, case)
+
+        def disturb() -> None:
+            disturbance.begin()
+            watch.begin()
+
         measured = run_job(
             self._site,
             ready.guest,
@@ -309,7 +317,9 @@ class Runner:
             Window(
                 ramp_seconds=workload.ramp_seconds,
                 runtime_seconds=workload.runtime_seconds,
-                disturb=disturbance.begin,
+                disturb=disturb,
+                wait=watch.wait,
+                ended=watch.end,
             ),
             report=lambda phase, seconds: self._observer.phase(case, phase, seconds),
             prepared=lambda: self._check_cache(ready.volume, result.evidence),
@@ -317,8 +327,11 @@ class Runner:
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = tool.parse(workload, measured.output, measured.logs)
         result.samples += disturbance.samples()
+        figures, effects = watch.samples()
+        result.samples += figures
+        result.evidence.update(watch.evidence)
         uncounted = (UNCOUNTED,) * (measured.end.block is None)
-        if notes := (*measured.notes, *uncounted, *parsed.notes, *disturbance.notes):
+        if notes := (*measured.notes, *uncounted, *parsed.notes, *disturbance.notes, *effects):
             result.evidence["notes"] = "\n".join(notes)
         result.samples += parsed.samples
         result.samples += slopes(parsed)

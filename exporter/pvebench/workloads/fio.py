@@ -51,6 +51,7 @@ from pvebench.workloads.tool import (
 
 __all__ = ["Fio", "check_fill", "fill_job"]
 
+OPERATIONS: Final = ("backup", "backup-fleecing", "move", "snapshot", "delete-snapshot")
 ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
 WINDOW_DEFAULT: Final = 5.0
@@ -143,6 +144,8 @@ class FioOptions(ToolOptions):
             storage; empty: none.
         touch: data of the newest level of a snapshot chain at the start. first: none, so reads get
             data from below all snapshots, and each block is written at most once. rewrite: all.
+        during: operation on the disk that begins after a third of the window; empty: none.
+        target_rate: bytes per second that the operation's target can write; 0: no limit.
         histogram: keep the whole distribution of completion latencies, which increases the output.
     """
 
@@ -172,6 +175,8 @@ class FioOptions(ToolOptions):
     latency_percentile: Annotated[float, AfterValidator(_known_percentile)] = 99.0
     fault: Slug | Literal[""] = ""
     touch: Literal["first", "rewrite"] = "rewrite"
+    during: Annotated[str, OneOf("", *OPERATIONS)] = ""
+    target_rate: Size = 0
     histogram: StrictBool = False
 
     @model_validator(mode="after")
@@ -205,6 +210,17 @@ class FioOptions(ToolOptions):
             for key in ("fault", "latency_target"):
                 if getattr(self, key):
                     raise ValueError(f"{key}: cannot be combined with touch first")
+        return self
+
+    @model_validator(mode="after")
+    def _operates_alone(self) -> FioOptions:
+        if self.target_rate and self.during not in ("backup", "backup-fleecing", "move"):
+            raise ValueError("target_rate: requires during: backup, backup-fleecing or move")
+        for key in ("fault", "latency_target") if self.during else ():
+            if getattr(self, key):
+                raise ValueError(f"{key}: cannot be combined with during")
+        if self.during and self._once:
+            raise ValueError("touch: must be rewrite with during, or the writes could end first")
         return self
 
     @model_validator(mode="after")
@@ -248,7 +264,8 @@ class FioOptions(ToolOptions):
         # Only if they apply: an additional parameter would end the histories of other workloads.
         search = dict.fromkeys(_SEARCH, self.latency_target)
         optional = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
-        optional["touch"] = self.touch == "first"
+        optional |= {"touch": self.touch == "first", "during": bool(self.during)}
+        optional["target_rate"] = bool(self.target_rate)
         optional |= search
         excluded_keys = {
             "title",
@@ -289,6 +306,8 @@ class FioOptions(ToolOptions):
             self._slug_of_search() if self.latency_target else "",
             f"fault-{self.fault}" if self.fault else "",
             "touch-first" if self.touch == "first" else "",
+            f"during-{self.during}" if self.during else "",
+            f"target{format_size(self.target_rate)}" if self.target_rate else "",
         )
 
     def _slug_of_search(self) -> str:
@@ -312,8 +331,9 @@ class Fio(Tool):
         parameters, seconds = workload.parameters, workload.ramp_seconds + workload.runtime_seconds
         if is_search(workload):
             seconds = search_seconds(parameters)
+        copied = workload.extra_copies * size_bytes
         if Direction.WRITE not in workload.directions:
-            return Estimate(seconds=seconds, bytes_written=0)
+            return Estimate(seconds=seconds, bytes_written=copied)
         iops = int(parameters["rate_iops"]) or ASSUMED_IOPS
         speed = min(iops * int(parameters["bs"]), ASSUMED_BYTES_PER_SECOND)
         mixed = is_mixed(str(parameters["rw"]))
@@ -321,7 +341,7 @@ class Fio(Tool):
         written = round(seconds * speed * share)
         if writes_once(workload):
             written = min(written, int(parameters["size"]) or size_bytes)
-        return Estimate(seconds=seconds, bytes_written=written)
+        return Estimate(seconds=seconds, bytes_written=written + copied)
 
     def job(self, workload: Workload, target: Target) -> Job:
         """Return the job file and the command. Raises ToolFailed if no block fits the device."""

@@ -122,6 +122,13 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_fault_dip_seconds",
         "pvebench_fault_recovery_seconds",
         "pvebench_fault_errors",
+        # Nor one with an operation.
+        "pvebench_operation_seconds",
+        "pvebench_operation_gap_seconds",
+        "pvebench_operation_latency_p99_seconds",
+        "pvebench_operation_lost_operations",
+        "pvebench_operation_recovery_seconds",
+        "pvebench_operation_bytes",
         # The simulated device counts no bytes, has no host row, and nothing is doubtful.
         "pvebench_device_share_ratio",
         "pvebench_flush_share_ratio",

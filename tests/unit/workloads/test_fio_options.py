@@ -39,6 +39,7 @@ def resolve(**options: Any) -> Workload:
         ({"rate_iops": 500, "version": 2}, "randwrite-4k-qd1-rate500@2"),
         ({"touch": "first"}, "randwrite-4k-qd1-touch-first"),
         ({"touch": "rewrite"}, "randwrite-4k-qd1"),
+        ({"during": "backup", "target_rate": "256k"}, "randwrite-4k-qd1-during-backup-target256k"),
         ({"iodepth": 64, "latency_target": "2ms"}, "randwrite-4k-qd64-lat2ms-p99"),
         (
             {
@@ -199,7 +200,7 @@ def test_option_that_makes_no_sense_is_refused_by_name(
     ("option", "message"),
     [
         ("iodept", "unknown key 'iodept'; did you mean 'iodepth'?"),
-        ("wibble", "unknown key 'wibble'; known keys: bs, compress, fault, fdatasync, fsync"),
+        ("wibble", "unknown key 'wibble'; known keys: bs, compress, during, fault, fdatasync"),
     ],
 )
 def test_unknown_option_is_met_with_the_nearest_one_or_all(

@@ -1,30 +1,16 @@
-"""QEMU's block nodes and devices for a `Disk`, and the read-back of its options."""
+"""QEMU's block nodes and devices for a `Disk`, and its statistics of them."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
-from pvebench.drivers.qemu.machine import QemuMachine
-from pvebench.drivers.qemu.qmp import Channel, QemuGuest
-from pvebench.drivers.responses import Shape, count, fields, rows, text, truth
-from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
-from pvebench.model.disk import (
-    DEFAULT_CLUSTER,
-    OVERLAY_CLUSTER,
-    Bus,
-    Cache,
-    ChainKind,
-    Disk,
-    Format,
-    ScsiHw,
-    option_text,
-)
-from pvebench.model.ports import Clock
+from pvebench.drivers.qemu.qmp import Channel
+from pvebench.drivers.responses import count, fields, rows, text
+from pvebench.errors import HypervisorGone, SwitchFailed
+from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 
@@ -224,7 +210,10 @@ def command_line(
 STATISTICS: Final = rows(
     fields(
         node__name_=text,
+        qdev_=text,
         stats=fields(
+            rd_latency_histogram_=fields(bins=rows(count)),
+            wr_latency_histogram_=fields(bins=rows(count)),
             rd_operations=count,
             wr_operations=count,
             flush_operations=count,
@@ -237,18 +226,34 @@ STATISTICS: Final = rows(
 """Shape of a response to query-blockstats."""
 
 
+LATENCIES: Final = ("rd_latency_histogram", "wr_latency_histogram")
+"""Keys of the latency histograms, once they were requested."""
+
+
+def own_statistics(names: Names, disk: Disk, qmp: Channel) -> Mapping[str, Any]:
+    """Return QEMU's statistics of the disk. Raises as `block_counters`."""
+    return _own(names, disk, qmp.ask("query-blockstats", shape=STATISTICS))
+
+
+def _own(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the disk's statistics; its node changes with operations such as a snapshot."""
+    node = names.top(disk)
+    for entry in stats:
+        if names.device in entry.get("qdev", "").split("/") or entry.get("node-name") == node:
+            own: Mapping[str, Any] = entry["stats"]
+            return own
+    raise HypervisorGone(
+        f"QEMU does not report {node}", cause="the disk was detached outside pvebench"
+    )
+
+
 def block_counters(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]]) -> BlockCounters:
     """Return the disk's counters from `STATISTICS`.
 
     Raises:
         HypervisorGone: QEMU does not report them.
     """
-    node = names.top(disk)
-    own = next((entry["stats"] for entry in stats if entry.get("node-name") == node), None)
-    if own is None:
-        raise HypervisorGone(
-            f"QEMU does not report {node}", cause="the disk was detached outside pvebench"
-        )
+    own = _own(names, disk, stats)
     return BlockCounters(
         read_operations=own["rd_operations"],
         write_operations=own["wr_operations"],
@@ -257,238 +262,3 @@ def block_counters(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]])
         write_bytes=own["wr_bytes"],
         unmap_operations=own.get("unmap_operations") or 0,
     )
-
-
-UNVERIFIED: Final = ("aio", "discard", "preallocation")
-"""Options that QEMU does not report. It rejects an unsupported aio mode."""
-
-_BUS_OF_TYPE: Final = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI}
-_SCSIHW_OF_TYPE: Final = {"virtio-scsi-pci": ScsiHw.SINGLE, "lsi53c895a": ScsiHw.LSI}
-_OVERLAYS: Final = {(OVERLAY_CLUSTER, True): "0", (DEFAULT_CLUSTER, False): str(DEFAULT_CLUSTER)}
-"""Cluster size and extended L2 of an overlay -> `Disk.overlay_cluster`."""
-_NODES: Final = rows(
-    fields(
-        node__name_=text,
-        drv=text,
-        detect_zeroes=text,
-        cache=fields(direct=truth, no__flush=truth),
-        backing_file_depth_=count,
-        image=fields(
-            cluster__size_=count,
-            format__specific_=fields(data_=fields(extended__l2_=truth)),
-            snapshots_=rows(fields()),
-        ),
-    )
-)
-_BLOCKS: Final = rows(fields(inserted_=fields(node__name_=text, cache=fields(writeback=truth))))
-_LIMITS: Final = fields(iops__total_=count, bps__total_=count)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """State of QEMU and the guest after a switch.
-
-    Attributes:
-        nodes: response to query-named-block-nodes.
-        blocks: response to query-block.
-        device_type, controller_type: QOM types; the latter is empty without a controller.
-        iothread: QOM path of the disk's or controller's I/O thread; empty: none.
-        queues: `num_queues` of the controller.
-        limits: those of the throttle group; empty: none.
-        opened_direct: whether the file is open with O_DIRECT; None: unknown.
-        guest: from the guest's kernel: `write_cache`, `rotational`, `driver` ….
-    """
-
-    nodes: Sequence[Mapping[str, Any]]
-    blocks: Sequence[Mapping[str, Any]]
-    device_type: str
-    guest: Mapping[str, str]
-    controller_type: str = ""
-    iothread: str = ""
-    queues: int = 0
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    opened_direct: bool | None = None
-
-
-def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
-    """Return the effective options, in the terms of `Disk`.
-
-    The requested `disk` only determines the names of the nodes, and which of two equivalent values
-    to return.
-
-    Raises:
-        KeyError, StopIteration: QEMU does not report the nodes, or one without an image.
-    """
-    layout = next(node for node in seen.nodes if node["node-name"] == names.format)
-    limits = seen.limits if is_limited(disk) else {}
-    return {
-        "bus": str(_bus(seen)),
-        "scsihw": _scsihw(disk, seen),
-        "format": str(layout["drv"]),
-        "cache": _cache(names, disk, seen),
-        "iothread": option_text(bool(seen.iothread)),
-        "detect_zeroes": option_text(layout["detect_zeroes"] != "off"),
-        "ssd": option_text(disk.bus is not Bus.VIRTIO and seen.guest.get("rotational") == "0"),
-        "queues": str(seen.queues if disk.queues else 0),
-        "iops": str(limits.get("iops-total", 0)),
-        "mbps": str(limits.get("bps-total", 0) // MIB),
-        **_chain(names, disk, layout, seen),
-        **_qcow2(names, disk, layout, seen),
-    }
-
-
-def _chain(names: Names, disk: Disk, layout: Mapping[str, Any], seen: Seen) -> dict[str, str]:
-    """Return the options of the chain. Each level but the oldest is an overlay."""
-    image, levels = layout["image"], _levels(names, seen)
-    depth, internal = len(levels), len(image.get("snapshots") or ())
-    counted = layout.get("backing_file_depth", 0) if disk.chain else depth
-    clean = counted == depth and not (depth and internal)
-    kind = ChainKind.INTERNAL if internal else ChainKind.VOLUME
-    shapes = {_clusters(node["image"]) for node in (layout, *levels)[:depth]}
-    found = {_OVERLAYS.get(shape, f"{shape}") for shape in shapes} or {"0"}
-    return {
-        "chain": str(depth or internal) if clean else f"{counted} overlays, {internal} internal",
-        "chain_kind": str(kind),
-        "overlay_cluster": " and ".join(sorted(found)),
-    }
-
-
-def _levels(names: Names, seen: Seen) -> list[Mapping[str, Any]]:
-    """Return the nodes of the snapshots, newest first."""
-    nodes = {node.get("node-name"): node for node in seen.nodes}
-    levels: list[Mapping[str, Any]] = []
-    while (name := names.level(len(levels))) in nodes:
-        levels.append(nodes[name])
-    return levels
-
-
-def _clusters(image: Mapping[str, Any]) -> tuple[int, bool]:
-    data = image.get("format-specific", {}).get("data", {})
-    return int(image.get("cluster-size", 0)), bool(data.get("extended-l2", False))
-
-
-def _qcow2(names: Names, disk: Disk, layout: Mapping[str, Any], seen: Seen) -> dict[str, str]:
-    """Return the options of the volume, which is the oldest level of a chain."""
-    if disk.format is not Format.QCOW2:
-        return {"cluster_size": "0", "extended_l2": "0", "backing": "0"}
-    image = (layout, *_levels(names, seen))[-1]["image"]
-    size, extended = _clusters(image)
-    usual = size == DEFAULT_CLUSTER and not disk.cluster_size
-    return {
-        "cluster_size": "0" if usual else str(size),
-        "extended_l2": option_text(extended),
-        "backing": option_text("backing-filename" in image),
-    }
-
-
-def _bus(seen: Seen) -> str:
-    if seen.device_type == "ide-hd":
-        return str(Bus.SATA if "ahci" in seen.controller_type else Bus.IDE)
-    return str(_BUS_OF_TYPE.get(seen.device_type, seen.device_type))
-
-
-def _scsihw(disk: Disk, seen: Seen) -> str:
-    if disk.bus is not Bus.SCSI:
-        return str(ScsiHw.SINGLE)
-    hardware = _SCSIHW_OF_TYPE.get(seen.controller_type)
-    # One controller per disk and one for several are the same device; only its use differs.
-    if hardware is ScsiHw.SINGLE and disk.scsihw is ScsiHw.SHARED:
-        hardware = ScsiHw.SHARED
-    return str(hardware or seen.controller_type)
-
-
-def _cache(names: Names, disk: Disk, seen: Seen) -> str:
-    file = next(node for node in seen.nodes if node["node-name"] == names.file)
-    inserted = next(
-        block["inserted"]
-        for block in seen.blocks
-        if block.get("inserted", {}).get("node-name") == names.top(disk)
-    )
-    direct = bool(file["cache"]["direct"])
-    if seen.opened_direct is not None:
-        direct = seen.opened_direct
-    # QEMU and guest must agree: the guest's view of the write cache determines its flushes.
-    write_cache = _both(bool(inserted["cache"]["writeback"]), seen.guest.get("write_cache", ""))
-    no_flush = bool(file["cache"]["no-flush"])
-    for cache in Cache:
-        if (cache.direct, cache.no_flush, cache.write_cache) == (direct, no_flush, write_cache):
-            return str(cache)
-    return f"direct={direct},no-flush={no_flush},write-cache={write_cache}"
-
-
-def _both(of_qemu: bool, of_guest: str) -> bool | None:
-    return of_qemu if of_guest == ("write-back" if of_qemu else "write-through") else None
-
-
-def find_in_guest(
-    guest: QemuGuest, names: Names, clock: Clock, *, seconds: float
-) -> dict[str, str]:
-    """Wait until the guest has the disk; return the guest's description (`device=…` words).
-
-    Raises:
-        GuestTimeout: the disk is not visible after `seconds`.
-    """
-    deadline = clock.monotonic() + seconds
-    while True:
-        done = guest.run(["/usr/bin/pvebench-disk", names.serial], timeout=seconds)
-        if done.exit_code == 0:
-            words = done.stdout.decode("utf-8", "replace").split()
-            return dict(word.split("=", 1) for word in words if "=" in word)
-        if clock.monotonic() > deadline:
-            raise GuestTimeout(f"disk not visible in the guest after {seconds:.0f} s")
-        clock.sleep(0.1)
-
-
-def look(
-    vm: QemuMachine, names: Names, disk: Disk, *, guest: Mapping[str, str], opened: str
-) -> Seen:
-    """Return the state of QEMU and guest that shows the effective options.
-
-    Args:
-        opened: path with which QEMU opened the volume; empty: not a file.
-    """
-    qmp = vm.qmp
-    arguments = devices(names, disk)
-    controller = names.controller if len(arguments) > 1 else ""
-    virtio = disk.bus is Bus.VIRTIO or arguments[0]["driver"] == "virtio-scsi-pci"
-    holder = controller or names.device
-    return Seen(
-        # With `flat`, QEMU does not count the images below a node.
-        nodes=qmp.ask("query-named-block-nodes", {"flat": not disk.chain}, shape=_NODES),
-        blocks=qmp.ask("query-block", shape=_BLOCKS),
-        device_type=_property(qmp, names.device, "type", text),
-        controller_type=_property(qmp, controller, "type", text) if controller else "",
-        iothread=_property(qmp, holder, "iothread", text) if virtio else "",
-        queues=_property(qmp, controller, "num_queues", count) if disk.queues else 0,
-        limits=_limits(qmp, names) if is_limited(disk) else {},
-        opened_direct=opened_direct(vm.pid, Path(opened)) if opened else None,
-        guest=guest,
-    )
-
-
-def _property(qmp: Channel, device: str, name: str, shape: Shape) -> Any:
-    path = f"/machine/peripheral/{device}"
-    return qmp.ask("qom-get", {"path": path, "property": name}, shape=shape)
-
-
-def _limits(qmp: Channel, names: Names) -> dict[str, Any]:
-    path = f"/objects/{names.group}"
-    limits: dict[str, Any] = qmp.ask("qom-get", {"path": path, "property": "limits"}, shape=_LIMITS)
-    return limits
-
-
-def opened_direct(pid: int | None, path: Path) -> bool | None:
-    """Return whether a process has `path` open with O_DIRECT; None: unknown."""
-    if pid is None:
-        return None
-    target = str(path.resolve())
-    try:
-        for fd in Path(f"/proc/{pid}/fd").iterdir():
-            if str(fd.readlink()) == target:
-                info = Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text("ascii")
-                flags = next(line for line in info.splitlines() if line.startswith("flags:"))
-                if int(flags.split()[1], 8) & os.O_ACCMODE == os.O_RDWR:
-                    return bool(int(flags.split()[1], 8) & os.O_DIRECT)
-    except OSError:
-        return None
-    return None

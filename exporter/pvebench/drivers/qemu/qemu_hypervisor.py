@@ -34,19 +34,17 @@ from pvebench.drivers.qemu.accelerator import (
 )
 from pvebench.drivers.qemu.block_graph import (
     STATISTICS,
-    UNVERIFIED,
     Names,
     block_counters,
     block_nodes,
     command_line,
     devices,
-    find_in_guest,
     is_limited,
-    look,
     objects,
-    read_back,
 )
+from pvebench.drivers.qemu.disk_readback import UNVERIFIED, find_in_guest, look, read_back
 from pvebench.drivers.qemu.machine import QemuMachine, prove_kvm
+from pvebench.drivers.qemu.operations import DiskOperation
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.responses import count, fields, text
 from pvebench.drivers.storages.contract import SnapshotStorage, Storage, instance_id
@@ -106,6 +104,7 @@ class QemuHypervisor:
         self._attached: tuple[Names, Disk] | None = None
         self._plugged: Volume | None = None
         self._local: Path | None = None
+        self._operation: DiskOperation | None = None
         self._count = 0
         self._broken = False
 
@@ -169,12 +168,33 @@ class QemuHypervisor:
             raise SwitchFailed(f"storage {volume.storage} has no snapshots")
         storage.take_snapshots(volume, disk)
 
+    def operate(self, name: str, target_rate: int) -> DiskOperation:
+        """As `Site.operate`."""
+        volume, attached = self._plugged, self._attached
+        storage = self._storages[volume.storage] if volume else None
+        if volume is None or attached is None or not isinstance(storage, SnapshotStorage):
+            raise SwitchFailed(f"no disk for operation {name}")
+        self._operation = DiskOperation(
+            self._qemu.qmp,
+            attached[0],
+            storage,
+            Plug(volume, attached[1]),
+            self._clock,
+            name=name,
+            target_rate=target_rate,
+        )
+        return self._operation
+
     def power_off(self) -> None:
         if self._vm is not None:
             if self._broken:
                 self._vm.kill()
             else:
                 self._vm.quit()
+        storage = self._storages[self._plugged.storage] if self._plugged else None
+        if self._operation and self._plugged and isinstance(storage, SnapshotStorage):
+            storage.remove_files(self._plugged)
+        self._operation = None
         self._vm = self._guest = self._machine = self._attached = self._cold = None
         self._plugged = None
 
@@ -255,6 +275,8 @@ class QemuHypervisor:
 
     def _unplug(self, names: Names, disk: Disk) -> None:
         qmp = self._qemu.qmp
+        if self._operation is not None:
+            self._operation.cancel()
         for device in reversed(devices(names, disk)):
             qmp.execute_until(
                 "device_del",
@@ -263,6 +285,9 @@ class QemuHypervisor:
                 device=device["id"],
                 timeout=SWITCH_SECONDS,
             )
+        if self._operation is not None:
+            self._operation.remove()
+            self._operation = None
         nodes = [names.throttle] if is_limited(disk) else []
         for node in (*nodes, names.format, names.file):
             qmp.execute("blockdev-del", {"node-name": node})
@@ -390,6 +415,7 @@ class QemuEngine(Engine):
                 identify=lambda name: identities_of(settings)[name](),
                 guards=guards_of(storages),
                 take_snapshots=vm.take_snapshots,
+                operate=vm.operate,
             )
         ]
 

@@ -23,7 +23,7 @@ from pvebench.drivers.simulated.simulated_guest import (
 from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, ChainKind, Disk, option_text
 from pvebench.model.environment import Environment, PendingUpdates
-from pvebench.model.ports import Clock, Guest, HostSnapshot, Journal, Site
+from pvebench.model.ports import Clock, Guest, HostSnapshot, Journal, Progress, Site
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
@@ -138,6 +138,11 @@ class SimulatedHypervisor:
             self.reality.make_volume(self._own(key))
         self.clock.sleep(SWITCH_SECONDS)
 
+    def operate(self, name: str, target_rate: int) -> SimulatedOperation:
+        """As `Site.operate`."""
+        del name, target_rate
+        return SimulatedOperation(self)
+
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)
@@ -234,6 +239,31 @@ class SimulatedHypervisor:
             raise HypervisorGone("simulated: QEMU has exited")
 
 
+class SimulatedOperation:
+    """`model.ports.Operation` that takes a second and does not slow the guest down."""
+
+    bounds = (0.001,)
+
+    def __init__(self, world: SimulatedHypervisor) -> None:
+        self._world = world
+        self._begun: float | None = None
+
+    def prepare(self) -> None:
+        pass
+
+    def begin(self) -> None:
+        self._begun = self._world.clock.monotonic()
+
+    def look(self) -> Progress:
+        done = self._world.counters().operations
+        begun = self._begun
+        ended = begun is not None and self._world.clock.monotonic() >= begun + 1.0
+        return Progress(operations=done, latencies=(done, 0), ended=ended)
+
+    def cancel(self) -> None:
+        pass
+
+
 class SimulatedProbe:
     """`model.ports.HostProbe` of a host with a constant load of 50%."""
 
@@ -259,6 +289,7 @@ def simulated_site(hypervisor: SimulatedHypervisor) -> Site:
         simulated=True,
         upkeep=hypervisor.upkeep,
         take_snapshots=hypervisor.take_snapshots,
+        operate=hypervisor.operate,
     )
 
 

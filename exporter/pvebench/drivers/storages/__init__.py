@@ -64,6 +64,7 @@ KINDS: Final[dict[str, Kind]] = {
             formats=frozenset(Format),
             files=True,
             chains=frozenset({ChainKind.VOLUME, ChainKind.INTERNAL}),
+            operations=True,
         ),
         make=DirectoryStorage,
         identify=identify_directory,

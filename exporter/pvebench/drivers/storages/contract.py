@@ -76,6 +76,15 @@ class SnapshotStorage(Protocol):
     def below(self, volume: Volume, disk: Disk) -> list[Node]:
         """Return the block nodes that open the volume's snapshots, newest first."""
 
+    def add_file(self, volume: Volume, disk: Disk, label: str, *, overlay: bool = False) -> Node:
+        """Create another file of the volume's size, and return the node that opens it.
+
+        It is raw, or an empty overlay on the volume. Raises as `create`.
+        """
+
+    def remove_files(self, volume: Volume) -> None:
+        """Remove the files of `add_file`, if there are any."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageOptions:

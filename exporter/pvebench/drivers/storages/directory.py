@@ -123,6 +123,7 @@ class DirectoryStorage:
         self._bases: dict[str, OwnFile] = {}
         self._created: dict[str, OwnFile] = {}
         self._levels: dict[str, list[OwnFile]] = {}
+        self._files: dict[str, list[Path]] = {}
 
     def create(self, scenario: Scenario) -> Volume:
         """Create an unfilled volume, or an overlay on a full base."""
@@ -206,7 +207,25 @@ class DirectoryStorage:
         levels = reversed(self._levels.get(volume.volid, []))
         return [self._file_node(str(level.path), disk) for level in levels]
 
+    def add_file(self, volume: Volume, disk: Disk, label: str, *, overlay: bool = False) -> Node:
+        check_space(self._name, self._directory, volume.size_bytes)
+        path = Path(f"{volume.volid}.{label}")
+        self._forget(path)
+        self._files.setdefault(volume.volid, []).append(path)
+        self._make(path)
+        if overlay:  # -u: the volume is in use, and locked
+            options = overlay_options(disk, Path(volume.volid))
+            run_qemu_img("create", "-q", "-u", *options, str(path), str(volume.size_bytes))
+        else:
+            os.truncate(path, volume.size_bytes)
+        return self._file_node(str(path), disk)
+
+    def remove_files(self, volume: Volume) -> None:
+        for path in self._files.pop(volume.volid, []):
+            self._forget(path)
+
     def remove(self, volume: Volume) -> None:
+        self.remove_files(volume)
         for level in self._levels.pop(volume.volid, []):
             self._forget(level.path)
         self._forget(Path(volume.volid))
@@ -276,7 +295,7 @@ def take_internal(path: Path, count: int) -> None:
 
 
 def overlay_options(disk: Disk, base: Path) -> list[str]:
-    """Return qemu-img's options for an overlay on a snapshot.
+    """Return qemu-img's options for an overlay on a volume.
 
     As pve-storage 9.0.4 and later create it: subclusters are mandatory for the preallocation of an
     overlay. With `overlay_cluster`: as qemu-img's own defaults, which version 8 uses for clones.
@@ -284,7 +303,7 @@ def overlay_options(disk: Disk, base: Path) -> list[str]:
     options = f"extended_l2=on,cluster_size=128k,preallocation={disk.preallocation}"
     if disk.overlay_cluster:
         options = f"cluster_size={disk.overlay_cluster}"
-    return ["-f", "qcow2", "-o", options, "-b", str(base), "-F", "qcow2"]
+    return ["-f", "qcow2", "-o", options, "-b", str(base), "-F", str(disk.format)]
 
 
 def create_options(disk: Disk, *, base: str = "") -> list[str]:

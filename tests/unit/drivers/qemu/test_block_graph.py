@@ -5,16 +5,8 @@ from typing import Any
 
 import pytest
 
-from pvebench.drivers.qemu.block_graph import (
-    UNVERIFIED,
-    Names,
-    Seen,
-    block_nodes,
-    command_line,
-    devices,
-    objects,
-    read_back,
-)
+from pvebench.drivers.qemu.block_graph import Names, block_nodes, command_line, devices, objects
+from pvebench.drivers.qemu.disk_readback import UNVERIFIED, Seen, read_back
 from pvebench.drivers.storages.directory import create_options
 from pvebench.model.disk import (
     DEVICE_OPTIONS,

@@ -1,0 +1,181 @@
+"""Figures of an operation during a run, and the run around it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pvebench.config import load_pack
+from pvebench.drivers.driver import volume_bytes
+from pvebench.drivers.simulated.simulated_hypervisor import SimulatedOperation, simulated_site
+from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.errors import OperationFailed
+from pvebench.model.ports import Progress
+from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.units import MIB
+from pvebench.model.workload import Conduct
+from pvebench.runner import Runner
+from pvebench.runner.operation import Look, figures, longest_gap, percentile, rates
+from pvebench.scheduler.plan import Matrix, expand
+from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
+from testing.recording_hypervisor import RecordingHypervisor
+
+BEGUN = 10.0
+BACKUP = SMALL.replace("iodepth: 8}", "iodepth: 8, during: backup}").replace("2s", "30s")
+
+
+def looks(
+    done: Callable[[float], float], *, end: float | None = None, window: float = 30.0
+) -> list[Look]:
+    """Return ten looks per second at a disk that has completed `done(time)` operations."""
+    times = [tick / 10 for tick in range(int(window * 10) + 1)]
+    return [
+        Look(
+            at,
+            Progress(
+                operations=int(done(at)),
+                latencies=(int(done(at)), 0, 0),
+                ended=end is not None and at >= end,
+            ),
+        )
+        for at in times
+    ]
+
+
+def values(samples: list[Sample]) -> dict[str, float]:
+    return {f"{one.metric}{one.part and f'_{one.part}'}": one.value for one in samples}
+
+
+def stalled(at: float) -> float:
+    """100 I/O per second, but none from second 12 to 15."""
+    return 100 * (at if at < 12 else 12 if at < 15 else at - 3)
+
+
+def test_a_stall_is_the_longest_gap_and_its_area_is_the_lost_io() -> None:
+    found = values(figures(looks(stalled, end=20.0), BEGUN, (0.001, 0.1))[0])
+    assert found["operation_gap"] == pytest.approx(3.0, abs=0.21)
+    assert found["operation_lost"] == pytest.approx(300, abs=15)
+    assert found["operation_time"] == pytest.approx(10.0)
+    assert found["operation_recovery"] == pytest.approx(3.0, abs=1.01)
+
+
+def test_a_stall_before_the_operation_is_none_of_it_but_one_that_lasts_is() -> None:
+    early = looks(lambda at: stalled(at + 7))  # from second 5 to 8
+    assert longest_gap(early, BEGUN) < 0.3
+    across = looks(lambda at: stalled(at + 3))  # from second 9 to 12
+    assert longest_gap(across, BEGUN) == pytest.approx(3.0, abs=0.21)
+
+
+def test_a_stall_until_the_end_is_a_gap_without_recovery() -> None:
+    samples, notes = figures(looks(lambda at: 100 * min(at, 12.0)), BEGUN, (0.001, 0.1))
+    found = values(samples)
+    assert found["operation_gap"] == pytest.approx(18.0, abs=0.11)
+    assert not {"operation_time", "operation_recovery", "operation_p99_after"} & set(found)
+    assert "had not ended" in notes[0]
+
+
+def test_an_operation_without_effect_shows_none() -> None:
+    found = values(figures(looks(lambda at: 100 * at, end=20.0), BEGUN, (0.001, 0.1))[0])
+    assert found["operation_lost"] == pytest.approx(0, abs=1)
+    assert found["operation_recovery"] == 0.0
+    assert found["operation_gap"] <= 0.21
+    phases = {name for name in found if name.startswith("operation_p99")}
+    assert phases == {f"operation_p99_{phase}" for phase in ("before", "during", "after")}
+
+
+@pytest.mark.parametrize(
+    ("bins", "bound"),
+    [((990, 10, 0), 0.001), ((989, 11, 0), 0.1), ((0, 0, 5), 0.1), ((0, 0, 0), None)],
+)
+def test_a_percentile_is_the_upper_bound_of_its_bin(
+    bins: tuple[int, ...], bound: float | None
+) -> None:
+    first = Look(0.0, Progress(operations=7, latencies=(7, 0, 0)))
+    last = Look(1.0, Progress(operations=0, latencies=(bins[0] + 7, *bins[1:])))
+    assert percentile([first, last], (0.001, 0.1)) == bound
+    assert percentile([first], (0.001, 0.1)) is None
+
+
+def test_rates_are_those_of_whole_seconds() -> None:
+    assert rates(looks(lambda at: 100 * at, window=3.5)) == [100.0] * 3
+
+
+def matrix(directory: Path, text: str = BACKUP) -> Matrix:
+    return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
+
+
+def run(directory: Path, world: RecordingHypervisor, times: int = 1) -> Run:
+    case = matrix(directory).cases[0]
+    runner = Runner(simulated_site(world), Recorder())
+    return [runner.run(case, cycle="c", conduct=Conduct()) for _ in range(times)][-1]
+
+
+def test_a_run_has_the_figures_and_the_looks_as_evidence(tmp_path: Path) -> None:
+    one = run(tmp_path, RecordingHypervisor())
+    assert one.outcome is Outcome.OK, one.reason
+    assert values(list(one.samples))["operation_time"] == pytest.approx(1.0, abs=0.11)
+    times = [line[0] for line in json.loads(one.evidence["operation"])]
+    assert times[0] == pytest.approx(-10.0)
+    assert times[-1] == pytest.approx(20.0)
+
+
+def test_the_disk_is_detached_after_each_operation(tmp_path: Path) -> None:
+    world = RecordingHypervisor()
+    run(tmp_path, world, times=3)
+    assert world.steps.count("attach") == 3
+
+
+def test_an_operation_that_fails_is_a_failed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(operation: SimulatedOperation) -> None:
+        raise OperationFailed("backup failed: No space left on device")
+
+    monkeypatch.setattr(SimulatedOperation, "begin", fail)
+    one = run(tmp_path, RecordingHypervisor())
+    assert (one.outcome, one.reason) == (Outcome.FAILED, "backup failed: No space left on device")
+
+
+def test_the_plan_has_the_space_and_the_bytes_of_the_copies(tmp_path: Path) -> None:
+    assert volume_bytes(matrix(tmp_path).cases) == {"local": 2 * 64 * MIB}
+    fleecing = BACKUP.replace("backup}", "backup-fleecing}")
+    assert volume_bytes(matrix(tmp_path, fleecing).cases) == {"local": 3 * 64 * MIB}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("[virtio, scsi]", "[virtio, sata]"), "can be hot-plugged"),
+        (("[virtio, scsi]", "[virtio]\n  iops: [0, 100]"), "exclude iops"),
+        (("[virtio, scsi]", "[virtio]\n  filesystem: [none, ext4]"), "without a filesystem"),
+    ],
+)
+def test_a_disk_without_operations_says_why(
+    tmp_path: Path, change: tuple[str, str], reason: str
+) -> None:
+    excluded = matrix(tmp_path, BACKUP.replace(*change)).excluded
+    assert any(reason in one.reason for one in excluded)
+
+
+def test_a_storage_without_operations_says_so(tmp_path: Path) -> None:
+    pack = load_pack(write_pack(tmp_path, BACKUP + "  - fio: {rw: randread, bs: 4k}\n"))
+    found = expand(pack, node="lab", storages={"local": STORAGE_KINDS["loop"]})
+    assert {one.workload.during for one in found.cases} == {""}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"during": "copy"}, "during"),
+        ({"during": "snapshot", "target_rate": "1M"}, "target_rate: requires during"),
+        ({"during": "backup", "fault": "outage"}, "fault: cannot be combined with during"),
+        ({"during": "backup", "touch": "first"}, "touch: must be rewrite"),
+    ],
+)
+def test_options_of_an_operation_that_make_no_sense_are_refused(
+    tmp_path: Path, options: dict[str, str], said: str
+) -> None:
+    assert said in tool_refusal(tmp_path, "fio", {"rw": "randwrite", "bs": "4k", **options})
