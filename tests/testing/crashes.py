@@ -152,8 +152,9 @@ class CrashTest:
         for key in ("bus", "format", "cache"):
             if effective[key] != options[key]:
                 self.report.wrong.append(f"{key} {effective[key]} is labelled {options[key]}")
-        if "filename=/mnt/test/" not in evidence["job.fio"]:
-            self.report.wrong.append("a run on a filesystem did not use its file")
+        in_file = "filename=/mnt/test/" in evidence["job.fio"]
+        if in_file != (options["filesystem"] != "none"):
+            self.report.wrong.append("a run used a file without a filesystem, or the reverse")
 
 
 def kill(pids: Iterable[int]) -> None:
