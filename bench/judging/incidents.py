@@ -110,7 +110,7 @@ def material(issue: KnownIssue, rng: np.random.Generator) -> Material:
 
 def recognized(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, str]]:
     """Return for every issue: whether its class and its name are correct, and the class."""
-    issues = load_known_issues()
+    issues = [issue for issue in load_known_issues() if issue.id.startswith("R")]
     results: list[tuple[KnownIssue, bool, bool, str]] = []
     for issue in issues:
         changes = judged(material(issue, rng), Judge(issues)).changes

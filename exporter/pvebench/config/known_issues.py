@@ -61,7 +61,7 @@ class _Issue(Strict):
     title: Text
     kind: IssueKind
     affected: list[_Range] = Field(min_length=1)
-    moves: list[Figure] = Field(min_length=1)
+    moves: list[Figure] = Field(default_factory=list)
     options: dict[str, list[str]] = Field(default_factory=dict)
     ratio: float | None = Field(default=None, gt=0)
     workaround: Text = ""

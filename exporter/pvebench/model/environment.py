@@ -160,7 +160,25 @@ def _compare(first: Parts, second: Parts) -> int:
 
 _INSTEAD = {"qemu_package": "qemu"}
 """Fact -> nearly equivalent fact for environments without it."""
-IssueKind = Literal["slower", "implausible", "stall", "cost", "operation", "accounting"]
+
+
+def version_in(facts: Mapping[str, str], fact: str) -> str:
+    """Return the version of a component in an environment; empty: unknown."""
+    text = facts.get(fact) or facts.get(_INSTEAD.get(fact, ""), "")
+    return text.removesuffix("-pve")
+
+
+IssueKind = Literal[
+    "slower",
+    "implausible",
+    "stall",
+    "cost",
+    "operation",
+    "accounting",
+    "failure",
+    "data_loss",
+    "memory",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +199,7 @@ class Affected:
 
     def holds(self, facts: Mapping[str, str]) -> bool:
         """Return whether an environment is in the range; without the fact it is not."""
-        text = facts.get(self.fact) or facts.get(_INSTEAD.get(self.fact, ""), "")
-        text = text.removesuffix("-pve")
+        text = version_in(facts, self.fact)
         if not text:
             return False
         version = Version(text)
@@ -200,7 +217,8 @@ class KnownIssue:
         title: its effect in one line.
         kind: class of the change.
         affected: version ranges; one of them suffices.
-        moves: metrics that it changes, by their names in the analysis.
+        moves: metrics that it changes, by their names in the analysis; without any, it
+            explains no change.
         options: option -> required values: `bus: (virtio, scsi)`; empty: all.
         ratio: factor of throughput (or cost, time) according to the source; None: not stated.
         workaround, source: for the user.

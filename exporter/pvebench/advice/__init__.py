@@ -1,0 +1,1 @@
+"""Advice from the results: upgrade outlook, best configurations, canary, audit of VMs."""

@@ -1,0 +1,215 @@
+"""Outlook of an upgrade: known issues between two sets of versions, and the baseline. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pvebench.analysis.baseline_need import detectable, runs_needed
+from pvebench.model.definition import Definition
+from pvebench.model.environment import Affected, KnownIssue, version_in
+from pvebench.store.current import Trend, View
+from pvebench.verdicts.ranking import totals
+
+SIZE: Final = 0.1
+"""Relative change that a baseline should make detectable."""
+LEAST_RUNS: Final = 4
+"""Minimum runs to estimate the noise of a case."""
+_ORIGIN: Final = "0"
+"""`since` of an issue whose first version is unknown."""
+
+
+class Effect(StrEnum):
+    """What an upgrade does with a known issue."""
+
+    GET = "get"
+    KEEP = "keep"
+    """Both the running and the target version have it."""
+    UNKNOWN = "unknown"
+    """The target has it; the running version is unknown."""
+    LOSE = "lose"
+    FIXED = "fixed"
+    """The target is a version with the fix; which versions have the issue is not known."""
+
+
+class Applies(StrEnum):
+    """Whether the configurations in use have what an issue needs."""
+
+    YES = "yes"
+    POSSIBLE = "possible"
+    """An option is unknown, or the issue needs none."""
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A known issue in the outlook.
+
+    Attributes:
+        cases: names of the configurations in use that have all that it needs.
+    """
+
+    issue: KnownIssue
+    effect: Effect
+    affected: Affected
+    applies: Applies
+    cases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseNeed:
+    """The baseline of one case.
+
+    Attributes:
+        runs: in the current environment.
+        needed: for a change of SIZE; None: no practical number, or noise unknown.
+        size: smallest change that `runs` runs on each side show; None: noise unknown.
+        seconds: time until the needed runs at the current interval; 0: available.
+    """
+
+    key: str
+    name: str
+    runs: int
+    needed: int | None
+    size: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Outlook of an upgrade of one node.
+
+    Attributes:
+        running, target: fact -> version.
+        unknown: facts of the target whose running version is unknown.
+    """
+
+    node: str
+    running: Mapping[str, str]
+    target: Mapping[str, str]
+    unknown: tuple[str, ...]
+    expected: tuple[Expected, ...]
+    baseline: tuple[CaseNeed, ...]
+
+
+def outlook(
+    node: str,
+    running: Mapping[str, str],
+    changes: Mapping[str, str],
+    issues: Iterable[KnownIssue],
+    view: View,
+    counts: Mapping[str, int],
+) -> Outlook:
+    """Return the outlook of a node.
+
+    Args:
+        running: facts of its environment, possibly incomplete.
+        changes: facts that the upgrade changes.
+        counts: case key -> good runs in the current environment.
+    """
+    cases = {
+        key: planned.definition
+        for key, planned in view.planned.items()
+        if planned.definition.node == node
+    } or {
+        key: view.cases[key].definition
+        for key in view.current().values()
+        if key in view.cases and view.cases[key].definition.node == node
+    }
+    expected = expected_issues(issues, running, changes, list(cases.values()))
+    return Outlook(
+        node=node,
+        running=running,
+        target={**running, **changes},
+        unknown=tuple(fact for fact in changes if not version_in(running, fact)),
+        expected=expected,
+        baseline=tuple(
+            _need(key, case, view, counts.get(key, 0)) for key, case in sorted(cases.items())
+        ),
+    )
+
+
+def expected_issues(
+    issues: Iterable[KnownIssue],
+    running: Mapping[str, str],
+    changes: Mapping[str, str],
+    cases: Sequence[Definition],
+) -> tuple[Expected, ...]:
+    """Return the issues that an upgrade concerns; those of the cases in use first."""
+    found = []
+    for issue in issues:
+        entry = _effect(issue, running, changes)
+        if entry is None:
+            continue
+        applies, names = _applies(issue, cases)
+        found.append(
+            Expected(issue=issue, effect=entry[0], affected=entry[1], applies=applies, cases=names)
+        )
+    order = {one: place for place, one in enumerate(Applies)}
+    effects = {effect: place for place, effect in enumerate(Effect)}
+    return tuple(sorted(found, key=lambda one: (effects[one.effect], order[one.applies])))
+
+
+def _effect(
+    issue: KnownIssue, running: Mapping[str, str], changes: Mapping[str, str]
+) -> tuple[Effect, Affected] | None:
+    """Return what the upgrade does with an issue; None: nothing, or a fact is unknown."""
+    target = {**running, **changes}
+    old, new = issue.holds(running), issue.holds(target)
+    if not any(one.fact in changes for one in issue.affected):
+        return None
+    if new is not None:
+        known = old is not None or bool(version_in(running, new.fact))
+        state = Effect.KEEP if old else Effect.GET
+        return (state if known else Effect.UNKNOWN), new
+    if old is not None:
+        return (Effect.FIXED if old.since == _ORIGIN else Effect.LOSE), old
+    return None
+
+
+def _applies(issue: KnownIssue, cases: Sequence[Definition]) -> tuple[Applies, tuple[str, ...]]:
+    uses = [(applies_to(issue, _labels(case)), case.scenario) for case in cases]
+    hit = dict.fromkeys(name for use, name in uses if use is Applies.YES)
+    if hit:
+        return Applies.YES, tuple(hit)
+    possible = not cases or any(use is Applies.POSSIBLE for use, _ in uses)
+    return (Applies.POSSIBLE if possible else Applies.NO), ()
+
+
+def applies_to(issue: KnownIssue, labels: Mapping[str, str]) -> Applies:
+    """Return whether a disk with these options has what an issue needs."""
+    known = [(labels.get(option, ""), values) for option, values in issue.options.items()]
+    if any(value and value not in values for value, values in known):
+        return Applies.NO
+    return Applies.YES if known and all(value for value, _ in known) else Applies.POSSIBLE
+
+
+def _labels(case: Definition) -> dict[str, str]:
+    load = case.parameters.get("rw")
+    return {**case.options, **case.labels, **({"rw": str(load)} if load else {})}
+
+
+def _need(key: str, case: Definition, view: View, runs: int) -> CaseNeed:
+    trend = view.trends.get(key, Trend())
+    values = totals(trend) if trend.points else ()
+    enough = len(values) >= LEAST_RUNS and min(values) > 0
+    needed = runs_needed(values, SIZE) if enough else None
+    return CaseNeed(
+        key=key,
+        name=case.name,
+        runs=runs,
+        needed=needed,
+        size=detectable(values, max(LEAST_RUNS, runs)) if enough else None,
+        seconds=max(0, (needed or 0) - runs) * _interval(key, trend, view),
+    )
+
+
+def _interval(key: str, trend: Trend, view: View) -> float:
+    """Return the seconds between runs: by the schedule, or between the newest runs."""
+    planned = view.planned.get(key)
+    if planned is not None:
+        return planned.every_seconds
+    times = sorted({point.finished.timestamp() for point in trend.points})
+    return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0

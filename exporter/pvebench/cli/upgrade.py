@@ -1,0 +1,98 @@
+"""`pvebench upgrade`: known issues of an update, and the baseline to judge it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pvebench.advice.outlook import Outlook, outlook
+from pvebench.advice.outlook_text import outlook_data, outlook_lines
+from pvebench.advice.packages import read_versions
+from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.selection import results_of
+from pvebench.config import Settings
+from pvebench.config.known_issues import load_known_issues
+from pvebench.errors import ConfigError, Problem
+from pvebench.store.current import Results, View
+
+_FORMAT = "NAME=VERSION,… or FILE"
+
+
+@click.command()
+@settings_options
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar=_FORMAT,
+    help="Versions of the update; a file or - has output of pveversion -v, apt list or apt-get -s.",
+)
+@click.option(
+    "--from",
+    "running",
+    metavar=_FORMAT,
+    help="Running versions, in addition to those of the latest results.",
+)
+@format_option("markdown")
+def upgrade(target: str, running: str | None, form: str, **options: Any) -> None:
+    """List known issues of an update, before you install it.
+
+    Issues of configurations in use come first. The last lines state what the baseline can show
+    after the update, and how long to measure before it.
+    """
+    settings = read_settings(**options)
+    changes = read_versions(_text(target), option="--to")
+    known = read_versions(_text(running), option="--from") if running else {}
+    found = _outlooks(settings, changes, known)
+    if form == "json":
+        click.echo(json.dumps([outlook_data(one) for one in found], indent=2))
+        return
+    for one in found:
+        head, *lines = outlook_lines(one)
+        click.echo(f"**{head}**\n" if form == "markdown" else head)
+        click.echo("\n".join(lines))
+
+
+def _text(given: str) -> str:
+    """Return the content of the file that an option names, or the option's value."""
+    if given == "-":
+        return sys.stdin.read()
+    if "=" in given:
+        return given
+    try:
+        return Path(given).read_text("utf-8", "replace")
+    except OSError as error:
+        message = f"{given}: {error.strerror}; write NAME=VERSION, or the name of a file"
+        raise ConfigError([Problem("command line", 0, 0, message)]) from error
+
+
+def _outlooks(
+    settings: Settings, changes: Mapping[str, str], known: Mapping[str, str]
+) -> list[Outlook]:
+    issues = load_known_issues(*settings.known_issues)
+    has_results = (settings.state / "pvebench.db").exists()
+    with results_of(settings) if has_results else nullcontext() as store:
+        results = Results(store) if store else None
+        view = results.now if results else View()
+        nodes = {period.node: period.facts for period in view.periods} or {settings.node: {}}
+        return [
+            outlook(node, {**facts, **known}, changes, issues, view, _counts(results, view, node))
+            for node, facts in nodes.items()
+        ]
+
+
+def _counts(results: Results | None, view: View, node: str) -> Mapping[str, int]:
+    """Return case key -> good runs in the node's current environment."""
+    counts = results.period_runs(node) if results else None
+    if counts is not None:
+        return counts
+    return {
+        key: sum(count for outcome, count in one.outcomes.items() if outcome.good)
+        for key, one in view.cases.items()
+    }

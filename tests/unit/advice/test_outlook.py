@@ -1,0 +1,122 @@
+"""Outlook of an upgrade: which known issues start or end, and what the baseline can show."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvebench.advice.outlook import Applies, Effect, Expected, expected_issues
+from pvebench.analysis.baseline_need import detectable, runs_needed
+from pvebench.cli.main import run_cli
+from pvebench.config.known_issues import load_known_issues
+from pvebench.model.definition import Definition
+from testing.packs import QUICK, quick
+
+Captured = pytest.CaptureFixture[str]
+CASE = Definition.of(quick()[1].cases[0])
+
+
+def expected(running: dict[str, str], to: dict[str, str], **options: str) -> dict[str, Expected]:
+    case = replace(CASE, options={**CASE.options, **options}, **_labels(options))
+    found = expected_issues(load_known_issues(), running, to, [case])
+    return {one.issue.id: one for one in found}
+
+
+def _labels(options: dict[str, str]) -> dict[str, str]:
+    return {name: options[name] for name in ("bus", "cache", "format") if name in options}
+
+
+def test_an_issue_between_the_versions_is_got_lost_or_fixed() -> None:
+    got = expected({"qemu_package": "9.0.2-5"}, {"qemu_package": "9.2.0-2"})
+    lost = expected({"qemu_package": "9.2.0-2"}, {"qemu_package": "9.2.0-5"})
+    fixed = expected({"qemu_package": "10.2.1-2"}, {"qemu_package": "11.0.0-1"})
+    assert got["R2"].effect is Effect.GET
+    assert lost["R2"].effect is Effect.LOSE
+    assert fixed["P24"].effect is Effect.FIXED
+
+
+def test_an_update_of_another_package_concerns_no_issue() -> None:
+    assert expected({"qemu_package": "9.2.0-2"}, {"virtio_win": "0.1.240"}).keys() == {"R31"}
+
+
+def test_without_the_running_version_an_issue_of_the_target_is_not_called_new() -> None:
+    assert expected({}, {"qemu_package": "9.2.0-2"})["R2"].effect is Effect.UNKNOWN
+
+
+def test_both_versions_in_the_range_keep_the_issue() -> None:
+    kept = expected({"qemu_package": "9.2.0-1"}, {"qemu_package": "9.2.0-2"})
+    assert kept["R2"].effect is Effect.KEEP
+
+
+def test_a_fix_is_that_of_the_kernel_series() -> None:
+    # P50 is fixed in 6.8.12-14 and in 6.14.11-1; 6.11 is of the second series.
+    running = {"kernel": "6.8.12-13-pve"}
+    assert expected(running, {"kernel": "6.8.12-14"})["P50"].effect is Effect.FIXED
+    assert expected(running, {"kernel": "6.11.11-2"})["P50"].effect is Effect.KEEP
+
+
+def test_issues_of_configurations_in_use_come_first() -> None:
+    running, to = {"qemu_package": "8.1.2-4"}, {"qemu_package": "8.1.2-5"}
+    hit = expected(running, to, bus="scsi", iothread="1")
+    missed = expected(running, to, bus="virtio", iothread="1")
+    assert hit["R4"].applies is Applies.YES
+    assert hit["R4"].cases == (CASE.scenario,)
+    assert missed["R4"].applies is Applies.NO
+    got = [one for one in hit.values() if one.effect is Effect.GET]
+    assert got[0].issue.id == "R4"
+
+
+def test_the_needed_runs_make_the_change_significant_and_one_fewer_does_not() -> None:
+    noise = random.Random(1)
+    values = [1000 * math.exp(noise.gauss(0, 0.08)) for _ in range(30)]
+    needed = runs_needed(values, 0.1)
+    assert needed is not None
+    assert detectable(values, needed) <= 0.1 < detectable(values, needed - 1)
+    assert runs_needed([1000.0, 1.0] * 10, 0.1) is None
+
+
+def test_the_needed_runs_match_simulated_upgrades() -> None:
+    """At a change of twice the CI's reach, about 98% of fresh CIs exclude zero."""
+    noise = random.Random(2)
+    values = [math.exp(noise.gauss(0, 0.05)) for _ in range(30)]
+    runs = runs_needed(values, 0.05)
+    assert runs is not None
+    found = 0
+    for _ in range(200):
+        sides = [[noise.gauss(shift, 0.05) for _ in range(runs)] for shift in (0.0, -0.1)]
+        means = [sum(side) / runs for side in sides]
+        found += means[0] - means[1] > math.log1p(0.05)
+    assert found >= 190
+
+
+def test_the_command_lists_the_outlook_and_the_missing_baseline(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    state = ["--state", str(tmp_path)]
+    assert run_cli(["run", *state, "--driver", "simulated", "--pack", str(QUICK)]) == 0
+    capsys.readouterr()
+    options = ["--to", "qemu-server=9.0.3", "--from", "qemu-server=8.4.1"]
+    assert run_cli(["upgrade", *state, *options]) == 0
+    text = capsys.readouterr().out
+    assert "qemu-server 8.4.1 -> 9.0.3" in text
+    assert "You would get:\n" in text
+    assert "- R19 (operation): discard does not reach the storage; may apply; fixed in" in text
+    assert "Noise unknown, too few runs: 12 cases." in text
+    assert run_cli(["upgrade", *state, *options, "--format", "json"]) == 0
+    (data,) = json.loads(capsys.readouterr().out)
+    assert {one["effect"] for one in data["issues"]} == {"get", "keep"}
+
+
+def test_without_results_the_command_still_lists_issues(tmp_path: Path, capsys: Captured) -> None:
+    pasted = tmp_path / "list"
+    pasted.write_text("Inst pve-qemu-kvm [9.0.2-5] (9.2.0-2 Proxmox:trixie [amd64])\n", "utf-8")
+    state = ["--state", str(tmp_path / "none")]
+    assert run_cli(["upgrade", *state, "--to", str(pasted), "--from", "pve-qemu-kvm=9.0.2-5"]) == 0
+    text = capsys.readouterr().out
+    assert "R2 (cost)" in text
+    assert "Baseline: none." in text
