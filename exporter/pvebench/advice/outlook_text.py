@@ -92,7 +92,8 @@ def baseline_lines(outlook: Outlook) -> Iterator[str]:
         longest = max(short, key=lambda one: one.seconds)
         yield (
             f"Measure {_duration(longest)} more to see {SIZE:.0%} in "
-            f"{count_text(len(short), 'more case')}; the last is {longest.name} ({longest.runs} of {longest.needed} runs)."
+            f"{count_text(len(short), 'more case')}; the last is {longest.name} "
+            f"({longest.runs} of {longest.needed} runs)."
         )
     if noisy:
         worst = max(noisy, key=lambda one: one.size or 0.0)
