@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import click
 
+from pvebench.advice.recommendation import recommendations
+from pvebench.advice.text import advice_lines, heading
 from pvebench.cli.options import (
     output_option,
     read_settings,
@@ -36,11 +39,11 @@ from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
 from pvebench.service.selection import assignments, wall_slots
-from pvebench.store import StoredRun
+from pvebench.store import Store, StoredRun
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.headline import short_headline
-from pvebench.verdicts.ranking import of_storage
+from pvebench.verdicts.ranking import NEWEST, of_storage
 from pvebench.verdicts.summary import after_cycles, summaries
 
 # --- `pvebench card`: the results of a storage as a picture.
@@ -116,9 +119,17 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             verdict=short_headline(verdicts),
             rankings=summaries(view, after_cycles, cases),
             trends=view.trends,
+            advice=tuple(
+                (heading(one), tuple(advice_lines(one, partial(_newest_runs, store))))
+                for one in recommendations(view, cases)
+            ),
         )
     html = report_html(subject, runs, series, relative_to or pack.relative_to)
     write_output(output, html.encode(), f"{len(runs)} runs")
+
+
+def _newest_runs(store: Store, key: str) -> list[StoredRun]:
+    return store.runs(case_key=key, limit=2 * NEWEST)
 
 
 # --- `pvebench export`: the stored history for other programs.

@@ -246,6 +246,7 @@ class Subject:
         verdict: headline of the verdicts; empty: not judged.
         rankings: result of each workload, which orders bars and tables.
         trends: case key -> its newest runs, for the value that the ranking used.
+        advice: (heading, sentences) for each storage and purpose.
     """
 
     title: str
@@ -258,6 +259,7 @@ class Subject:
     verdict: str = ""
     rankings: tuple[Summary, ...] = ()
     trends: Mapping[str, Trend] = field(default_factory=dict)
+    advice: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

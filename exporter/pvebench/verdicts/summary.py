@@ -93,7 +93,7 @@ def summaries(
     Args:
         cases: key -> case; None: those of the current packs, or of all results without packs.
     """
-    known = _known(view) if cases is None else cases
+    known = shown_definitions(view) if cases is None else cases
     several = len({one.node for one in known.values()}) > 1
     found = contests(known, view.trends, emulated_in(view.periods))
     rankings = (one for one in found if one.places or one.excluded)
@@ -107,7 +107,8 @@ def summaries(
     )
 
 
-def _known(view: View) -> dict[str, Definition]:
+def shown_definitions(view: View) -> dict[str, Definition]:
+    """Return the cases of the current packs, or of all results without packs."""
     if view.planned:
         return {key: one.definition for key, one in view.planned.items()}
     return {key: view.cases[key].definition for key in view.current().values()}

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from pvebench.advice.text import NOTHING, UNASSESSED
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.report.card import THEMES, card_png, make_card
@@ -31,6 +32,7 @@ from pvebench.web.responses import (
     render,
 )
 from pvebench.web.views import case_url
+from pvebench.web.views.advice import advice_blocks
 from pvebench.web.views.details import case_view, run_view
 from pvebench.web.views.overview import chosen_storage, index_view
 from pvebench.web.views.tables import shown_cases
@@ -72,6 +74,7 @@ class Pages:
             Route("/", self.index),
             Route("/cases/{key:path}", self.case),
             Route("/runs/{number}", self.run),
+            Route("/advice", self.advice),
             Route("/card.png", self.card),
             Route("/static/{name}", self.static),
             # Browsers request it for pages that cannot name an icon, such as /metrics.
@@ -132,6 +135,17 @@ class Pages:
 
         # Bounded by the number of storages; other values are rejected.
         return _html(self._once(f"/?{storage}", make, self._texts))
+
+    def advice(self, request: Request) -> Response:
+        """Serve `/advice`."""
+        query_parameters(request, ())
+
+        def make(content: View, _: list[WorkerStatus], __: datetime) -> str:
+            blocks = advice_blocks(content, self._results.store)
+            texts = {"unassessed": UNASSESSED, "nothing": NOTHING, "here": "/advice"}
+            return render("advice.html", blocks=blocks, simulated=content.simulated, **texts)
+
+        return _html(self._once("/advice", make, self._texts))
 
     def case(self, request: Request) -> Response:
         """Serve `/cases/<key>`."""

@@ -1,0 +1,323 @@
+"""The best durable configuration per storage and purpose, by the values of the ranking. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pvebench.analysis.difference import CHANCE
+from pvebench.analysis.joint_difference import JointDifference, joint_difference
+from pvebench.model.definition import Definition, further_options
+from pvebench.model.workload import Direction
+from pvebench.store.current import Trend, View, main_metric
+from pvebench.verdicts.ranking import (
+    LEAST_RUNS,
+    MAX_EQUAL_LOSS,
+    Place,
+    Ranking,
+    contests,
+    counted,
+    emulated_in,
+    is_usual,
+    totals,
+)
+from pvebench.verdicts.summary import shown_definitions, writes_unflushed
+
+_SYNCED: Final = ("fsync", "fdatasync", "sync")
+
+
+class Purpose(StrEnum):
+    """Use of a disk, by the kind of its I/O."""
+
+    DATABASE = "database"
+    """Synced small writes, such as those of databases and mail."""
+    GENERAL = "general"
+    """Small writes, mostly without a sync: desktops and mixed use."""
+    READS = "reads"
+    """Small random reads."""
+    FILES = "files"
+    """Large I/O: files and backups."""
+
+
+class Standing(StrEnum):
+    """Confidence of a recommendation."""
+
+    FASTER = "faster"
+    """The recommended configuration is significantly faster than the default."""
+    DEFAULT = "default"
+    """The default is within noise of the fastest: no reason to change it."""
+    MEASURE = "measure"
+    """The results do not support a recommendation."""
+
+
+class Doubt(StrEnum):
+    """Why the results do not support a recommendation, or only a weaker one."""
+
+    EMULATED = "emulated"
+    SIMULATED = "simulated"
+    FEW_RUNS = "few_runs"
+    ONLY_ONE = "only_one"
+    NO_DEFAULT = "no_default"
+    NOISE = "noise"
+    """The noise does not exclude that the default is as fast."""
+    EXCLUDED_FASTER = "excluded_faster"
+    """A configuration with noisy, warm or not durable runs only has a higher result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """One configuration under the workloads of a purpose.
+
+    Attributes:
+        places: its places in the rankings, in their order.
+        runs: IDs of the runs that its values rest on.
+        volatile: whether completed writes may still be in host memory only.
+        score: mean logarithm of its values relative to the fastest of each ranking.
+    """
+
+    scenario: str
+    definition: Definition
+    places: tuple[Place, ...]
+    runs: tuple[int, ...]
+    volatile: bool
+    score: float
+
+    @property
+    def least_runs(self) -> int:
+        """Runs of the workload with the fewest."""
+        return min(place.runs for place in self.places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """The advice for one purpose on one storage.
+
+    Attributes:
+        rankings: those that it rests on.
+        chosen: recommended configuration, or with MEASURE the highest result so far.
+        default: None: not measured.
+        gain: of the chosen over the default; None: unknown, or it is the default.
+        fastest: highest result; others of the `ties` are within noise of it.
+        slower: configurations that are significantly slower.
+        undecided: others, of which noise hides whether they are slower.
+        volatile: faster configurations whose completed writes may be in host memory only.
+        excluded: faster ones that are not ranked.
+        choices: all that are ranked under each workload.
+    """
+
+    node: str
+    storage: str
+    purpose: Purpose
+    rankings: tuple[Ranking, ...]
+    standing: Standing
+    doubts: tuple[Doubt, ...]
+    chosen: Choice
+    default: Choice | None
+    gain: JointDifference | None
+    fastest: Choice
+    ties: tuple[Choice, ...]
+    slower: tuple[Choice, ...]
+    undecided: tuple[Choice, ...]
+    volatile: tuple[Choice, ...]
+    excluded: tuple[Place, ...]
+    choices: tuple[Choice, ...]
+
+    def choice(self, scenario: str) -> Choice | None:
+        """Return the choice with a slug; None: not measured under all workloads."""
+        return next((one for one in self.choices if one.scenario == scenario), None)
+
+
+def purpose_of(definition: Definition) -> Purpose | None:
+    """Return the purpose that a workload stands for; None: none."""
+    if definition.tool != "fio" or not definition.directions:
+        return None
+    if main_metric(definition) == "bandwidth":
+        return Purpose.FILES
+    if Direction.WRITE not in definition.directions:
+        return Purpose.READS if Direction.READ in definition.directions else None
+    synced = any(definition.parameters.get(name) for name in _SYNCED)
+    return Purpose.DATABASE if synced else Purpose.GENERAL
+
+
+def recommendations(
+    view: View, cases: Mapping[str, Definition] | None = None
+) -> tuple[Recommendation, ...]:
+    """Return the advice for each storage and purpose with a ranked result.
+
+    Args:
+        cases: key -> case; None: those of the current packs, or of all results without packs.
+    """
+    cases = shown_definitions(view) if cases is None else cases
+    rankings = contests(cases, view.trends, emulated_in(view.periods))
+    groups: dict[tuple[str, str, Purpose], list[Ranking]] = {}
+    for ranking in rankings:
+        purpose = purpose_of(ranking.places[0].definition) if ranking.places else None
+        if purpose is not None:
+            groups.setdefault((ranking.node, ranking.storage, purpose), []).append(ranking)
+    order = {purpose: place for place, purpose in enumerate(Purpose)}
+    return tuple(
+        _recommendation(group, _comparable(of), view)
+        for group, of in sorted(groups.items(), key=lambda it: (it[0][:2], order[it[0][2]]))
+    )
+
+
+def _comparable(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
+    """Return the rankings that have the configurations of the largest one in common."""
+    largest = max(rankings, key=lambda one: len(one.places))
+    names = _names(largest)
+    return tuple(one for one in rankings if len(_names(one) & names) > 1) or (largest,)
+
+
+def _names(ranking: Ranking) -> set[str]:
+    return {place.definition.scenario for place in ranking.places}
+
+
+def choices_of(rankings: Sequence[Ranking], trends: Mapping[str, Trend]) -> tuple[Choice, ...]:
+    """Return the configurations that all rankings have, the highest score first."""
+    common = set.intersection(*map(_names, rankings))
+    by_name = [
+        {place.definition.scenario: place for place in ranking.places} for ranking in rankings
+    ]
+    tops = [max(known[name].level for name in common) if common else 0.0 for known in by_name]
+    found = []
+    for name in common:
+        places = tuple(known[name] for known in by_name)
+        if min(place.level for place in places) <= 0:
+            continue
+        logs = [math.log(place.level / top) for place, top in zip(places, tops, strict=True)]
+        found.append(
+            Choice(
+                scenario=name,
+                definition=places[0].definition,
+                places=places,
+                runs=tuple(sorted({p.run for o in places for p in counted(trends[o.key])})),
+                volatile=any(writes_unflushed(place.definition) for place in places),
+                score=sum(logs) / len(logs),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (-one.score, one.scenario)))
+
+
+def compare(
+    before: Choice, after: Choice, trends: Mapping[str, Trend], *, chance: float = CHANCE
+) -> JointDifference:
+    """Return how much more `after` gives than `before`; each needs LEAST_RUNS runs."""
+    pairs = list(zip(before.places, after.places, strict=True))
+    return joint_difference(
+        [(totals(trends[one.key]), totals(trends[other.key])) for one, other in pairs],
+        [(one.level, other.level) for one, other in pairs],
+        chance=chance,
+    )
+
+
+def _recommendation(
+    group: tuple[str, str, Purpose], rankings: tuple[Ranking, ...], view: View
+) -> Recommendation:
+    node, storage, purpose = group
+    choices = choices_of(rankings, view.trends)
+    stable = [one for one in choices if not one.volatile] or list(choices)
+    fastest, others = stable[0], stable[1:]
+    ties, slower, undecided = _sorted(fastest, others, view.trends)
+    usual = [one for one in stable if is_usual(one.definition)]
+    default = min(usual, key=_options, default=None)
+    equal = [fastest, *ties]
+    chosen = default if default in equal else min(equal, key=_options)
+    gain = _gain(default, chosen, view.trends, len(others))
+    excluded = tuple(_faster_excluded(rankings))
+    doubts = tuple(_doubts(rankings, fastest, others, default, gain, view))
+    return Recommendation(
+        node=node,
+        storage=storage,
+        purpose=purpose,
+        rankings=rankings,
+        standing=_standing(doubts, default=chosen is default),
+        doubts=(*doubts, *(Doubt.EXCLUDED_FASTER,) * bool(excluded)),
+        chosen=chosen,
+        default=default,
+        gain=gain,
+        fastest=fastest,
+        ties=tuple(ties),
+        slower=tuple(slower),
+        undecided=tuple(undecided),
+        volatile=tuple(one for one in choices if one.volatile and one.score > fastest.score),
+        excluded=excluded,
+        choices=choices,
+    )
+
+
+def _options(choice: Choice) -> tuple[int, float]:
+    """Return the sort key for the simplest of equal configurations."""
+    return len(further_options(choice.definition)), -choice.score
+
+
+def _sorted(
+    fastest: Choice, others: Iterable[Choice], trends: Mapping[str, Trend]
+) -> tuple[list[Choice], list[Choice], list[Choice]]:
+    """Return the others that are within noise of the fastest, slower, and undecided."""
+    ties: list[Choice] = []
+    slower: list[Choice] = []
+    undecided: list[Choice] = []
+    others = list(others)
+    chance = CHANCE / max(1, len(others))
+    for one in others:
+        if min(one.least_runs, fastest.least_runs) < LEAST_RUNS:
+            undecided.append(one)
+            continue
+        gap = compare(fastest, one, trends, chance=chance)
+        if gap.high < 0:
+            slower.append(one)
+        else:
+            (ties if gap.low >= -MAX_EQUAL_LOSS else undecided).append(one)
+    return ties, slower, undecided
+
+
+def _gain(
+    default: Choice | None, chosen: Choice, trends: Mapping[str, Trend], others: int
+) -> JointDifference | None:
+    if default is None or default is chosen:
+        return None
+    if min(default.least_runs, chosen.least_runs) < LEAST_RUNS:
+        return None
+    return compare(default, chosen, trends, chance=CHANCE / max(1, others))
+
+
+def _doubts(
+    rankings: Sequence[Ranking],
+    fastest: Choice,
+    others: Sequence[Choice],
+    default: Choice | None,
+    gain: JointDifference | None,
+    view: View,
+) -> Iterable[Doubt]:
+    if view.simulated:
+        yield Doubt.SIMULATED
+    if any(one.emulated for one in rankings):
+        yield Doubt.EMULATED
+    if fastest.least_runs < LEAST_RUNS or (default and default.least_runs < LEAST_RUNS):
+        yield Doubt.FEW_RUNS
+    if not others:
+        yield Doubt.ONLY_ONE
+    if default is None:
+        yield Doubt.NO_DEFAULT
+    if gain is not None and gain.low <= 0:
+        yield Doubt.NOISE
+
+
+def _standing(doubts: Sequence[Doubt], *, default: bool) -> Standing:
+    if set(doubts) - {Doubt.SIMULATED}:
+        return Standing.MEASURE
+    return Standing.DEFAULT if default else Standing.FASTER
+
+
+def _faster_excluded(rankings: Sequence[Ranking]) -> Iterable[Place]:
+    """Yield the excluded configurations with a higher result than all ranked ones, per kind."""
+    seen: set[str] = set()
+    for ranking in rankings:
+        for place in sorted(ranking.excluded, key=lambda one: -one.level):
+            vm = place.definition.bus not in ("host", "lxc")
+            if vm and place.level > ranking.places[0].level and place.exclusion not in seen:
+                seen.add(place.exclusion)
+                yield place

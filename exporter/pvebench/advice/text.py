@@ -1,0 +1,268 @@
+"""Recommendations as sentences and as data."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
+from pvebench.analysis.joint_difference import JointDifference
+from pvebench.model.definition import Definition, configuration_text, workload_text
+from pvebench.model.units import show_seconds
+from pvebench.store import StoredRun
+from pvebench.store.current import main_metric
+from pvebench.verdicts.ranking import LEAST_RUNS
+from pvebench.verdicts.summary import EMULATED_TEXT, NOT_COUNTED, level_text
+
+PURPOSES: Final = {
+    Purpose.DATABASE: "databases and mail",
+    Purpose.GENERAL: "desktops and general use",
+    Purpose.READS: "mostly reads",
+    Purpose.FILES: "files and backups",
+}
+_DOUBTS: Final = {
+    Doubt.SIMULATED: "The results are simulated.",
+    Doubt.EMULATED: EMULATED_TEXT,
+    Doubt.FEW_RUNS: f"Fewer than {LEAST_RUNS} runs of a configuration can't exclude noise.",
+    Doubt.ONLY_ONE: "Only one configuration has comparable results.",
+    Doubt.NO_DEFAULT: "The default configuration of Proxmox VE has no comparable result.",
+    Doubt.NOISE: "Noise doesn't exclude that the default is as fast.",
+    Doubt.EXCLUDED_FASTER: "",
+}
+_KILLED: Final = "completed writes survive (qcow2 without preallocation: flushed data)"
+_POWER: Final = {
+    "none": "flushed data survives if the disk honors flushes",
+    "writeback": "flushed data survives if the disk honors flushes; other writes of the last "
+    "seconds are lost, in any order",
+    "directsync": "all completed writes survive if the disk honors flushes",
+    "writethrough": "all completed writes survive if the disk honors flushes",
+}
+_NEEDS: Final = {
+    "writeback": "Writeback needs a guest that flushes (a journaling file system, a database), "
+    "free host memory, and no second cache such as the ZFS ARC.",
+    "directsync": "Each write waits for a flush of the device.",
+    "writethrough": "Each write waits for a flush of the device.",
+}
+_SNAPSHOTS: Final = {
+    "raw": "Snapshots of raw volumes need a storage that has them, such as ZFS, LVM-thin or Ceph.",
+    "qcow2": "After a snapshot of a qcow2 volume, unflushed first writes are lost if QEMU is "
+    "killed, except with directsync and writethrough.",
+}
+UNASSESSED: Final = (
+    "Not visible to pvebench: write caches of drives, RAID batteries, the sync property of ZFS "
+    "volumes, mount options, async NFS exports. Not measured: migration."
+)
+NOTHING: Final = "No advice yet: no workload has results; start with `pvebench run`."
+_LISTED: Final = 10
+"""Maximum run IDs and ranges of a sentence; JSON has all."""
+
+RunsOf = Callable[[str], Sequence[StoredRun]]
+"""Case key -> its newest runs with samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cost of the first workload of a purpose: medians of the runs, None: not measured."""
+
+    cpu_seconds: float | None
+    tail_seconds: float | None
+
+
+def cost_of(choice: Choice, runs_of: RunsOf) -> Cost:
+    """Return the host CPU time per I/O and the p99.9 latency of a choice."""
+    runs = [run for run in runs_of(choice.places[0].key) if run.number in choice.runs]
+    cpu = [value for run in runs if (value := _cpu(run)) is not None]
+    tails = [value for run in runs if (value := _tail(run)) is not None]
+    return Cost(
+        statistics.median(cpu) if cpu else None, statistics.median(tails) if tails else None
+    )
+
+
+def _cpu(run: StoredRun) -> float | None:
+    cores = {one.part: one.value for one in run.samples if one.metric == "host_cpu"}
+    rate = sum(one.value for one in run.samples if one.metric == "iops" and one.direction)
+    used = cores.get("qemu", cores.get("total"))
+    return used / rate if used is not None and rate > 0 else None
+
+
+def _tail(run: StoredRun) -> float | None:
+    tails = [
+        one.value
+        for one in run.samples
+        if one.metric == "clat_percentile" and one.part in ("99.9", "99.90")
+    ]
+    return max(tails, default=None)
+
+
+def heading(one: Recommendation) -> str:
+    """Return `local-zfs on pve1, databases and mail`."""
+    return f"{one.storage} on {one.node}, {PURPOSES[one.purpose]}"
+
+
+def advice_lines(
+    one: Recommendation, runs_of: RunsOf, gain_over_present: JointDifference | None = None
+) -> Iterator[str]:
+    """Yield the sentences of a recommendation, the advice first."""
+    yield _advice(one)
+    if gain_over_present is not None:
+        yield f"Against the present choice: {gain_text(gain_over_present)}."
+    yield f"Measured: {'; '.join(_levels(one.chosen))}."
+    yield from _others(one)
+    yield from (text for doubt in one.doubts if (text := _DOUBTS[doubt]))
+    yield from _faster_ones(one)
+    yield from _costs(one, runs_of)
+    yield from risk_lines(one.chosen.definition)
+    yield f"Runs: {ids_text(one.chosen.runs)}" + (
+        f"; of the default: {ids_text(one.default.runs)}"
+        if one.default and one.default is not one.chosen
+        else ""
+    )
+
+
+def _advice(one: Recommendation) -> str:
+    chosen = configuration_text(one.chosen.definition)
+    if one.standing is Standing.MEASURE:
+        gap = f" ({gain_text(one.gain)})" if one.gain else ""
+        return f"Measure first. The highest durable result so far is {chosen}{gap}."
+    if one.standing is Standing.DEFAULT:
+        if one.chosen is one.fastest:
+            return f"Keep the default, {chosen}: nothing measured here is faster."
+        return f"Keep the default, {chosen}: it is within noise of the fastest."
+    gain = f": {gain_text(one.gain)} than the default" if one.gain else ""
+    return f"Use {chosen}{gain}."
+
+
+def gain_text(gain: JointDifference) -> str:
+    """Return `58% faster (95% CI 55-60%)`."""
+    if gain.ratio < 0:
+        return f"{-gain.ratio:.1%} slower (95% CI {_interval(-gain.high, -gain.low)})"
+    return f"{_percent(gain.ratio)} faster (95% CI {_interval(gain.low, gain.high)})"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio:.0%}" if ratio >= 0.0995 else f"{ratio:.1%}"
+
+
+def _interval(low: float, high: float) -> str:
+    digits = 0 if high >= 0.0995 else 1
+    separator = " to " if low < 0 else "-"
+    return f"{100 * low:.{digits}f}{separator}{100 * high:.{digits}f}%"
+
+
+def _levels(choice: Choice) -> Iterator[str]:
+    """Yield the value of each workload: the median that the ranking used."""
+    for place in choice.places:
+        level = level_text(main_metric(place.definition), place.level)
+        yield f"{level} ({workload_text(place.definition)})"
+
+
+def _others(one: Recommendation) -> Iterator[str]:
+    alike = [other for other in (one.fastest, *one.ties) if other is not one.chosen]
+    if alike:
+        yield f"Within noise of it: {_names(alike)}."
+    if one.undecided:
+        yield f"Not decided, more runs needed: {_names(one.undecided)}."
+
+
+def _names(choices: Iterable[Choice]) -> str:
+    return "; ".join(configuration_text(choice.definition) for choice in choices)
+
+
+def _faster_ones(one: Recommendation) -> Iterator[str]:
+    for choice in one.volatile[:1]:
+        yield (
+            f"{configuration_text(choice.definition)} reaches more: "
+            f"{'; '.join(_levels(choice))}. Its writes stay in host memory until the guest flushes."
+        )
+    for place in one.excluded:
+        level = level_text(main_metric(place.definition), place.level)
+        yield (
+            f"{configuration_text(place.definition)} reaches {level}; "
+            f"{NOT_COUNTED[place.exclusion]}."
+        )
+
+
+def _costs(one: Recommendation, runs_of: RunsOf) -> Iterator[str]:
+    own = cost_of(one.chosen, runs_of)
+    other = one.default if one.default and one.default is not one.chosen else None
+    usual = cost_of(other, runs_of) if other else Cost(None, None)
+    load = workload_text(one.chosen.places[0].definition)
+    if own.cpu_seconds is not None:
+        yield (
+            f"Host CPU per I/O: {_micro(own.cpu_seconds)}{_of_default(usual.cpu_seconds)} ({load})."
+        )
+    if own.tail_seconds is not None:
+        yield (
+            f"Tail latency (p99.9): {_micro(own.tail_seconds)}"
+            f"{_of_default(usual.tail_seconds)} ({load})."
+        )
+
+
+def _of_default(seconds: float | None) -> str:
+    return "" if seconds is None else f", default {_micro(seconds)}"
+
+
+def _micro(seconds: float) -> str:
+    if seconds >= 1:
+        return show_seconds(seconds)
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+def risk_lines(definition: Definition) -> Iterator[str]:
+    """Yield what a configuration risks, and what it needs."""
+    cache, form = definition.cache, definition.format
+    yield f"If QEMU is killed: {_KILLED}. If the host loses power: {_POWER.get(cache, 'unknown')}."
+    if cache in _NEEDS:
+        yield _NEEDS[cache]
+    if form in _SNAPSHOTS:
+        yield _SNAPSHOTS[form]
+
+
+def ids_text(runs: Sequence[int]) -> str:
+    """Return run IDs with ranges: `3-5, 9`."""
+    parts: list[list[int]] = []
+    for run in runs:
+        if parts and run == parts[-1][-1] + 1:
+            parts[-1].append(run)
+        else:
+            parts.append([run])
+    texts = [f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts]
+    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
+    return ", ".join(texts[:_LISTED]) + more
+
+
+def advice_data(one: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
+    """Return a recommendation as plain data."""
+    cost = cost_of(one.chosen, runs_of)
+    return {
+        "node": one.node,
+        "storage": one.storage,
+        "purpose": str(one.purpose),
+        "standing": str(one.standing),
+        "doubts": [str(doubt) for doubt in one.doubts],
+        "text": " ".join(advice_lines(one, runs_of)),
+        "chosen": _choice_data(one.chosen),
+        "default": _choice_data(one.default) if one.default else None,
+        "gain": gain_data(one.gain),
+        "within_noise": [other.scenario for other in (one.fastest, *one.ties)],
+        "slower": [other.scenario for other in one.slower],
+        "undecided": [other.scenario for other in one.undecided],
+        "host_cpu_seconds_per_io": cost.cpu_seconds,
+        "latency_p999_seconds": cost.tail_seconds,
+    }
+
+
+def gain_data(gain: JointDifference | None) -> dict[str, float] | None:
+    """Return a gain as ratios; None: unknown."""
+    return None if gain is None else {"ratio": gain.ratio, "low": gain.low, "high": gain.high}
+
+
+def _choice_data(choice: Choice) -> dict[str, Any]:
+    return {
+        "scenario": choice.scenario,
+        "configuration": configuration_text(choice.definition),
+        "levels": {place.definition.workload: place.level for place in choice.places},
+        "runs": list(choice.runs),
+    }

@@ -1,0 +1,176 @@
+"""`pvebench advise`: the best durable configuration per storage and purpose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pvebench.advice.next_measurements import Proposal, pack_text, proposal_text, proposals
+from pvebench.advice.recommendation import Recommendation, compare, recommendations
+from pvebench.advice.text import (
+    NOTHING,
+    UNASSESSED,
+    RunsOf,
+    advice_data,
+    advice_lines,
+    gain_data,
+    heading,
+)
+from pvebench.analysis.joint_difference import JointDifference
+from pvebench.cli.options import PATH, format_option, read_settings, settings_options
+from pvebench.cli.selection import results_of
+from pvebench.config import Settings, load_pack
+from pvebench.drivers import driver_of
+from pvebench.errors import ConfigError, NotWritable, Problem
+from pvebench.model.units import show_bytes
+from pvebench.scheduler.plan import expand, make_plan
+from pvebench.service.selection import budgets_of
+from pvebench.store.current import Results, View
+from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST
+
+_EVERY: Final = "1d"
+"""Interval of the written pack: its cycle then fits the budget of 24 hours."""
+
+
+@click.command()
+@settings_options
+@click.option(
+    "--present",
+    metavar="SCENARIO",
+    help="Configuration in use, as in `pvebench plan`: adds the gain over it.",
+)
+@click.option(
+    "--plan",
+    "directory",
+    type=PATH,
+    metavar="DIRECTORY",
+    help="Write a pack per storage that measures what could still be the fastest.",
+)
+@format_option("markdown")
+def advise(present: str | None, directory: Path | None, form: str, **options: Any) -> None:
+    """Recommend configurations, by results of this installation.
+
+    It never recommends settings that ignore flushes. With noisy, emulated or few runs, it
+    recommends to measure first.
+    """
+    settings = read_settings(**options)
+    with results_of(settings) as store:
+        view = Results(store).now
+        found = recommendations(view)
+
+        def runs_of(key: str) -> Sequence[Any]:
+            return store.runs(case_key=key, limit=2 * NEWEST)
+
+        if directory is not None:
+            _write_plans(settings, found, directory)
+            return
+        if form == "json":
+            rows = [_data(one, runs_of, _over(one, present, view)) for one in found]
+            click.echo(json.dumps(rows, indent=2))
+            return
+        lines = list(_lines(found, runs_of, view, present))
+    click.echo("\n".join(lines) if lines else NOTHING)
+    if present and not any(one.choice(present) for one in found):
+        raise _unknown(present, found)
+
+
+def _data(one: Recommendation, runs_of: RunsOf, over: JointDifference | None) -> dict[str, Any]:
+    next_ones = [proposal_text(proposal) for proposal in proposals([one])]
+    return {
+        **advice_data(one, runs_of),
+        "gain_over_present": gain_data(over),
+        "measure_next": next_ones,
+    }
+
+
+def _lines(
+    found: Sequence[Recommendation], runs_of: RunsOf, view: View, present: str | None
+) -> Iterator[str]:
+    """Yield the advice as Markdown, which a terminal shows well, too."""
+    for one in found:
+        yield f"## {heading(one)}"
+        yield from (f"- {line}" for line in advice_lines(one, runs_of, _over(one, present, view)))
+        for proposal in proposals([one])[:3]:
+            yield f"- Measure next: {proposal_text(proposal)}."
+        yield ""
+    if found:
+        yield UNASSESSED
+
+
+def _over(one: Recommendation, present: str | None, view: View) -> JointDifference | None:
+    """Return the gain of the recommended configuration over the present one."""
+    choice = one.choice(present) if present else None
+    if choice is None or choice is one.chosen:
+        return None
+    if min(choice.least_runs, one.chosen.least_runs) < LEAST_RUNS:
+        return None
+    return compare(choice, one.chosen, view.trends)
+
+
+def _unknown(present: str, found: Sequence[Recommendation]) -> ConfigError:
+    known = sorted({choice.scenario for one in found for choice in one.choices})
+    message = f"--present: no comparable result of {present!r}; known: {', '.join(known)}"
+    return ConfigError([Problem("command line", 0, 0, message)])
+
+
+# --- Packs that measure what could still be the fastest.
+
+
+def _write_plans(settings: Settings, found: Sequence[Recommendation], directory: Path) -> None:
+    groups: dict[tuple[str, str], list[Recommendation]] = {}
+    for one in found:
+        groups.setdefault((one.node, one.storage), []).append(one)
+    written = [_write_plan(settings, place, own, directory) for place, own in groups.items()]
+    if not any(written):
+        click.echo("No unmeasured configuration could be the fastest; nothing to write.")
+
+
+def _write_plan(
+    settings: Settings, place: tuple[str, str], own: list[Recommendation], directory: Path
+) -> bool:
+    """Write the pack of a storage with as many proposals as the write budget has room for."""
+    chosen, path = list(proposals(own)), directory / f"advice-{'-'.join(place)}.yaml"
+    budget = budgets_of(settings).limits.get(place)
+    while chosen:
+        _write(path, pack_text(path.stem.lower(), own, chosen, every=_EVERY))
+        cost = _bytes(settings, place, path)
+        if budget is None or cost is None or cost <= budget:
+            _report(path, chosen, cost, budget)
+            return True
+        chosen.pop()
+    path.unlink(missing_ok=True)
+    return False
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise NotWritable(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _bytes(settings: Settings, place: tuple[str, str], path: Path) -> int | None:
+    """Return the bytes that a cycle writes; None: the settings do not have the storage."""
+    driver, (node, storage) = driver_of(settings.driver), place
+    storages = driver.storages(settings, node)
+    if storage not in storages:
+        return None
+    pack = load_pack(path)
+    kinds = {name: one.holds for name, one in storages.items()}
+    matrix = expand(pack, node=node, storages=kinds, rows=driver.rows)
+    return make_plan(matrix, seed=pack.seed, conduct=pack.conduct).bytes_written
+
+
+def _report(path: Path, chosen: Sequence[Proposal], cost: int | None, budget: int | None) -> None:
+    writes = "unknown writes: its storage is not in the settings"
+    if cost is not None:
+        limit = f" of the budget of {show_bytes(budget)} a day" if budget else "; no write budget"
+        writes = f"at most {show_bytes(cost)} per cycle{limit}"
+    click.echo(f"wrote {path}: {len(chosen)} configurations; {writes}")
+    for one in chosen:
+        click.echo(f"  {proposal_text(one)}")

@@ -1,0 +1,203 @@
+"""Advice: the best durable configuration, ties, doubts, and the values of the ranking."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from pvebench.advice.recommendation import (
+    Doubt,
+    Purpose,
+    Recommendation,
+    Standing,
+    compare,
+    purpose_of,
+    recommendations,
+)
+from pvebench.advice.text import UNASSESSED, advice_lines, ids_text
+from pvebench.cli.main import run_cli
+from pvebench.config import load_pack
+from pvebench.model.definition import Definition
+from pvebench.scheduler.plan import expand
+from pvebench.store.current import Trend, View
+from pvebench.verdicts.ranking import contests
+from testing.http_client import get
+from testing.packs import QUICK, STORAGES, simulate
+from testing.simulated_results import case, trend, view_of
+from testing.simulated_site import app_of, served
+
+Captured = pytest.CaptureFixture[str]
+DEFAULT, THREAD, VIRTIO = "scsi.raw.none", "scsi.raw.none.iothread-1", "virtio.raw.none"
+
+
+def results(
+    levels: dict[str, float], *, seed: int = 1, runs: int = 10, ok: bool = True, **load: int | str
+) -> list[tuple[Definition, Trend]]:
+    noise = random.Random(seed)
+    return [
+        (case(slug, **load), trend(level, noise, runs=runs, ok=ok))
+        for slug, level in levels.items()
+    ]
+
+
+def advice(view: View) -> Recommendation:
+    (found,) = recommendations(view)
+    return found
+
+
+def text_of(one: Recommendation) -> str:
+    return "\n".join(advice_lines(one, lambda _: ()))
+
+
+def test_a_faster_configuration_is_recommended_with_its_gain() -> None:
+    one = advice(view_of(results({DEFAULT: 1000, THREAD: 1300, VIRTIO: 900}, fsync=1)))
+    assert (one.purpose, one.standing) == (Purpose.DATABASE, Standing.FASTER)
+    assert one.chosen.scenario == f"local.{THREAD}"
+    assert one.gain is not None
+    assert one.gain.low < 0.3 < one.gain.high
+    assert re.search(r"Use scsi, raw, cache none, iothread 1: \d+% faster \(95% CI", text_of(one))
+
+
+def test_the_values_are_those_of_the_ranking() -> None:
+    view = view_of(results({DEFAULT: 1000, THREAD: 1300}))
+    one = advice(view)
+    planned = {key: known.definition for key, known in view.planned.items()}
+    (ranking,) = contests(planned, view.trends)
+    assert one.chosen.places[0].level == ranking.places[0].level
+    assert one.gain is not None
+    assert one.gain.ratio == pytest.approx(ranking.places[0].level / ranking.places[1].level - 1)
+    assert f"{ranking.places[0].level:,.0f} IOPS" in text_of(one)
+
+
+def test_a_tie_is_a_tie_and_keeps_the_default() -> None:
+    one = advice(view_of(results({DEFAULT: 1000, THREAD: 1010, VIRTIO: 700})))
+    assert one.standing is Standing.DEFAULT
+    assert one.chosen.scenario == f"local.{DEFAULT}"
+    assert "Within noise of it: scsi, raw, cache none, iothread 1." in text_of(one)
+
+
+def test_unsafe_is_never_recommended_and_its_value_is_explained() -> None:
+    one = advice(view_of(results({DEFAULT: 1000, THREAD: 1300, "scsi.raw.unsafe": 9000})))
+    assert one.chosen.definition.cache == "none"
+    assert "cache unsafe reaches" in text_of(one)
+    assert "a host crash loses data" in text_of(one)
+
+
+def test_writeback_is_not_recommended_for_writes_that_are_not_flushed() -> None:
+    levels = {DEFAULT: 1000, THREAD: 1300, "scsi.raw.writeback": 4000}
+    unsynced, synced = advice(view_of(results(levels))), advice(view_of(results(levels, fsync=1)))
+    assert unsynced.chosen.definition.cache == "none"
+    assert "stay in host memory until the guest flushes" in text_of(unsynced)
+    assert synced.chosen.definition.cache == "writeback"
+    assert "Writeback needs a guest that flushes" in text_of(synced)
+
+
+@pytest.mark.parametrize(
+    ("view", "doubt"),
+    [
+        (view_of(results({DEFAULT: 1000, THREAD: 1300}), {"accel": "tcg"}), Doubt.EMULATED),
+        (view_of(results({DEFAULT: 1000, THREAD: 1300}, runs=2)), Doubt.FEW_RUNS),
+        (view_of(results({DEFAULT: 1000})), Doubt.ONLY_ONE),
+        (view_of(results({"scsi.qcow2.none.ssd-1": 1000, VIRTIO: 1300})), Doubt.NO_DEFAULT),
+    ],
+)
+def test_weak_results_lead_to_measure_first(view: View, doubt: Doubt) -> None:
+    one = advice(view)
+    assert doubt in one.doubts
+    assert one.standing is Standing.MEASURE
+    assert text_of(one).startswith("Measure first.")
+
+
+def test_noisy_runs_give_no_advice() -> None:
+    assert recommendations(view_of(results({DEFAULT: 1000, THREAD: 1300}, ok=False))) == ()
+
+
+def test_several_workloads_of_a_purpose_count_together() -> None:
+    shallow = results({DEFAULT: 1000, THREAD: 1500, VIRTIO: 1000}, iodepth=1)
+    deep = results({DEFAULT: 9000, THREAD: 7000, VIRTIO: 9900}, seed=2, iodepth=32)
+    one = advice(view_of([*shallow, *deep]))
+    assert len(one.rankings) == 2
+    assert one.chosen.scenario == f"local.{THREAD}"
+    assert one.default is not None
+    ratio = compare(one.default, one.chosen, view_of([*shallow, *deep]).trends).ratio
+    assert ratio == pytest.approx((1.5 * 7 / 9) ** 0.5 - 1, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("load", "purpose"),
+    [
+        ({"rw": "randwrite", "fsync": 1}, Purpose.DATABASE),
+        ({"rw": "randwrite"}, Purpose.GENERAL),
+        ({"rw": "randread"}, Purpose.READS),
+        ({"rw": "write", "bs": 1 << 20}, Purpose.FILES),
+    ],
+)
+def test_a_workload_stands_for_a_purpose(load: dict[str, int | str], purpose: Purpose) -> None:
+    assert purpose_of(case(DEFAULT, **load)) is purpose
+
+
+def test_run_ids_have_ranges() -> None:
+    assert ids_text([3, 4, 5, 9]) == "3-5, 9"
+
+
+def test_command_report_and_page_show_the_same_advice(tmp_path: Path, capsys: Captured) -> None:
+    simulation = simulate(tmp_path, cycles=3)
+    simulation.worker.run()
+    simulation.store.close()
+    state = ["--state", str(tmp_path)]
+    capsys.readouterr()
+    assert run_cli(["advise", *state, "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["purpose"] for row in rows} >= {"general", "reads"}
+    assert run_cli(["advise", *state]) == 0
+    text = capsys.readouterr().out
+    assert UNASSESSED in text
+    output = tmp_path / "report.html"
+    assert run_cli(["report", *state, "--output", str(output)]) == 0
+    for row in rows:
+        sentence = row["text"].partition(". ")[0]
+        assert sentence in text
+        assert sentence.replace("'", "&#39;") in output.read_text("utf-8")
+
+
+def test_every_sentence_of_the_page_leads_to_cases(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=3)
+    simulation.worker.run()
+    with served(app_of(simulation)) as address:
+        page = get(f"{address}/advice").text
+        links = re.findall(r'href="(/cases/[^"]+)"', page)
+        assert "Measure first." in page or "Keep the default" in page or "Use " in page
+        assert links
+        assert get(address + links[0]).status_code == 200
+    simulation.store.close()
+
+
+def test_an_unknown_present_configuration_is_an_error(tmp_path: Path, capsys: Captured) -> None:
+    state = ["--state", str(tmp_path)]
+    assert run_cli(["run", *state, "--driver", "simulated", "--pack", str(QUICK)]) == 0
+    assert run_cli(["advise", *state, "--present", "local.none"]) == 2
+    assert "--present: no comparable result of 'local.none'" in capsys.readouterr().err
+
+
+def test_the_written_pack_measures_unmeasured_configurations_under_equal_conditions(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    simulation = simulate(tmp_path, cycles=3)
+    simulation.worker.run()
+    measured = {key: record.definition for key, record in simulation.results.now.cases.items()}
+    simulation.store.close()
+    state, plans = ["--state", str(tmp_path)], tmp_path / "plans"
+    assert run_cli(["advise", *state, "--driver", "simulated", "--plan", str(plans)]) == 0
+    (path,) = plans.glob("*.yaml")
+    assert f"wrote {path}" in capsys.readouterr().out
+    matrix = expand(load_pack(path), node="lab", storages=STORAGES)
+    planned = [Definition.of(one) for one in matrix.cases]
+    conditions = {one.conditions for one in measured.values()}
+    assert {one.conditions for one in planned} <= conditions
+    assert {one.scenario for one in planned} - {one.scenario for one in measured.values()}
+    assert not [one for one in planned if one.cache == "unsafe"]
+    assert not matrix.excluded
