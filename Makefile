@@ -30,7 +30,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
+.PHONY: help run demo test check format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: deb deb-test ansible-test site
 .PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm
@@ -90,6 +90,9 @@ bench: packages-run venv ## measure pvebench itself: bench/*.py (needs the progr
 
 bench-detection: venv ## measure detection next to other methods; SEED= ARGS= (needs Python; the package index for the others)
 	@$(BIN)/python bench/detection.py $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+bench-advice: venv ## simulated clusters with known truth: advice and canary gate; ARGS=--seeds 50 (needs Python)
+	@$(BIN)/python bench/advice.py $(ARGS)
 
 crash: packages-run venv ## kill -9 pvebench, QEMU, both or a container at MOMENTS random moments of real cycles; ARGS=--node a container on a node, or the program there, ARGS=--short only VMs on files (needs the programs of run, for containers root and lxc, for a node sshd)
 	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED) $(ARGS)

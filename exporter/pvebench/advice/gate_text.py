@@ -1,0 +1,137 @@
+"""A look at a canary as text, data and metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pvebench.advice.gate import GateResult, Judged
+from pvebench.analysis.sequential import LEAST_BEFORE, Decision
+from pvebench.analysis.verdict import count_text
+from pvebench.verdicts.summary import moment_text
+
+EXIT_CODES: Final = {Decision.PASS: 0, Decision.STOP: 1, Decision.UNDECIDED: 10}
+_LISTED: Final = 5
+"""Maximum single cases of a look."""
+_HEADS: Final = {
+    Decision.PASS: "Go on: a loss of {tolerance} or more is excluded",
+    Decision.STOP: "Stop: the loss is above {tolerance}",
+    Decision.UNDECIDED: "Undecided: neither a loss above {tolerance} nor its absence is certain",
+}
+
+
+def gate_lines(result: GateResult, now: datetime, regressions: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of a look.
+
+    Args:
+        regressions: confirmed regressions of the verdict on the node since the upgrade.
+    """
+    decision = decided(result, regressions)
+    yield f"{_HEADS[decision].format(tolerance=f'{result.tolerance:.0%}')} ({result.canary})."
+    started = datetime.fromtimestamp(result.since, UTC)
+    against = ", ".join(result.peers)
+    yield f"Upgraded {started:%Y-%m-%d %H:%M} UTC; compared with " + (
+        f"{against} at the same time."
+        if against
+        else "its own past only: without peers, a fault of a shared storage looks the same."
+    )
+    yield from (f"Regression by the verdict: {text}" for text in regressions)
+    if not regressions:
+        yield "Verdict: no confirmed regression since the upgrade."
+    yield from map(judged_text, result.groups)
+    stops = [one for one in result.cases if one.bound.decision is Decision.STOP]
+    yield from map(judged_text, stops[:_LISTED])
+    if len(stops) > _LISTED:
+        yield f"- {len(stops) - _LISTED} more cases: stop (--format json)"
+    if decision is Decision.UNDECIDED:
+        yield _until(result, now)
+    if result.unpaired:
+        count = count_text(len(result.unpaired), "case")
+        yield f"Not judged, fewer than {LEAST_BEFORE} paired runs before the upgrade: {count}."
+
+
+def decided(result: GateResult, regressions: Sequence[str]) -> Decision:
+    """Return the decision of the gate, or STOP if the verdict has a regression."""
+    return Decision.STOP if regressions else result.decision
+
+
+def judged_text(one: Judged) -> str:
+    """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), own past 9.1%, 6 runs: stop`."""
+    known = one.bound
+    if math.isnan(known.loss):
+        return f"- {one.name} ({count_text(one.cases, 'case')}): {known.after} runs, too few"
+    own = "" if math.isnan(one.own_loss) else f", own past {one.own_loss:.1%}"
+    return (
+        f"- {one.name} ({count_text(one.cases, 'case')}): loss {known.loss:.1%} "
+        f"({100 * known.low:.1f} to {100 * known.high:.1f}%){own}, "
+        f"{count_text(known.after, 'run')}: {known.decision}"
+    )
+
+
+def _until(result: GateResult, now: datetime) -> str:
+    seconds = result.seconds
+    if not result.groups:
+        return "Measure first: no case has enough paired runs before the upgrade."
+    if seconds is None:
+        return "When it will be decided is unknown: the loss is too near to the tolerance."
+    at = moment_text(now + timedelta(seconds=seconds), now)
+    return f"Expected decision: about {at}, if the loss stays the same."
+
+
+def gate_data(result: GateResult, now: datetime, regressions: Sequence[str]) -> dict[str, Any]:
+    """Return a look as plain data."""
+    decision = decided(result, regressions)
+    seconds = result.seconds if decision is Decision.UNDECIDED else 0.0
+    return {
+        "canary": result.canary,
+        "decision": str(decision),
+        "exit_code": EXIT_CODES[decision],
+        "since": datetime.fromtimestamp(result.since, UTC).isoformat(),
+        "tolerance_ratio": result.tolerance,
+        "peers": list(result.peers),
+        "expected": None
+        if seconds is None
+        else (now + timedelta(seconds=seconds)).isoformat(timespec="seconds"),
+        "regressions": list(regressions),
+        "groups": [_judged_data(one) for one in result.groups],
+        "cases": [_judged_data(one) for one in result.cases],
+        "not_judged": list(result.unpaired),
+    }
+
+
+def _judged_data(one: Judged) -> dict[str, Any]:
+    known = one.bound
+    return {
+        "name": one.name,
+        "cases": one.cases,
+        "loss_ratio": _number(known.loss),
+        "low_ratio": _number(known.low),
+        "high_ratio": _number(known.high),
+        "own_loss_ratio": _number(one.own_loss),
+        "runs_before": known.before,
+        "runs_after": known.after,
+        "thinned": known.thinned,
+        "decision": str(known.decision),
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def gate_metrics(result: GateResult, regressions: Sequence[str]) -> Iterator[str]:
+    """Yield metrics in Prometheus' text format, for the textfile collector of node_exporter."""
+    label = f'canary="{result.canary}"'
+    yield "# HELP pvebench_gate_exit_code Decision: 0 go on, 1 stop, 10 undecided."
+    yield "# TYPE pvebench_gate_exit_code gauge"
+    yield f"pvebench_gate_exit_code{{{label}}} {EXIT_CODES[decided(result, regressions)]}"
+    yield "# HELP pvebench_gate_loss_ratio Throughput lost since the upgrade; bound: CI."
+    yield "# TYPE pvebench_gate_loss_ratio gauge"
+    for one in result.groups:
+        known = one.bound
+        for name, value in (("", known.loss), ("low", known.low), ("high", known.high)):
+            if not math.isnan(value):
+                group = f'{label},group="{one.name}",bound="{name or "estimate"}"'
+                yield f"pvebench_gate_loss_ratio{{{group}}} {value:.6g}"

@@ -1,0 +1,119 @@
+"""`pvebench gate`: may the upgrade go on to the other nodes?"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from pvebench.advice.gate import LIMIT, GateResult, start_of
+from pvebench.advice.gate import gate as look
+from pvebench.advice.gate_text import EXIT_CODES, decided, gate_data, gate_lines, gate_metrics
+from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.selection import results_of
+from pvebench.config import Settings
+from pvebench.config.known_issues import load_known_issues
+from pvebench.errors import ConfigError, Problem
+from pvebench.store import Store
+from pvebench.store.current import Results, read_trends
+from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.change_text import sentence
+from pvebench.verdicts.summary import shown_definitions
+
+_DAY: Final = 86400.0
+
+
+def _ratio(_: click.Context, __: click.Parameter, text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise click.BadParameter(f"{text!r} is no share between 0 and 100%; write it as 5%")
+    return value
+
+
+@click.command()
+@settings_options
+@click.option("--canary", required=True, metavar="NODE", help="Upgraded node.")
+@click.option(
+    "--tolerance",
+    default="5%",
+    show_default=True,
+    callback=_ratio,
+    help="Largest acceptable loss of throughput.",
+)
+@click.option("--peer", "peers", multiple=True, metavar="NODE", help="Node to compare with.")
+@click.option(
+    "--since", type=click.DateTime(), help="Time of the upgrade (UTC); default: by the results."
+)
+@format_option("prometheus")
+@click.pass_context
+def gate(
+    context: click.Context,
+    /,
+    canary: str,
+    tolerance: float,
+    peers: tuple[str, ...],
+    since: datetime | None,
+    form: str,
+    **options: Any,
+) -> None:
+    """Decide whether an upgraded node is as fast as before.
+
+    Exits with code 0 to go on, 1 to stop, 10 if undecided. You can repeat it after every run.
+    """
+    settings, now = read_settings(**options), datetime.now(UTC)
+    with results_of(settings) as store:
+        result = _look(store, canary, tolerance, peers, since)
+        regressions = _regressions(settings, store, result)
+    if form == "json":
+        click.echo(json.dumps(gate_data(result, now, regressions), indent=2))
+    elif form == "prometheus":
+        click.echo("\n".join(gate_metrics(result, regressions)))
+    else:
+        click.echo("\n".join(gate_lines(result, now, regressions)))
+    context.exit(EXIT_CODES[decided(result, regressions)])
+
+
+def _look(
+    store: Store, canary: str, tolerance: float, peers: tuple[str, ...], since: datetime | None
+) -> GateResult:
+    view = Results(store).now
+    cases = shown_definitions(view)
+    nodes = sorted({one.node for one in cases.values()})
+    for name in (canary, *peers):
+        if name not in nodes:
+            raise _wrong(f"no results of node {name!r}; known: {', '.join(nodes)}")
+    period = start_of(view.periods, canary)
+    if since is None and period is None:
+        raise _wrong(f"{canary} has one environment only, so no upgrade; pass --since TIME")
+    start = since.replace(tzinfo=UTC) if since else period.started if period else None
+    return look(
+        canary,
+        start.timestamp() if start else 0.0,
+        tolerance,
+        cases,
+        read_trends(store, cases, limit=LIMIT),
+        peers=peers,
+        periods=view.periods,
+    )
+
+
+def _wrong(message: str) -> ConfigError:
+    return ConfigError([Problem("command line", 0, 0, message)])
+
+
+def _regressions(settings: Settings, store: Store, result: GateResult) -> list[str]:
+    """Return the open regressions of the verdict that began on the node with the upgrade."""
+    # A change of several nodes begins on the first of them.
+    begin = result.since - _DAY
+    issues = load_known_issues(*settings.known_issues)
+    changes = VerdictService(Feed(Results(store)), issues).judge().changes
+    return [
+        sentence(change)
+        for change in changes
+        if change.regression and result.canary in change.nodes and change.begin >= begin
+    ]

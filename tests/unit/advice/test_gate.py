@@ -1,0 +1,210 @@
+"""Canary gate: stop, go on or undecided, valid at every look."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pvebench.advice.gate import GateResult, gate
+from pvebench.advice.gate_text import gate_lines
+from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound, thinning
+from pvebench.cli.main import run_cli
+from pvebench.config import load_pack
+from pvebench.drivers.clocks import START
+from pvebench.model.environment import Environment
+from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.workload import Direction
+from pvebench.scheduler.plan import expand
+from pvebench.store import Point, Store
+from pvebench.store.current import Trend
+from testing.packs import QUICK, STORAGES
+from testing.simulated_results import HOUR, case
+
+Captured = pytest.CaptureFixture[str]
+UPGRADE = 40
+
+
+def values(seed: int, count: int, shift: float = 0.0, sd: float = 0.03) -> list[float]:
+    noise = random.Random(seed)
+    return [noise.gauss(shift, sd) for _ in range(count)]
+
+
+def look(before: list[float], after: list[float], tolerance: float = 0.05) -> Bound:
+    return bound(before, after, tolerance=tolerance, chance=0.05)
+
+
+def test_a_loss_above_the_tolerance_stops_and_none_passes() -> None:
+    assert look(values(1, 60), values(2, 20, -0.11)).decision is Decision.STOP
+    assert look(values(1, 60), values(2, 20)).decision is Decision.PASS
+    assert look(values(1, 60), values(2, 20, -0.05)).decision is Decision.UNDECIDED
+
+
+@pytest.mark.parametrize(("before", "after"), [(LEAST_BEFORE - 1, 50), (60, 1), (60, 0), (0, 0)])
+def test_sparse_data_decide_nothing(before: int, after: int) -> None:
+    found = look(values(1, before), values(2, after, -5.0))
+    assert found.decision is Decision.UNDECIDED
+    assert math.isnan(found.loss)
+
+
+def test_more_variability_alone_stops_nothing() -> None:
+    stopped = 0
+    for seed in range(100):
+        after = values(1000 + seed, 30, sd=0.06)
+        before = values(seed, 60)
+        stopped += any(look(before, after[:n]).decision is Decision.STOP for n in range(2, 31))
+    assert stopped <= 5
+
+
+def test_looks_at_every_run_rarely_stop_without_a_loss() -> None:
+    stopped = 0
+    for seed in range(200):
+        before, after = values(seed, 60), values(5000 + seed, 40)
+        looks = [look(before, after[:count], 0.0001) for count in range(2, 41)]
+        stopped += any(one.decision is Decision.STOP for one in looks)
+    assert stopped <= 10
+
+
+def test_autocorrelated_values_are_thinned() -> None:
+    noise, value, series = random.Random(3), 0.0, []
+    for _ in range(200):
+        value = 0.7 * value + noise.gauss(0, 0.03)
+        series.append(value)
+    assert thinning(values(1, 200)) == 1
+    assert thinning(series) >= 3
+    assert look(series, series[:40]).thinned == thinning(series)
+
+
+def results(
+    loss: float = 0.0, *, fault: float = 0.0, peers: int = 1, zeros: bool = False, bus: str = ""
+) -> GateResult:
+    """Return a look after 15 rounds; all nodes share strong noise of their storage."""
+    noise = random.Random(7)
+    common = [noise.gauss(0, 0.2) for _ in range(UPGRADE + 15)]
+    cases, trends = {}, {}
+    for slug in ("scsi.raw.none", "virtio.raw.none", "sata.raw.none"):
+        for node in ["pve1", *(f"pve{place}" for place in range(2, peers + 2))]:
+            one = replace(case(slug), node=node)
+            lost = loss if node == "pve1" and bus in {"", one.bus} else 0.0
+            shifts = [0.0] * UPGRADE + [math.log1p(-lost) + math.log1p(-fault)] * 15
+            levels = [
+                0.0 if zeros else 1000 * math.exp(shared + shift + noise.gauss(0, 0.02))
+                for shared, shift in zip(common, shifts, strict=True)
+            ]
+            cases[f"{node} {slug}"] = one
+            trends[f"{node} {slug}"] = Trend(
+                "iops",
+                tuple(
+                    Point(run, START + timedelta(hours=run), "e", Direction.WRITE, level)
+                    for run, level in enumerate(levels)
+                ),
+            )
+    since = START.timestamp() + UPGRADE * HOUR
+    return gate("pve1", since, 0.05, cases, trends)
+
+
+def test_the_peers_remove_the_noise_of_a_shared_storage() -> None:
+    alone, compared = results(0.1, peers=0), results(0.1, peers=2)
+    assert compared.decision is Decision.STOP
+    assert alone.decision is Decision.UNDECIDED
+    (text,) = [line for line in gate_lines(alone, START) if line.startswith("Upgraded")]
+    assert "its own past only" in text
+
+
+def test_a_fault_of_the_storage_is_not_blamed_on_the_upgrade() -> None:
+    found = results(fault=0.3, peers=2)
+    assert found.decision is Decision.PASS
+    assert found.groups[0].own_loss > 0.15
+
+
+def test_a_loss_of_one_bus_stops_and_names_it() -> None:
+    found = results(0.2, peers=2, bus="sata")
+    assert found.decision is Decision.STOP
+    stopped = [one.name for one in found.cases if one.bound.decision is Decision.STOP]
+    assert stopped == [case("sata.raw.none").name]
+
+
+def test_an_all_zero_baseline_decides_nothing() -> None:
+    found = results(zeros=True)
+    assert found.decision is Decision.UNDECIDED
+    assert len(found.unpaired) == 3
+    assert any("Measure first" in line for line in gate_lines(found, START))
+
+
+def stored(directory: Path, loss: float) -> list[str]:
+    """Store 30 runs of two cases on two nodes, with an upgrade of pve1 after 22 of them."""
+    store = Store(directory / "pvebench.db", simulated=False)
+    pack, noise = load_pack(QUICK), random.Random(5)
+    store.begin_cycle("c", node="pve1", pack=pack.name, tier=pack.tier, planned=2)
+    for node in ("pve1", "pve2"):
+        for one in expand(pack, node=node, storages=STORAGES).cases[:2]:
+            for run in range(30):
+                new = node == "pve1" and run >= 22
+                facts = {"kernel": "6.14" if new else "6.8"}
+                at = START + timedelta(hours=run)
+                value = 1000 * math.exp(noise.gauss(0, 0.01)) * (1 - loss if new else 1)
+                (way, *_) = one.workload.directions
+                store.add_run(
+                    Run(
+                        uid=f"{node} {one.slug} {run}",
+                        case=one,
+                        environment=Environment(node=node, facts=facts),
+                        cycle="c",
+                        started=at,
+                        finished=at + timedelta(seconds=12),
+                        outcome=Outcome.OK,
+                        reason="",
+                        samples=(Sample("iops", way, value, Unit.IOPS),),
+                        evidence={},
+                    )
+                )
+    store.close()
+    return ["gate", "--state", str(directory), "--canary", "pve1"]
+
+
+@pytest.mark.parametrize(("loss", "tolerance", "code"), [(0.3, "5%", 1), (0.0, "5%", 0)])
+def test_the_exit_code_is_the_decision(
+    tmp_path: Path, capsys: Captured, loss: float, tolerance: str, code: int
+) -> None:
+    command = [*stored(tmp_path, loss), "--tolerance", tolerance]
+    assert run_cli([*command, "--format", "json"]) == code
+    data = json.loads(capsys.readouterr().out)
+    assert data["exit_code"] == code
+    assert data["peers"] == ["pve2"]
+    assert run_cli(command) == code
+    text = capsys.readouterr().out
+    assert text.startswith("Stop: " if code else "Go on: ")
+    assert ("Regression by the verdict: " in text) == bool(code)
+    assert run_cli([*command, "--format", "prometheus"]) == code
+    families = {f.name: f for f in text_string_to_metric_families(capsys.readouterr().out)}
+    (sample,) = families["pvebench_gate_exit_code"].samples
+    assert (sample.labels, sample.value) == ({"canary": "pve1"}, code)
+
+
+def test_a_tolerance_within_the_noise_is_undecided(tmp_path: Path, capsys: Captured) -> None:
+    command = stored(tmp_path, 0.0)
+    assert run_cli([*command, "--tolerance", "0.5%"]) == 10
+    text = capsys.readouterr().out
+    assert "Undecided: " in text
+    assert "Expected decision: about " in text or "is unknown" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--canary", "pve9"], "no results of node 'pve9'; known: pve1, pve2"),
+        (["--canary", "pve2"], "pve2 has one environment only, so no upgrade"),
+        (["--tolerance", "105%"], "write it as 5%"),
+    ],
+)
+def test_wrong_options_are_errors(
+    tmp_path: Path, capsys: Captured, options: list[str], message: str
+) -> None:
+    assert run_cli([*stored(tmp_path, 0.0), *options]) == 2
+    assert message in capsys.readouterr().err
