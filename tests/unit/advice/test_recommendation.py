@@ -35,11 +35,17 @@ DEFAULT, THREAD, VIRTIO = "scsi.raw.none", "scsi.raw.none.iothread-1", "virtio.r
 
 
 def results(
-    levels: dict[str, float], *, seed: int = 1, runs: int = 10, ok: bool = True, **load: int | str
+    levels: dict[str, float],
+    *,
+    seed: int = 1,
+    runs: int = 10,
+    sd: float = 0.03,
+    ok: bool = True,
+    **load: int | str,
 ) -> list[tuple[Definition, Trend]]:
     noise = random.Random(seed)
     return [
-        (case(slug, **load), trend(level, noise, runs=runs, ok=ok))
+        (case(slug, **load), trend(level, noise, runs=runs, sd=sd, ok=ok))
         for slug, level in levels.items()
     ]
 
@@ -102,6 +108,7 @@ def test_writeback_is_not_recommended_for_writes_that_are_not_flushed() -> None:
         (view_of(results({DEFAULT: 1000, THREAD: 1300}), {"accel": "tcg"}), Doubt.EMULATED),
         (view_of(results({DEFAULT: 1000, THREAD: 1300}, runs=2)), Doubt.FEW_RUNS),
         (view_of(results({DEFAULT: 1000})), Doubt.ONLY_ONE),
+        (view_of(results({DEFAULT: 1000, THREAD: 1300}, runs=4, sd=0.25)), Doubt.NOISE),
         (view_of(results({"scsi.qcow2.none.ssd-1": 1000, VIRTIO: 1300})), Doubt.NO_DEFAULT),
     ],
 )
