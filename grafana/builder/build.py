@@ -60,6 +60,8 @@ def render(built: dashboard.Dashboard) -> str:
         for panel in all_panels(data):
             panel["gridPos"]["y"] += STATUS_HEIGHT
         data["panels"].insert(0, _plain(status()))
+    if data["uid"].startswith(wall.UID):
+        _untitle(data)
     data["schemaVersion"] = SCHEMA_VERSION
     data["editable"] = False
     # The SDK omits empty lists, which older versions of Grafana expect.
@@ -73,6 +75,13 @@ def render(built: dashboard.Dashboard) -> str:
         panel["id"] = number
         _make_classic(panel)
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _untitle(data: dict[str, Any]) -> None:
+    """Move titles to the descriptions: they are too small for a wall, and take its space."""
+    for panel in data["panels"]:
+        panel["description"] = f"{panel['title']}. {panel['description']}"
+        panel["title"] = ""
 
 
 def _plain(built: Builder[Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
 from grafana_foundation_sdk.models import common as models
 
-from builder.looks import NEUTRAL, plain, prop, signed_mappings, values
+from builder.looks import NEUTRAL, POSSIBLY_WORSE, plain, prop, signed_mappings, values
 from builder.panels import NEW_ROW, intro, lines, names
 from builder.parts import (
     base,
@@ -33,19 +33,21 @@ STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "unknown": (1003, "too few runs", NEUTRAL, {"rank": "unknown", "excluded": ""}),
     "not_durable": (1004, "not durable", NEUTRAL, {"excluded": "not_durable"}),
     "warm": (1005, "warm cache", NEUTRAL, {"excluded": "warm"}),
-    "host": (1006, "no VM", NEUTRAL, {"excluded": "host"}),
+    "host": (1006, "no VM", NEUTRAL, {"excluded": "host|lxc"}),
+    "noisy": (1009, "noisy", POSSIBLY_WORSE, {"excluded": "noisy"}),
     "only": (1007, "only result", NEUTRAL, {"rank": "fastest", "excluded": ""}),
     "first": (1008, "fastest so far", NEUTRAL, {"rank": "fastest", "excluded": ""}),
 }
 """Standing -> (number in a cell, text, color, labels of the metric)."""
-LONG_SUFFIXES: Final = dict.fromkeys(("not_durable", "warm", "host"), ", excluded")
+LONG_SUFFIXES: Final = dict.fromkeys(("not_durable", "warm", "host", "noisy"), ", excluded")
 """Standing -> suffix of its text in a wider table."""
 INTRO: Final = (
     "**Which configuration is fastest for this workload, and is the difference significant?** "
     "Each cell is one configuration, the same in all three tables: the disk of its row with the "
     "cache mode of its column. *Within noise* means no significant difference from the fastest. "
     "A ranking needs three runs per configuration. *Not durable* (ignores the guest's flushes), "
-    "*warm cache* (reads may come from the host's memory) and *no VM* are excluded."
+    "*warm cache* (reads may come from the host's memory), *noisy* and *no VM* are excluded. "
+    "*Emulated* results (no KVM) show differences between configurations, not the hardware's speed."
 )
 
 
@@ -91,7 +93,8 @@ def _answer() -> stat.Panel:
     fastest, same, only, first = (
         with_descriptions(_standing(name)) for name in ("fastest", "same", "only", "first")
     )
-    return (
+    emulated = f"count by (node) ({series(m.ENVIRONMENT_INFO, node='$node', accel='tcg')})"
+    panel = (
         names(
             "Best configuration",
             "Fastest durable configuration that reads from the disk.",
@@ -115,13 +118,14 @@ def _answer() -> stat.Panel:
                     legend="{{description}}: {{configuration}} is the fastest so far",
                     ref="D",
                 ),
+                instant(emulated, legend="{{node}}: emulated, without KVM", ref="E"),
             ]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-        .override_by_query("A", [prop("mappings", values({"1": (" ", NEUTRAL)}))])
-        .override_by_query("C", [prop("mappings", values({"1": (" ", NEUTRAL)}))])
-        .override_by_query("D", [prop("mappings", values({"1": (" ", NEUTRAL)}))])
     )
+    for ref in "ACDE":
+        panel = panel.override_by_query(ref, [prop("mappings", values({"1": (" ", NEUTRAL)}))])
+    return panel
 
 
 def _cells(expression: str) -> str:

@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
 
 from builder.bars import ranking
 from builder.looks import NEUTRAL, WORSE, alarm_steps, prop, steps, values
-from builder.own_cost import collectors, exporters, host, memory_and_database, scrapes
+from builder.own_cost import host, own_cost
 from builder.panels import FEW_POINTS, intro, lines, names, number, timeline, verdict
 from builder.parts import (
     FALLBACK_REF,
@@ -86,15 +86,13 @@ def build() -> dashboard.Dashboard:
         .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
         .with_panel(_durations().grid_pos(place(0, 26, 10, 9)))
         .with_panel(_late().grid_pos(place(10, 26, 14, 9)))
-        .with_panel(_written().grid_pos(place(0, 35, 8, 9)))
-        .with_panel(_forecast().grid_pos(place(8, 35, 8, 9)))
-        .with_panel(_wear().grid_pos(place(16, 35, 8, 9)))
-        .with_panel(scrapes().grid_pos(place(0, 44, 8, 8)))
-        .with_panel(collectors().grid_pos(place(8, 44, 8, 8)))
-        .with_panel(memory_and_database().grid_pos(place(16, 44, 8, 8)))
-        .with_panel(exporters().grid_pos(place(0, 52, 24, 5)))
-        .with_row(host())
-        .with_panel(intro(INTRO, y=58))
+        .with_panel(_writes().grid_pos(place(0, 35, 10, 9)))
+        .with_panel(_written().grid_pos(place(10, 35, 7, 9)))
+        .with_panel(_wear().grid_pos(place(17, 35, 7, 9)))
+        .with_row(own_cost().grid_pos(place(0, 44, 24, 1)))
+        .with_row(host().grid_pos(place(0, 45, 24, 1)))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 46, 24, 1)))
+        .with_panel(intro(INTRO, y=47))
     )
 
 
@@ -106,24 +104,21 @@ def _doing() -> table.Panel:
     return (
         rows(
             "Node status",
-            "Activity, running case, progress and estimated end of the cycle (from the plan and "
-            "earlier runs), next run and time since the last step.",
-            ("node",),
+            "Running and next case, progress and estimated end of the cycle (from the plan and "
+            "earlier runs), and time since the last step.",
+            ("node", "running", "next"),
             (
-                Column(title="activity", expression=f"max by (node) ({_state()})", wide=230),
+                Column(title="activity", expression=f"max by (node) ({_state()})", wide=190),
                 Column(
                     title="stalled",
                     expression=f"max by (node) ({stuck})",
                     unit="dtdurations",
                     decimals=0,
-                    wide=210,
+                    wide=120,
                 ),
+                Column(title="case", expression=_named("running", series(m.CURRENT_RUN, **NODE))),
                 Column(
-                    title="case",
-                    expression=f"max by (node, title) ({series(m.CURRENT_RUN, **NODE)})",
-                ),
-                Column(
-                    title="cycle progress",
+                    title="progress",
                     expression=f"max by (node) ({series(m.CYCLE_PROGRESS, **NODE)})",
                     unit="percentunit",
                     decimals=0,
@@ -132,19 +127,19 @@ def _doing() -> table.Panel:
                     title="cases left",
                     expression=f"max by (node) ({series(m.QUEUE_LENGTH, **NODE)})",
                 ),
-                Column(title="cycle ends", expression=cycle_end, unit="dateTimeFromNow", wide=140),
+                Column(title="cycle ends", expression=cycle_end, unit="dateTimeFromNow", wide=120),
                 Column(
                     title="next run",
-                    expression=f"max by (node) ({series(m.NEXT_RUN, **NODE)}) * 1000",
+                    expression=f"1000 * {_named('next', series(m.NEXT_RUN, **NODE))}",
                     unit="dateTimeFromNow",
-                    wide=140,
+                    wide=120,
                 ),
                 Column(
                     title="last step",
                     expression=f"max by (node) ({step})",
                     unit="dtdurations",
                     decimals=0,
-                    wide=140,
+                    wide=120,
                 ),
             ),
             linked=False,
@@ -162,15 +157,21 @@ def _doing() -> table.Panel:
         .override_by_name(
             "stalled",
             [
-                prop("displayName", "STALLED for"),
+                prop("displayName", "STALLED"),
                 prop("custom.displayMode", "color-text"),
                 prop("color", {"mode": "fixed", "fixedColor": WORSE}),
                 prop("mappings", values({}, nothing=("–", NEUTRAL))),  # a dash
             ],
         )
         .override_by_name("case", [prop("custom.hidden", True)])
-        .override_by_name("title", [prop("displayName", "case")])
+        .override_by_name("running", [prop("custom.minWidth", 290)])
+        .override_by_name("next", [prop("displayName", "next case"), prop("custom.minWidth", 290)])
     )
+
+
+def _named(label: str, cases: str) -> str:
+    """Return cases by node, with their workload and storage as one label."""
+    return f'max by (node, {label}) (label_join({cases}, "{label}", " on ", "title", "storage"))'
 
 
 def _state() -> str:
@@ -340,45 +341,65 @@ def _late() -> table.Panel:
     keys = "node, storage, scenario, workload"
     return rows(
         "Most overdue cases",
-        "Age of the latest successful run, in intervals of its schedule.",
+        "Age of the latest successful run, in intervals of its schedule; more than one.",
         ("node", "storage", "scenario", "workload"),
         (
             Column(
                 title="intervals",
                 decimals=1,
                 gauge=True,
-                expression=f"max by ({keys}) (topk(10, {recorded(OVERDUE, **NODE)}))",
+                expression=f"max by ({keys}) (topk(10, {recorded(OVERDUE, **NODE)} > 1))",
             ),
         ),
         sort="intervals",
         hidden=("storage",),
+        missing="no case is overdue",
     ).override_by_name("workload", [prop("custom.width", 190)])
 
 
-def _written() -> timeseries.Panel:
-    written = series(m.MOVED_BYTES, direction="write", **NODE)
-    return lines(
-        "Writes per 24 h",
-        "Bytes written by measured workloads. Fills and ramps are extra, so drives wear faster.",
-        [query(_day(written), legend="{{node}}/{{storage}}")],
-        unit="decbytes",
+def _day_written() -> str:
+    """Return the bytes written in a day; without the service's count, those of measured runs."""
+    moved = series(m.MOVED_BYTES, direction="write", **NODE)
+    # `increase` omits the first value of a counter.
+    day = f"({moved} - ({moved} offset 1d or 0 * {moved}))"
+    counts = (series(m.DAY_WRITTEN, **NODE), day)
+    return " or ".join(f"max by (node, storage) ({count})" for count in counts)
+
+
+def _writes() -> table.Panel:
+    expected = f"max by (node, storage) ({series(m.DAY_PLANNED, **NODE)})"
+    budget, used = (
+        f"max by (node, storage) ({series(metric, **NODE)})"
+        for metric in (m.WRITE_BUDGET, m.BUDGET_USED)
+    )
+    return rows(
+        "Writes by storage",
+        "Bytes written to test disks: last 24 hours, expected per day and year, write budget. "
+        "Compare the year with the drive's rated TBW per year.",
+        ("storage", "node"),
+        (
+            Column(title="last 24 h", expression=_day_written(), unit="decbytes", wide=110),
+            Column(title="expected per day", expression=expected, unit="decbytes", wide=150),
+            Column(
+                title="per year",
+                expression=f"365 * ({expected} or {_day_written()})",
+                unit="decbytes",
+                wide=110,
+            ),
+            Column(title="budget per day", expression=budget, unit="decbytes", wide=140),
+            Column(title="used", expression=used, unit="percentunit", decimals=0, wide=90),
+        ),
+        sort="per year",
         linked=False,
-        right=False,
-        zero=True,
+        missing="nothing written yet",
     )
 
 
-def _day(counter: str) -> str:
-    """Return what a counter counted in a day; `increase` omits its first value."""
-    return f"({counter} - ({counter} offset 1d or 0 * {counter}))"
-
-
-def _forecast() -> timeseries.Panel:
-    written = series(m.MOVED_BYTES, direction="write", **NODE)
+def _written() -> timeseries.Panel:
     return lines(
-        "Projected writes per year",
-        "Last 24 hours × 365, without fills and ramps. Compare with its rated TBW per year.",
-        [query(f"365 * {_day(written)}", legend="{{node}}/{{storage}}")],
+        "Writes per 24 h",
+        "Bytes written to test disks in the 24 hours before.",
+        [query(_day_written(), legend="{{node}}/{{storage}}")],
         unit="decbytes",
         linked=False,
         right=False,

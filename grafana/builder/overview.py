@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from grafana_foundation_sdk.builders import (
-    bargauge,
     common,
     dashboard,
     stat,
@@ -15,7 +14,6 @@ from grafana_foundation_sdk.builders import (
 )
 from grafana_foundation_sdk.models import common as models
 
-from builder.bars import ranking
 from builder.looks import BETTER, NEUTRAL, WORSE, alarm_steps, compare_link, prop, steps, values
 from builder.panels import (
     CASES,
@@ -40,7 +38,9 @@ from builder.parts import (
     storage_variable,
 )
 from builder.promql import (
+    LARGE_BLOCKS,
     SAME_CASE,
+    SMALL_BLOCKS,
     count_or_zero,
     filter_workloads,
     recorded,
@@ -281,16 +281,25 @@ def _to_matrix() -> dashboard.DashboardLink:
     return dashboard.DashboardLink("Configuration matrix").url(url)
 
 
-def _best() -> bargauge.Panel:
-    candidates = f"{series(m.IOPS, **HERE)} and on ({SAME_CASE}) {_ranked()}"
-    best = f"topk by (workload, direction) (1, {candidates})"
-    return ranking(
+def _best() -> table.Panel:
+    def of(metric: m.Metric, blocks: str) -> str:
+        candidates = f"{series(metric, **HERE)} and on ({SAME_CASE}) {_ranked()}"
+        best = f"(topk by (workload, direction) (1, {candidates}))"
+        return with_descriptions(f"({filter_workloads(best, block_size_bytes=blocks)})")
+
+    return rows(
         "Fastest configuration per workload",
-        "Fastest durable configuration of the selected nodes and storages. A difference of a few "
-        "percent may be noise: see the matrix.",
-        f"sort_desc({with_descriptions(f'({best})')})",
-        unit="iops",
-        legend="{{description}}: {{configuration}} ({{storage}}, {{node}})",
+        "Fastest durable configuration of the selected nodes and storages: operations for blocks "
+        "below 64 KiB, otherwise bytes. Click a configuration to see its case.",
+        ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
+        (
+            Column(title="IOPS", expression=of(m.IOPS, SMALL_BLOCKS), unit="iops"),
+            Column(title="bandwidth", expression=of(m.BANDWIDTH, LARGE_BLOCKS), unit="Bps"),
+        ),
+        sort="workload description",
+        descending=False,
+        hidden=("bus", "cache", "format"),
+        missing="no data before the first run",
     )
 
 

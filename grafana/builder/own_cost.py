@@ -15,7 +15,7 @@ from pvebench.metrics import catalog as m
 JOB: Final = 'job="pvebench"'
 
 
-def scrapes() -> timeseries.Panel:
+def _scrapes() -> timeseries.Panel:
     """Return the panel with duration and size of scrapes."""
     return lines(
         "Scrapes",
@@ -35,7 +35,7 @@ def scrapes() -> timeseries.Panel:
     )
 
 
-def collectors() -> timeseries.Panel:
+def _collectors() -> timeseries.Panel:
     """Return the panel with the duration of each collector."""
     return lines(
         "Metric collectors",
@@ -53,7 +53,7 @@ def collectors() -> timeseries.Panel:
     )
 
 
-def memory_and_database() -> timeseries.Panel:
+def _memory_and_database() -> timeseries.Panel:
     """Return the panel with memory and database size, in bytes."""
     return lines(
         "Exporter memory and database size",
@@ -69,7 +69,7 @@ def memory_and_database() -> timeseries.Panel:
     )
 
 
-def exporters() -> table.Panel:
+def _exporters() -> table.Panel:
     """Return the table of exporters."""
     runs = f"{series(m.BUILD_INFO)} * on (instance) group_left () {series(m.RESULTS)}"
     return rows(
@@ -79,6 +79,15 @@ def exporters() -> table.Panel:
         (Column(title="runs", expression=runs, unit="short"),),
         linked=False,
     )
+
+
+def own_cost() -> dashboard.Row:
+    """Return the row of the exporter's own cost."""
+    row = dashboard.Row("Cost of pvebench").collapsed(True)
+    charts = (_scrapes(), _collectors(), _memory_and_database())
+    for index, chart in enumerate(charts):
+        row = row.with_panel(chart.grid_pos(place(8 * index, 45, 8, 8)))
+    return row.with_panel(_exporters().grid_pos(place(0, 53, 24, 5)))
 
 
 def host() -> dashboard.Row:
@@ -93,7 +102,7 @@ def host() -> dashboard.Row:
         linked=False,
         right=False,
         zero=True,
-    ).grid_pos(place(0, 62, 12, 8))
+    ).grid_pos(place(0, 46, 12, 8))
     disks = lines(
         "Disk utilization",
         "Share of time with I/O in progress, from node_exporter.",
@@ -102,6 +111,6 @@ def host() -> dashboard.Row:
         linked=False,
         right=False,
         zero=True,
-    ).grid_pos(place(12, 62, 12, 8))
-    row = dashboard.Row("Host (node_exporter)").collapsed(True).grid_pos(place(0, 57, 24, 1))
+    ).grid_pos(place(12, 46, 12, 8))
+    row = dashboard.Row("Host (node_exporter)").collapsed(True)
     return row.with_panel(cpu).with_panel(disks)

@@ -224,12 +224,12 @@ def overall_verdict() -> str:
     return f"topk(1, 2 * {regression} or 0 * {ok} or {series(m.VERDICT_INFO)})"
 
 
-def said() -> list[prometheus.Dataquery]:
+def said(legend: str = "{{summary}}", silent_: str = SILENT) -> list[prometheus.Dataquery]:
     """Return the queries of the headline; what an exporter no longer confirms is not said."""
     nothing = f"{if_empty(overall_verdict())} unless on () {silent()}"
     return [
-        instant(f"{overall_verdict()} unless on () {silent()}", legend="{{summary}}"),
-        instant(silence(), legend=SILENT, ref="B"),
+        instant(f"{overall_verdict()} unless on () {silent()}", legend=legend),
+        instant(silence(), legend=silent_, ref="B"),
         instant(nothing, legend=NOTHING_YET, ref=FALLBACK_REF),
     ]
 

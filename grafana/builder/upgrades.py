@@ -20,7 +20,7 @@ from builder.parts import (
     query_variable,
     storage_variable,
 )
-from builder.promql import recorded, series, with_descriptions
+from builder.promql import HELD, recorded, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -30,6 +30,7 @@ KEYS: Final = f"{CASE}, direction"
 PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
 NOISE: Final = "$noise"
 NOTHING: Final = "now"
+SIDES: Final = ("before", "after")
 TWO_MOMENTS: Final = " and on () (vector($before) != $after)"
 """Condition that keeps an environment from being compared with itself."""
 NO_SIDES: Final = "no upgrade to compare yet"
@@ -38,8 +39,8 @@ NO_CHANGES: Final = "no significant changes to show"
 INTRO: Final = (
     "**Did the upgrade change performance?** Compares *Before* with *After* (by default the end "
     "of the current environment: now) on all selected nodes. Each side is the median of a window, "
-    "which limits the influence of single runs. A *significant* change exceeds the run-to-run "
-    "noise of both windows. Throughput changes in percent; ×1.67 is 1.67 times the latency or the "
+    "which limits the influence of single runs. A *significant* change exceeds the noise of the "
+    "verdict. Throughput changes in percent; ×1.67 is 1.67 times the latency or the "
     "CPU per I/O, where less is better. A comparison needs "
     "two environments."
 )
@@ -124,19 +125,12 @@ def _factor(values: str, by: str = KEYS) -> str:
     return f"{after} / {before}"
 
 
-def _single_runs() -> str:
-    """Return the random difference of the two medians, as 95% CI of single runs."""
-
-    def error(moment: str) -> str:
-        # The variation of a single run is unknown, not 0.
-        runs = f"(changes({_window(series(m.RUN_TIMESTAMP, **HERE), moment)}) > 0) + 1"
-        # Logarithms make it relative without reading the window again for the mean.
-        spread = f"stdvar_over_time({_window(f'ln({series(m.IOPS, **HERE)} > 0)', moment)})"
-        return f"{spread} / on ({CASE}) group_left () max by ({CASE}) ({runs})"
-
-    # The error of a median is 1.25 times that of a mean; few runs need more than two errors.
-    both = f"max by ({KEYS}) ({error('before')}) + max by ({KEYS}) ({error('after')})"
-    return f"(2.78 * 1.25 * sqrt({both}))"
+def _noise() -> str:
+    """Return the noise of the verdicts, where both windows have several runs."""
+    now = f"{series(m.CHANGE_THRESHOLD, metric='throughput', **HERE)} @ {HELD}"
+    runs = (f"changes({_window(series(m.RUN_TIMESTAMP, **HERE), one)})" for one in SIDES)
+    several = " and ".join(f"(max by ({CASE}) ({one}) > 0)" for one in runs)
+    return f"(max by ({KEYS}) ({now}) and on ({CASE}) ({several}))"
 
 
 def _count(title: str, condition: str, color: str) -> stat.Panel:
@@ -225,12 +219,12 @@ def _cases() -> table.Panel:
     change = with_descriptions(f"({_ratio()} and on ({KEYS}) {large})")
     before = f"max by ({KEYS}) ({_side(iops, 'before')}) and on ({KEYS}) {large}"
     after = f"max by ({KEYS}) ({_side(iops, 'after')}) and on ({KEYS}) {large}"
-    significant = f"{large} > bool {_single_runs()}"
+    significant = f"{large} > bool {_noise()}"
     return rows(
         "Changed cases",
-        "Median IOPS of both sides, the change, its noise and its significance. The last two are "
-        "empty if a side has a single run; select a longer window then. Click a configuration to "
-        "see its case.",
+        "Median IOPS of both sides, the change, the noise of the verdict, and the significance. "
+        "The last two are empty without a verdict, or if a side has a single run; select a longer "
+        "window then. Click a configuration to see its case.",
         ("description", "configuration", "node", "storage", "direction", "scenario", "workload"),
         (
             Column(title="before", expression=before, unit="iops"),
@@ -238,7 +232,7 @@ def _cases() -> table.Panel:
             Column(title="change", expression=change, change=True),
             Column(
                 title="noise ±",
-                expression=f"{_single_runs()} and on ({KEYS}) {large}",
+                expression=f"{_noise()} and on ({KEYS}) {large}",
                 unit="percentunit",
                 decimals=1,
             ),

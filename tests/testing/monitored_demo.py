@@ -30,6 +30,7 @@ def statuses() -> list[WorkerStatus]:
     """Return one node that measures and one that waits."""
     now = datetime.now(UTC)
     case = assignments()[0].matrix.cases[0]
+    due = next(one for one in assignments() if one.matrix.cases[0].scenario.node == "pve2")
     cycle = CycleStatus(
         uid="1",
         number=1,
@@ -51,6 +52,7 @@ def statuses() -> list[WorkerStatus]:
             since=now,
             progressed=now,
             next_due=now + timedelta(hours=1),
+            upcoming=due.matrix.cases[1:2],
         ),
     ]
 

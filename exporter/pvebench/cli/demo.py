@@ -255,11 +255,14 @@ def show(state: Path, pack: Path, **web: Any) -> None:
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
         results = Results(store, planned_cases(assignments))
-        page = demo_page(results)
+        page = demo_page(results, assignments)
         issues = load_known_issues()
         service = VerdictService(Feed(results), issues, on_update=page.judged, failed=page.judged)
         app = make_app(
-            page=page, statuses=demo_statuses, results=results, verdicts=lambda: service.current
+            page=page,
+            statuses=lambda: demo_statuses(assignments),
+            results=results,
+            verdicts=lambda: service.current,
         )
         # Judging a year takes half a minute; everything else is available at once.
         with WebServer(app, open_socket(settings.listen), access), service:
@@ -342,7 +345,7 @@ def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]
     return observer.runs
 
 
-def demo_page(results: Results) -> Page:
+def demo_page(results: Results, assignments: Sequence[Assignment] = ()) -> Page:
     """Return the metrics page of the demo."""
     page = Page(
         lambda: snapshot_of(
@@ -353,7 +356,7 @@ def demo_page(results: Results) -> Page:
         ),
         live={
             "build": collect_build,
-            "scheduler": lambda families: collect_scheduler(demo_statuses(), families),
+            "scheduler": lambda families: collect_scheduler(demo_statuses(assignments), families),
             "database": lambda families: collect_database(results.store.path, families),
         },
     )
@@ -361,11 +364,19 @@ def demo_page(results: Results) -> Page:
     return page
 
 
-def demo_statuses() -> list[WorkerStatus]:
-    """Return the statuses of the demo's nodes, idle until tomorrow."""
+def demo_statuses(assignments: Sequence[Assignment]) -> list[WorkerStatus]:
+    """Return the statuses of the demo's nodes, idle until the next case tomorrow."""
     now = datetime.now(UTC)
     tomorrow = now.replace(hour=1, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    first = {one.matrix.cases[0].scenario.node: one.matrix.cases[:1] for one in assignments}
     return [
-        WorkerStatus(node=node, state=State.IDLE, since=now, progressed=now, next_due=tomorrow)
+        WorkerStatus(
+            node=node,
+            state=State.IDLE,
+            since=now,
+            progressed=now,
+            next_due=tomorrow,
+            upcoming=tuple(first.get(node, ())),
+        )
         for node in NODES
     ]

@@ -460,9 +460,9 @@ CHANGES = _gauge(
 )
 VERDICT_INFO = _gauge(
     "verdict_info",
-    ("state", "summary"),
-    "Overall verdict in one sentence, always 1; state: regression, ok, partial if some metrics are "
-    "inconclusive, or inconclusive.",
+    ("state", "headline", "summary"),
+    "Overall verdict, always 1; headline: up to 60 characters; summary: one sentence; state: "
+    "regression, ok, partial if some metrics are inconclusive, or inconclusive.",
 )
 VERDICT_CASES = _gauge(
     "verdict_cases",
@@ -505,9 +505,15 @@ CYCLE_EXPECTED_END = _gauge(
     "cycle_expected_end_timestamp_seconds", NODE, "Expected Unix time of the cycle's end."
 )
 NEXT_RUN = _gauge(
-    "next_run_timestamp_seconds", NODE, "Unix time when the next case is due; only while idle."
+    "next_run_timestamp_seconds",
+    ("node", "storage", "title"),
+    "Expected Unix time of the next run; title: description of its workload.",
 )
-CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "Currently running case, always 1.")
+CURRENT_RUN = _gauge(
+    "current_run_info",
+    ("node", "storage", "title"),
+    "Currently running case, always 1; title: description of its workload.",
+)
 HOLD = _gauge(
     "scheduler_hold",
     ("node", "reason"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pvebench import __version__
 from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
+from pvebench.model.definition import Definition, workload_text
 from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import State, WorkerStatus
+from pvebench.model.workload import Case
 from pvebench.model.write_cost import WriteCost
 from pvebench.store import ReceiverCounts
 
@@ -55,7 +57,8 @@ def collect_address(url: str, families: Families) -> None:
 
 
 def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> None:
-    """Add the state of each worker and the progress of its cycle."""
+    """Add the state of each worker, its current and next case, and the progress of its cycle."""
+    now = datetime.now(UTC)
     for status in statuses:
         labels = {"node": status.node}
         for state in State:
@@ -64,14 +67,19 @@ def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> N
             )
         families.add(catalog.SCHEDULER_PROGRESS, labels, status.progressed.timestamp())
         if status.case is not None:
-            families.add(catalog.CURRENT_RUN, {**labels, "title": status.case.slug}, 1)
-        if status.next_due is not None:
-            families.add(catalog.NEXT_RUN, labels, status.next_due.timestamp())
+            families.add(catalog.CURRENT_RUN, labels | _named(status.case), 1)
+        for case, start in list(zip(status.upcoming, status.expected_starts(now), strict=True))[:1]:
+            families.add(catalog.NEXT_RUN, labels | _named(case), start.timestamp())
         if status.hold is not None:
             families.add(catalog.HOLD, {**labels, "reason": str(status.hold.kind)}, 1)
         for fact, version in status.pending:
             families.add(catalog.PENDING_INFO, {**labels, "fact": fact, "version": version}, 1)
         _collect_cycle(status, labels, families)
+
+
+def _named(case: Case) -> dict[str, str]:
+    """Return a case as people read it; its scenario and workload are on other metrics."""
+    return {"storage": case.scenario.storage, "title": workload_text(Definition.of(case))}
 
 
 def _collect_cycle(status: WorkerStatus, labels: dict[str, str], families: Families) -> None:

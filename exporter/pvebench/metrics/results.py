@@ -21,7 +21,7 @@ from pvebench.sanitize import one_line
 from pvebench.store import CaseRecord, Sums
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import listed
-from pvebench.verdicts.headline import headline, standing, summary
+from pvebench.verdicts.headline import brief_headline, headline, standing, summary
 from pvebench.verdicts.ranking import Ranking, contests
 from pvebench.verdicts.verdicts import SEVERITIES
 
@@ -321,7 +321,11 @@ MAX_SHOWN: Final = 50
 
 def collect_changes(verdicts: Verdicts, families: Families) -> None:
     """Add the headline, the most severe changes, and their number."""
-    overall = {"state": standing(verdicts), "summary": one_line(headline(verdicts, evidence=False))}
+    overall = {
+        "state": standing(verdicts),
+        "headline": one_line(brief_headline(verdicts)),
+        "summary": one_line(headline(verdicts, evidence=False)),
+    }
     families.add(catalog.VERDICT_INFO, overall, 1)
     changes = verdicts.open_changes
     for severity in SEVERITIES:

@@ -108,6 +108,10 @@ class _Candidate:
         return str(self.definition.parameters.get("rw", ""))
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        return self.labels["scenario"], self.labels["workload"], self.direction
+
+    @property
     def rank(self) -> tuple[Any, ...]:
         """Sort key, preferred first: the default configuration, then alphabetical order."""
         default = {"bus": "scsi", "format": "raw", "cache": "none"}
@@ -130,28 +134,23 @@ def collect_wall(snapshot: Snapshot, families: Families) -> None:
 
 
 def _selected(snapshot: Snapshot) -> Iterator[tuple[int, str, _Candidate]]:
+    """Select configured cases, then one of each kind, then any: a wall shows what was measured."""
     candidates = sorted(_candidates(snapshot), key=lambda candidate: candidate.rank)
-    if not snapshot.wall:
-        yield from _one_of_each_kind(candidates)
-        return
+    known: dict[tuple[str, str, str], _Candidate] = {}
+    for candidate in candidates:
+        known.setdefault(candidate.key, candidate)
+    chosen: dict[int, tuple[str, _Candidate]] = {}
     for slot, configured in enumerate(snapshot.wall[:SLOTS], start=1):
         key = (configured.scenario, configured.workload, configured.direction)
-        for candidate in candidates:
-            if (
-                candidate.labels["scenario"],
-                candidate.labels["workload"],
-                candidate.direction,
-            ) == key:
-                yield slot, configured.title, candidate
-                break
-
-
-def _one_of_each_kind(candidates: list[_Candidate]) -> Iterator[tuple[int, str, _Candidate]]:
-    """Select one case of each kind, from the same scenario if possible."""
-    for slot, kind in enumerate(KINDS, start=1):
-        match = next((candidate for candidate in candidates if candidate.rw == kind), None)
-        if match is not None:
-            yield slot, "", match
+        if key in known:
+            chosen[slot] = configured.title, known.pop(key)
+    for exact in (True, False):
+        for slot, kind in enumerate(KINDS, start=1):
+            rest = (one for one in known.values() if one.rw == kind or not exact)
+            if slot not in chosen and (found := next(rest, None)):
+                chosen[slot] = "", known.pop(found.key)
+    for slot, (title, candidate) in sorted(chosen.items()):
+        yield slot, title, candidate
 
 
 def _candidates(snapshot: Snapshot) -> Iterator[_Candidate]:

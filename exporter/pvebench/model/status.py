@@ -77,7 +77,7 @@ class WorkerStatus:
         next_due: due time of the next case, when idle.
         progressed: end of the last step.
         fault: the last error, until it is resolved.
-        upcoming: the next cases of this cycle, without the current one.
+        upcoming: the next cases of this cycle, without the current one; idle: the next one due.
         hold: reason for which the next case waits.
         pending: fact -> version that is installed on the node, but does not run yet.
     """
@@ -95,6 +95,19 @@ class WorkerStatus:
     upcoming: tuple[Case, ...] = ()
     hold: Hold | None = None
     pending: tuple[tuple[str, str], ...] = ()
+
+    def expected_starts(self, now: datetime) -> list[datetime]:
+        """Return the expected start of each upcoming case, counted back from the cycle's end.
+
+        Cases of a cycle take about the same time, so each gets an equal share of it.
+        """
+        if self.next_due is not None or self.cycle is None:
+            return [self.next_due or now] * len(self.upcoming)
+        cycle = self.cycle
+        each = (cycle.expected_end - cycle.started) / max(1, cycle.planned)
+        left = cycle.planned - cycle.done - (self.case is not None)
+        counted = (cycle.expected_end - each * (left - i) for i in range(len(self.upcoming)))
+        return [max(now, start) for start in counted]
 
 
 Statuses = Callable[[], list[WorkerStatus]]

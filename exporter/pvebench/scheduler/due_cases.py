@@ -185,10 +185,12 @@ class NextCycle:
     """Next cycle of a pack, or the time until which nothing is due.
 
     Attributes:
+        first: the most overdue case, or the one that is due at `at`.
         plan: None: nothing is due before `at`.
     """
 
     assignment: Assignment
+    first: Case
     plan: Plan | None
     at: datetime
 
@@ -235,12 +237,13 @@ class CycleSelector:
         else:
             assignment, late = max(ranked, key=lambda entry: max(entry[1].values()))
             due = assignment, self._due(assignment, late)
+        first = max(assignment.matrix.cases, key=lambda case: late[case.key])
         if not due[1]:
-            return NextCycle(
-                assignment=assignment, plan=None, at=now - timedelta(seconds=max(late.values()))
-            )
+            at = now - timedelta(seconds=late[first.key])
+            return NextCycle(assignment=assignment, first=first, plan=None, at=at)
         runs = self._results.now.totals.runs if turn else 0
-        return NextCycle(assignment=assignment, plan=_plan(*due, runs=runs), at=now)
+        plan = _plan(*due, runs=runs)
+        return NextCycle(assignment=assignment, first=first, plan=plan, at=now)
 
     def _due(self, assignment: Assignment, late: dict[str, float]) -> dict[str, float]:
         """Return the cases to run now: due cases, and those that are due soon.

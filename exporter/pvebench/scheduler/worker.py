@@ -51,13 +51,15 @@ class StatusTracker:
         with self._lock:
             self._status = change(self._status)
 
-    def idle_until(self, moment: datetime) -> None:
-        """Set that nothing is due before `moment`."""
+    def idle_until(self, moment: datetime, first: Case) -> None:
+        """Set that nothing is due before `moment`, and which case is due then."""
 
         def change(status: WorkerStatus) -> WorkerStatus:
             recovered = status.state is State.ERROR
             fault = "" if recovered else status.fault
-            return replace(status, state=State.IDLE, next_due=moment, fault=fault)
+            return replace(
+                status, state=State.IDLE, next_due=moment, upcoming=(first,), fault=fault
+            )
 
         self.change(change)
 
@@ -287,7 +289,7 @@ class Worker:
         now, uid = self._site.clock.now(), uuid.uuid4().hex
         choice = self._selector.choose(now, turn=self._cycles_done)
         if choice.plan is None:
-            self._tracker.idle_until(choice.at)
+            self._tracker.idle_until(choice.at, choice.first)
             return (choice.at - now).total_seconds()
         self._open_cycle(uid, choice.assignment.pack, choice.plan, now)
         self._conduct = choice.assignment.pack.conduct

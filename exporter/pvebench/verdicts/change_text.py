@@ -58,6 +58,8 @@ MANY: Final = 1.5
 """Relative change from which sentences use a factor instead of a percentage."""
 HUGE: Final = 99.0
 """Relative change from which factors have no decimals."""
+BRIEF: Final = 60
+"""Maximum characters of a headline that is read from a distance."""
 LISTED: Final = 3
 """Maximum names in an enumeration; of more it gives the number."""
 
@@ -134,6 +136,20 @@ def subject(change: Change) -> str:
     if change.all_but:
         return "everything except " + group_text(change.group).removeprefix("everything ")
     return group_text(change.group)
+
+
+def brief(change: Change) -> str:
+    """Return what changed and by how much, in at most `BRIEF` characters."""
+    first = change.moves[0]
+    word = first.figure.worse if first.effect < 0 else first.figure.better
+    amount = change_text(first.effect, first.figure)
+    if change.slow and first.figure.name == "throughput":
+        amount = f"gradually {word}: {percent(first.effect, first.figure)}"
+    count = count_text(len(set(change.cases)), "case")
+    places = (subject(change), f"{count} on {listed(change.storages)}", count)
+    texts = (f"{place}: {amount}" for place in places)
+    text = next((text for text in texts if len(text) <= BRIEF), amount)
+    return text[0].upper() + text[1:] if change.group is not None else text
 
 
 def listed(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from pvebench.analysis.performance_index import EnvironmentLevel
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio, count_text
 from pvebench.sanitize import one_line
 from pvebench.store import Decision
-from pvebench.verdicts.change_text import issue_text, sentence
+from pvebench.verdicts.change_text import BRIEF, brief, issue_text, sentence
 from pvebench.verdicts.summary import LEAST_JUDGED
 from pvebench.verdicts.verdicts import Verdicts
 
@@ -77,6 +77,13 @@ WORDS: Final = {
 }
 """State -> its name for users."""
 Standing = Literal["regression", "ok", "partial", "inconclusive"]
+BRIEFLY: Final[dict[Standing, str]] = {
+    "regression": "Regressions",
+    "ok": "No regressions",
+    "partial": "No confirmed regressions",
+    "inconclusive": "No verdict yet",
+}
+"""Overall state in a few words."""
 INCONCLUSIVE_EXIT: Final = 10
 """Exit code with `--strict` if some results are inconclusive; lower ones are of errors."""
 WORSE: Final = {VerdictState.IMPLAUSIBLE, VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
@@ -117,6 +124,18 @@ def short_headline(verdicts: Verdicts, *, name_nodes: bool = True) -> str:
         text = sentence(regressions[0], evidence=False, name_nodes=name_nodes)
         return text + _more(verdicts)
     return calm(verdicts)
+
+
+def brief_headline(verdicts: Verdicts) -> str:
+    """Return the headline in at most 60 characters, without names of single cases."""
+    regressions = verdicts.regressions
+    if regressions:
+        text, more = brief(regressions[0]), _more(verdicts)
+        return text + more if len(text + more) <= BRIEF else text
+    state, measured = standing(verdicts), {one.history.of for one in verdicts.verdicts}
+    if state == "inconclusive" and measured and not verdicts.failed:
+        return f"{count_text(len(measured), 'case')} measured, no verdict yet"
+    return BRIEFLY[state]
 
 
 def count_line(verdicts: Verdicts) -> str:

@@ -24,7 +24,6 @@ from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import verdicts_data
 from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
-from pvebench.web.views.overview import expected_starts
 from pvebench.web.views.tables import is_stale, numbers_of
 
 # --- Response types.
@@ -269,7 +268,7 @@ def _worker(status: WorkerStatus, now: datetime) -> Worker:
         phase_expected_seconds=status.phase_seconds or None,
         upcoming=[
             _response(Upcoming, case, expected_start=start)
-            for case, start in zip(status.upcoming, expected_starts(status, now), strict=True)
+            for case, start in zip(status.upcoming, status.expected_starts(now), strict=True)
         ],
     )
 

@@ -38,8 +38,12 @@ def test_nobody_has_chosen_so_proxmox_usual_disk_is_shown(snapshot: Snapshot) ->
     assert [(one["slot"], one["workload"]) for one in found] == [
         ("1", "randread-4k-qd32"),
         ("2", "randwrite-4k-qd32"),
+        ("3", "randread-4k-qd32"),
+        ("4", "randwrite-4k-qd32"),
     ]
-    assert {one["scenario"] for one in found} == {"local.scsi.raw.none"}
+    assert {one["scenario"] for one in found[:2]} == {"local.scsi.raw.none"}
+    # No sequential workload has a result: other cases take their slots.
+    assert "local.scsi.raw.none" not in {one["scenario"] for one in found[2:]}
     assert {one["figure"] for one in found} == {"iops"}
 
 
@@ -50,7 +54,8 @@ def test_the_settings_choose(snapshot: Snapshot) -> None:
         direction="write",
         title="Writes",
     )
-    (found,) = slots(replace(snapshot, wall=[wish]))
+    found, *others = slots(replace(snapshot, wall=[wish]))
+    assert [one["slot"] for one in others] == ["2", "3", "4"]
     assert (found["slot"], found["title"], found["scenario"]) == (
         "1",
         "Writes",
@@ -58,9 +63,14 @@ def test_the_settings_choose(snapshot: Snapshot) -> None:
     )
 
 
-def test_a_wished_case_without_results_leaves_its_slot_empty(snapshot: Snapshot) -> None:
+def test_a_wished_case_without_results_leaves_its_slot_to_a_measured_one(
+    snapshot: Snapshot,
+) -> None:
     wish = WallSlot(scenario="nothing", workload="randread-4k-qd32", direction="read")
-    assert slots(replace(snapshot, wall=[wish])) == []
+    assert slots(replace(snapshot, wall=[wish])) == slots(snapshot)
+    (only,) = slots(replace(snapshot, wall=[wish], records=snapshot.records[:1]))
+    assert only["workload"] == snapshot.records[0].definition.workload
+    assert slots(replace(snapshot, wall=[wish], records=[])) == []
 
 
 def test_a_fifth_case_is_refused_with_its_place(tmp_path: Path) -> None:

@@ -9,10 +9,15 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from prometheus_client.samples import Sample
 
 from pvebench.analysis.noise_patterns import hours_of_week, like_hours
 from pvebench.cli.main import run_cli
 from pvebench.drivers.simulated.simulated_guest import Fault
+from pvebench.metrics.catalog import NEXT_RUN
+from pvebench.metrics.live import collect_scheduler
+from pvebench.metrics.text_format import Families
+from pvebench.model.definition import Definition, workload_text
 from pvebench.model.ports import Guard
 from pvebench.model.run import Run
 from pvebench.model.week import QuietHours, parse_window
@@ -53,6 +58,14 @@ def days(simulation: Simulation, count: float) -> list[Run]:
         wait = simulation.worker.step()
         clock.sleep(min(wait, (end - clock.now()).total_seconds()) if wait else 0.0)
     return simulation.recorder.runs[done:]
+
+
+def next_runs(simulation: Simulation) -> list[Sample]:
+    """Return the samples of the next run and its case."""
+    families = Families()
+    collect_scheduler([simulation.worker.status], families)
+    samples = (sample for family in families.families() for sample in family.samples)
+    return [one for one in samples if one.name == NEXT_RUN.exposed]
 
 
 def by_case(runs: Sequence[Run], part: Callable[[datetime], int]) -> list[set[int]]:
@@ -117,11 +130,17 @@ def test_what_is_due_next_is_told_as_it_will_be(tmp_path: Path) -> None:
         while simulation.worker.status.next_due is None:
             simulation.world.clock.sleep(simulation.worker.step())
         told = simulation.worker.status.next_due
+        (case,) = simulation.worker.status.upcoming
+        (shown,) = next_runs(simulation)
+        named = {"node": "lab", "storage": "local", "title": workload_text(Definition.of(case))}
+        assert (shown.labels, shown.value) == (named, told.timestamp())
         done = len(simulation.recorder.runs)
         while len(simulation.recorder.runs) == done:
             simulation.world.clock.sleep(simulation.worker.step())
         begun = simulation.recorder.runs[done].started
         assert abs((begun - told).total_seconds()) < 120
+        days(simulation, 0.1)
+        assert case in [run.case for run in simulation.recorder.runs[done:]]
 
 
 def test_after_an_upgrade_the_hours_of_the_day_come_back_within_one(tmp_path: Path) -> None:

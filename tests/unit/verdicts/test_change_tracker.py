@@ -96,7 +96,8 @@ def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store
     assert values(samples, "change_since_timestamp_seconds") == [verdicts.changes[0].begin]
     (said,) = info(samples, "verdict_info")
     told = f"{labels['since']}: {labels['summary']}"
-    assert said == {"state": "regression", "summary": told}
+    brief = "Everything on virtio: 20% slower"
+    assert said == {"state": "regression", "headline": brief, "summary": told}
 
 
 def test_the_verdicts_words_are_the_changes_words_but_for_what_moves_with_every_run() -> None:
@@ -133,7 +134,8 @@ def test_what_is_accepted_is_no_change_any_more(store: Store) -> None:
 
 def test_before_anything_is_judged_the_wall_has_its_sentence() -> None:
     (said,) = info(shown(Verdicts()), "verdict_info")
-    assert said == {"state": "inconclusive", "summary": headline(Verdicts())}
+    brief = "No verdict yet"
+    assert said == {"state": "inconclusive", "headline": brief, "summary": headline(Verdicts())}
     assert values(shown(Verdicts()), "changes") == [0, 0, 0]
 
 

@@ -28,6 +28,7 @@ from pvebench.sanitize import one_line
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Verdicts
+from pvebench.verdicts.change_text import BRIEF
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.headline import headline, standing, verdicts_data
 from pvebench.verdicts.verdicts import changes_of
@@ -175,6 +176,10 @@ def state_of_metrics(verdicts: Verdicts, text: str) -> tuple[str, bool]:
     samples = [one for family in text_string_to_metric_families(shown) for one in family.samples]
     (overall,) = [one.labels for one in samples if one.name == "pvebench_verdict_info"]
     assert one_line(text) in overall["summary"]
+    assert len(overall["headline"]) <= BRIEF
+    # It has the same size, and states no regression where there is none.
+    assert ("% slower" in overall["headline"]) == ("% slower" in text)
+    assert set(re.findall(r"\d+%", overall["headline"])) <= set(re.findall(r"\d+%", text))
     counts = [one for one in samples if one.name == "pvebench_changes"]
     open_now = sum(one.value for one in counts if one.labels["severity"] != "info")
     return overall["state"], open_now > 0

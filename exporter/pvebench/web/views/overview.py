@@ -219,9 +219,9 @@ def moment(at: datetime, now: datetime) -> Moment:
 def worker_view(status: WorkerStatus, now: datetime) -> WorkerView:
     """Return the status of a worker."""
     cycle, expected = status.cycle, status.phase_seconds
-    between = status.state is State.IDLE and bool(status.upcoming)
+    between = status.state is State.IDLE and bool(status.upcoming) and status.next_due is None
     elapsed = max(0.0, (now - status.since).total_seconds())
-    starts = (moment(start, now) for start in expected_starts(status, now))
+    starts = (moment(start, now) for start in status.expected_starts(now))
     running = cycle is not None and cycle.done < cycle.planned
     return WorkerView(
         status=status,
@@ -239,19 +239,6 @@ def _elapsed_text(elapsed: float, expected: float) -> str:
     if expected <= 0:
         return f"for {show_span(elapsed)}"
     return f"{show_span(elapsed)} of about {show_span(max(1.0, expected))}"
-
-
-def expected_starts(status: WorkerStatus, now: datetime) -> list[datetime]:
-    """Return the expected start of each upcoming case, counted back from the cycle's end.
-
-    Cases of a cycle take about the same time, so each gets an equal share of it.
-    """
-    cycle = status.cycle
-    if cycle is None:
-        return [now for _ in status.upcoming]
-    each = (cycle.expected_end - cycle.started) / max(1, cycle.planned)
-    left = cycle.planned - cycle.done - (status.case is not None)
-    return [max(now, cycle.expected_end - each * (left - i)) for i in range(len(status.upcoming))]
 
 
 # --- The whole page.
