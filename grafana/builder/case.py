@@ -15,8 +15,9 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
+from builder.charts import chart, lines, timeline
 from builder.looks import NEUTRAL, WORSE, alarm_steps, prop, steps, values
-from builder.panels import intro, lines, names, number, timeline, verdict
+from builder.panels import OVERDUE, intro, names, number, verdict
 from builder.parts import (
     base,
     changes,
@@ -33,7 +34,6 @@ from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
-OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 KEYS: Final = "node, storage, scenario, workload"
 INTRO: Final = (
     "**All data of one case**: a disk configuration with a workload, its latest value and its "
@@ -257,17 +257,20 @@ def _band(baseline: str, noise: str, sign: str) -> str:
 
 
 def _percentiles() -> timeseries.Panel:
-    return lines(
+    chosen = "&".join(f"var-{name}=${{{name}}}" for name in ("node", "workload", "scenario"))
+    url = f"/d/pvebench-latency?${{__url_time_range}}&${{datasource:queryparam}}&{chosen}"
+    panel = lines(
         "Completion latency percentiles",
         "Logarithmic. Lower is better. p99.99 needs runs of a million operations to be meaningful.",
-        [
-            query(series(m.LATENCY_PERCENTILE, **CASE), legend="p{{percentile}} {{direction}}"),
-            query(series(m.LATENCY_MAX, **CASE), legend="max {{direction}}", ref="B"),
-        ],
+        {
+            "p{{percentile}} {{direction}}": series(m.LATENCY_PERCENTILE, **CASE),
+            "max {{direction}}": series(m.LATENCY_MAX, **CASE),
+        },
         unit="s",
         log=True,
         linked=False,
     )
+    return panel.links([dashboard.DashboardLink("Latency, with its distribution").url(url)])
 
 
 def _bandwidth() -> timeseries.Panel:
@@ -297,7 +300,7 @@ def _within() -> timeseries.Panel:
     return lines(
         "Variation within a run",
         "Standard deviation / mean of the intervals of one run. Lower is steadier.",
-        [query(series(m.VARIATION, **CASE), legend="{{direction}}")],
+        {"{{direction}}": series(m.VARIATION, **CASE)},
         unit="percentunit",
         linked=False,
         right=False,
@@ -309,7 +312,7 @@ def _cpu() -> timeseries.Panel:
         "Host CPU during runs",
         "In cores, measured outside the guest.",
         # Legend at the right: below so small a chart, Grafana shows two of its five rows.
-        [query(series(m.HOST_CPU, **CASE), legend="{{component}}")],
+        {"{{component}}": series(m.HOST_CPU, **CASE)},
         unit="none",
         linked=False,
     )
@@ -319,7 +322,7 @@ def _syncs() -> timeseries.Panel:
     return lines(
         "Sync latency",
         "fsync and fdatasync latency, for workloads that sync.",
-        [query(series(m.SYNC_LATENCY_PERCENTILE, **CASE), legend="p{{percentile}}")],
+        {"p{{percentile}}": series(m.SYNC_LATENCY_PERCENTILE, **CASE)},
         unit="s",
         log=True,
         linked=False,
@@ -329,14 +332,11 @@ def _syncs() -> timeseries.Panel:
 
 
 def _duration() -> timeseries.Panel:
-    return lines(
+    return chart(
         "Duration of a run",
         "Of the latest run, including reconfiguration and warm-up.",
-        [query(series(m.RUN_DURATION, **CASE), legend="duration")],
-        unit="s",
-        linked=False,
-        right=False,
-        zero=True,
+        {"duration": series(m.RUN_DURATION, **CASE)},
+        "s",
     )
 
 

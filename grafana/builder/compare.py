@@ -7,8 +7,9 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as models
 
+from builder.charts import lines
 from builder.looks import prop
-from builder.panels import intro, lines, names, number
+from builder.panels import intro, names, number
 from builder.parts import (
     base,
     changes,

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import bargauge, dashboard, table, timeseries
+from grafana_foundation_sdk.builders import bargauge, common, dashboard, table, timeseries, xychart
+from grafana_foundation_sdk.models import xychart as xy_models
 
 from builder.bars import changes_bars, ranking
-from builder.panels import intro, lines
+from builder.charts import chart, lines
+from builder.looks import plain
+from builder.panels import intro
 from builder.parts import (
+    DATASOURCE,
     base,
     changes,
     environment_changes,
     node_variable,
     place,
-    query,
     storage_variable,
+    table_query,
+    transformation,
     workload_variable,
 )
 from builder.promql import factors, recorded, series, with_descriptions
@@ -47,9 +52,9 @@ def build() -> dashboard.Dashboard:
         .with_variable(storage_variable())
         .with_variable(workload_variable())
         .with_panel(_ranking().grid_pos(place(0, 0, 12, 12)))
-        .with_panel(_matrix().grid_pos(place(12, 0, 12, 12)))
+        .with_panel(_cloud().grid_pos(place(12, 0, 12, 12)))
         .with_panel(_table().grid_pos(place(0, 12, 24, 11)))
-        .with_panel(_components().grid_pos(place(0, 23, 12, 9)))
+        .with_panel(_matrix().grid_pos(place(0, 23, 12, 9)))
         .with_panel(_idle().grid_pos(place(12, 23, 12, 9)))
         .with_panel(_changes().grid_pos(place(0, 32, 12, 9)))
         .with_panel(_watts().grid_pos(place(12, 32, 12, 9)))
@@ -79,6 +84,43 @@ def _ranking() -> bargauge.Panel:
     ).decimals(1)
 
 
+def _cloud() -> xychart.Panel:
+    """Return the configurations as points: further up for the same CPU is better."""
+    keys = "node, storage, scenario, workload"
+    cores = f"max by (job, instance, {keys}) ({series(m.HOST_CPU, **CASE, component='total')})"
+    iops = f"sum by ({keys}) ({series(m.IOPS, **CASE)})"
+    titles = {"Value #A": "host CPU, cores", "Value #B": "IOPS"}
+    labels = ("Time", "job", "instance", "scenario", "workload")
+    return (
+        xychart.Panel()
+        .datasource(DATASOURCE)
+        .targets(
+            [
+                table_query(with_descriptions(f"({cores})", workload=False)),
+                table_query(iops, ref="B"),
+            ]
+        )
+        .title("IOPS over host CPU")
+        .description("One point per configuration. Further up with the same CPU is better.")
+        .unit("short")
+        .no_value("no data before the first run")
+        .min(0)
+        .mapping(xy_models.SeriesMapping.AUTO)
+        # Without one, Grafana 12.4 shows "Err".
+        .series([xychart.XYSeriesConfig()])
+        .color_scheme(plain("blue"))
+        .transformations(
+            [
+                transformation("merge"),
+                transformation(
+                    "organize", excludeByName=dict.fromkeys(labels, True), renameByName=titles
+                ),
+            ]
+        )
+        .legend(common.VizLegendOptions().show_legend(False))
+    )
+
+
 def _matrix() -> table.Panel:
     named = with_descriptions(_cost(CASE), workload=False, scenario="disk")
     return grid(
@@ -106,30 +148,12 @@ def _changes() -> bargauge.Panel:
     )
 
 
-def _components() -> timeseries.Panel:
-    threads = series(m.HOST_CPU, **CASE, component="vcpu|iothread|other")
-    return lines(
-        "QEMU CPU by thread, cores",
-        "Mean over all configurations of the selected workload.",
-        [query(f"avg by (component) ({threads})", legend="{{component}}")],
-        unit="none",
-        linked=False,
-        right=False,
-        zero=True,
-    )
-
-
 def _idle() -> timeseries.Panel:
     idle = series(m.HOST_CPU, **HERE, workload="idle.*", component="qemu")
     return lines(
         "Idle guest CPU, cores",
         "CPU usage of QEMU with an idle guest.",
-        [
-            query(
-                with_descriptions(idle, workload=False),
-                legend="{{configuration}} ({{storage}}, {{node}})",
-            )
-        ],
+        {"{{configuration}} ({{storage}}, {{node}})": with_descriptions(idle, workload=False)},
         unit="none",
         right=False,
         zero=True,
@@ -140,12 +164,7 @@ def _switches() -> timeseries.Panel:
     return lines(
         "Context switches of the host",
         "Per second of the run.",
-        [
-            query(
-                with_descriptions(f"({_most(series(m.HOST_SWITCHES, **CASE))})", workload=False),
-                legend=LEGEND,
-            )
-        ],
+        {LEGEND: with_descriptions(f"({_most(series(m.HOST_SWITCHES, **CASE))})", workload=False)},
         unit="ops",
         right=False,
     )
@@ -155,14 +174,11 @@ def _guest() -> timeseries.Panel:
     return lines(
         "Benchmark tool CPU",
         "System time in the guest, as a share of one CPU. Near 100%, the tool is the bottleneck.",
-        [
-            query(
-                with_descriptions(
-                    f"({_most(series(m.GUEST_CPU, **CASE, mode='system'))})", workload=False
-                ),
-                legend=LEGEND,
+        {
+            LEGEND: with_descriptions(
+                f"({_most(series(m.GUEST_CPU, **CASE, mode='system'))})", workload=False
             )
-        ],
+        },
         unit="percentunit",
         right=False,
         zero=True,
@@ -171,14 +187,11 @@ def _guest() -> timeseries.Panel:
 
 def _watts() -> timeseries.Panel:
     power = "rate(node_rapl_package_joules_total[$__rate_interval])"
-    return lines(
+    return chart(
         "Host CPU power",
         "From node_exporter's RAPL collector, which needs hardware support and permission.",
-        [query(f"sum by (instance) ({power})", legend="{{instance}}")],
-        unit="watt",
-        linked=False,
-        right=False,
-        zero=True,
+        {"{{instance}}": f"sum by (instance) ({power})"},
+        "watt",
         missing="No data: no node_exporter reports power (collector rapl).",
     )
 

@@ -10,7 +10,8 @@ from grafana_foundation_sdk.models import heatmap as heat_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder.bars import ranking
-from builder.panels import FEW_POINTS, PADDING, intro, lines
+from builder.charts import FEW_POINTS, PADDING, lines
+from builder.panels import intro
 from builder.parts import (
     DATASOURCE,
     base,
@@ -73,7 +74,7 @@ def _over_time() -> timeseries.Panel:
     return lines(
         "Completion latency, selected percentile",
         "The ten slowest, logarithmic.",
-        [query(_most(series(m.LATENCY_PERCENTILE, **CHOSEN)), legend=LEGEND)],
+        {LEGEND: _most(series(m.LATENCY_PERCENTILE, **CHOSEN))},
         unit="s",
         log=True,
         right=False,
@@ -96,7 +97,7 @@ def _syncs() -> timeseries.Panel:
     return lines(
         "Sync latency, selected percentile",
         "fsync and fdatasync. A drop below the device's minimum means that syncs are ignored.",
-        [query(_most(latency), legend=SHORT)],
+        {SHORT: _most(latency)},
         unit="s",
         log=True,
         right=False,
@@ -120,7 +121,7 @@ def _stalls() -> timeseries.Panel:
     return lines(
         "Maximum latency",
         "Slowest operation (longest stall) of each run; the ten highest, logarithmic.",
-        [query(_most(series(m.LATENCY_MAX, **CASE)), legend=LEGEND)],
+        {LEGEND: _most(series(m.LATENCY_MAX, **CASE))},
         unit="s",
         log=True,
         right=False,
@@ -135,7 +136,7 @@ def _tail() -> timeseries.Panel:
     return lines(
         "Tail latency: p99.9 / median",
         "The ten cases with the highest p99.9. About 10 is normal; 1000 means stalls.",
-        [query(with_descriptions(f"({ratio})"), legend=LEGEND)],
+        {LEGEND: with_descriptions(f"({ratio})")},
         unit="none",
         log=True,
         right=False,

@@ -7,8 +7,9 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
 from grafana_foundation_sdk.models import common as models
 
+from builder.charts import NEW_ROW, lines
 from builder.looks import NEUTRAL, POSSIBLY_WORSE, plain, prop, signed_mappings, values
-from builder.panels import NEW_ROW, intro, lines, names
+from builder.panels import intro, names
 from builder.parts import (
     base,
     changes,
@@ -16,7 +17,6 @@ from builder.parts import (
     instant,
     node_variable,
     place,
-    query,
     storage_variable,
     workload_variable,
 )
@@ -262,12 +262,11 @@ def _history() -> timeseries.Panel:
     return lines(
         "IOPS over time",
         "The eight configurations that are fastest now; each value is held until the next run.",
-        [
-            query(
-                with_descriptions(f"({result} and topk(8, {result} @ end()))", workload=False),
-                legend="{{configuration}} {{direction}}",
+        {
+            "{{configuration}} {{direction}}": with_descriptions(
+                f"({result} and topk(8, {result} @ end()))", workload=False
             )
-        ],
+        },
         unit="iops",
         zero=True,
     )

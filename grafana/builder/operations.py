@@ -16,9 +16,10 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
 
 from builder.bars import ranking
-from builder.looks import NEUTRAL, WORSE, alarm_steps, prop, steps, values
+from builder.charts import FEW_POINTS, chart, timeline
+from builder.looks import NEUTRAL, WORSE, prop, steps, values
 from builder.own_cost import host, own_cost
-from builder.panels import FEW_POINTS, intro, lines, names, number, timeline, verdict
+from builder.panels import OVERDUE, failing, intro, names, newest, number, stale, verdict
 from builder.parts import (
     FALLBACK_REF,
     base,
@@ -27,14 +28,12 @@ from builder.parts import (
     instant,
     node_variable,
     place,
-    query,
 )
-from builder.promql import clock, count_or_zero, if_empty, recorded, series, silent
+from builder.promql import clock, if_empty, recorded, series, silent
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
 NODE: Final = {"node": "$node"}
-OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 INTRO: Final = (
     "**Does the benchmark work?** Scheduler state, failures, overdue cases, writes (which wear "
     "drives) and the cost of the exporter. The web UI has the evidence of each failure."
@@ -75,11 +74,11 @@ def build() -> dashboard.Dashboard:
         .annotation(changes())
         .with_variable(node_variable())
         .with_panel(_doing().grid_pos(place(0, 0, 24, 6)))
-        .with_panel(_waits().grid_pos(place(0, 6, 9, 4)))
-        .with_panel(_newest().grid_pos(place(9, 6, 4, 4)))
-        .with_panel(_failing().grid_pos(place(13, 6, 4, 4)))
-        .with_panel(_overdue().grid_pos(place(17, 6, 4, 4)))
-        .with_panel(_reload().grid_pos(place(21, 6, 3, 4)))
+        .with_panel(_waits().grid_pos(place(0, 6, 8, 4)))
+        .with_panel(newest(**NODE).grid_pos(place(8, 6, 4, 4)))
+        .with_panel(failing(**NODE).grid_pos(place(12, 6, 4, 4)))
+        .with_panel(stale(**NODE).grid_pos(place(16, 6, 4, 4)))
+        .with_panel(_reload().grid_pos(place(20, 6, 4, 4)))
         .with_panel(_states().grid_pos(place(0, 10, 16, 8)))
         .with_panel(_steps().grid_pos(place(16, 10, 8, 8)))
         .with_panel(_outcomes().grid_pos(place(0, 18, 8, 8)))
@@ -202,38 +201,6 @@ def _waits() -> stat.Panel:
     ).targets([*targets])
 
 
-def _newest() -> stat.Panel:
-    return number(
-        "Latest result",
-        "End of the latest successful run.",
-        f"max({series(m.RUN_TIMESTAMP, **NODE)}) * 1000",
-        unit="dateTimeFromNow",
-        missing="none yet",
-    )
-
-
-def _failing() -> stat.Panel:
-    cases = series(m.RUN_SUCCESS, **NODE)
-    panel = number(
-        "Failing",
-        "Cases whose last run failed.",
-        count_or_zero(f"{cases} == 0", cases),
-        missing="never run",
-    )
-    return verdict(panel, alarm_steps())
-
-
-def _overdue() -> stat.Panel:
-    cases = recorded(OVERDUE, **NODE)
-    panel = number(
-        "Stale",
-        "Cases without a successful run for 2.5 intervals.",
-        count_or_zero(f"{cases} > 2.5", cases),
-        missing="never run",
-    )
-    return verdict(panel, alarm_steps())
-
-
 def _reload() -> stat.Panel:
     panel = number(
         "Settings",
@@ -260,15 +227,12 @@ def _states() -> statetimeline.Panel:
 
 
 def _steps() -> timeseries.Panel:
-    return lines(
+    return chart(
         "Time since last step",
         "A step, such as filling a volume, can take minutes. If one takes half an hour during a "
         "run, pvebench hangs.",
-        [query(f"time() - {series(m.SCHEDULER_PROGRESS, **NODE)}", legend="{{node}}")],
-        unit="s",
-        linked=False,
-        right=False,
-        zero=True,
+        {"{{node}}": f"time() - {series(m.SCHEDULER_PROGRESS, **NODE)}"},
+        "s",
     )
 
 
@@ -315,24 +279,14 @@ def _failures() -> table.Panel:
 
 
 def _durations() -> timeseries.Panel:
-    return lines(
+    return chart(
         "Duration of runs",
         "Median and maximum over the cases of a node.",
-        [
-            query(
-                f"quantile by (node) (0.5, {series(m.RUN_DURATION, **NODE)})",
-                legend="{{node}} median",
-            ),
-            query(
-                f"max by (node) ({series(m.RUN_DURATION, **NODE)})",
-                legend="{{node}} maximum",
-                ref="B",
-            ),
-        ],
-        unit="s",
-        linked=False,
-        right=False,
-        zero=True,
+        {
+            "{{node}} median": f"quantile by (node) (0.5, {series(m.RUN_DURATION, **NODE)})",
+            "{{node}} maximum": f"max by (node) ({series(m.RUN_DURATION, **NODE)})",
+        },
+        "s",
         points=FEW_POINTS,
     )
 
@@ -396,14 +350,11 @@ def _writes() -> table.Panel:
 
 
 def _written() -> timeseries.Panel:
-    return lines(
+    return chart(
         "Writes per 24 h",
         "Bytes written to test disks in the 24 hours before.",
-        [query(_day_written(), legend="{{node}}/{{storage}}")],
-        unit="decbytes",
-        linked=False,
-        right=False,
-        zero=True,
+        {"{{node}}/{{storage}}": _day_written()},
+        "decbytes",
     )
 
 

@@ -14,18 +14,18 @@ from grafana_foundation_sdk.builders import (
 )
 from grafana_foundation_sdk.models import common as models
 
-from builder.looks import BETTER, NEUTRAL, WORSE, alarm_steps, compare_link, prop, steps, values
+from builder.charts import FEW_POINTS, lines, timeline
+from builder.looks import BETTER, NEUTRAL, WORSE, compare_link, prop, steps, values
 from builder.panels import (
     CASES,
-    FEW_POINTS,
+    failing,
     headline,
     intro,
-    lines,
     names,
+    newest,
     number,
     open_changes,
-    timeline,
-    verdict,
+    stale,
 )
 from builder.parts import (
     base,
@@ -34,14 +34,12 @@ from builder.parts import (
     instant,
     node_variable,
     place,
-    query,
     storage_variable,
 )
 from builder.promql import (
     LARGE_BLOCKS,
     SAME_CASE,
     SMALL_BLOCKS,
-    count_or_zero,
     filter_workloads,
     recorded,
     series,
@@ -53,7 +51,6 @@ from pvebench.metrics import catalog as m
 HERE: Final = {"node": "$node", "storage": "$storage"}
 BY: Final = "node, storage"
 SMALL: Final = {"block_size_bytes": "4096"}
-OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 
 
 def build() -> dashboard.Dashboard:
@@ -67,11 +64,10 @@ def build() -> dashboard.Dashboard:
         .with_panel(_sentence().grid_pos(place(0, 0, 24, 4)))
         .with_panel(open_changes("$node").grid_pos(place(0, 4, 24, 6)))
         .with_panel(_storages().grid_pos(place(0, 10, 24, 7)))
-        .with_panel(_measured().grid_pos(place(0, 17, 4, 4)))
-        .with_panel(_newest().grid_pos(place(4, 17, 4, 4)))
-        .with_panel(_stale().grid_pos(place(8, 17, 3, 4)))
-        .with_panel(_failing().grid_pos(place(11, 17, 3, 4)))
-        .with_panel(_cycle().grid_pos(place(14, 17, 4, 4)))
+        .with_panel(_measured().grid_pos(place(0, 17, 6, 4)))
+        .with_panel(newest(**HERE).grid_pos(place(6, 17, 4, 4)))
+        .with_panel(stale(**HERE).grid_pos(place(10, 17, 4, 4)))
+        .with_panel(failing(**HERE).grid_pos(place(14, 17, 4, 4)))
         .with_panel(_software().grid_pos(place(18, 17, 6, 4)))
         .with_panel(_best().grid_pos(place(0, 21, 24, 13)))
         .with_panel(_trend().grid_pos(place(0, 34, 12, 9)))
@@ -118,60 +114,6 @@ def _measured() -> stat.Panel:
     )
 
 
-def _newest() -> stat.Panel:
-    return number(
-        "Latest result",
-        "End of the latest successful run.",
-        f"max({series(m.RUN_TIMESTAMP, **HERE)}) * 1000",
-        unit="dateTimeFromNow",
-        missing="none yet",
-    )
-
-
-def _stale() -> stat.Panel:
-    condition = f"{recorded(OVERDUE, **HERE)} > 2.5"
-    panel = number(
-        "Stale",
-        "Cases without a successful run for 2.5 intervals.",
-        count_or_zero(condition, recorded(OVERDUE, **HERE)),
-        missing="none yet",
-    )
-    return verdict(panel, alarm_steps())
-
-
-def _failing() -> stat.Panel:
-    cases = series(m.RUN_SUCCESS, **HERE)
-    panel = number(
-        "Failing",
-        "Cases whose last run failed. The Operations dashboard lists them.",
-        count_or_zero(f"{cases} == 0", cases),
-        missing="none yet",
-    )
-    return verdict(panel, alarm_steps())
-
-
-def _cycle() -> stat.Panel:
-    progress = f"avg({series(m.CYCLE_PROGRESS, node='$node')})"
-    paused = f"count by (node) ({series(m.HOLD, node='$node', reason='paused')})"
-    return (
-        number(
-            "Cycle",
-            "Progress of the current cycle; paused nodes.",
-            "",
-            unit="percentunit",
-            decimals=0,
-            missing="between two cycles",
-        )
-        .targets(
-            [instant(progress, legend="done"), instant(paused, legend="{{node}}: PAUSED", ref="B")]
-        )
-        .override_by_query(
-            "B", [prop("unit", "none"), prop("mappings", values({"1": (" ", WORSE)}))]
-        )
-        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-    )
-
-
 def _software() -> stat.Panel:
     environment = series(m.ENVIRONMENT_INFO, node="$node")
     return names(
@@ -210,7 +152,7 @@ def _storages() -> table.Panel:
             (
                 Column(
                     title="4k read",
-                    wide=95,
+                    wide=88,
                     expression=_best_of("iops", "read", "randread", **SMALL),
                     unit="iops",
                 ),
@@ -239,9 +181,9 @@ def _storages() -> table.Panel:
                     expression=f"min by ({BY}) ({sync})",
                     unit="s",
                     decimals=2,
-                    wide=100,
+                    wide=92,
                 ),
-                Column(title="change", wide=92, expression=relative, change=True),
+                Column(title="change", wide=80, expression=relative, change=True),
                 Column(
                     title="slower",
                     expression=f"max by ({BY}) ({recorded(slower, **HERE)})",
@@ -267,9 +209,9 @@ def _storages() -> table.Panel:
             [
                 prop("links", [compare_link("__data.fields", "storage")]),
                 prop("mappings", values({"0": ("compare", BETTER)})),
-                prop("displayName", "comparison"),
+                prop("displayName", "compare"),
                 prop("custom.displayMode", "color-text"),
-                prop("custom.width", 100),
+                prop("custom.width", 84),
             ],
         )
     )
@@ -311,7 +253,7 @@ def _trend() -> timeseries.Panel:
         "Throughput relative to its mean",
         "Geometric mean of the storage's IOPS, each case relative to its own mean over the time "
         "range. A step means that many cases changed.",
-        [query(expression, legend="{{storage}}, {{node}}")],
+        {"{{storage}}, {{node}}": expression},
         unit="percentunit",
         linked=False,
         right=False,

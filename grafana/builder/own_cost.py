@@ -6,8 +6,8 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, table, timeseries
 
-from builder.panels import lines
-from builder.parts import place, query
+from builder.charts import chart
+from builder.parts import place
 from builder.promql import series
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
@@ -17,55 +17,37 @@ JOB: Final = 'job="pvebench"'
 
 def _scrapes() -> timeseries.Panel:
     """Return the panel with duration and size of scrapes."""
-    return lines(
+    return chart(
         "Scrapes",
         "Duration and number of samples of a scrape.",
-        [
-            query(f"scrape_duration_seconds{{{JOB}}}", legend="seconds {{instance}}"),
-            query(
-                f"scrape_samples_scraped{{{JOB}}} / 1e6",
-                legend="million samples {{instance}}",
-                ref="B",
-            ),
-        ],
-        unit="none",
-        linked=False,
-        right=False,
-        zero=True,
+        {
+            "seconds {{instance}}": f"scrape_duration_seconds{{{JOB}}}",
+            "million samples {{instance}}": f"scrape_samples_scraped{{{JOB}}} / 1e6",
+        },
+        "none",
     )
 
 
 def _collectors() -> timeseries.Panel:
     """Return the panel with the duration of each collector."""
-    return lines(
+    return chart(
         "Metric collectors",
         "Duration of each collector; 0 if it failed.",
-        [
-            query(
-                f"{series(m.COLLECTOR_DURATION)} * {series(m.COLLECTOR_SUCCESS)}",
-                legend="{{collector}}",
-            )
-        ],
-        unit="s",
-        linked=False,
-        right=False,
-        zero=True,
+        {"{{collector}}": f"{series(m.COLLECTOR_DURATION)} * {series(m.COLLECTOR_SUCCESS)}"},
+        "s",
     )
 
 
 def _memory_and_database() -> timeseries.Panel:
     """Return the panel with memory and database size, in bytes."""
-    return lines(
+    return chart(
         "Exporter memory and database size",
         "Resident memory and size on disk.",
-        [
-            query(f"process_resident_memory_bytes{{{JOB}}}", legend="memory {{instance}}"),
-            query(series(m.DATABASE_SIZE), legend="database {{instance}}", ref="B"),
-        ],
-        unit="bytes",
-        linked=False,
-        right=False,
-        zero=True,
+        {
+            "memory {{instance}}": f"process_resident_memory_bytes{{{JOB}}}",
+            "database {{instance}}": series(m.DATABASE_SIZE),
+        },
+        "bytes",
     )
 
 
@@ -85,8 +67,8 @@ def own_cost() -> dashboard.Row:
     """Return the row of the exporter's own cost."""
     row = dashboard.Row("Cost of pvebench").collapsed(True)
     charts = (_scrapes(), _collectors(), _memory_and_database())
-    for index, chart in enumerate(charts):
-        row = row.with_panel(chart.grid_pos(place(8 * index, 45, 8, 8)))
+    for index, panel in enumerate(charts):
+        row = row.with_panel(panel.grid_pos(place(8 * index, 45, 8, 8)))
     return row.with_panel(_exporters().grid_pos(place(0, 53, 24, 5)))
 
 
@@ -94,23 +76,17 @@ def host() -> dashboard.Row:
     """Return the row of host metrics, which help to find causes."""
     busy = 'rate(node_cpu_seconds_total{mode!="idle"}[$__rate_interval])'
     disk = "rate(node_disk_io_time_seconds_total[$__rate_interval])"
-    cpu = lines(
+    cpu = chart(
         "Host CPU utilization",
         "Cores in use, from node_exporter.",
-        [query(f"sum by (instance) ({busy})", legend="{{instance}}")],
-        unit="none",
-        linked=False,
-        right=False,
-        zero=True,
+        {"{{instance}}": f"sum by (instance) ({busy})"},
+        "none",
     ).grid_pos(place(0, 46, 12, 8))
-    disks = lines(
+    disks = chart(
         "Disk utilization",
         "Share of time with I/O in progress, from node_exporter.",
-        [query(disk, legend="{{instance}} {{device}}")],
-        unit="percentunit",
-        linked=False,
-        right=False,
-        zero=True,
+        {"{{instance}} {{device}}": disk},
+        "percentunit",
     ).grid_pos(place(12, 46, 12, 8))
     row = dashboard.Row("Host (node_exporter)").collapsed(True)
     return row.with_panel(cpu).with_panel(disks)

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from grafana_foundation_sdk.builders import (
-    common,
-    dashboard,
-    prometheus,
-    stat,
-    statetimeline,
-    table,
-    text,
-    timeseries,
-)
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, text
 from grafana_foundation_sdk.models import common as models
-from grafana_foundation_sdk.models import dashboard as dashboard_models
 from grafana_foundation_sdk.models import text as text_models
 
 from builder.looks import (
@@ -26,25 +15,26 @@ from builder.looks import (
     POSSIBLY_WORSE,
     UNKNOWN,
     WORSE,
+    alarm_steps,
     by_steps,
-    case_link,
     plain,
     prop,
-    state_mappings,
     steps,
     values,
 )
-from builder.parts import DATASOURCE, FALLBACK_REF, instant, place, query
+from builder.parts import DATASOURCE, FALLBACK_REF, instant, place
 from builder.promql import (
     ANSWERS,
     HELD,
     changes_of,
     clock,
     coded,
+    count_or_zero,
     if_empty,
     last_answer,
     minus,
     plus,
+    recorded,
     series,
     silent,
 )
@@ -63,23 +53,6 @@ CASES: Final = (
 )
 NOTHING_YET: Final = f"No data yet. A verdict needs {LEAST_JUDGED} runs of a case."
 NEW_CASES: Final = f"no verdict yet; {FIRST_VERDICT}"
-NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
-"""Short form for labels, of which Grafana shows about 38 characters."""
-FIRST_LINE: Final = (
-    "No data yet. The line begins with the first successful run; a shorter time range (top right) "
-    "shows it sooner."
-)
-PADDING: Final = "\u2007\u2007"
-"""Digit-wide spaces before a name in a timeline: Grafana 12.4 draws names wider than it measures
-them, and cuts them on the left."""
-_NO_STATE: Final = -9
-"""Value that no state uses."""
-MAX_POINTS: Final = 800
-"""For lines of one case. Values are held until the next run, so more points only cost time."""
-FEWER_POINTS: Final = 400
-"""For lines of all cases that the variables select: the cost is the product of both."""
-FEW_POINTS: Final = 180
-"""For queries that read every case at every point."""
 
 
 def intro(content: str, *, y: int = 0) -> text.Panel:
@@ -102,15 +75,13 @@ def number(
     unit: str = "none",
     legend: str = "",
     decimals: int | None = None,
-    graph: bool = False,
     missing: str = "none yet",
 ) -> stat.Panel:
     """Return one big number, or one per series; gray by default."""
-    target = query(expression, legend=legend) if graph else instant(expression, legend=legend)
     built = (
         stat.Panel()
         .datasource(DATASOURCE)
-        .with_target(target)
+        .with_target(instant(expression, legend=legend))
         .title(title)
         .description(description)
         .unit(unit)
@@ -120,14 +91,12 @@ def number(
         .color_scheme(plain())
         .thresholds(steps(NEUTRAL))
         .color_mode(models.BigValueColorMode.VALUE)
-        .graph_mode(models.BigValueGraphMode.AREA if graph else models.BigValueGraphMode.NONE)
+        .graph_mode(models.BigValueGraphMode.NONE)
         .text_mode(models.BigValueTextMode.AUTO)
         .justify_mode(models.BigValueJustifyMode.AUTO)
         .orientation(models.VizOrientation.AUTO)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     )
-    if graph:
-        built = built.max_data_points(MAX_POINTS)
     return built if decimals is None else built.decimals(decimals)
 
 
@@ -178,6 +147,41 @@ def names(
         .text_mode(models.BigValueTextMode.NAME)
         .orientation(models.VizOrientation.HORIZONTAL)
     )
+
+
+OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
+
+
+def newest(**where: str) -> stat.Panel:
+    """Return the time of the latest successful run."""
+    return number(
+        "Latest result",
+        "End of the latest successful run.",
+        f"max({series(m.RUN_TIMESTAMP, **where)}) * 1000",
+        unit="dateTimeFromNow",
+    )
+
+
+def stale(**where: str) -> stat.Panel:
+    """Return the number of stale cases."""
+    cases = recorded(OVERDUE, **where)
+    panel = number(
+        "Stale",
+        "Cases without a successful run for 2.5 intervals.",
+        count_or_zero(f"{cases} > 2.5", cases),
+    )
+    return verdict(panel, alarm_steps())
+
+
+def failing(**where: str) -> stat.Panel:
+    """Return the number of failing cases."""
+    cases = series(m.RUN_SUCCESS, **where)
+    panel = number(
+        "Failing",
+        "Cases whose last run failed. The Operations dashboard lists them.",
+        count_or_zero(f"{cases} == 0", cases),
+    )
+    return verdict(panel, alarm_steps())
 
 
 def silence() -> str:
@@ -341,109 +345,3 @@ def to_change() -> dashboard.DashboardLink:
     variables += "&from=${__data.fields.start.numeric}&to=now"
     url = f"/d/pvebench-regressions?${{datasource:queryparam}}&{variables}"
     return dashboard.DashboardLink("Cases of this change").url(url)
-
-
-def no_state(expression: str, *, step: str = "$__interval") -> str:
-    """Return the fallback of an empty timeline: a row without a bar.
-
-    For a result without series, Grafana 12.4 shows "Data does not have a time field". Grafana asks
-    at whole steps, so the fallback applies until the series have existed for one step.
-    """
-    none = if_empty(f"last_over_time(({expression})[1s:1s] offset {step})")
-    return f"{_NO_STATE} * ({none} unless on () {silent()})"
-
-
-def _without_bar() -> list[dashboard_models.ValueMapping]:
-    return values({str(_NO_STATE): (" ", "transparent")})
-
-
-def lines(
-    title: str,
-    description: str,
-    targets: Sequence[prometheus.Dataquery],
-    *,
-    unit: str,
-    log: bool = False,
-    right: bool = True,
-    linked: bool = True,
-    zero: bool = False,
-    points: int | None = None,
-    missing: str = FIRST_LINE,
-) -> timeseries.Panel:
-    """Return held values over time: thin steps, a table as legend, lines linked to their cases."""
-    scale = common.ScaleDistributionConfig().type(
-        models.ScaleDistribution.LOG if log else models.ScaleDistribution.LINEAR
-    )
-    legend = (
-        common.VizLegendOptions()
-        .display_mode(models.LegendDisplayMode.TABLE)
-        .placement(models.LegendPlacement.RIGHT if right else models.LegendPlacement.BOTTOM)
-        .calcs(["lastNotNull", "min", "max"])
-        .show_legend(True)
-    )
-    built = (
-        timeseries.Panel()
-        .datasource(DATASOURCE)
-        .max_data_points(points or (FEWER_POINTS if linked else MAX_POINTS))
-        .targets(list(targets))
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .no_value(missing)
-        .color_scheme(
-            dashboard.FieldColor().mode(dashboard_models.FieldColorModeId.PALETTE_CLASSIC)
-        )
-        .line_interpolation(models.LineInterpolation.STEP_AFTER)
-        .line_width(1)
-        .fill_opacity(0)
-        .show_points(models.VisibilityMode.NEVER)
-        .span_nulls(False)
-        .scale_distribution(scale.log(10) if log else scale)
-        .tooltip(common.VizTooltipOptions().mode(models.TooltipDisplayMode.MULTI))
-        .legend(legend)
-    )
-    if linked:
-        built = built.data_links([case_link("__field.labels")])
-    return built.axis_soft_min(0) if zero else built
-
-
-def timeline(
-    title: str,
-    description: str,
-    expression: str,
-    legend: str,
-    mappings: Sequence[dashboard_models.ValueMapping] | None = None,
-    *,
-    points: int = FEWER_POINTS,
-    missing: str = NEW_ROW,
-) -> statetimeline.Panel:
-    """Return states over time, one bar per series."""
-    return (
-        statetimeline.Panel()
-        .datasource(DATASOURCE)
-        .max_data_points(points)
-        .targets(
-            [
-                query(expression, legend=PADDING + legend),
-                instant(no_state(expression), legend=PADDING + missing, ref=FALLBACK_REF),
-            ]
-        )
-        .title(title)
-        .description(description)
-        .unit("none")
-        .no_value(missing)
-        .mappings([*(state_mappings() if mappings is None else mappings), *_without_bar()])
-        # With any other mode, Grafana's legend lists thresholds instead of states.
-        .color_scheme(plain())
-        .show_value(models.VisibilityMode.NEVER)
-        .merge_values(True)
-        .row_height(0.8)
-        .fill_opacity(80)
-        .line_width(0)
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(models.LegendDisplayMode.LIST)
-            .placement(models.LegendPlacement.BOTTOM)
-            .show_legend(True)
-        )
-    )

@@ -8,8 +8,9 @@ from grafana_foundation_sdk.builders import bargauge, dashboard, stat, statetime
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.bars import changes_bars
+from builder.charts import FEW_POINTS, timeline
 from builder.looks import NEUTRAL, WORSE, alarm_steps, steps
-from builder.panels import FEW_POINTS, FIRST_VERDICT, intro, number, open_changes, timeline, verdict
+from builder.panels import FIRST_VERDICT, intro, number, open_changes, verdict
 from builder.parts import (
     base,
     changes,

@@ -84,12 +84,13 @@ class Column:
 
     @property
     def pixels(self) -> int:
-        """Return the width that its title and its filter need."""
-        return self.wide or max(104 if self.state else SHORT_PIXELS, 8 * len(self.title) + 44)
+        """Return the width that its title needs."""
+        return self.wide or max(104 if self.state else SHORT_PIXELS, 8 * len(self.title) + 24)
 
     def properties(self) -> list[dashboard_models.DynamicConfigValue]:
         """Return the column's field properties."""
-        properties = [prop("unit", self.unit)]
+        # A filter takes 20 pixels of a title; only labels have one.
+        properties = [prop("unit", self.unit), prop("custom.filterable", False)]
         if self.decimals is not None:
             properties.append(prop("decimals", self.decimals))
         if self.state:

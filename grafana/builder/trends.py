@@ -6,7 +6,8 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, timeseries
 
-from builder.panels import intro, lines
+from builder.charts import lines
+from builder.panels import intro
 from builder.parts import (
     base,
     changes,
@@ -14,7 +15,6 @@ from builder.parts import (
     label_variable,
     node_variable,
     place,
-    query,
     scenario_variable,
     storage_variable,
     workload_variable,
@@ -35,7 +35,7 @@ LEGEND: Final = "{{configuration}}, {{direction}} ({{storage}}, {{node}})"
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    return (
+    built = (
         base("Trends", "pvebench-trends", "Results of each configuration over time.")
         .annotation(environment_changes())
         .annotation(changes())
@@ -53,94 +53,56 @@ def build() -> dashboard.Dashboard:
                 "the highest latest value; select others above."
             )
         )
-        .with_panel(_iops().grid_pos(place(0, 3, 24, 10)))
-        .with_panel(_relative().grid_pos(place(0, 13, 12, 10)))
-        .with_panel(_percentile("99", "p99").grid_pos(place(12, 13, 12, 10)))
-        .with_panel(_bandwidth().grid_pos(place(0, 23, 12, 10)))
-        .with_panel(_longest().grid_pos(place(12, 23, 12, 10)))
-        .with_panel(_percentile("50", "median").grid_pos(place(0, 33, 12, 10)))
-        .with_panel(_cpu().grid_pos(place(12, 33, 12, 10)))
     )
+    widest, *others = _charts()
+    built = built.with_panel(widest.grid_pos(place(0, 3, 24, 10)))
+    for index, one in enumerate(others):
+        built = built.with_panel(
+            one.grid_pos(place(12 * (index % 2), 13 + index // 2 * 10, 12, 10))
+        )
+    return built
 
 
 def _some(expression: str) -> str:
     """Keep the same series over the whole range: the highest at its end."""
-    return with_descriptions(
-        f"({expression} and topk({MAX_SERIES}, {expression} @ end()))", workload=False
+    return _described(f"{expression} and topk({MAX_SERIES}, {expression} @ end())")
+
+
+def _charts() -> list[timeseries.Panel]:
+    """Return the charts, the widest first."""
+    p99, p50 = (series(m.LATENCY_PERCENTILE, percentile=one, **RESULT) for one in ("99", "50"))
+    iops, bandwidth, longest = (
+        series(one, **RESULT) for one in (m.IOPS, m.BANDWIDTH, m.LATENCY_MAX)
     )
-
-
-def _iops() -> timeseries.Panel:
-    return lines(
-        "IOPS",
-        "Mean of each run.",
-        [query(_some(series(m.IOPS, **RESULT)), legend=LEGEND)],
-        unit="iops",
+    cpu = series(m.HOST_CPU, component="qemu", **CASE)
+    mean = f"avg_over_time({iops}[$__range] @ end())"
+    relative = f"{iops} / ({mean} > 0) and topk({MAX_SERIES}, {iops} @ end())"
+    low = "Logarithmic. Lower is better."
+    stall = (
+        "Slowest operation (longest stall) of each run, logarithmic. It often rises before a mean."
     )
-
-
-def _relative() -> timeseries.Panel:
-    now = series(m.IOPS, **RESULT)
-    mean = f"avg_over_time({now}[$__range] @ end())"
-    return lines(
-        "IOPS relative to their mean",
-        "100% is a configuration's own mean over the time range.",
-        [
-            query(
-                with_descriptions(
-                    f"({now} / ({mean} > 0) and topk({MAX_SERIES}, {now} @ end()))", workload=False
-                ),
-                legend=LEGEND,
+    own = "100% is a configuration's own mean over the time range."
+    return [
+        lines("IOPS", "Mean of each run.", {LEGEND: _some(iops)}, unit="iops"),
+        *(
+            lines(title, text, {LEGEND: value}, unit=unit, log=unit == "s", right=False)
+            for title, text, value, unit in (
+                ("IOPS relative to their mean", own, _described(relative), "percentunit"),
+                ("Completion latency, p99", low, _some(p99), "s"),
+                ("Bandwidth", "Mean of each run, in SI units.", _some(bandwidth), "Bps"),
+                ("Maximum latency", stall, _some(longest), "s"),
+                ("Completion latency, median", low, _some(p50), "s"),
             )
-        ],
-        unit="percentunit",
-        right=False,
-    )
+        ),
+        lines(
+            "Host CPU of QEMU, cores",
+            "Host CPU that QEMU uses during the workload.",
+            {LEGEND.replace(", {{direction}}", ""): _some(cpu)},
+            unit="none",
+            right=False,
+        ),
+    ]
 
 
-def _percentile(percentile: str, name: str) -> timeseries.Panel:
-    latency = series(m.LATENCY_PERCENTILE, percentile=percentile, **RESULT)
-    return lines(
-        f"Completion latency, {name}",
-        "Logarithmic. Lower is better.",
-        [query(_some(latency), legend=LEGEND)],
-        unit="s",
-        log=True,
-        right=False,
-    )
-
-
-def _bandwidth() -> timeseries.Panel:
-    return lines(
-        "Bandwidth",
-        "Mean of each run, in SI units.",
-        [query(_some(series(m.BANDWIDTH, **RESULT)), legend=LEGEND)],
-        unit="Bps",
-        right=False,
-    )
-
-
-def _longest() -> timeseries.Panel:
-    return lines(
-        "Maximum latency",
-        "Slowest operation (longest stall) of each run, logarithmic. It often rises before a mean.",
-        [query(_some(series(m.LATENCY_MAX, **RESULT)), legend=LEGEND)],
-        unit="s",
-        log=True,
-        right=False,
-    )
-
-
-def _cpu() -> timeseries.Panel:
-    return lines(
-        "Host CPU of QEMU, cores",
-        "Host CPU that QEMU uses during the workload.",
-        [
-            query(
-                _some(series(m.HOST_CPU, component="qemu", **CASE)),
-                legend="{{configuration}} ({{storage}}, {{node}})",
-            )
-        ],
-        unit="none",
-        right=False,
-    )
+def _described(expression: str) -> str:
+    return with_descriptions(f"({expression})", workload=False)

@@ -7,8 +7,9 @@ from typing import Final
 from grafana_foundation_sdk.builders import bargauge, dashboard, stat, table, timeseries
 
 from builder.bars import changes_bars
+from builder.charts import FEW_POINTS, lines
 from builder.looks import BETTER, NEUTRAL, WORSE, prop, steps, values
-from builder.panels import FEW_POINTS, intro, lines, number, signed, verdict
+from builder.panels import intro, number, signed, verdict
 from builder.parts import (
     base,
     changes,
@@ -16,7 +17,6 @@ from builder.parts import (
     environment_changes,
     node_variable,
     place,
-    query,
     query_variable,
     storage_variable,
 )
@@ -227,9 +227,10 @@ def _cases() -> table.Panel:
         "window then. Click a configuration to see its case.",
         ("description", "configuration", "node", "storage", "direction", "scenario", "workload"),
         (
+            # On a narrow screen, the table ends here.
+            Column(title="change", expression=change, change=True),
             Column(title="before", expression=before, unit="iops"),
             Column(title="after", expression=after, unit="iops"),
-            Column(title="change", expression=change, change=True),
             Column(
                 title="noise ±",
                 expression=f"{_noise()} and on ({KEYS}) {large}",
@@ -280,7 +281,7 @@ def _trend() -> timeseries.Panel:
     return lines(
         "Throughput relative to the previous environment",
         "Geometric mean over each storage's cases; 100% is the level at the end of *Before*.",
-        [query(expression, legend="{{storage}}, {{node}}")],
+        {"{{storage}}, {{node}}": expression},
         unit="percentunit",
         linked=False,
         right=False,

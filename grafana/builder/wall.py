@@ -8,8 +8,9 @@ from typing import Final
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.models import common as models
 
+from builder.charts import lines
 from builder.looks import NEUTRAL, WORSE, plain, prop, steps, values
-from builder.panels import CASES, headline, lines, number, said, signed
+from builder.panels import CASES, headline, number, said, signed
 from builder.parts import TAG, held_variable, place
 from builder.promql import (
     ANSWERS,

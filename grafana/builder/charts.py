@@ -1,0 +1,171 @@
+"""Charts over time in the common style."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, statetimeline, timeseries
+from grafana_foundation_sdk.models import common as models
+from grafana_foundation_sdk.models import dashboard as dashboard_models
+
+from builder.looks import case_link, plain, state_mappings, values
+from builder.parts import DATASOURCE, FALLBACK_REF, instant, query
+from builder.promql import if_empty, silent
+from pvebench.verdicts.summary import LEAST_JUDGED
+
+NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
+"""Short form for labels, of which Grafana shows about 38 characters."""
+FIRST_LINE: Final = (
+    "No data yet. The line begins with the first successful run; a shorter time range (top right) "
+    "shows it sooner."
+)
+PADDING: Final = "\u2007\u2007"
+"""Digit-wide spaces before a name in a timeline: Grafana 12.4 draws names wider than it measures
+them, and cuts them on the left."""
+_NO_STATE: Final = -9
+"""Value that no state uses."""
+MAX_POINTS: Final = 800
+"""For lines of one case. Values are held until the next run, so more points only cost time."""
+FEWER_POINTS: Final = 400
+"""For lines of all cases that the variables select: the cost is the product of both."""
+FEW_POINTS: Final = 180
+"""For queries that read every case at every point."""
+
+
+def no_state(expression: str, *, step: str = "$__interval") -> str:
+    """Return the fallback of an empty timeline: a row without a bar.
+
+    For a result without series, Grafana 12.4 shows "Data does not have a time field". Grafana asks
+    at whole steps, so the fallback applies until the series have existed for one step.
+    """
+    none = if_empty(f"last_over_time(({expression})[1s:1s] offset {step})")
+    return f"{_NO_STATE} * ({none} unless on () {silent()})"
+
+
+def _without_bar() -> list[dashboard_models.ValueMapping]:
+    return values({str(_NO_STATE): (" ", "transparent")})
+
+
+def lines(
+    title: str,
+    description: str,
+    targets: Sequence[prometheus.Dataquery] | Mapping[str, str],
+    *,
+    unit: str,
+    log: bool = False,
+    right: bool = True,
+    linked: bool = True,
+    zero: bool = False,
+    points: int | None = None,
+    missing: str = FIRST_LINE,
+) -> timeseries.Panel:
+    """Return held values over time: thin steps, a table as legend, lines linked to their cases.
+
+    Args:
+        targets: queries, or legends with their expressions.
+    """
+    if isinstance(targets, Mapping):
+        targets = [
+            query(expression, legend=legend, ref=chr(ord("A") + index))
+            for index, (legend, expression) in enumerate(targets.items())
+        ]
+    scale = common.ScaleDistributionConfig().type(
+        models.ScaleDistribution.LOG if log else models.ScaleDistribution.LINEAR
+    )
+    legend = (
+        common.VizLegendOptions()
+        .display_mode(models.LegendDisplayMode.TABLE)
+        .placement(models.LegendPlacement.RIGHT if right else models.LegendPlacement.BOTTOM)
+        .calcs(["lastNotNull", "min", "max"])
+        .show_legend(True)
+    )
+    built = (
+        timeseries.Panel()
+        .datasource(DATASOURCE)
+        .max_data_points(points or (FEWER_POINTS if linked else MAX_POINTS))
+        .targets(list(targets))
+        .title(title)
+        .description(description)
+        .unit(unit)
+        .no_value(missing)
+        .color_scheme(
+            dashboard.FieldColor().mode(dashboard_models.FieldColorModeId.PALETTE_CLASSIC)
+        )
+        .line_interpolation(models.LineInterpolation.STEP_AFTER)
+        .line_width(1)
+        .fill_opacity(0)
+        .show_points(models.VisibilityMode.NEVER)
+        .span_nulls(False)
+        .scale_distribution(scale.log(10) if log else scale)
+        .tooltip(common.VizTooltipOptions().mode(models.TooltipDisplayMode.MULTI))
+        .legend(legend)
+    )
+    if linked:
+        built = built.data_links([case_link("__field.labels")])
+    return built.axis_soft_min(0) if zero else built
+
+
+def chart(
+    title: str,
+    description: str,
+    expressions: Mapping[str, str],
+    unit: str,
+    *,
+    points: int | None = None,
+    missing: str = FIRST_LINE,
+) -> timeseries.Panel:
+    """Return lines of anything but cases, from zero, with the legend below."""
+    return lines(
+        title,
+        description,
+        expressions,
+        unit=unit,
+        linked=False,
+        right=False,
+        zero=True,
+        points=points,
+        missing=missing,
+    )
+
+
+def timeline(
+    title: str,
+    description: str,
+    expression: str,
+    legend: str,
+    mappings: Sequence[dashboard_models.ValueMapping] | None = None,
+    *,
+    points: int = FEWER_POINTS,
+    missing: str = NEW_ROW,
+) -> statetimeline.Panel:
+    """Return states over time, one bar per series."""
+    return (
+        statetimeline.Panel()
+        .datasource(DATASOURCE)
+        .max_data_points(points)
+        .targets(
+            [
+                query(expression, legend=PADDING + legend),
+                instant(no_state(expression), legend=PADDING + missing, ref=FALLBACK_REF),
+            ]
+        )
+        .title(title)
+        .description(description)
+        .unit("none")
+        .no_value(missing)
+        .mappings([*(state_mappings() if mappings is None else mappings), *_without_bar()])
+        # With any other mode, Grafana's legend lists thresholds instead of states.
+        .color_scheme(plain())
+        .show_value(models.VisibilityMode.NEVER)
+        .merge_values(True)
+        .row_height(0.8)
+        .fill_opacity(80)
+        .line_width(0)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(models.LegendDisplayMode.LIST)
+            .placement(models.LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+    )
