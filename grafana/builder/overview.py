@@ -14,19 +14,10 @@ from grafana_foundation_sdk.builders import (
 )
 from grafana_foundation_sdk.models import common as models
 
+from builder.changes import change_log, open_changes
 from builder.charts import FEW_POINTS, lines, timeline
 from builder.looks import BETTER, NEUTRAL, WORSE, compare_link, prop, steps, values
-from builder.panels import (
-    CASES,
-    failing,
-    headline,
-    intro,
-    names,
-    newest,
-    number,
-    open_changes,
-    stale,
-)
+from builder.panels import CASES, failing, headline, intro, names, newest, number, stale
 from builder.parts import (
     base,
     changes,
@@ -70,9 +61,10 @@ def build() -> dashboard.Dashboard:
         .with_panel(failing(**HERE).grid_pos(place(14, 17, 4, 4)))
         .with_panel(_software().grid_pos(place(18, 17, 6, 4)))
         .with_panel(_best().grid_pos(place(0, 21, 24, 13)))
-        .with_panel(_trend().grid_pos(place(0, 34, 12, 9)))
-        .with_panel(_verdicts().grid_pos(place(12, 34, 12, 9)))
-        .with_panel(_alerts().grid_pos(place(0, 43, 24, 6)))
+        .with_panel(change_log("$node").grid_pos(place(0, 34, 24, 8)))
+        .with_panel(_trend().grid_pos(place(0, 42, 12, 9)))
+        .with_panel(_verdicts().grid_pos(place(12, 42, 12, 9)))
+        .with_panel(_alerts().grid_pos(place(0, 51, 24, 6)))
         .with_panel(
             intro(
                 "**What changed, how fast is my storage, and is the data current?** pvebench "
@@ -80,7 +72,7 @@ def build() -> dashboard.Dashboard:
                 "Each value is held until the case's next successful run. A *change* is one event "
                 "that affects any number of cases; it is listed once it is significant and "
                 "confirmed by further runs.",
-                y=49,
+                y=57,
             )
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, text
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, text
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import text as text_models
 
@@ -26,9 +26,7 @@ from builder.parts import DATASOURCE, FALLBACK_REF, instant, place
 from builder.promql import (
     ANSWERS,
     HELD,
-    changes_of,
     clock,
-    coded,
     count_or_zero,
     if_empty,
     last_answer,
@@ -38,7 +36,6 @@ from builder.promql import (
     series,
     silent,
 )
-from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
@@ -251,97 +248,3 @@ def headline(title: str) -> stat.Panel:
     return verdict(panel, steps(BETTER, (1, UNKNOWN), (2, WORSE)), background=True).justify_mode(
         models.BigValueJustifyMode.AUTO
     )
-
-
-def open_changes(node: str) -> table.Panel:
-    """Return the open changes: one row each, with a sentence that links to its cases."""
-    changes = changes_of(node)
-
-    def of(metric: m.Metric) -> str:
-        # All columns have all labels of the change: rows that differ in one label are not merged.
-        labels = "node, storage, kind, severity, since, summary"
-        joined = f"{series(metric)} * on (job, instance, change) group_left ({labels}) {changes}"
-        return f"max by (job, instance, change, {labels}) ({joined})"
-
-    def effect(metric: m.Metric) -> str:
-        # The sentence names the metric: of what is higher or longer, less is better.
-        less = 'summary=~".* (higher|lower|longer|shorter)\\\\b.*"'
-        factor = of(metric).replace("pvebench_change_info{", f"pvebench_change_info{{{less},")
-        return coded(f"{of(metric)} unless on (job, instance, change) {factor}", f"1 - {factor}")
-
-    return (
-        rows(
-            "Open changes",
-            "Effect: throughput in percent, latency and CPU as a factor. Click a change to see its "
-            "cases. It stays open until it is resolved or accepted (`pvebench baseline accept`). "
-            "From and to: 95% CI.",
-            ("since", "severity", "summary"),
-            (
-                Column(title="cases", expression=of(m.CHANGE_CASES)),
-                Column(title="effect", expression=effect(m.CHANGE_EFFECT), change=True, coded=True),
-                Column(
-                    title="from", expression=effect(m.CHANGE_EFFECT_LOW), change=True, coded=True
-                ),
-                Column(
-                    title="to", expression=effect(m.CHANGE_EFFECT_HIGH), change=True, coded=True
-                ),
-                Column(
-                    title="confidence",
-                    expression=of(m.CHANGE_CONFIDENCE),
-                    unit="percentunit",
-                    decimals=0,
-                ),
-                Column(
-                    title="age",
-                    expression=f"time() - ({of(m.CHANGE_SINCE)})",
-                    unit="dtdurations",
-                    decimals=1,  # two parts: 2 weeks, 6 days
-                    wide=160,
-                ),
-                Column(title="start", expression=f"1000 * ({of(m.CHANGE_SINCE)} - 7 * 86400)"),
-            ),
-            sort="severity",
-            descending=False,
-            linked=False,
-            hidden=("kind",),
-            missing="No open changes. The Overview shows inconclusive results.",
-        )
-        .override_by_name("since", [prop("custom.width", 110)])
-        .override_by_name(
-            "severity",
-            [
-                prop("custom.width", 110),
-                prop("custom.displayMode", "color-text"),
-                prop(
-                    "mappings",
-                    values(
-                        {
-                            "critical": ("critical", WORSE),
-                            "warning": ("regression", POSSIBLY_WORSE),
-                            "info": ("improvement", BETTER),
-                        }
-                    ),
-                ),
-            ],
-        )
-        .override_by_name(
-            "summary",
-            [
-                prop("custom.cellOptions", {"type": "auto", "wrapText": True}),
-                prop("links", [to_change()]),
-            ],
-        )
-        .override_by_name("change", [prop("custom.hidden", True)])
-        .override_by_name("start", [prop("custom.hidden", True)])
-        .override_by_name("node", [prop("custom.width", 130)])
-        .override_by_name("storage", [prop("custom.width", 220)])
-    )
-
-
-def to_change() -> dashboard.DashboardLink:
-    """Return a link to the cases of a change."""
-    # All of its cases, including improvements, from a week before its start.
-    variables = "var-change=${__data.fields.change}&var-worst=2"
-    variables += "&from=${__data.fields.start.numeric}&to=now"
-    url = f"/d/pvebench-regressions?${{datasource:queryparam}}&{variables}"
-    return dashboard.DashboardLink("Cases of this change").url(url)

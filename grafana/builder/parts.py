@@ -63,6 +63,12 @@ def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashb
         .readonly()
         .link(dashboards.DashboardLink("Compare A with B").url("/d/pvebench-compare"))
         .link(_dashboard_menu())
+        # The only board with the same variables is this one.
+        .link(
+            dashboards.DashboardLink("Last year")
+            .url(f"/d/{uid}?from=now-1y&to=now")
+            .include_vars(True)
+        )
         .with_variable(
             dashboards.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )

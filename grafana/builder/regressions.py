@@ -8,9 +8,10 @@ from grafana_foundation_sdk.builders import bargauge, dashboard, stat, statetime
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.bars import changes_bars
+from builder.changes import change_log, open_changes
 from builder.charts import FEW_POINTS, timeline
 from builder.looks import NEUTRAL, WORSE, alarm_steps, steps
-from builder.panels import FIRST_VERDICT, intro, number, open_changes, verdict
+from builder.panels import FIRST_VERDICT, intro, number, verdict
 from builder.parts import (
     base,
     changes,
@@ -82,7 +83,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(_history().grid_pos(place(0, 23, 24, 11)))
         .with_panel(_throughput().grid_pos(place(0, 34, 12, 9)))
         .with_panel(_factors().grid_pos(place(12, 34, 12, 9)))
-        .with_panel(intro(INTRO, y=43))
+        .with_panel(change_log("$node").grid_pos(place(0, 43, 24, 9)))
+        .with_panel(intro(INTRO, y=52))
     )
 
 

@@ -196,9 +196,8 @@ def _shaped(
 ) -> list[dashboard_models.DataTransformerConfig]:
     """Return the transformations that join all query results into one table."""
     # With one query, Grafana names the column `Value`, with several `Value #A` and so on.
-    titles = {"Value": columns[0].title} | {
-        f"Value #{_ref(index)}": column.title for index, column in enumerate(columns)
-    }
+    names = ["Value"] if len(columns) == 1 else [f"Value #{_ref(i)}" for i in range(len(columns))]
+    titles = {name: column.title for name, column in zip(names, columns, strict=True)}
     transformations = [
         transformation("merge"),
         transformation(

@@ -1,7 +1,7 @@
 """Check every dashboard in a real Grafana: no error, no "No data", walls without scrolling.
 
     make boards-test GRAFANA=http://127.0.0.1:9692 [ARGS=--save DIRECTORY]
-    make boards-test ARGS='--young first-hour'
+    make boards-test ARGS='--young first-hour'      or exporter-down, all …
     make boards-test GRAFANA=http://127.0.0.1:9692 ARGS=--tasks
 
 Grafana must show the dashboards without a login, as in `make demo` and `make run`. For the stores
@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
-from shown import on_a_young_store
+from shown import DOWN, on_a_young_store
 from tasks import failed_tasks
 
 from testing import http_client
 from testing.first_day import YOUNG
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SIZES: Final = ((1920, 1080), (1366, 768), (1280, 720))
+SIZES: Final = ((1920, 1080), (1366, 768), (390, 844))
 WALLS: Final = {"pvebench-wall": (1920, 1080), "pvebench-wall-720": (1280, 720)}
 """Wall -> its screen size in pixels."""
 ON_A_WALL: Final = "kiosk&hideLogo=1&theme=dark&_dash.hideTimePicker=true"
@@ -56,15 +56,18 @@ def main() -> int:
     """Check all dashboards; return the exit code."""
     parser = argparse.ArgumentParser(prog="make boards-test")
     parser.add_argument("grafana", nargs="?", default="", help="address, such as http://…:9692")
-    parser.add_argument("--save", type=Path, help="save a screenshot of each dashboard there")
+    parser.add_argument(
+        "--save", type=Path, help="save screenshots of each dashboard there, at each size"
+    )
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--young", default="", help=f"one of {', '.join(YOUNG)}, or all")
+    stores = (*YOUNG, DOWN)
+    either.add_argument("--young", default="", help=f"one of {', '.join(stores)}, or all")
     either.add_argument(
         "--tasks", action="store_true", help="perform tasks in the demo and count the clicks"
     )
     options = parser.parse_args()
     if options.young:
-        names = list(YOUNG) if options.young == "all" else [options.young]
+        names = stores if options.young == "all" else (options.young,)
         problems = [
             f"{name}: {problem}"
             for name in names
@@ -125,9 +128,10 @@ def check(
         settle(page)
         where = f"{board['uid']} at {width}×{height}"  # the sign
         yield from (f"{where}: {fault}" for fault in faults(page, height if wall else 0))
-        if save and (wall or width == SIZES[0][0]):
+        if save:
             save.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=save / f"{board['file']}.png")
+            size = "" if wall or width == SIZES[0][0] else f"-{width}"
+            page.screenshot(path=save / f"{board['file']}{size}.png")
         page.close()
 
 

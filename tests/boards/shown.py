@@ -21,6 +21,9 @@ from testing.prometheus import free_port, wait_until_ready
 sys.path.append(str(ROOT / "scripts" / "stack"))
 from services import Layout, grafana  # as `make demo` starts it
 
+DOWN = "exporter-down"
+"""Store of the first day, whose exporter has stopped."""
+
 
 @contextmanager
 def on_a_young_store(name: str) -> Iterator[str]:
@@ -29,7 +32,12 @@ def on_a_young_store(name: str) -> Iterator[str]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory() as directory:
         state = Path(directory)
-        with young(state, name, past=True) as server, running(state, server.address) as address:
+        stopped = {"before_stop": lambda _: None} if name == DOWN else {}
+        of = "first-day" if name == DOWN else name
+        with (
+            young(state, of, past=True, **stopped) as server,
+            running(state, server.address) as address,
+        ):
             yield address
 
 

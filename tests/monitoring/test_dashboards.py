@@ -481,9 +481,10 @@ def test_a_link_to_a_change_sets_the_time_range_around_it() -> None:
 def test_the_comparison_is_in_sight_and_no_board_inherits_the_range_of_another() -> None:
     for board in dashboards():
         if not board["uid"].startswith("pvebench-wall"):
-            first, menu = board["links"]
+            first, menu, year = board["links"]
             assert first["url"] == "/d/pvebench-compare"
             assert not menu["keepTime"]
+            assert year["url"] == f"/d/{board['uid']}?from=now-1y&to=now"
 
 
 def test_operations_has_one_row_per_node(server: Prometheus) -> None:

@@ -23,8 +23,8 @@ from pvebench.shipped import shipped
 DATASOURCE: Final = "pvebench-prometheus"
 """Uid of the data source of grafana/provisioning; the shipped dashboards use it."""
 _INPUT: Final = "DS_PROMETHEUS"
-_CLASSIC: Final = "10.0.0"
-"""Oldest supported Grafana: classic dashboards of schema 37."""
+_TESTED: Final = "12.4.0"
+"""Version of Grafana with which the dashboards are tested."""
 
 
 def shipped_dashboards() -> dict[str, dict[str, Any]]:
@@ -74,7 +74,7 @@ def to_import_format(dashboard: dict[str, Any]) -> dict[str, Any]:
 
 
 def _requires(dashboard: dict[str, Any]) -> Iterator[dict[str, str]]:
-    yield {"type": "grafana", "id": "grafana", "name": "Grafana", "version": _CLASSIC}
+    yield {"type": "grafana", "id": "grafana", "name": "Grafana", "version": _TESTED}
     yield {"type": "datasource", "id": "prometheus", "name": "Prometheus", "version": "1.0.0"}
     for kind in sorted(_panel_types(dashboard)):
         yield {"type": "panel", "id": kind, "name": kind, "version": ""}
