@@ -20,9 +20,8 @@ from builder.looks import NEUTRAL, WORSE, alarm_steps, prop, steps, values
 from builder.panels import OVERDUE, intro, names, number, verdict
 from builder.parts import (
     base,
-    changes,
+    collapsed,
     custom_variable,
-    environment_changes,
     label_variable,
     node_variable,
     place,
@@ -59,30 +58,25 @@ def build() -> dashboard.Dashboard:
             "pvebench-case",
             "One configuration and workload: value, verdict, history.",
         )
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable(multi=False))
         .with_variable(scenarios)
         .with_variable(workloads)
         .with_variable(custom_variable("axis", "Axis", {"from zero": "0", "zoomed": "1"}))
         .with_panel(_name().grid_pos(place(0, 0, 24, 3)))
-        .with_panel(_last().grid_pos(place(0, 3, 4, 7)))
-        .with_panel(_baseline().grid_pos(place(4, 3, 4, 7)))
-        .with_panel(_judged().grid_pos(place(8, 3, 10, 7)))
-        .with_panel(_age().grid_pos(place(18, 3, 3, 7)))
-        .with_panel(_success().grid_pos(place(21, 3, 3, 7)))
+        .with_panel(_last().grid_pos(place(0, 3, 5, 4)))
+        .with_panel(_baseline().grid_pos(place(0, 7, 5, 3)))
+        .with_panel(_judged().grid_pos(place(5, 3, 14, 7)))
+        .with_panel(_age().grid_pos(place(19, 3, 5, 4)))
+        .with_panel(_success().grid_pos(place(19, 7, 5, 3)))
         .with_panel(_value().grid_pos(place(0, 10, 24, 10)))
         .with_panel(_percentiles().grid_pos(place(0, 20, 12, 9)))
         .with_panel(_bandwidth().grid_pos(place(12, 20, 12, 9)))
         .with_panel(_verdicts().grid_pos(place(0, 29, 12, 6)))
         .with_panel(_within().grid_pos(place(12, 29, 12, 6)))
-        .with_panel(_cpu().grid_pos(place(0, 35, 8, 8)))
-        .with_panel(_syncs().grid_pos(place(8, 35, 8, 8)))
-        .with_panel(_duration().grid_pos(place(16, 35, 8, 8)))
-        .with_panel(_scenario().grid_pos(place(0, 43, 8, 12)))
-        .with_panel(_workload().grid_pos(place(8, 43, 8, 12)))
-        .with_panel(_outcomes().grid_pos(place(16, 43, 8, 12)))
-        .with_panel(intro(INTRO, y=55))
+        .with_row(collapsed("CPU, syncs and duration", 35, _cpu(), _syncs(), _duration()))
+        .with_row(collapsed("Definition and outcomes", 36, *_definition(), height=12))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 37, 24, 1)))
+        .with_panel(intro(INTRO, y=38))
     )
 
 
@@ -340,29 +334,22 @@ def _duration() -> timeseries.Panel:
     )
 
 
-def _scenario() -> table.Panel:
-    return facts(
-        "Configuration",
-        "All options of the disk and its VM.",
-        series(m.SCENARIO_INFO, node="$node", scenario="$scenario"),
-    )
-
-
-def _workload() -> table.Panel:
-    return facts(
-        "Workload",
-        "Definition of the workload.",
-        f"max by (description, workload, tool, title, rw, block_size_bytes, io_depth, jobs) "
-        f"({series(m.WORKLOAD_INFO, workload='$workload')})",
-    )
-
-
-def _outcomes() -> table.Panel:
-    return rows(
-        "Runs by outcome",
-        "Since the first run.",
-        ("outcome",),
-        (Column(title="runs", expression=f"sum by (outcome) ({series(m.RUNS, **CASE)})"),),
-        sort="runs",
-        linked=False,
+def _definition() -> tuple[table.Panel, ...]:
+    info = series(m.WORKLOAD_INFO, workload="$workload")
+    labels = "description, workload, tool, title, rw, block_size_bytes, io_depth, jobs"
+    return (
+        facts(
+            "Configuration",
+            "All options of the disk and its VM.",
+            series(m.SCENARIO_INFO, node="$node", scenario="$scenario"),
+        ),
+        facts("Workload", "Definition of the workload.", f"max by ({labels}) ({info})"),
+        rows(
+            "Runs by outcome",
+            "Since the first run.",
+            ("outcome",),
+            (Column(title="runs", expression=f"sum by (outcome) ({series(m.RUNS, **CASE)})"),),
+            sort="runs",
+            linked=False,
+        ),
     )

@@ -10,16 +10,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from builder.charts import lines
 from builder.looks import prop
 from builder.panels import intro, names, number
-from builder.parts import (
-    base,
-    changes,
-    environment_changes,
-    instant,
-    label_variable,
-    place,
-    query,
-    query_variable,
-)
+from builder.parts import base, collapsed, instant, label_variable, place, query, query_variable
 from builder.promql import (
     LARGE_BLOCKS,
     SMALL_BLOCKS,
@@ -53,8 +44,8 @@ def build() -> dashboard.Dashboard:
         "Compare A with B",
         "pvebench-compare",
         "Compares two combinations of node, storage and configuration over time.",
-    ).annotation(environment_changes(node="$node_a|$node_b"))
-    built = built.annotation(changes(node="$node_a|$node_b"))
+        nodes="$node_a|$node_b",
+    )
     for side in ("a", "b"):
         # B defaults to another node, if any, so that comparing two nodes takes no click.
         built = (
@@ -62,9 +53,6 @@ def build() -> dashboard.Dashboard:
             .with_variable(_storage(side))
             .with_variable(_configuration(side))
         )
-    configurations = dashboard.Row("Configurations A and B").collapsed(True)
-    for x, side in ((0, "a"), (12, "b")):
-        configurations = configurations.with_panel(_definition(side).grid_pos(place(x, 25, 12, 12)))
     return (
         built.with_variable(_workloads())
         .with_panel(_sentence().grid_pos(place(0, 0, 24, 3)))
@@ -74,7 +62,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(_latency().grid_pos(place(8, 13, 6, 7)))
         .with_panel(_cpu().grid_pos(place(14, 13, 6, 7)))
         .with_panel(_difference().grid_pos(place(20, 13, 4, 7)))
-        .with_row(configurations.grid_pos(place(0, 20, 24, 1)))
+        .with_row(collapsed("Configurations A and B", 20, *map(_definition, "ab"), height=12))
         .with_row(dashboard.Row("About").grid_pos(place(0, 21, 24, 1)))
         .with_panel(intro(INTRO, y=22))
     )

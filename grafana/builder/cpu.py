@@ -14,8 +14,6 @@ from builder.panels import intro
 from builder.parts import (
     DATASOURCE,
     base,
-    changes,
-    environment_changes,
     node_variable,
     place,
     storage_variable,
@@ -46,8 +44,6 @@ def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
         base("CPU cost", "pvebench-cpu", "Host CPU per I/O by configuration, idle cost, power.")
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable())

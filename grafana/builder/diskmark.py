@@ -40,7 +40,12 @@ INTRO: Final = (
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
-        base("DiskMark view", "pvebench-diskmark", "The rows of CrystalDiskMark, for a screenshot.")
+        base(
+            "DiskMark view",
+            "pvebench-diskmark",
+            "The rows of CrystalDiskMark, for a screenshot.",
+            nodes="",
+        )
         .with_variable(node_variable(multi=False))
         .with_variable(label_variable("scenario", "Configuration", among='node=~"$node"'))
         .with_panel(_title().grid_pos(place(0, 0, 14, 3)))

@@ -15,9 +15,7 @@ from builder.panels import intro
 from builder.parts import (
     DATASOURCE,
     base,
-    changes,
     custom_variable,
-    environment_changes,
     node_variable,
     place,
     query,
@@ -47,8 +45,6 @@ def build() -> dashboard.Dashboard:
     percentiles = {"p99": "99", "p50": "50", "p95": "95", "p99.9": "99.9", "p99.99": "99.99"}
     return (
         base("Latency", "pvebench-latency", "Percentiles, syncs and stalls.")
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable(multi=True))

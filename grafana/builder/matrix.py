@@ -10,16 +10,7 @@ from grafana_foundation_sdk.models import common as models
 from builder.charts import NEW_ROW, lines
 from builder.looks import NEUTRAL, POSSIBLY_WORSE, plain, prop, signed_mappings, values
 from builder.panels import intro, names
-from builder.parts import (
-    base,
-    changes,
-    environment_changes,
-    instant,
-    node_variable,
-    place,
-    storage_variable,
-    workload_variable,
-)
+from builder.parts import base, instant, node_variable, place, storage_variable, workload_variable
 from builder.promql import SAME_CASE, series, with_descriptions
 from builder.tables import Column, as_text, grid, rows
 from pvebench.metrics import catalog as m
@@ -60,8 +51,6 @@ def build() -> dashboard.Dashboard:
             "Bus, format and options by cache mode: values, gap to the fastest, change.",
             since="7d",
         )
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable(multi=False))
         .with_variable(storage_variable(multi=False))
         .with_variable(workload_variable())

@@ -20,15 +20,7 @@ from builder.charts import FEW_POINTS, chart, timeline
 from builder.looks import NEUTRAL, WORSE, prop, steps, values
 from builder.own_cost import host, own_cost
 from builder.panels import OVERDUE, failing, intro, names, newest, number, stale, verdict
-from builder.parts import (
-    FALLBACK_REF,
-    base,
-    changes,
-    environment_changes,
-    instant,
-    node_variable,
-    place,
-)
+from builder.parts import FALLBACK_REF, base, instant, node_variable, place
 from builder.promql import clock, if_empty, recorded, series, silent
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
@@ -70,8 +62,6 @@ def build() -> dashboard.Dashboard:
             "Scheduler, failures, drive wear, exporter.",
             since="24h",
         )
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable())
         .with_panel(_doing().grid_pos(place(0, 0, 24, 6)))
         .with_panel(_waits().grid_pos(place(0, 6, 8, 4)))
@@ -88,8 +78,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(_writes().grid_pos(place(0, 35, 10, 9)))
         .with_panel(_written().grid_pos(place(10, 35, 7, 9)))
         .with_panel(_wear().grid_pos(place(17, 35, 7, 9)))
-        .with_row(own_cost().grid_pos(place(0, 44, 24, 1)))
-        .with_row(host().grid_pos(place(0, 45, 24, 1)))
+        .with_row(own_cost(44))
+        .with_row(host(45))
         .with_row(dashboard.Row("About").grid_pos(place(0, 46, 24, 1)))
         .with_panel(intro(INTRO, y=47))
     )

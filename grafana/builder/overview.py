@@ -18,15 +18,7 @@ from builder.changes import change_log, open_changes
 from builder.charts import FEW_POINTS, lines, timeline
 from builder.looks import BETTER, NEUTRAL, WORSE, compare_link, prop, steps, values
 from builder.panels import CASES, failing, headline, intro, names, newest, number, stale
-from builder.parts import (
-    base,
-    changes,
-    environment_changes,
-    instant,
-    node_variable,
-    place,
-    storage_variable,
-)
+from builder.parts import base, instant, node_variable, place, storage_variable
 from builder.promql import (
     LARGE_BLOCKS,
     SAME_CASE,
@@ -48,8 +40,6 @@ def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
         base("Overview", "pvebench-overview", "What changed, how fast is my storage?", since="7d")
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_panel(_sentence().grid_pos(place(0, 0, 24, 4)))
@@ -79,7 +69,7 @@ def build() -> dashboard.Dashboard:
 
 
 def _sentence() -> stat.Panel:
-    text = common.VizTextDisplayOptions().value_size(24)
+    text = common.VizTextDisplayOptions().value_size(20)
     return headline("Verdict").text(text)
 
 
@@ -142,31 +132,20 @@ def _storages() -> table.Panel:
             "matrix, or *compare* to compare it with another one.",
             ("storage", "node"),
             (
-                Column(
-                    title="4k read",
-                    wide=88,
-                    expression=_best_of("iops", "read", "randread", **SMALL),
-                    unit="iops",
-                ),
-                Column(
-                    title="4k write",
-                    wide=95,
-                    expression=_best_of("iops", "write", "randwrite", **SMALL),
-                    unit="iops",
-                ),
-                Column(
-                    title="seq. read",
-                    wide=95,
-                    expression=_best_of("bandwidth", "read", "read"),
-                    unit="Bps",
-                    decimals=1,
-                ),
-                Column(
-                    title="seq. write",
-                    wide=95,
-                    expression=_best_of("bandwidth", "write", "write"),
-                    unit="Bps",
-                    decimals=1,
+                *(
+                    Column(
+                        title=title,
+                        wide=88,
+                        expression=_best_of(metric, direction, rw, **size),
+                        unit=unit,
+                        decimals=decimals,
+                    )
+                    for title, metric, direction, rw, size, unit, decimals in (
+                        ("4k read", "iops", "read", "randread", SMALL, "iops", None),
+                        ("4k write", "iops", "write", "randwrite", SMALL, "iops", None),
+                        ("seq. read", "bandwidth", "read", "read", {}, "Bps", 1),
+                        ("seq. write", "bandwidth", "write", "write", {}, "Bps", 1),
+                    )
                 ),
                 Column(
                     title="sync p99",

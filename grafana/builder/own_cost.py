@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard, table, timeseries
 
 from builder.charts import chart
-from builder.parts import place
+from builder.parts import collapsed
 from builder.promql import series
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
@@ -63,16 +63,13 @@ def _exporters() -> table.Panel:
     )
 
 
-def own_cost() -> dashboard.Row:
+def own_cost(y: int) -> dashboard.Row:
     """Return the row of the exporter's own cost."""
-    row = dashboard.Row("Cost of pvebench").collapsed(True)
-    charts = (_scrapes(), _collectors(), _memory_and_database())
-    for index, panel in enumerate(charts):
-        row = row.with_panel(panel.grid_pos(place(8 * index, 45, 8, 8)))
-    return row.with_panel(_exporters().grid_pos(place(0, 53, 24, 5)))
+    panels = (_scrapes(), _collectors(), _memory_and_database(), _exporters())
+    return collapsed("Cost of pvebench", y, *panels)
 
 
-def host() -> dashboard.Row:
+def host(y: int) -> dashboard.Row:
     """Return the row of host metrics, which help to find causes."""
     busy = 'rate(node_cpu_seconds_total{mode!="idle"}[$__rate_interval])'
     disk = "rate(node_disk_io_time_seconds_total[$__rate_interval])"
@@ -81,12 +78,11 @@ def host() -> dashboard.Row:
         "Cores in use, from node_exporter.",
         {"{{instance}}": f"sum by (instance) ({busy})"},
         "none",
-    ).grid_pos(place(0, 46, 12, 8))
+    )
     disks = chart(
         "Disk utilization",
         "Share of time with I/O in progress, from node_exporter.",
         {"{{instance}} {{device}}": disk},
         "percentunit",
-    ).grid_pos(place(12, 46, 12, 8))
-    row = dashboard.Row("Host (node_exporter)").collapsed(True)
-    return row.with_panel(cpu).with_panel(disks)
+    )
+    return collapsed("Host (node_exporter)", y, cpu, disks)

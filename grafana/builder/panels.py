@@ -190,7 +190,8 @@ def silence() -> str:
     return f"topk(1, 2 * ({joined} or on (instance) {since}))"
 
 
-STATUS_HEIGHT: Final = 2
+STATUS_HEIGHT: Final = 3
+"""Grid units for a sentence that has three lines on a phone."""
 SILENT: Final = "{{measured}}the exporter {{instance}} has not answered since {{time}}"
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from grafana_foundation_sdk.builders import dashboard as dashboards
 from grafana_foundation_sdk.builders import prometheus
+from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -45,13 +46,16 @@ def instant(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.
     return built.legend_format(legend) if legend else built
 
 
-def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashboards.Dashboard:
+def base(
+    title: str, uid: str, description: str, *, since: str = "30d", nodes: str = "$node"
+) -> dashboards.Dashboard:
     """Return an empty dashboard with the common parts.
 
     Args:
         since: default time range, as Grafana writes it: `30d`.
+        nodes: pattern of the nodes whose changes are marked; empty: no marks.
     """
-    return (
+    built = (
         dashboards.Dashboard(f"Storage benchmark / {title}")
         .uid(uid)
         .description(description)
@@ -74,6 +78,9 @@ def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashb
         )
         .with_variable(held_variable())
     )
+    if not nodes:
+        return built
+    return built.annotation(_environment_changes(nodes)).annotation(_changes(nodes))
 
 
 def _dashboard_menu() -> dashboards.DashboardLink:
@@ -89,7 +96,7 @@ def _dashboard_menu() -> dashboards.DashboardLink:
     )
 
 
-def environment_changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
+def _environment_changes(node: str) -> dashboards.AnnotationQuery:
     """Return one marker per new environment; the value of the series is its time."""
     return (
         dashboards.AnnotationQuery()
@@ -106,7 +113,7 @@ def environment_changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
     )
 
 
-def changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
+def _changes(node: str) -> dashboards.AnnotationQuery:
     """Return one marker per open change, at its start, with its sentence."""
     started = (
         f"{series(m.CHANGE_SINCE)} "
@@ -230,6 +237,19 @@ def scenario_variable(*, multi: bool = True) -> dashboards.QueryVariable:
 def place(x: int, y: int, width: int, height: int) -> models.GridPos:
     """Return a panel's position on the 24-column grid."""
     return models.GridPos(x=x, y=y, w=width, h=height)
+
+
+class _Panel(Protocol):
+    def grid_pos(self, grid_pos: models.GridPos) -> Builder[models.Panel]: ...
+
+
+def collapsed(title: str, y: int, *panels: _Panel, height: int = 8) -> dashboards.Row:
+    """Return a collapsed row with panels side by side."""
+    row = dashboards.Row(title).collapsed(True).grid_pos(place(0, y, 24, 1))
+    width = 24 // len(panels)
+    for index, panel in enumerate(panels):
+        row = row.with_panel(panel.grid_pos(place(width * index, y + 1, width, height)))
+    return row
 
 
 def transformation(name: str, **options: object) -> models.DataTransformerConfig:

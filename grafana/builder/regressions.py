@@ -14,9 +14,7 @@ from builder.looks import NEUTRAL, WORSE, alarm_steps, steps
 from builder.panels import FIRST_VERDICT, intro, number, verdict
 from builder.parts import (
     base,
-    changes,
     custom_variable,
-    environment_changes,
     label_variable,
     node_variable,
     place,
@@ -55,8 +53,6 @@ def build() -> dashboard.Dashboard:
     states = {"confirmed": "-2", "confirmed and possible": "-1", "all": "2"}
     return (
         base("Regressions", "pvebench-regressions", "Open changes and their cases, for triage.")
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(label_variable("metric", "Metric", multi=True, metric=m.CHANGE_STATE))

@@ -10,8 +10,6 @@ from builder.charts import lines
 from builder.panels import intro
 from builder.parts import (
     base,
-    changes,
-    environment_changes,
     label_variable,
     node_variable,
     place,
@@ -37,8 +35,6 @@ def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     built = (
         base("Trends", "pvebench-trends", "Results of each configuration over time.")
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable())

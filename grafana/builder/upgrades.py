@@ -12,9 +12,7 @@ from builder.looks import BETTER, NEUTRAL, WORSE, prop, steps, values
 from builder.panels import intro, number, signed, verdict
 from builder.parts import (
     base,
-    changes,
     custom_variable,
-    environment_changes,
     node_variable,
     place,
     query_variable,
@@ -55,8 +53,6 @@ def build() -> dashboard.Dashboard:
             "Compares two environments: regressions, improvements and their significance.",
             since="90d",
         )
-        .annotation(environment_changes())
-        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(_moment("before", "Before: end of", newest=False))

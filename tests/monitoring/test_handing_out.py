@@ -134,6 +134,8 @@ def test_the_import_dialogue_asks_for_one_data_source_and_all_panels_use_it(
         assert '"chosen"' in text
         assert (result["uid"], result["title"]) == (own["uid"], own["title"])
         required = {(one["type"], one["id"]) for one in file["__requires"]}
+        versions = {one["version"] for one in file["__requires"] if one["type"] == "grafana"}
+        assert versions == {"12.4.0"}
         assert {
             ("panel", panel["type"]) for panel in own["panels"] if panel["type"] != "row"
         } <= required
