@@ -22,12 +22,13 @@ from builder.parts import (
     base,
     collapsed,
     custom_variable,
+    instant,
     label_variable,
     node_variable,
     place,
     query,
 )
-from builder.promql import coded, factors, gains, recorded, series, with_descriptions
+from builder.promql import LARGE_BLOCKS, coded, factors, gains, recorded, series, with_descriptions
 from builder.tables import Column, facts, rows
 from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
@@ -93,26 +94,33 @@ def _name() -> stat.Panel:
     )
 
 
+def _own_unit(title: str, text: str, iops: str, bandwidth: str, *, missing: str) -> stat.Panel:
+    """Return a number in the unit of the workload: operations below 64 KiB, otherwise bytes."""
+    labels = "job, instance, workload, direction"
+    large = f"group by ({labels}) ({series(m.WORKLOAD_INFO, block_size_bytes=LARGE_BLOCKS)})"
+    targets = [
+        instant(f"{iops} unless on ({labels}) {large}", legend="{{direction}}"),
+        instant(f"{bandwidth} and on ({labels}) {large}", legend="{{direction}}", ref="B"),
+    ]
+    panel = number(title, text, "", unit="iops", missing=missing).targets([*targets])
+    return panel.override_by_query("B", [prop("unit", "Bps")])
+
+
 def _last() -> stat.Panel:
-    return number(
+    return _own_unit(
         "Latest value",
-        "IOPS of the latest successful run.",
+        "Throughput of the latest successful run.",
         series(m.IOPS, **CASE),
-        unit="iops",
-        legend="{{direction}}",
+        series(m.BANDWIDTH, **CASE),
         missing="no IOPS yet",
     )
 
 
 def _baseline() -> stat.Panel:
-    return number(
-        "Baseline",
-        "Reference level in IOPS.",
-        series(m.BASELINE_IOPS, **CASE),
-        unit="iops",
-        legend="{{direction}}",
-        missing="no baseline yet",
-    )
+    iops = series(m.BASELINE_IOPS, **CASE)
+    size = f"{series(m.BANDWIDTH, **CASE)} / ({series(m.IOPS, **CASE)} > 0)"
+    bandwidth = f"{iops} * ({size})"
+    return _own_unit("Baseline", "Reference level.", iops, bandwidth, missing="no baseline yet")
 
 
 def _judged() -> table.Panel:

@@ -26,7 +26,7 @@ def _of(values_: str, changes: str) -> str:
 
 def _effect(values_: str, changes: str) -> str:
     # The sentence names the metric: of what is higher or longer, less is better.
-    less = 'summary=~".* (higher|lower|longer|shorter)\\\\b.*"'
+    less = 'summary=~".* (higher|lower|longer|shorter|as long|as high|as large)\\\\b.*"'
     info = m.CHANGE_INFO.exposed
     factor = _of(values_, changes.replace(f"{info}{{", f"{info}{{{less},"))
     return coded(f"{_of(values_, changes)} unless on ({CHANGE}) {factor}", f"1 - {factor}")

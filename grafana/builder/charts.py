@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import case_link, plain, state_mappings, values
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, query
-from builder.promql import if_empty, silent
+from builder.promql import held, if_empty, silent
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
@@ -33,14 +33,15 @@ FEW_POINTS: Final = 180
 """For queries that read every case at every point."""
 
 
-def no_state(expression: str, *, step: str = "$__interval") -> str:
+def no_state(expression: str) -> str:
     """Return the fallback of an empty timeline: a row without a bar.
 
     For a result without series, Grafana 12.4 shows "Data does not have a time field". Grafana asks
     at whole steps, so the fallback applies until the series have existed for one step.
     """
-    none = if_empty(f"last_over_time(({expression})[1s:1s] offset {step})")
-    return f"{_NO_STATE} * ({none} unless on () {silent()})"
+    none = if_empty(f"last_over_time(({expression})[1s:1s] offset $__interval)")
+    silently = f"{if_empty(held(expression))} and on () {silent()}"
+    return f"{_NO_STATE} * (({none} unless on () {silent()}) or ({silently}))"
 
 
 def _without_bar() -> list[dashboard_models.ValueMapping]:

@@ -18,7 +18,6 @@ from builder.promql import (
     filter_workloads,
     minus,
     plus,
-    recorded,
     series,
     with_descriptions,
 )
@@ -26,7 +25,6 @@ from builder.tables import Column, facts, rows
 from pvebench.metrics import catalog as m
 
 KEYS: Final = "workload, direction"
-PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
 P99: Final = {"percentile": "99"}
 NOTHING: Final = "no common workloads"
 COLORS: Final = {"A": "purple", "B": "blue"}
@@ -115,8 +113,9 @@ def _of(side: str, metric: m.Metric, /, **more: str) -> str:
 
 def _cost(side: str) -> str:
     """Return the CPU time per I/O of one side by workload, in seconds of one core."""
-    chosen = {"node": f"$node_{side}", "scenario": f"${side}", "workload": "$workload"}
-    return f"(1 / (max by (workload) ({recorded(PER_CORE, **chosen)}) > 0))"
+    # Not the recorded ratio: imports of the past have no recorded series.
+    cores = f"max by (workload) ({_result(side, m.HOST_CPU, component='total')})"
+    return f"({cores} / (sum by (workload) ({_result(side, m.IOPS)}) > 0))"
 
 
 def _ratio() -> str:

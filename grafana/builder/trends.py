@@ -29,6 +29,11 @@ CASE: Final = {
 RESULT: Final = {**CASE, "direction": "$direction"}
 MAX_SERIES: Final = 10
 LEGEND: Final = "{{configuration}}, {{direction}} ({{storage}}, {{node}})"
+INTRO: Final = (
+    "**How did results develop?** Each value is held until the next run; a purple line "
+    f"marks a change of software. The panels show the {MAX_SERIES} configurations with "
+    "the highest latest value; select others above."
+)
 
 
 def build() -> dashboard.Dashboard:
@@ -42,21 +47,14 @@ def build() -> dashboard.Dashboard:
             label_variable("direction", "Direction", multi=True, among='workload=~"$workload"')
         )
         .with_variable(scenario_variable())
-        .with_panel(
-            intro(
-                "**How did results develop?** Each value is held until the next run; a purple line "
-                f"marks a change of software. The panels show the {MAX_SERIES} configurations with "
-                "the highest latest value; select others above."
-            )
-        )
     )
     widest, *others = _charts()
-    built = built.with_panel(widest.grid_pos(place(0, 3, 24, 10)))
+    built = built.with_panel(widest.grid_pos(place(0, 0, 24, 10)))
     for index, one in enumerate(others):
         built = built.with_panel(
-            one.grid_pos(place(12 * (index % 2), 13 + index // 2 * 10, 12, 10))
+            one.grid_pos(place(12 * (index % 2), 10 + index // 2 * 10, 12, 10))
         )
-    return built
+    return built.with_panel(intro(INTRO, y=40))
 
 
 def _some(expression: str) -> str:

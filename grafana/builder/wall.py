@@ -195,9 +195,15 @@ def _delta(slot: str, size: Size) -> stat.Panel:
     change = f"{series(m.CHANGE, metric='throughput')} and on ({SAME_RESULT}) {slot_case}"
     panel = (
         signed(f"Case {slot}, %", "Throughput change from baseline, in percent.", "", missing="new")
-        .targets([_ask(plus(change), legend="%"), _ask(minus(change), legend="%", ref="B")])
+        .targets(
+            [
+                _ask(f"round({plus(change)})", legend="%"),
+                _ask(f"round({minus(change)})", legend="%", ref="B"),
+            ]
+        )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .decimals(0)
+        .mappings(values({"0": ("±0", NEUTRAL)}, nothing=("new", NEUTRAL)))
     )
     return _fixed(panel, size.number, size.text)
 
@@ -229,12 +235,14 @@ def _activity(size: Size) -> stat.Panel:
     """Return the footer: the latest run, what runs or waits, the next case by name."""
     latest, now = f"max({series(m.RUN_TIMESTAMP)})", series(m.CURRENT_RUN)
     limit = f"2.5 * max({series(m.SCHEDULE_INTERVAL)})"
-    late = f"({latest} < time() - {limit})"
+    late = f"({latest} < time() - {limit} unless on () {silent()})"
+    alive = f"({latest} unless on () {late} unless on () {silent()})"
     upcoming = f"bottomk(1, {series(m.NEXT_RUN)} and on () {ANSWERS}) * 1000"
     holds = f"count by (node, reason) ({series(m.HOLD)})"
     targets = [
         _ask(f"topk(2, {now})", legend="{{node}}: {{title}} on {{storage}}, running", ref="A"),
-        _ask(f"1000 * ({latest} unless on () {late})", legend="alive · last run", ref="B"),
+        _ask(f"1000 * {alive}", legend="alive · last run", ref="B"),
+        _ask(f"1000 * ({latest} and on () {silent()})", legend="last run", ref="F"),
         _ask(f"1000 * {late}", legend="STALE · last run", ref="C"),
         _ask(upcoming, legend="next: {{title}} on {{storage}}", ref="D"),
         _ask(holds, legend="{{node}}: waiting ({{reason}})", ref="E"),

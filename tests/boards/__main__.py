@@ -2,7 +2,7 @@
 
     make boards-test GRAFANA=http://127.0.0.1:9692 [ARGS=--save DIRECTORY]
     make boards-test ARGS='--young first-hour'      or exporter-down, all …
-    make boards-test GRAFANA=http://127.0.0.1:9692 ARGS=--tasks
+    make boards-test GRAFANA=http://127.0.0.1:9692 ARGS=--tasks      or ARGS=--docs
 
 Grafana must show the dashboards without a login, as in `make demo` and `make run`. For the stores
 of the first day (`testing/first_day.py` has their names, `all` selects each), the command starts
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pictures
 from playwright.sync_api import Browser, Page, sync_playwright
 from shown import DOWN, on_a_young_store
 from tasks import failed_tasks
@@ -35,7 +36,7 @@ WALLS: Final = {"pvebench-wall": (1920, 1080), "pvebench-wall-720": (1280, 720)}
 ON_A_WALL: Final = "kiosk&hideLogo=1&theme=dark&_dash.hideTimePicker=true"
 MAX_MILLISECONDS: Final = 120_000
 FORBIDDEN_TEXTS: Final = (
-    "No data",
+    r"No data(?! yet|[?:])",
     "Data is missing",
     "Data does not have",
     "Cannot visualize",
@@ -62,6 +63,7 @@ def main() -> int:
     either = parser.add_mutually_exclusive_group()
     stores = (*YOUNG, DOWN)
     either.add_argument("--young", default="", help=f"one of {', '.join(stores)}, or all")
+    either.add_argument("--docs", action="store_true", help="write the pictures of docs/images")
     either.add_argument(
         "--tasks", action="store_true", help="perform tasks in the demo and count the clicks"
     )
@@ -74,7 +76,9 @@ def main() -> int:
             for problem in problems_on_a_young_store(name, options)
         ]
     elif options.grafana:
-        problems = problems_at(options.grafana, options.save, tasks=options.tasks)
+        problems = problems_at(
+            options.grafana, options.save, tasks=options.tasks, docs=options.docs
+        )
     else:
         print("NOTHING WAS CHECKED: the address of Grafana is missing", file=sys.stderr)
         print("Next step: run make demo, then make boards-test GRAFANA=http://127.0.0.1:9692")
@@ -89,13 +93,20 @@ def problems_on_a_young_store(name: str, options: argparse.Namespace) -> list[st
         return problems_at(address, options.save and options.save / name)
 
 
-def problems_at(address: str, save: Path | None, *, tasks: bool = False) -> list[str]:
-    """Return the problems of a Grafana's dashboards, or the failed tasks."""
+def problems_at(
+    address: str, save: Path | None, *, tasks: bool = False, docs: bool = False
+) -> list[str]:
+    """Return the problems of a Grafana's dashboards, or the failed tasks; or write pictures."""
     print(f"Grafana {version(address)} at {address}", flush=True)
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
-        if tasks:
+        if docs:
+            problems = []
+            for board in boards():
+                screen = WALLS.get(board["uid"], pictures.SIZE)
+                pictures.save(browser, board, f"{address}/d/{board['uid']}?{ON_A_WALL}", screen)
+        elif tasks:
             problems = list(failed_tasks(browser, address))
         else:
             problems = [

@@ -103,6 +103,7 @@ def test_activity_is_unknown_while_the_exporter_is_silent(
     _, alive, silent = down
     for where in (("pvebench-wall", "Activity", "G"), ("pvebench-operations", "Waiting for", "G")):
         assert (bool(alive[where]), bool(silent[where])) == (False, True)
+    assert not silent["pvebench-wall", "Activity", "B"]  # which says that it is alive
     running = ("pvebench-wall", "Activity", "A")
     assert (bool(alive[running]), bool(silent[running])) == (True, False)
     assert silent["pvebench-operations", "Node status", "Z"]

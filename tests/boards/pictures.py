@@ -1,0 +1,36 @@
+"""Pictures of the dashboards in docs/images, of a Grafana that shows `make demo`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, Final
+
+from PIL import Image
+from playwright.sync_api import Browser
+
+IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
+IN_FRONT: Final = ("overview", "wall", "upgrades", "case")
+"""Dashboards whose pictures other pages show too; others are in a folder of their own."""
+SIZE: Final = (1620, 1620)
+COLORS: Final = 128
+"""Colors of a picture, which keep it small."""
+
+
+def picture_of(board: dict[str, Any]) -> Path:
+    """Return the file of a dashboard's picture."""
+    name = board["uid"].removeprefix("pvebench-")
+    return (IMAGES if name in IN_FRONT else IMAGES / "dashboards") / f"{name}.png"
+
+
+def save(browser: Browser, board: dict[str, Any], address: str, screen: tuple[int, int]) -> None:
+    """Write the picture of a dashboard that is open at an address."""
+    width, height = screen
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto(address)
+    page.wait_for_selector("[data-testid^='data-testid Panel header']")
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(2000)  # ms; there is no event for drawing
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    image.quantize(COLORS).save(picture_of(board), optimize=True)
+    page.close()
