@@ -284,20 +284,20 @@ def _durations() -> timeseries.Panel:
 def _late() -> table.Panel:
     keys = "node, storage, scenario, workload"
     return rows(
-        "Most overdue cases",
-        "Age of the latest successful run, in intervals of its schedule; more than one.",
+        "Stale cases",
+        "No successful run for 2.5 intervals: age of the latest one, in intervals.",
         ("node", "storage", "scenario", "workload"),
         (
             Column(
                 title="intervals",
                 decimals=1,
                 gauge=True,
-                expression=f"max by ({keys}) (topk(10, {recorded(OVERDUE, **NODE)} > 1))",
+                expression=f"max by ({keys}) (topk(10, {recorded(OVERDUE, **NODE)} > 2.5))",
             ),
         ),
         sort="intervals",
         hidden=("storage",),
-        missing="no case is overdue",
+        missing="no stale cases",
     ).override_by_name("workload", [prop("custom.width", 190)])
 
 

@@ -1,7 +1,7 @@
 """Check every dashboard in a real Grafana: no error, no "No data", walls without scrolling.
 
     make boards-test GRAFANA=http://127.0.0.1:9692 [ARGS=--save DIRECTORY]
-    make boards-test ARGS='--young first-hour'      or exporter-down, all …
+    make boards-test ARGS='--young first-hour'      or exporter-down, all …; --docs: pictures
     make boards-test GRAFANA=http://127.0.0.1:9692 ARGS=--tasks      or ARGS=--docs
 
 Grafana must show the dashboards without a login, as in `make demo` and `make run`. For the stores
@@ -60,10 +60,10 @@ def main() -> int:
     parser.add_argument(
         "--save", type=Path, help="save screenshots of each dashboard there, at each size"
     )
+    parser.add_argument("--docs", action="store_true", help="write the pictures of docs/images")
     either = parser.add_mutually_exclusive_group()
     stores = (*YOUNG, DOWN)
     either.add_argument("--young", default="", help=f"one of {', '.join(stores)}, or all")
-    either.add_argument("--docs", action="store_true", help="write the pictures of docs/images")
     either.add_argument(
         "--tasks", action="store_true", help="perform tasks in the demo and count the clicks"
     )
@@ -90,11 +90,13 @@ def main() -> int:
 def problems_on_a_young_store(name: str, options: argparse.Namespace) -> list[str]:
     """Return the problems of the dashboards on a store of the first day."""
     with on_a_young_store(name) as address:
+        if options.docs:
+            return problems_at(address, None, docs=True, store=name)
         return problems_at(address, options.save and options.save / name)
 
 
 def problems_at(
-    address: str, save: Path | None, *, tasks: bool = False, docs: bool = False
+    address: str, save: Path | None, *, tasks: bool = False, docs: bool = False, store: str = ""
 ) -> list[str]:
     """Return the problems of a Grafana's dashboards, or the failed tasks; or write pictures."""
     print(f"Grafana {version(address)} at {address}", flush=True)
@@ -105,7 +107,8 @@ def problems_at(
             problems = []
             for board in boards():
                 screen = WALLS.get(board["uid"], pictures.SIZE)
-                pictures.save(browser, board, f"{address}/d/{board['uid']}?{ON_A_WALL}", screen)
+                where = f"{address}/d/{board['uid']}?{ON_A_WALL}"
+                pictures.save(browser, board, where, screen, store)
         elif tasks:
             problems = list(failed_tasks(browser, address))
         else:

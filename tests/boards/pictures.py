@@ -17,20 +17,26 @@ COLORS: Final = 128
 """Colors of a picture, which keep it small."""
 
 
-def picture_of(board: dict[str, Any]) -> Path:
-    """Return the file of a dashboard's picture."""
+def picture_of(board: dict[str, Any], store: str) -> Path:
+    """Return the file of a dashboard's picture; `store`: of the first day, or empty."""
     name = board["uid"].removeprefix("pvebench-")
+    if store:
+        return IMAGES / store / f"{name}.png"
     return (IMAGES if name in IN_FRONT else IMAGES / "dashboards") / f"{name}.png"
 
 
-def save(browser: Browser, board: dict[str, Any], address: str, screen: tuple[int, int]) -> None:
+def save(
+    browser: Browser, board: dict[str, Any], address: str, screen: tuple[int, int], store: str
+) -> None:
     """Write the picture of a dashboard that is open at an address."""
     width, height = screen
+    file = picture_of(board, store)
+    file.parent.mkdir(exist_ok=True)
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto(address)
     page.wait_for_selector("[data-testid^='data-testid Panel header']")
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(2000)  # ms; there is no event for drawing
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    image.quantize(COLORS).save(picture_of(board), optimize=True)
+    image.quantize(COLORS).save(file, optimize=True)
     page.close()

@@ -44,7 +44,7 @@ MAY_BE_EMPTY = {
     ("pvebench-operations", "Disk utilization"): "needs node_exporter, as its row says",
     ("pvebench-operations", "Waiting for"): "nothing does in the demo",
     ("pvebench-operations", "Failing cases"): "the defaults may have none",
-    ("pvebench-operations", "Most overdue cases"): "lists cases that are late",
+    ("pvebench-operations", "Stale cases"): "the defaults may have none",
     ("pvebench-matrix", "Failed configurations"): "lists failures; the defaults may have none",
     ("pvebench-cpu", "Host CPU power"): "needs node_exporter's collector rapl",
     ("pvebench-case", "IOPS, baseline and noise"): "dots are drawn where a run ended just then",
