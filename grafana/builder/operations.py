@@ -350,16 +350,13 @@ def _written() -> timeseries.Panel:
 
 def _wear() -> timeseries.Panel:
     where = "{{node}}/{{storage}}"
-    return lines(
+    return chart(
         "Drive wear",
         "Used share of the rated endurance, and the share that pvebench uses per year, where "
         "drives report it.",
-        [
-            query(series(m.DRIVE_WEAR, **NODE), legend=f"{where} used"),
-            query(series(m.YEAR_WEAR, **NODE), legend=f"{where} per year"),
-        ],
-        unit="percentunit",
-        linked=False,
-        right=False,
-        zero=True,
+        {
+            f"{where} used": series(m.DRIVE_WEAR, **NODE),
+            f"{where} per year": series(m.YEAR_WEAR, **NODE),
+        },
+        "percentunit",
     )
