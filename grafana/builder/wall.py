@@ -113,11 +113,11 @@ def _ask(
 
 def _sentence(size: Size) -> stat.Panel:
     targets = [one.datasource(FIXED) for one in said("{{headline}}", SILENT_BRIEFLY)]
-    return _fixed(headline("Verdict").targets(targets), size.headline, size.text)
+    return _fixed(headline("Verdict").targets([*targets]), size.headline, size.text)
 
 
 def _detail(size: Size) -> stat.Panel:
-    panel = headline("Details").targets([one.datasource(FIXED) for one in said()])
+    panel = headline("Details").targets([*(one.datasource(FIXED) for one in said())])
     panel = panel.color_mode(models.BigValueColorMode.NONE)
     return _fixed(panel, size.text, size.text)
 

@@ -6,6 +6,7 @@ runs. A step is a change only if it is large compared with this movement between
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -20,7 +21,7 @@ BORDER: Final = 3
 """Runs next to a step that are ignored, because its place is an estimate."""
 LEAST_FREE: Final = 4
 """Minimum blocks, less one per level, that estimate the variation."""
-MEDIAN_COST: Final = np.pi / 2
+MEDIAN_COST: Final = math.pi / 2
 """Variance of a median of normal values ÷ that of their mean."""
 CLEARLY: Final = 1.5
 """Variance of the blocks ÷ that of independent runs, below which nothing wanders."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import click
@@ -135,14 +136,17 @@ def _write_plan(
     """Write the pack of a storage with as many proposals as the write budget has room for."""
     chosen, path = list(proposals(own)), directory / f"advice-{'-'.join(place)}.yaml"
     budget = budgets_of(settings).limits.get(place)
-    while chosen:
-        _write(path, pack_text(path.stem.lower(), own, chosen, every=_EVERY))
-        cost = _bytes(settings, place, path)
-        if budget is None or cost is None or cost <= budget:
-            _report(path, chosen, cost, budget)
-            return True
-        chosen.pop()
-    path.unlink(missing_ok=True)
+    with TemporaryDirectory() as scratch:
+        while chosen:
+            text = pack_text(path.stem.lower(), own, chosen, every=_EVERY)
+            trial = Path(scratch) / path.name
+            trial.write_text(text, "utf-8")
+            cost = _bytes(settings, place, trial)
+            if budget is None or cost is None or cost <= budget:
+                _write(path, text)
+                _report(path, chosen, cost, budget)
+                return True
+            chosen.pop()
     return False
 
 
