@@ -90,3 +90,12 @@ def test_a_changed_series_keeps_what_was_before() -> None:
     assert series.logs.tolist() == [0.0] * 4 + [pytest.approx(np.log(0.5))] * 6
     assert series.upgraded(2, 5).environments == ("0", "0", "1", "1", "1", "2", "2", "2", "2", "2")
     assert len(series.until(3).times) == len(series.until(3).logs) == 3
+
+
+def test_a_step_within_the_slow_variation_of_a_case_is_no_change() -> None:
+    quiet = [unchanged("slow wander", stream(1, "slow wander", n)) for n in range(20)]
+    assert sum(ask(one).red for one in quiet) <= 1
+    swing, steady = (unchanged(kind, stream(3, kind), 240, 8) for kind in ("slow wander", "AR(1)"))
+    assert not ask(swing).red
+    assert ask(swing.changed(180, 0.7)).red
+    assert ask(steady.changed(180, 0.93)).red
