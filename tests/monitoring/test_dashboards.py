@@ -42,6 +42,7 @@ SAFE_TRANSFORMATIONS = {
 MAY_BE_EMPTY = {
     ("pvebench-operations", "Host CPU utilization"): "needs node_exporter, as its row says",
     ("pvebench-operations", "Disk utilization"): "needs node_exporter, as its row says",
+    ("pvebench-operations", "Drive wear"): "simulated drives report none, as the panel says",
     ("pvebench-operations", "Waiting for"): "nothing does in the demo",
     ("pvebench-operations", "Failing cases"): "the defaults may have none",
     ("pvebench-operations", "Stale cases"): "the defaults may have none",
