@@ -254,7 +254,7 @@ def collect_info(snapshot: Snapshot, families: Families) -> None:
             "disk": _configuration(definition, cache=False),
         }
         labels = {**unknown, **definition.options, **definition.labels, **described}
-        scenarios[definition.node, definition.scenario] = labels
+        scenarios[definition.node, definition.scenario] = {name: labels[name] for name in unknown}
         for direction in map(str, definition.directions or ("",)):
             workloads[definition.workload, direction] = _workload_labels(definition, direction)
     for labels in scenarios.values():
