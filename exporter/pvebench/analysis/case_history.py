@@ -237,7 +237,6 @@ class CaseHistory:
         labels: labels of related cases: bus, cache, format, storage, aio.
         points: runs since the start of the baseline; incomparable runs (with another scenario
             fingerprint) belong to another history.
-        ceiling: limit of the device, or None; an improvement beyond it is implausible.
         levelled: (time, effect) of known steps: earlier runs count as if they were after them.
     """
 
@@ -248,7 +247,6 @@ class CaseHistory:
     labels: Mapping[str, str]
     points: GoodRuns
     direction: str = ""
-    ceiling: float | None = None
     levelled: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:

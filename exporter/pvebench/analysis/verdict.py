@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from pvebench.analysis.arrays import Matrix, Places, np
+from pvebench.analysis.arrays import Places, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Figure, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.event_effects import CaseShift
 from pvebench.analysis.gradual_change import PARTS
+from pvebench.analysis.lasting_steps import SIDE, levelled, without_own_hours
 from pvebench.analysis.noise_patterns import NEWEST as NOISE_RUNS
 from pvebench.analysis.noise_patterns import (
     like_hours,
@@ -25,13 +26,10 @@ from pvebench.analysis.noise_patterns import (
     slow_stretches,
     spread_out,
     two_levels,
-    without_hours,
 )
 
 # --- implausible improvements: more often an operation is no longer done ---
 
-NEWEST: Final = 5
-"""Number of latest runs that must exceed the limit of the device."""
 DURABLE_GAIN: Final = math.log(1.25)
 """Improvement of synchronous writes that software cannot cause, since they wait for the device."""
 ANY_GAIN: Final = math.log(2.0)
@@ -40,15 +38,12 @@ ANY_GAIN: Final = math.log(2.0)
 
 def too_good(history: CaseHistory, effect: float) -> str:
     """Return why an improvement is implausible; empty if it is plausible."""
-    if history.figure.kind == "speed" and history.figure.more_is_better:
-        newest = statistics.median(point.value for point in history.points[-NEWEST:])
-        if history.ceiling is not None and newest > history.ceiling:
-            return "exceeds the limit of the device"
-        if history.labels.get("durable") == "yes" and effect > DURABLE_GAIN:
-            return (
-                "software cannot make durable writes so much faster; they may no longer wait for "
-                "the device"
-            )
+    durable = history.figure.more_is_better and history.labels.get("durable") == "yes"
+    if history.figure.kind == "speed" and durable and effect > DURABLE_GAIN:
+        return (
+            "software cannot make durable writes so much faster; they may no longer wait for "
+            "the device"
+        )
     if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
         return "improvements above 100% are rarely real; an operation may no longer be done"
     return ""
@@ -102,17 +97,8 @@ def count_text(count: int, noun: str) -> str:
 
 PRESENT: Final = 10
 """Maximum number of latest runs in the current level without a step or event."""
-SIDE: Final = 60
-"""Maximum number of runs on each side of a comparison: older runs are less relevant."""
 LEAST_PRESENT: Final = 3
 """Minimum number of latest runs in the current level without a step or event."""
-MISSED: Final = 0.02
-"""Nominal chance that the interval of a reported step misses: with 5%, 11% do, because the place
-was chosen, and of small steps only the larger estimates are reported."""
-OUTLIERS: Final = 3
-"""Maximum runs that are outliers rather than a level."""
-UNSURE: Final = 2
-"""Usual error, in runs, of the estimated time of a step."""
 WEEK_OF_RUNS: Final = 200
 """Number of runs before whose hours of the day are considered."""
 LEFT: Final = 0.35
@@ -361,7 +347,7 @@ def difference_of(
     the latest runs.
     """
     times = history.times()
-    logs = _without_hours(history, [*accepted, *steps])
+    logs = without_own_hours(history, [*accepted, *steps])
     start = bisect_left(times, accepted[-1].time) if accepted else 0
     base_end = bisect_left(times, steps[0].time) if steps else len(logs)
     begun = bisect_left(times, steps[-1].time) if steps else len(logs)
@@ -386,59 +372,6 @@ def difference_of(
 def alike(before: Sequence[float], after: Sequence[float]) -> Places:
     """Return the indexes of runs in `after` at hours of the day that also occur before."""
     return like_hours(before, after) if spread_out([*before, *after]) else np.arange(len(after))
-
-
-def _without_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
-
-    known = [(history.split(step.time), step.effect) for step in steps]
-    return without_hours(history.logs(), history.times(), known)
-
-
-def lasting(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
-    """Return the steps with their sizes, without those that the levels on both sides disprove."""
-    found = sized(history, _without_outliers(history, steps))
-    while doubtful := [step for step in found if step.group is None and _disproved(history, step)]:
-        least = min(doubtful, key=lambda step: abs(step.effect) / (step.high - step.low))
-        found = sized(history, [step for step in found if step is not least])
-    return found
-
-
-def _without_outliers(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
-    """Return the steps without those that only end a few outliers, first runs or after a step."""
-    kept: list[CaseStep] = []
-    for step in steps:
-        runs = history.runs_between(kept[-1].time if kept else -math.inf, step.time)
-        if step.known or runs > (OUTLIERS if kept else LEAST_BASELINE):
-            kept.append(step)
-    return kept
-
-
-def _disproved(history: CaseHistory, step: CaseStep) -> bool:
-    small = abs(step.effect) < history.figure.least_effect
-    return step.low < step.high and (step.low <= 0 <= step.high or small)
-
-
-def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
-    """Return the steps with sizes estimated from the runs up to the neighboring steps."""
-    logs, times = _without_hours(history, steps), history.times()
-    places = [bisect_left(times, step.time) for step in steps]
-    resized = []
-    for step, begin, at, end in zip(
-        steps, [0, *places], places, [*places[1:], len(logs)], strict=False
-    ):
-        # Runs next to an estimated time may belong to the other side.
-        unsure = 0 if step.known else min(UNSURE, (end - at) // 4, (at - begin) // 4)
-        before, after = logs[max(begin, at - SIDE) : at - unsure], logs[at + unsure : end]
-        if len(before) < 2 or not len(after):
-            resized.append(step)
-            continue
-        # The present level counts, but of an earlier one the runs next to the step.
-        after = after[:SIDE] if end < len(logs) else after[-SIDE:]
-        size = difference(before, after, chance=MISSED)
-        resized.append(
-            replace(step, effect=size.effect, low=size.low, high=size.high, runs=len(logs) - at)
-        )
-    return tuple(resized)
 
 
 def _state(
@@ -491,8 +424,7 @@ def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
     if history.figure.kind != "speed" or not history.figure.more_is_better:
         return []
     times = history.times()[-NOISE_RUNS:]
-    levelled = replace(history, levelled=tuple((step.time, step.effect) for step in steps)).logs()
-    texts = [slow_hours(levelled[-NOISE_RUNS:], times)]
-    even = _without_hours(history, steps)[-NOISE_RUNS:]
+    texts = [slow_hours(levelled(history, steps)[-NOISE_RUNS:], times)]
+    even = without_own_hours(history, steps)[-NOISE_RUNS:]
     texts += [slow_stretches(even), more_noise(even)]
     return [text for text in texts if text]

@@ -1,0 +1,88 @@
+"""Steps that the levels on both sides confirm, with their sizes."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from pvebench.analysis.arrays import Matrix
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
+from pvebench.analysis.difference import difference
+from pvebench.analysis.noise_patterns import without_hours
+
+SIDE: Final = 60
+"""Maximum number of runs on each side of a comparison: older runs are less relevant."""
+MISSED: Final = 0.02
+"""Nominal chance that the interval of a reported step misses: with 5%, 11% do, because the place
+was chosen, and of small steps only the larger estimates are reported."""
+OUTLIERS: Final = 3
+"""Maximum runs that are outliers rather than a level."""
+UNSURE: Final = 2
+"""Usual error, in runs, of the estimated time of a step."""
+
+
+def without_own_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
+    """Return the runs of a history without the effects of their hours, between these steps."""
+    known = [(history.split(step.time), step.effect) for step in steps]
+    return without_hours(history.logs(), history.times(), known)
+
+
+def lasting(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
+    """Return the steps with their sizes, without those that the levels on both sides disprove."""
+    found = sized(history, _without_outliers(history, steps))
+    while doubtful := _disproved(history, found):
+        least = min(doubtful, key=lambda step: abs(step.effect) / (step.high - step.low))
+        found = sized(history, [step for step in found if step is not least])
+    return found
+
+
+def _without_outliers(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
+    """Return the steps without those that only end a few outliers, first runs or after a step."""
+    kept: list[CaseStep] = []
+    for step in steps:
+        runs = history.runs_between(kept[-1].time if kept else -math.inf, step.time)
+        if step.known or runs > (OUTLIERS if kept else LEAST_BASELINE):
+            kept.append(step)
+    return kept
+
+
+def _disproved(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
+    """Return the steps of this case alone that its levels disprove."""
+    return [
+        step
+        for step in steps
+        if step.group is None
+        and step.low < step.high
+        and (step.low <= 0 <= step.high or abs(step.effect) < history.figure.least_effect)
+    ]
+
+
+def levelled(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
+    """Return the runs of a history with these steps leveled out."""
+    return replace(history, levelled=tuple((step.time, step.effect) for step in steps)).logs()
+
+
+def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
+    """Return the steps with sizes estimated from the runs up to the neighboring steps."""
+    logs, times = without_own_hours(history, steps), history.times()
+    places = [bisect_left(times, step.time) for step in steps]
+    resized = []
+    for step, begin, at, end in zip(
+        steps, [0, *places], places, [*places[1:], len(logs)], strict=False
+    ):
+        # Runs next to an estimated time may belong to the other side.
+        unsure = 0 if step.known else min(UNSURE, (end - at) // 4, (at - begin) // 4)
+        before, after = logs[max(begin, at - SIDE) : at - unsure], logs[at + unsure : end]
+        if len(before) < 2 or not len(after):
+            resized.append(step)
+            continue
+        # The present level counts, but of an earlier one the runs next to the step.
+        after = after[:SIDE] if end < len(logs) else after[-SIDE:]
+        size = difference(before, after, chance=MISSED)
+        resized.append(
+            replace(step, effect=size.effect, low=size.low, high=size.high, runs=len(logs) - at)
+        )
+    return tuple(resized)
