@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qemu_hypervisor import QemuHypervisor
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Guest
+from pvebench.model.ports import Guest, Site, StorageNetwork
+from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Plug
+from pvebench.model.workload import Case, Conduct
+from pvebench.runner import Runner
 from pvebench.store import Store
+from testing.packs import Recorder, tool_workload
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)
 
@@ -61,6 +67,49 @@ class Lab:
     def close(self) -> None:
         self.qemu.shutdown()
         self.store.close()
+
+
+class LabBench:
+    """Runs short jobs in a lab, as the product does.
+
+    Attributes:
+        job: options of fio, unless a test has others.
+        ramp, seconds: duration of a run.
+    """
+
+    job: ClassVar[Mapping[str, object]] = {"rw": "randwrite", "bs": "4k"}
+    ramp = 0.2
+    seconds = 2.0
+
+    def __init__(self, lab: Lab, networks: Mapping[str, StorageNetwork] | None = None) -> None:
+        self.lab = lab
+        site = Site(
+            node="lab",
+            hypervisor=lab.qemu,
+            probe=ProcProbe(lambda: lab.qemu.pid, lambda: lab.qemu.volume_path),
+            clock=lab.clock,
+            networks=networks or {},
+            take_snapshots=lab.qemu.take_snapshots,
+            operate=lab.qemu.operate,
+        )
+        self.runner = Runner(site, Recorder())
+
+    def run(
+        self, tested: Scenario, tool: str = "fio", seconds: float | None = None, **job: object
+    ) -> Run:
+        options = {**self.job, **job} if tool == "fio" else job
+        workload = tool_workload(
+            tool, options, ramp_seconds=self.ramp, runtime_seconds=seconds or self.seconds
+        )
+        case = Case(scenario=tested, workload=workload)
+        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
+
+    def close(self) -> None:
+        """End the lab; no volume and no journal entry may be left."""
+        self.runner.close()
+        assert list(self.lab.storage.iterdir()) == []
+        assert not self.lab.store.journal.pending()
+        self.lab.close()
 
 
 def scenario(

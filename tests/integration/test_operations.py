@@ -4,55 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
-from integration.conftest import Lab, scenario
-from integration.test_snapshot_chains import Quiet
-from pvebench.drivers.linux.procfs import ProcProbe
+from integration.conftest import Lab, LabBench, scenario
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Format
-from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
-from testing.packs import tool_workload
 from testing.real_outcomes import MEASURED
 
 
-class Bench:
+class Bench(LabBench):
     """Runs 4k writes, each synced, during an operation."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        site = Site(
-            node="lab",
-            hypervisor=lab.qemu,
-            probe=ProcProbe(lambda: lab.qemu.pid, lambda: lab.qemu.volume_path),
-            clock=lab.clock,
-            take_snapshots=lab.qemu.take_snapshots,
-            operate=lab.qemu.operate,
-        )
-        self.runner = Runner(site, Quiet())
-
-    def run(self, wanted: Scenario, during: str, seconds: float = 9, **more: object) -> Run:
-        options = {"rw": "randwrite", "bs": "4k", "sync": True, "during": during, **more}
-        workload = tool_workload("fio", options, ramp_seconds=0.5, runtime_seconds=seconds)
-        case = Case(scenario=wanted, workload=workload)
-        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
+    job: ClassVar = {"rw": "randwrite", "bs": "4k", "sync": True}
+    ramp = 0.5
+    seconds = 9.0
 
 
 @pytest.fixture(scope="module")
 def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    lab = Lab(tmp_path_factory.mktemp("operations"), image)
-    made = Bench(lab)
-    yield made
-    made.runner.close()
-    assert list(lab.storage.iterdir()) == []
-    assert not lab.store.journal.pending()
-    lab.close()
+    bench = Bench(Lab(tmp_path_factory.mktemp("operations"), image))
+    yield bench
+    bench.close()
 
 
 def found(run: Run) -> dict[str, float]:
@@ -66,7 +43,7 @@ def found(run: Run) -> dict[str, float]:
 
 def test_a_write_waits_for_a_slow_backup_server_but_not_with_fleecing(bench: Bench) -> None:
     plain, fleecing = (
-        found(bench.run(scenario(size=16 * MIB), during, seconds=15, target_rate="256k"))
+        found(bench.run(scenario(size=16 * MIB), during=during, seconds=15, target_rate="256k"))
         for during in ("backup", "backup-fleecing")
     )
     assert plain["operation_gap"] > 2.0
@@ -76,26 +53,26 @@ def test_a_write_waits_for_a_slow_backup_server_but_not_with_fleecing(bench: Ben
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "tested",
     [
         scenario(size=16 * MIB),
         scenario(Bus.SCSI, Format.QCOW2, size=16 * MIB, iothread=True, chain=2),
     ],
-    ids=lambda wanted: wanted.slug,
+    ids=lambda tested: tested.slug,
 )
 @pytest.mark.parametrize(
     "during", ["backup", "backup-fleecing", "move", "snapshot", "delete-snapshot"]
 )
 def test_each_operation_ends_and_the_disk_is_used_again(
-    bench: Bench, wanted: Scenario, during: str
+    bench: Bench, tested: Scenario, during: str
 ) -> None:
     if during == "backup-fleecing":  # see model/rules.py
-        wanted = replace(wanted, disk=replace(wanted.disk, iothread=False))
+        tested = replace(tested, disk=replace(tested.disk, iothread=False))
     for _ in range(2):
-        figures = found(bench.run(wanted, during))
+        figures = found(bench.run(tested, during=during))
         assert figures["operation_time"] < 6
         copied = figures["operation_bytes"]
         if during in ("backup", "backup-fleecing", "move"):
-            assert copied >= wanted.volume_bytes
+            assert copied >= tested.volume_bytes
     names = [path.name for path in bench.lab.storage.iterdir()]
     assert len([name for name in names if name.endswith(("target", "fleece", "overlay"))]) <= 2

@@ -6,14 +6,14 @@ import contextlib
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.linux.procfs import ProcProbe
+from integration.conftest import MACHINE, Lab, LabBench, scenario
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import detach_loops
@@ -23,17 +23,13 @@ from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import VolumeError
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Cache, Filesystem, Format, Layout, Preallocation, ScsiHw
-from pvebench.model.ports import Site, StorageNetwork
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Scenario
-from pvebench.model.status import Phase
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case, Conduct, Direction
-from pvebench.runner import Runner
+from pvebench.model.workload import Direction
 from pvebench.store import Store
 from testing.devices import block_device, need_loop_devices
 from testing.nfs import nfs_server
-from testing.packs import tool_workload
 from testing.real_outcomes import MEASURED
 
 HOT = [
@@ -57,29 +53,11 @@ COLD = [
 # A doubt about the numbers of a busy machine is none about what was switched.
 
 
-class Quiet:
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        pass
+class Bench(LabBench):
+    """Reads and writes."""
 
-    def finished(self, run: Run) -> None:
-        pass
-
-
-class Bench:
-    """Runs short fio jobs in a lab, as the product does."""
-
-    def __init__(self, lab: Lab, networks: Mapping[str, StorageNetwork] | None = None) -> None:
-        probe = ProcProbe(lambda: lab.qemu.pid, lambda: lab.qemu.volume_path)
-        site = Site(
-            node="lab", hypervisor=lab.qemu, probe=probe, clock=lab.clock, networks=networks or {}
-        )
-        self.runner = Runner(site, Quiet())
-
-    def run(self, wanted: Scenario, tool: str = "fio", seconds: float = 1.0, **job: object) -> Run:
-        options = {"rw": "randrw", "bs": "4k", "iodepth": 4, **job} if tool == "fio" else job
-        workload = tool_workload(tool, options, ramp_seconds=0.2, runtime_seconds=seconds)
-        case = Case(scenario=wanted, workload=workload)
-        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
+    job: ClassVar = {"rw": "randrw", "bs": "4k", "iodepth": 4}
+    seconds = 1.0
 
 
 @pytest.fixture(scope="module")

@@ -9,56 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from integration.conftest import Lab, scenario
-from pvebench.drivers.linux.procfs import ProcProbe
+from integration.conftest import Lab, LabBench, scenario
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Cache, ChainKind, Disk, Format
-from pvebench.model.ports import Site
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Outcome
 from pvebench.model.scenario import Scenario
-from pvebench.model.status import Phase
 from pvebench.model.units import KIB, MIB
-from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
-from testing.packs import tool_workload
 from testing.real_outcomes import MEASURED
 
 
-class Quiet:
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        pass
+class Bench(LabBench):
+    """Looks at the disk's files, too."""
 
-    def finished(self, run: Run) -> None:
-        pass
+    def file(self, tested: Scenario) -> Path:
+        return self.lab.storage / f"pvebench-test-test-{tested.volume}"
 
-
-class Bench:
-    """Runs fio in a lab, as the product does, and looks at the disk's files."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        probe = ProcProbe(lambda: lab.qemu.pid, lambda: lab.qemu.volume_path)
-        site = Site(
-            node="lab",
-            hypervisor=lab.qemu,
-            probe=probe,
-            clock=lab.clock,
-            take_snapshots=lab.qemu.take_snapshots,
-        )
-        self.runner = Runner(site, Quiet())
-
-    def run(self, wanted: Scenario, **job: object) -> Run:
-        options = {"rw": "randwrite", "bs": "4k", **job}
-        workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=2)
-        case = Case(scenario=wanted, workload=workload)
-        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
-
-    def file(self, wanted: Scenario) -> Path:
-        return self.lab.storage / f"pvebench-test-test-{wanted.volume}"
-
-    def allocated(self, wanted: Scenario) -> int:
+    def allocated(self, tested: Scenario) -> int:
         """Return the bytes of data in the newest level, by qemu-img map."""
-        command = ["qemu-img", "map", "-U", "--output=json", str(self.file(wanted))]
+        command = ["qemu-img", "map", "-U", "--output=json", str(self.file(tested))]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         own = [one for one in json.loads(done.stdout) if one["depth"] == 0 and one["data"]]
         return sum(one["length"] for one in own)
@@ -71,13 +39,9 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    lab = Lab(tmp_path_factory.mktemp("chains"), image)
-    made = Bench(lab)
-    yield made
-    made.runner.close()
-    assert list(lab.storage.iterdir()) == []
-    assert not lab.store.journal.pending()
-    lab.close()
+    bench = Bench(Lab(tmp_path_factory.mktemp("chains"), image))
+    yield bench
+    bench.close()
 
 
 def chain(depth: int, bus: Bus = Bus.VIRTIO, **options: object) -> Scenario:
@@ -85,7 +49,7 @@ def chain(depth: int, bus: Bus = Bus.VIRTIO, **options: object) -> Scenario:
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "tested",
     [
         chain(1),
         chain(8, Bus.SCSI, iothread=True),
@@ -95,34 +59,34 @@ def chain(depth: int, bus: Bus = Bus.VIRTIO, **options: object) -> Scenario:
         chain(3, chain_kind=ChainKind.INTERNAL),
         chain(3, Bus.SATA, iops=5000),
     ],
-    ids=lambda wanted: wanted.slug,
+    ids=lambda tested: tested.slug,
 )
 @pytest.mark.parametrize("touch", ["first", "rewrite"])
-def test_a_chain_is_made_read_back_and_measured(bench: Bench, wanted: Scenario, touch: str) -> None:
-    run = bench.run(wanted, touch=touch)
+def test_a_chain_is_made_read_back_and_measured(bench: Bench, tested: Scenario, touch: str) -> None:
+    run = bench.run(tested, touch=touch)
     assert run.outcome in MEASURED, run.reason
-    assert json.loads(run.evidence["effective"])["chain"] == str(wanted.disk.chain)
+    assert json.loads(run.evidence["effective"])["chain"] == str(tested.disk.chain)
 
 
 def test_a_first_write_writes_each_block_once_to_the_newest_level(bench: Bench) -> None:
-    wanted = chain(3)
-    run = bench.run(wanted, touch="first")
+    tested = chain(3)
+    run = bench.run(tested, touch="first")
     assert run.outcome in MEASURED, run.reason
     written = bench.lab.qemu.counters().write_bytes
     bench.release()
     assert written > 0
-    assert bench.allocated(wanted) == written
+    assert bench.allocated(tested) == written
 
 
 def test_rewriting_finds_all_data_in_the_newest_level(bench: Bench) -> None:
-    wanted = chain(3)
-    assert bench.run(wanted).outcome in MEASURED
+    tested = chain(3)
+    assert bench.run(tested).outcome in MEASURED
     bench.release()
-    assert bench.allocated(wanted) == wanted.volume_bytes
+    assert bench.allocated(tested) == tested.volume_bytes
 
 
 def test_another_depth_than_requested_is_invalid(bench: Bench) -> None:
-    wanted = chain(2)
+    tested = chain(2)
     storage = bench.lab.storages["local"]
     real = storage.below
 
@@ -131,6 +95,6 @@ def test_another_depth_than_requested_is_invalid(bench: Bench) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "below", fewer)
-        run = bench.run(wanted)
+        run = bench.run(tested)
     assert run.outcome is Outcome.INVALID
     assert "chain: requested 2, found" in run.reason

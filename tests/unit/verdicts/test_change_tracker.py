@@ -1,4 +1,4 @@
-"""A change is told once: by an id that stays, with a sentence that does not move with every run."""
+"""A change is reported once: by an id that stays, with a sentence that does not move with every run."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store
     assert 0.999 < values(samples, "change_confidence_ratio")[0] <= 1
     assert values(samples, "change_since_timestamp_seconds") == [verdicts.changes[0].begin]
     (said,) = info(samples, "verdict_info")
-    told = f"{labels['since']}: {labels['summary']}"
+    summary = f"{labels['since']}: {labels['summary']}"
     brief = "Everything on virtio: 20% slower"
-    assert said == {"state": "regression", "headline": brief, "summary": told}
+    assert said == {"state": "regression", "headline": brief, "summary": summary}
 
 
 def test_the_verdicts_words_are_the_changes_words_but_for_what_moves_with_every_run() -> None:
-    told, calm = sentence(FINDING), sentence(FINDING, evidence=False)
-    assert told.replace("95% CI 16-20%; ", "").replace(", 5 runs", "") == calm
+    summary, calm = sentence(FINDING), sentence(FINDING, evidence=False)
+    assert summary.replace("95% CI 16-20%; ", "").replace(", 5 runs", "") == calm
 
 
 def test_a_change_keeps_its_id_while_runs_come_in_and_after_a_restart(store: Store) -> None:
@@ -257,7 +257,7 @@ RUNS = GoodRuns(GoodRun(day * DAY, "", 1.0) for day in range(300))
 
 @pytest.fixture
 def named(store: Store) -> KnownChange:
-    """What is kept of a change that was told."""
+    """What is kept of a reported change."""
     ChangeTracker(store.changes).name(report(FINDING, until=110 * DAY))
     (one,) = store.changes.all()
     with writing(store.outbox._engine) as connection:  # as telling it does
