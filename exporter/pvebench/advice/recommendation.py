@@ -61,6 +61,8 @@ class Doubt(StrEnum):
     FEW_RUNS = "few_runs"
     ONLY_ONE = "only_one"
     NO_DEFAULT = "no_default"
+    VOLATILE = "volatile"
+    """Nothing durable has comparable results."""
     NOISE = "noise"
     """The noise does not exclude that the default is as fast."""
     EXCLUDED_FASTER = "excluded_faster"
@@ -302,6 +304,8 @@ def _doubts(
         yield Doubt.ONLY_ONE
     if default is None:
         yield Doubt.NO_DEFAULT
+    if fastest.volatile:
+        yield Doubt.VOLATILE
     if gain is not None and gain.low <= 0:
         yield Doubt.NOISE
 

@@ -28,6 +28,8 @@ _DOUBTS: Final = {
     Doubt.FEW_RUNS: f"Fewer than {LEAST_RUNS} runs of a configuration can't exclude noise.",
     Doubt.ONLY_ONE: "Only one configuration has comparable results.",
     Doubt.NO_DEFAULT: "The default configuration of Proxmox VE has no comparable result.",
+    Doubt.VOLATILE: "No configuration whose completed writes are on the disk has comparable "
+    "results.",
     Doubt.NOISE: "Noise doesn't exclude that the default is as fast.",
     Doubt.EXCLUDED_FASTER: "",
 }
@@ -125,7 +127,8 @@ def _advice(one: Recommendation) -> str:
     chosen = configuration_text(one.chosen.definition)
     if one.standing is Standing.MEASURE:
         gap = f" ({gain_text(one.gain)})" if one.gain else ""
-        return f"Measure first. The highest durable result so far is {chosen}{gap}."
+        kind = "highest" if one.chosen.volatile else "highest durable"
+        return f"Measure first. The {kind} result so far is {chosen}{gap}."
     if one.standing is Standing.DEFAULT:
         if one.chosen is one.fastest:
             return f"Keep the default, {chosen}: nothing measured here is faster."

@@ -102,6 +102,15 @@ def test_writeback_is_not_recommended_for_writes_that_are_not_flushed() -> None:
     assert "Writeback needs a guest that flushes" in text_of(synced)
 
 
+def test_only_volatile_results_are_neither_recommended_nor_called_durable() -> None:
+    levels = {"scsi.raw.writeback": 4000, "scsi.raw.writeback.iothread-1": 3000}
+    one = advice(view_of(results(levels)))
+    assert Doubt.VOLATILE in one.doubts
+    assert one.standing is Standing.MEASURE
+    assert "highest durable" not in text_of(one)
+    assert "No configuration whose completed writes are on the disk" in text_of(one)
+
+
 @pytest.mark.parametrize(
     ("view", "doubt"),
     [
