@@ -1,4 +1,4 @@
-"""A change is reported once: by an id that stays, with a sentence that does not move with every run."""
+"""A change is reported once: its ID stays, and its sentence does not change with every run."""
 
 from __future__ import annotations
 
