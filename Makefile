@@ -22,6 +22,9 @@ DIST ?= dist
 # one process; the slow files, which boot guests, come first.
 PARALLEL ?= --numprocesses=$(shell echo $$(($$(nproc) + 1))) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
+# Compile a module once, not once for each of the hundreds of processes that a test run starts.
+unexport PYTHONDONTWRITEBYTECODE
+
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
