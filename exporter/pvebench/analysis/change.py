@@ -234,7 +234,7 @@ class Change:
     `ChangeTracker` sets `id`, `storages` and `severity` after detection.
 
     Attributes:
-        id: constant while the change is open; empty: never reported.
+        id: constant; empty: not named yet.
         begin: time of the event, or of the first run after the change, Unix seconds; of a drift:
             since when it is visible.
         end: when later changes had taken back more than half of it, Unix seconds; None: not yet.

@@ -424,7 +424,7 @@ CHANGE_INFO = _gauge(
     "Open change, always 1; at most 50, the most severe first. summary: the verdict without "
     "numbers that vary with every run; since: a date; kind: level, drift, mode or "
     "bursts; severity: critical, warning, or info for an improvement. "
-    "A change keeps its ID while it is open.",
+    "A change keeps its ID, also in pvebench_closed_change_info.",
 )
 CHANGE_CASES = _gauge("change_cases", ("change",), "Number of cases that a change affects.")
 CHANGE_CASE = _gauge(
@@ -458,6 +458,30 @@ CHANGES = _gauge(
     ("severity",),
     "Number of open changes, including those beyond the 50 of pvebench_change_info; 0 if there "
     "are none.",
+)
+CLOSED_CHANGE_INFO = _gauge(
+    "closed_change_info",
+    ("change", "node", "storage", "kind", "metric", "state", "since", "until", "cause", "summary"),
+    "Change that is no longer open, always 1; at most the 100 that began last. Labels as of "
+    "pvebench_change_info, and metric: that of the effect; state: resolved or accepted; until: a "
+    "date, empty without an end; cause: likely cause, empty if unknown.",
+)
+CLOSED_CHANGE_CASES = _gauge(
+    "closed_change_cases", ("change",), "Number of cases that a closed change affected."
+)
+CLOSED_CHANGE_EFFECT = _gauge(
+    "closed_change_effect_ratio",
+    ("change",),
+    "Effect of a closed change on the first metric of its summary, as a ratio; positive is better.",
+)
+CLOSED_CHANGE_BEGIN = _gauge(
+    "closed_change_begin_timestamp_seconds", ("change",), "Unix time when a closed change began."
+)
+CLOSED_CHANGE_END = _gauge(
+    "closed_change_end_timestamp_seconds",
+    ("change",),
+    "Unix time when later changes had taken back more than half of a closed change; absent if it "
+    "was accepted or is no longer confirmed.",
 )
 VERDICT_INFO = _gauge(
     "verdict_info",

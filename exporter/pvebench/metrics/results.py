@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
-from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
+from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
 from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
-from pvebench.sanitize import one_line
 from pvebench.store import CaseRecord, Sums
 from pvebench.verdicts import Verdicts
-from pvebench.verdicts.change_text import listed
-from pvebench.verdicts.headline import brief_headline, headline, standing, summary
 from pvebench.verdicts.ranking import Ranking, contests
-from pvebench.verdicts.verdicts import SEVERITIES
 
 # --- environments and their changes ---
 
@@ -313,56 +308,7 @@ DEFINITION_COLLECTORS: Final = frozenset({"info", "wall"})
 """Collectors whose output changes only with the cases, a first result or a definition."""
 
 
-# --- Open changes and the overall verdict: few series, each with its sentence.
-
-MAX_SHOWN: Final = 50
-"""Maximum changes with own series, seven and their cases each; more are only counted."""
-
-
-def collect_changes(verdicts: Verdicts, families: Families) -> None:
-    """Add the headline, the most severe changes, and their number."""
-    overall = {
-        "state": standing(verdicts),
-        "headline": one_line(brief_headline(verdicts)),
-        "summary": one_line(headline(verdicts, evidence=False)),
-    }
-    families.add(catalog.VERDICT_INFO, overall, 1)
-    changes = verdicts.open_changes
-    for severity in SEVERITIES:
-        count = sum(change.severity == severity for change in changes)
-        families.add(catalog.CHANGES, {"severity": severity}, count)
-    for change in changes[:MAX_SHOWN]:
-        _add_change(change, families)
-        _add_cases(change, verdicts.labels, families)
-
-
-def _add_change(change: Change, families: Families) -> None:
-    first, labels = change.moves[0], {"change": change.id}
-    about = {
-        "node": one_line(listed(change.nodes)),
-        "storage": one_line(listed(change.storages)),
-        "kind": change.kind,
-        "severity": change.severity,
-        "since": f"{datetime.fromtimestamp(change.begin, UTC):%Y-%m-%d}",
-        "summary": summary(change),
-    }
-    lowest = min(move.p_value for move in change.moves)
-    families.add(catalog.CHANGE_INFO, labels | about, 1)
-    families.add(catalog.CHANGE_CASES, labels, len(set(change.cases)))
-    families.add(catalog.CHANGE_EFFECT, labels, as_ratio(first.effect, first.figure))
-    families.add(catalog.CHANGE_EFFECT_LOW, labels, as_ratio(first.low, first.figure))
-    families.add(catalog.CHANGE_EFFECT_HIGH, labels, as_ratio(first.high, first.figure))
-    families.add(catalog.CHANGE_CONFIDENCE, labels, 1 - lowest)
-    families.add(catalog.CHANGE_SINCE, labels, change.begin)
-
-
-def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families: Families) -> None:
-    """Add the cases of a change."""
-    for case in dict.fromkeys(change.cases):
-        if case in labels:
-            where = {name: labels[case][name] for name in ("node", "scenario", "workload")}
-            families.add(catalog.CHANGE_CASE, {"change": change.id} | where, 1)
-
+# --- Verdicts on cases and storages.
 
 BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
     "throughput": (catalog.BASELINE_IOPS, {}),

@@ -195,7 +195,7 @@ def change_text(effect: float, figure: Figure) -> str:
 
 def _since(change: Change) -> str:
     if change.came_with:
-        return f" since {_came_with(change)}"
+        return f" since {cause_text(change)}"
     return f" since {datetime.fromtimestamp(change.begin, UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -209,11 +209,11 @@ def _other_causes(change: Change) -> str:
     return f"; {other}possible cause{plural}: {texts}"
 
 
-def _came_with(change: Change) -> str:
+def cause_text(change: Change) -> str:
     """Return the events that may explain a change; all of them if runs cannot separate them."""
     texts = [differences_text(event) for event in change.came_with]
-    if len(texts) == 1:
-        return texts[0]
+    if len(texts) < 2:
+        return "".join(texts)
     several = len(texts) > 2
     if len(texts) > LISTED:
         texts[LISTED:] = [f"{len(texts) - LISTED} more"]

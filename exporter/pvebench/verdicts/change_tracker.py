@@ -28,7 +28,7 @@ ID_LETTERS: Final = 8
 UNCONFIRMED_SECONDS: Final = 86400.0
 """How long a change may be unconfirmed before it counts as ended, seconds of judged runs."""
 KNOWN_SECONDS: Final = 30 * 86400.0
-"""How long an ended change keeps its id, should it return."""
+"""How long an ended change that is not listed any more keeps its ID, should it return."""
 
 
 Apart = Callable[[str, float, float], int]
@@ -47,7 +47,7 @@ class ChangeTracker:
         self._known: dict[str, KnownChange] = {}
 
     def name(self, verdicts: Verdicts) -> tuple[Change, ...]:
-        """Return all changes in their order, the open ones with id, storages and severity."""
+        """Return all changes in their order, with ID, storages and severity."""
         self._load()
         opened = [change for change in verdicts.changes if change.state == "open"]
         apart = _apart(verdicts)
@@ -62,18 +62,26 @@ class ChangeTracker:
                 notified = self._known[parts[number]].notified
                 now[named[place].id] = replace(now[named[place].id], notified=notified)
         missing = [one for one in known if one.id not in now]
+        over = [change for change in verdicts.changes if change.state != "open"]
+        past = recognized(over, missing, apart)
+        closed = iter(self._named(over, past, verdicts, taken=now))
         self._update(now, missing, opened, verdicts, apart)
         in_order = iter(named)
         return tuple(
-            next(in_order) if change.state == "open" else change for change in verdicts.changes
+            next(in_order if change.state == "open" else closed) for change in verdicts.changes
         )
 
     def _named(
-        self, opened: Sequence[Change], ids: Mapping[int, str], verdicts: Verdicts
+        self,
+        changes: Sequence[Change],
+        ids: Mapping[int, str],
+        verdicts: Verdicts,
+        taken: Iterable[str] = (),
     ) -> list[Change]:
-        taken, judged = {*ids.values(), *self._known}, _judged_cases(verdicts)
+        """Return the changes with ID, storages and severity; `ids`: those known, by position."""
+        taken, judged = {*ids.values(), *self._known, *taken}, _judged_cases(verdicts)
         named: list[Change] = []
-        for place, change in enumerate(opened):
+        for place, change in enumerate(changes):
             identifier = ids.get(place) or _new_id(change, taken)
             taken.add(identifier)
             moved = _by_place(set(change.cases), verdicts.labels)
@@ -117,7 +125,7 @@ class ChangeTracker:
         gone = {
             one.id
             for one in later.values()
-            if one.id in absorbed or (one.ended is not None and moment - one.ended > KNOWN_SECONDS)
+            if one.id in absorbed or (one.id not in ends and _long_over(one, moment))
         }
         after = {**now, **{name: one for name, one in later.items() if name not in gone}}
         self._keep([one for name, one in after.items() if self._known.get(name) != one], gone)
@@ -137,6 +145,10 @@ class ChangeTracker:
         except StoreError as error:
             # The verdict stays valid; the next update saves again.
             log.warning("saving change IDs failed", reason=str(error))
+
+
+def _long_over(one: KnownChange, moment: float) -> bool:
+    return one.ended is not None and moment - one.ended > KNOWN_SECONDS
 
 
 def _missing(one: KnownChange, end: Change | None, moment: float) -> KnownChange:

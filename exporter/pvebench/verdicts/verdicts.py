@@ -44,7 +44,7 @@ class Verdicts:
         environments: digest -> slug, as in the label `environment` of other metrics.
         decisions: oldest first.
         definition_changes: cases with a changed definition, the newest first.
-        changes: of all nodes, the newest first; with ids where a `ChangeTracker` set them.
+        changes: of all nodes, the newest first; with IDs where a `ChangeTracker` set them.
         failed: whether a later update failed, so that everything here may be stale.
     """
 
@@ -62,6 +62,14 @@ class Verdicts:
         """The open changes, most severe first, then newest first."""
         opened = [change for change in self.changes if change.state == "open"]
         return tuple(sorted(opened, key=lambda change: SEVERITIES.index(change.severity)))
+
+    @property
+    def closed_changes(self) -> tuple[Change, ...]:
+        """The resolved and accepted changes, the newest first.
+
+        Without those that only brought back an earlier level: they are the end of another change.
+        """
+        return tuple(one for one in self.changes if one.state != "open" and not one.back)
 
     @property
     def regressions(self) -> tuple[Change, ...]:

@@ -30,7 +30,15 @@ from testing.simulated_site import app_of, served
 
 
 def _is_verdict(name: str) -> bool:
-    words = ("change", "regression", "implausible", "baseline", "verdict", "performance")
+    words = (
+        "change",
+        "closed_change",
+        "regression",
+        "implausible",
+        "baseline",
+        "verdict",
+        "performance",
+    )
     return name.removeprefix("pvebench_").startswith(words)
 
 

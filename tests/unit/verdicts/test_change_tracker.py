@@ -12,10 +12,10 @@ from prometheus_client.samples import Sample as Shown
 from structlog.testing import capture_logs
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
-from pvebench.analysis.change import Change
+from pvebench.analysis.change import Change, Difference
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.metrics.results import MAX_SHOWN, collect_changes
+from pvebench.metrics.changes import MAX_CLOSED, MAX_SHOWN, collect_changes
 from pvebench.metrics.text_format import Families, render
 from pvebench.sanitize import MAX_LETTERS, one_line
 from pvebench.store import Decision, KnownChange, Store
@@ -39,6 +39,7 @@ from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 KNOWN = KnownChange(
     id="known", since=100 * DAY, worse=True, gradual=False, cases=frozenset(FINDING.cases)
 )
+KERNEL = Difference("kernel", "6.14.4-1-pve", "6.14.5-1-pve")
 
 
 @pytest.fixture
@@ -325,6 +326,72 @@ def test_a_part_of_what_was_told_as_a_whole_is_no_news(store: Store, named: Know
     ChangeTracker(store.changes).name(report(FINDING, until=121 * DAY))
     (kept,) = store.changes.all()
     assert kept.ended is None
+
+
+RESOLVED = replace(FINDING, state="resolved", end=115 * DAY, came_with=((KERNEL,),))
+
+
+def test_a_closed_change_has_its_begin_end_size_cause_and_state_in_metrics(
+    store: Store, named: KnownChange
+) -> None:
+    verdicts = report(RESOLVED, until=120 * DAY)
+    (change,) = ChangeTracker(store.changes).name(verdicts)
+    samples = shown(replace(verdicts, changes=(change,)))
+    (labels,) = info(samples, "closed_change_info")
+    assert change.id == labels["change"] == named.id
+    assert labels | {"change": "", "summary": ""} == {
+        "change": "",
+        "node": "pve1",
+        "storage": "a",
+        "kind": "level",
+        "state": "resolved",
+        "since": "1970-04-11",
+        "until": "1970-04-26",
+        "cause": "kernel 6.14.5-1-pve",
+        "metric": "throughput",
+        "summary": "",
+    }
+    assert labels["summary"] == summary(change)
+    assert values(samples, "closed_change_cases") == [4]
+    assert values(samples, "closed_change_effect_ratio") == [pytest.approx(-0.181, abs=0.001)]
+    assert values(samples, "closed_change_begin_timestamp_seconds") == [100 * DAY]
+    assert values(samples, "closed_change_end_timestamp_seconds") == [115 * DAY]
+    assert info(samples) == []
+
+
+def test_an_accepted_change_is_closed_without_an_end(store: Store) -> None:
+    verdicts = report(replace(FINDING, state="accepted"), until=120 * DAY)
+    samples = shown(replace(verdicts, changes=ChangeTracker(store.changes).name(verdicts)))
+    (labels,) = info(samples, "closed_change_info")
+    assert (labels["state"], labels["until"], labels["cause"]) == ("accepted", "", "")
+    assert values(samples, "closed_change_end_timestamp_seconds") == []
+
+
+def test_the_return_to_an_earlier_level_is_the_end_of_a_change_and_no_other() -> None:
+    returned = replace(
+        FINDING, begin=115 * DAY, moves=(replace(MOVE, effect=0.2),), state="resolved", back=True
+    )
+    verdicts = report(returned, RESOLVED, until=120 * DAY)
+    assert [one.begin for one in verdicts.closed_changes] == [100 * DAY]
+    assert len(info(shown(verdicts), "closed_change_info")) == 1
+
+
+def test_a_closed_change_keeps_its_id_as_long_as_it_is_listed(
+    store: Store, named: KnownChange
+) -> None:
+    tracker = ChangeTracker(store.changes)
+    tracker.name(report(RESOLVED, until=120 * DAY))
+    moved = replace(RESOLVED, begin=101 * DAY, cases=(*FINDING.cases, "e"))
+    for day in (130, 300):
+        (change,) = tracker.name(report(moved, until=120 * DAY + KNOWN_SECONDS + day * DAY))
+        assert change.id == named.id
+    assert store.changes.all()[0].ended == 120 * DAY
+
+
+def test_of_very_many_closed_changes_the_newest_are_shown() -> None:
+    many = tuple(replace(RESOLVED, id=str(number)) for number in range(10_000))
+    closed = info(shown(Verdicts(changes=many)), "closed_change_info")
+    assert [one["change"] for one in closed] == [str(number) for number in range(MAX_CLOSED)]
 
 
 def test_without_a_database_the_verdict_holds_all_the_same(store: Store) -> None:
