@@ -254,6 +254,20 @@ def test_what_pct_says_is_told_and_tried_again_later(
     assert store.journal.pending() == []
 
 
+def test_only_the_end_of_what_pct_says_is_kept(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    """The root file system is an archive of pvebench's; tar names its files in every error."""
+    mark = make(asked, store).mark
+    script = node.folder / "pvebench-node"
+    script.write_text(script.read_text().replace("set -eu", "set -eu; ulimit -v 40000", 1))
+    says = "yes 'tar: x: cannot open' | head -c 60000000; echo no space; exit 255"
+    with node.program("pct", says), pytest.raises(VolumeError, match="pct start 9500: no space"):
+        asked.do("start", "9500", mark)
+    with node.program("pct", "echo 255; echo good"):
+        asked.do("start", "9500", mark)
+
+
 def test_one_that_somebody_moved_to_another_node_is_said_until_it_is_gone(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:

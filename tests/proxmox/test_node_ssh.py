@@ -7,6 +7,7 @@ their form is that of recordings (`-id 9000 … -pidfile /var/run/qemu-server/90
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -30,6 +31,7 @@ from pvebench.metrics.results import _add_switches
 from pvebench.metrics.text_format import Families
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Sample, Unit
+from pvebench.model.units import MIB
 from testing.btrfs import btrfs
 from testing.sshd import SshServer, ssh_server
 
@@ -266,6 +268,44 @@ def test_what_stands_in_place_of_a_volume_is_neither_opened_nor_followed(
         with pytest.raises(VolumeError, match="is not a file or device of this node"):
             question()
     assert cached(other) > 0
+
+
+@pytest.mark.parametrize("change", ["second name", "another user"])
+def test_a_file_that_proxmox_did_not_create_alone_is_no_volume(
+    node: Node, asked: NodeSsh, change: str
+) -> None:
+    """Witness: `mkpath` and `qemu-img create` of PVE/Storage/Plugin.pm run as one user."""
+    assert asked.drop(VOLUME) == 0
+    node.volume.read_bytes()
+    if change == "second name":
+        (node.folder / "other").hardlink_to(node.volume)
+    else:
+        os.chown(node.volume, 65534, -1)
+    for question in (lambda: asked.drop(VOLUME), lambda: asked.devices(VOLUME)):
+        with pytest.raises(VolumeError, match="file of another user, or with a second name") as no:
+            question()
+    assert no.value.next_step == "inspect it; pvebench changes only what it created"
+    assert cached(node.volume) > 0
+    os.chown(node.folder, node.volume.stat().st_uid, -1)  # as on NFS, without rights of root
+    (node.folder / "other").unlink(missing_ok=True)
+    assert asked.drop(VOLUME) == 0
+
+
+def test_a_line_without_an_end_does_not_fill_the_nodes_memory() -> None:
+    """Only a holder of the key can send it, who may be an attacker in pvebench's container."""
+    sent, piece = 0, b"x" * 65536
+    assert "ulimit -v 8192 " in NODE_SCRIPT
+    command = ["sh", "-c", NODE_SCRIPT.replace("ulimit -v 8192 ", "ulimit -v 5000 ")]  # quicker
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        with contextlib.suppress(BrokenPipeError):
+            while sent < 12 * MIB:
+                sent += process.stdin.write(piece)
+            process.stdin.close()
+        assert b"pvebench-node: missing word" in process.stderr.read(4096)
+    assert process.returncode == 96
+    assert sent < 8 * MIB
 
 
 @IN_PLACE

@@ -20,9 +20,9 @@ refuse() {
 
 # block_devices.sh of drivers/linux is inserted here.
 
+# The shell keeps a line in memory until its end, so a child process with limited memory reads it.
 next_word() {
-    word=
-    IFS= read -r word || refuse "missing word"
+    word=$(ulimit -v 8192 && IFS= read -r line && printf '%.1001s' "$line") || refuse "missing word"
     [ "${#word}" -le 1000 ] || refuse "word too long"
 }
 
@@ -57,9 +57,16 @@ volume() {
     # A link could lead to a file of the node, and a pipe blocks its reader.
     follow=,nofollow
     is_file "$path" || refuse "$1 is not a file or device of this node: $path"
+    own_file "$path"
 }
 
 is_file() { [ -f "$1" ] && [ ! -L "$1" ]; }
+
+# Proxmox VE creates a volume and its directory as one user (on NFS often not root), under one name.
+own_file() { # PATH
+    [ "$(stat -c %h:%u -- "$1")" = "1:$(stat -c %u -- "${1%/*}")" ] ||
+        refuse "file of another user, or with a second name: $1"
+}
 
 # Write back and drop the page cache of a file or device.
 drop_path() { # PATH FLAGS
@@ -188,10 +195,12 @@ volume_path() {
     [ ! -e "$found" ] || printf '%s\n' "$found"
 }
 
-# pct exits with 255 if its task failed (`$upid_exit` in PVE/CLI/pct.pm).
+# pct exits with 255 if its task failed (`$upid_exit` in PVE/CLI/pct.pm). Its output names files of the
+# archive, so only the end is kept, with the exit code as the last line.
 pct_does() {
-    output=$(pct "$@" </dev/null 2>&1) ||
-        refuse "pct $1 $2: $(printf '%s\n' "$output" | grep . | tail -n 1)"
+    output=$({ pct "$@" </dev/null 2>&1 && code=0 || code=$?; printf '\n%s\n' "$code"; } | tail -c 2000)
+    [ "${output##*[!0-9]}" = 0 ] ||
+        refuse "pct $1 $2: $(printf '%s\n' "$output" | grep . | tail -n 2 | head -n 1)"
 }
 
 # Print whether the archive of a root file system exists.
@@ -426,6 +435,7 @@ drop_inside() {
     path=$(volume_path)
     set --
     if is_file "$path"; then
+        own_file "$path"
         drop_path "$path" ,nofollow
         set -- "$path"
     fi

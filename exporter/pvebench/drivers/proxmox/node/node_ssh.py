@@ -229,7 +229,8 @@ _REFUSALS: Final = (
         _INSTALL,
     ),
     (
-        ".*(not a volume of pvebench|foreign volume|without this marker|is a link)",
+        ".*(not a volume of pvebench|foreign volume|without this marker|is a link|"
+        "file of another user)",
         "it was created or changed outside pvebench",
         "inspect it; pvebench changes only what it created",
     ),
