@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuzz.by_shell import container, container_seeds, node_request, node_request_seeds
 from fuzz.by_ssh import node, node_seeds
 from fuzz.numbers_in import NumbersIn, check_traced
 from fuzz.outside import (
@@ -251,6 +252,8 @@ TARGETS: dict[str, Target] = {
     "qmp": Target(qmp, qmp_seeds, 25),
     "proxmox": Target(proxmox, proxmox_seeds, 200),
     "node": Target(node, node_seeds, 200),
+    "node_request": Target(node_request, node_request_seeds, 30),
+    "container": Target(container, container_seeds, 12),
     "http": Target(http, http_seeds, 60),
     "journal": Target(journal, journal_seeds, 300),
     "lock": Target(lock, lambda: [b"4711\n", b"", b"4711 a.service"], 100),

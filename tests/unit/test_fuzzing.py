@@ -32,4 +32,5 @@ def test_what_once_broke_a_reader_does_not_any_more(name: str, path: Path) -> No
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_understands_some_of_its_seeds(name: str) -> None:
     target = TARGETS[name]
-    assert any(target(content) for content in target.seeds())
+    understood = [target(content) for content in target.seeds()]  # all: none may break it
+    assert any(understood)
