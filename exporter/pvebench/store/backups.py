@@ -11,12 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from pvebench.errors import StoreError
 from pvebench.files import give_to_owner
 
 FOLDER: Final = "backups"
 """Folder in the directory of the database."""
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,13 @@ class Backup:
     path: Path
     made: datetime
     size_bytes: int
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a database that another process may have open."""
+    # Without a log no process writes, and SQLite need not create one to read.
+    access = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{access}", uri=True)
 
 
 def copy_database(path: Path, copy: Path) -> None:
@@ -106,7 +117,8 @@ def _check_space(database: Path, folder: Path) -> None:
 def restore(database: Path, copy: Path, now: datetime) -> Path | None:
     """Replace the database with a backup; return where the old one is kept, None if it was absent.
 
-    No process may have the database open. The backup itself stays where it is.
+    No process may have the database open. The backup itself stays where it is. Open journal entries
+    of the old database are added, since objects that they list may exist on the machine.
 
     Raises:
         StoreError: the backup is damaged or cannot be restored; the database is unchanged.
@@ -121,6 +133,8 @@ def restore(database: Path, copy: Path, now: datetime) -> Path | None:
             )
         copy_database(copy, fresh)
         existed = database.exists()
+        if existed:
+            _add_open_entries(database, fresh)
         for suffix in ("", "-wal", "-shm"):
             old = database.with_name(f"{database.name}{suffix}")
             if old.exists():
@@ -136,8 +150,30 @@ def restore(database: Path, copy: Path, now: datetime) -> Path | None:
     return kept if existed else None
 
 
+def _add_open_entries(old: Path, fresh: Path) -> None:
+    """Add the journal entries that only `old` has open, as far as it can be read."""
+    query = (
+        "SELECT opened, kind, details FROM journal WHERE closed IS NULL"
+        " AND typeof(opened) = 'real' AND typeof(kind) = 'text' AND typeof(details) = 'text'"
+    )
+    try:
+        with closing(connect_read_only(old)) as connection:
+            entries = set(connection.execute(query))
+    except sqlite3.Error as error:
+        log.warning(
+            "journal of the replaced database cannot be read",
+            reason=str(error),
+            next_step="look for leftover volumes; with driver proxmox, use `cleanup --orphans`",
+        )
+        return
+    with closing(sqlite3.connect(fresh)) as connection, connection:
+        entries.difference_update(connection.execute(query))
+        insert = "INSERT INTO journal (opened, kind, details) VALUES (?, ?, ?)"
+        connection.executemany(insert, sorted(entries))
+
+
 def _faults_of(path: Path) -> str:
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with closing(connect_read_only(path)) as connection:
         lines = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(3)")]
     return "" if lines == ["ok"] else "; ".join(lines)
 

@@ -15,6 +15,7 @@ from sqlalchemy import Engine, create_engine
 
 from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME
+from pvebench.store.backups import connect_read_only
 from pvebench.store.case_numbers import Numbers
 from pvebench.store.instance_lock import InstanceLock, holder_of, stop_holder
 from pvebench.store.journal import StorageIdentities
@@ -163,7 +164,7 @@ def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
     except FileNotFoundError:
         return None
     try:
-        with closing(_connect(path)) as database:
+        with closing(connect_read_only(path)) as database:
             revision = database.execute("SELECT version_num FROM alembic_version").fetchone()
             query = "SELECT count(*) FROM journal WHERE closed IS NULL"
             pending = int(database.execute(query).fetchone()[0])
@@ -209,7 +210,7 @@ def writes_at(path: Path) -> Writes:
 
 @contextmanager
 def _engine_at(path: Path) -> Iterator[Engine]:
-    engine = create_engine(f"sqlite:///{path}", creator=lambda: _connect(path))
+    engine = create_engine(f"sqlite:///{path}", creator=lambda: connect_read_only(path))
     try:
         yield engine
     finally:
@@ -229,12 +230,6 @@ def identities_at(path: Path) -> Iterator[StorageIdentities | None]:
         return
     with _engine_at(path) as engine:
         yield StorageIdentities(engine)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    # Without a log no process writes, and SQLite need not create one to read.
-    access = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{access}", uri=True)
 
 
 def _is_sound(database: sqlite3.Connection) -> bool:

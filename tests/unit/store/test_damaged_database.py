@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from pvebench.config import Settings
 from pvebench.errors import AlreadyRunning, StoreError, StoreLost
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import StateDirectory, Store, backups_of
+from pvebench.store.backups import copy_database
 from pvebench.store.current import Results
 from testing.packs import simulate
 from testing.prometheus import free_port
@@ -150,6 +152,37 @@ def test_a_damaged_database_is_replaced_by_its_copy_and_kept(
     (kept,) = tmp_path.glob("pvebench.db.replaced-*")
     assert kept.read_bytes() == damaged
     assert made.path.exists()
+
+
+def test_an_older_copy_takes_over_what_is_on_the_machine(tmp_path: Path) -> None:
+    """After a crash the volume is there, and only the replaced database lists it."""
+    database, copy = tmp_path / "pvebench.db", tmp_path / "copy.db"
+    store = Store(database, simulated=False)
+    both = store.journal.open("dir", {"path": "before the backup"})
+    copy_database(database, copy)
+    store.journal.open("dir", {"path": "after the backup"})
+    store.journal.close(store.journal.open("dir", {"path": "removed"}))
+    store.close()
+    with closing(sqlite3.connect(database)) as damaged, damaged:
+        damaged.execute("INSERT INTO journal (opened, kind, details) VALUES (x'00', 'dir', 5)")
+    assert run_cli(["restore", str(copy), "--state", str(tmp_path)]) == 0
+    restored = Store(database)
+    assert [details["path"] for _, _, details in restored.journal.pending()] == [
+        "after the backup",
+        "before the backup",
+    ]
+    assert restored.journal.pending()[-1][0] == both
+    restored.close()
+
+
+def test_a_replaced_database_that_cannot_be_read_is_said_to_list_leftovers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database, copy = filled(tmp_path), tmp_path / "copy.db"
+    copy_database(database, copy)
+    database.write_bytes(b"x" * 8192)
+    assert run_cli(["restore", str(copy), "--state", str(tmp_path)]) == 0
+    assert "journal of the replaced database cannot be read" in capsys.readouterr().err
 
 
 def test_a_damaged_copy_replaces_nothing(tmp_path: Path) -> None:
