@@ -14,7 +14,7 @@ from pvebench.model.units import show_seconds
 from pvebench.store import StoredRun
 from pvebench.store.current import main_metric
 from pvebench.verdicts.ranking import LEAST_RUNS
-from pvebench.verdicts.summary import EMULATED_TEXT, NOT_COUNTED, level_text
+from pvebench.verdicts.summary import EMULATED_TEXT, excluded_text, level_text
 
 PURPOSES: Final = {
     Purpose.DATABASE: "databases and mail",
@@ -180,11 +180,7 @@ def _faster_ones(one: Recommendation) -> Iterator[str]:
             f"{'; '.join(_levels(choice))}. Its writes stay in host memory until the guest flushes."
         )
     for place in one.excluded:
-        level = level_text(main_metric(place.definition), place.level)
-        yield (
-            f"{configuration_text(place.definition)} reaches {level}; "
-            f"{NOT_COUNTED[place.exclusion]}."
-        )
+        yield excluded_text(place, main_metric(place.definition))
 
 
 def _costs(one: Recommendation, runs_of: RunsOf) -> Iterator[str]:

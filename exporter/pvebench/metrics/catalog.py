@@ -71,7 +71,7 @@ SCENARIO_INFO = _gauge(
         "disk",
     ),
     "Options of a scenario, always 1. Options that older results lack are empty. "
-    "host_cache: warm if reads may come from the page cache of earlier runs. "
+    "host_cache: warm if reads may come from the page cache of earlier runs, arc: of ZFS. "
     "configuration: description with non-default options first, without the storage. "
     "disk: the same without the cache mode.",
 )

@@ -17,7 +17,7 @@ from pvebench.model.workload import Case, Direction, SteadyRule
 # --- definition of a case; another fingerprint is another history
 
 Parameter = int | float | str | bool
-WARM: Final = "reads from the warm host cache"
+WARM: Final = "may read from host memory"
 LABELS: Final = ("node", "storage", "bus", "cache", "format", "scenario")
 """Labels of a scenario; a result has these and `workload`."""
 
@@ -93,8 +93,9 @@ class Definition:
 
     @property
     def is_warm(self) -> bool:
-        """Whether reads may hit data of earlier runs in the host's page cache."""
-        return self.options.get("host_cache") == HostCache.WARM
+        """Whether reads may hit data of earlier runs in the host's memory."""
+        cache = HostCache(self.options.get("host_cache", HostCache.DROPPED))
+        return cache.warm and Direction.READ in self.directions
 
     @property
     def place(self) -> tuple[str, str, str]:

@@ -136,6 +136,13 @@ class HostCache(StrEnum):
     """The disk is attached again: its cache is dropped when the last user closes it."""
     WARM = "warm"
     """None: reads may hit data of earlier runs, or of the fill, in the host's memory."""
+    ARC = "arc"
+    """None: ZFS caches the reads of every mode, direct I/O too, in its ARC."""
+
+    @property
+    def warm(self) -> bool:
+        """Whether reads may hit data of earlier runs."""
+        return self in (HostCache.WARM, HostCache.ARC)
 
 
 class Aio(StrEnum):

@@ -29,7 +29,7 @@ class Scenario:
         machine: the VM.
         volume_bytes: size of the test volume.
         layout: content of the disk in the guest.
-        host_cache: treatment of the host's page cache, in modes that use it.
+        host_cache: treatment of the host's page cache, in modes that use it; ARC: in all modes.
         identity: digest of the storage's identity; empty: the first one of its name.
     """
 
@@ -46,12 +46,17 @@ class Scenario:
     def cooled(self) -> HostCache | None:
         """Treatment of the volume before each run that empties caches; None: none."""
         active = (HostCache.REWRITTEN, HostCache.REOPENED)
-        return self.host_cache if self.host_cache in active and not self.disk.cache.direct else None
+        return self.host_cache if self.host_cache in active and not self.bypasses else None
+
+    @property
+    def bypasses(self) -> bool:
+        """Whether the cache mode bypasses the host's cache."""
+        return self.disk.cache.direct and self.host_cache is not HostCache.ARC
 
     @property
     def _treated(self) -> dict[str, str]:
         """Cache treatment that affects results and is not the default; without page cache none."""
-        default = self.disk.cache.direct or self.host_cache is HostCache.DROPPED
+        default = self.bypasses or self.host_cache is HostCache.DROPPED
         return {} if default else {"host_cache": str(self.host_cache)}
 
     @cached_property

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.model.disk import HostCache
 from pvebench.model.ports import HostSnapshot, StorageNetwork
 from pvebench.model.run import Sample, Unit
 from pvebench.model.volume import BlockCounters
@@ -65,7 +64,7 @@ def condition_samples(case: Case, conditions: Mapping[str, float], *, local: boo
     """
     relevant = {
         # Only where reads may come from the ARC, because it cannot be emptied.
-        "zfs_cache": case.scenario.host_cache is HostCache.WARM,
+        "zfs_cache": case.scenario.host_cache.warm,
         # Free space in small pieces is harder to find (`fragmentation` in zpoolprops(7)).
         "zfs_fragmentation": Direction.WRITE in case.workload.directions,
         "zfs_scan": bool(case.workload.directions),

@@ -36,13 +36,13 @@ LEAST_JUDGED: Final = LEAST_BASELINE + LEAST_PRESENT
 """Minimum runs of a case for a verdict."""
 EMULATED_TEXT: Final = "Emulated CPU (TCG): the values say little about a VM with KVM."
 NOT_COUNTED: Final = {
-    Exclusion.NOT_DURABLE: "excluded: ignores flushes, a host crash loses data",
-    Exclusion.WARM: "excluded: may read from host memory",
-    Exclusion.NOISY: "excluded: noisy",
+    Exclusion.NOT_DURABLE: "ignores flushes, a host crash loses data",
+    Exclusion.WARM: "may read from host memory",
+    Exclusion.NOISY: "noisy",
     Exclusion.HOST: "",
     Exclusion.LXC: "",
 }
-"""Why a configuration with a higher result is not the fastest."""
+"""Why a configuration is not ranked."""
 MOST_LINES: Final = 8
 """Maximum workloads on a terminal; a wide pack has more than a screen holds."""
 _SYNCED: Final = ("fsync", "fdatasync", "sync")
@@ -125,7 +125,9 @@ def contest_text(contest: Ranking, when: When) -> str:
     """Return the fastest configuration, the gap of the default, and its confidence."""
     first = contest.fastest
     if first is None:
-        return "No comparable configuration has a result yet."
+        reasons = {NOT_COUNTED[one.exclusion] for one in contest.excluded}
+        known = "; ".join(sorted(reasons - {""})) or "no VM has a result yet"
+        return f"No configuration is ranked: {known}."
     level = level_text(contest.metric, first.level)
     text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}{_in_memory(first)}."
     emulated = [EMULATED_TEXT] if contest.emulated else []
@@ -207,9 +209,13 @@ def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
             if one.exclusion is exclusion and one.level > first.level
         ]
         if more and reason:
-            best = max(more, key=lambda one: one.level)
-            level = level_text(contest.metric, best.level)
-            yield f"{configuration_text(best.definition)} reaches {level}; {reason}."
+            yield excluded_text(max(more, key=lambda one: one.level), contest.metric)
+
+
+def excluded_text(place: Place, metric: str) -> str:
+    """Return the result of a configuration that is not ranked, and why."""
+    configuration, level = configuration_text(place.definition), level_text(metric, place.level)
+    return f"{configuration} reaches {level}; excluded: {NOT_COUNTED[place.exclusion]}."
 
 
 def schedule_of(view: View, now: datetime) -> When:

@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
+from pvebench.drivers.linux.block_devices import Mount
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
+from pvebench.drivers.storages import settings as storages
+from pvebench.drivers.storages.settings import LocalSettings, StorageSettings, cached_storages
 from pvebench.model.definition import WARM, Definition
 from pvebench.model.disk import Bus, Cache, Disk, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.status import Phase
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Volume
-from pvebench.model.workload import Case, Conduct
+from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
 from testing.packs import SMALL, Recorder, write_pack
@@ -101,7 +104,7 @@ def test_what_is_written_past_the_cache_is_counted(tmp_path: Path) -> None:
     assert run.evidence["host_cache"] == "rewritten"
 
 
-@pytest.mark.parametrize("treated", [*HostCache])
+@pytest.mark.parametrize("treated", set(HostCache) - {HostCache.ARC})
 def test_of_a_disk_that_passes_the_cache_by_nothing_is_said_to_have_been_done_to_it(
     tmp_path: Path, treated: HostCache
 ) -> None:
@@ -117,7 +120,9 @@ def test_the_treatment_is_part_of_the_definition_where_the_cache_is_used(tmp_pat
         for treated in HostCache
     }
     assert len({by_cache[Cache.WRITEBACK] for by_cache in prints.values()}) == len(HostCache)
-    assert len({by_cache[Cache.NONE] for by_cache in prints.values()}) == 1
+    zfs = prints.pop(HostCache.ARC)
+    (other,) = {by_cache[Cache.NONE] for by_cache in prints.values()}
+    assert zfs[Cache.NONE] != other
     definition = Definition.of(writeback(tmp_path, HostCache.REWRITTEN))
     assert definition.options["host_cache"] == "rewritten"
     before = Definition.of(writeback(tmp_path, HostCache.WARM))
@@ -136,6 +141,31 @@ def test_a_warm_run_says_so_wherever_it_is_shown(tmp_path: Path) -> None:
     assert warm.is_warm
     assert warm.all_caveats == (WARM,)
     assert not Definition.of(writeback(tmp_path, HostCache.REWRITTEN)).is_warm
+
+
+def test_reads_from_zfs_are_warm_in_every_cache_mode_and_writes_are_not(tmp_path: Path) -> None:
+    """`zvol_read` of OpenZFS (module/os/linux/zfs/zvol_os.c) reads through the DMU, so from the
+    ARC. It never looks at a flag of direct I/O.
+    """
+    for case in cases(tmp_path, HostCache.ARC):
+        assert Definition.of(case).is_warm
+        assert Definition.of(case).options["host_cache"] == "arc"
+        writes = replace(case, workload=replace(case.workload, directions=(Direction.WRITE,)))
+        assert not Definition.of(writes).is_warm
+    direct = next(
+        one for one in cases(tmp_path, HostCache.ARC) if one.scenario.disk.cache is Cache.NONE
+    )
+    run = Runner(simulated_site(Plugs()), Recorder()).run(direct, cycle="c", conduct=Conduct())
+    assert run.evidence["host_cache"] == "arc"
+
+
+@pytest.mark.parametrize(("kind", "treated"), [("zfs", HostCache.ARC), ("ext4", HostCache.DROPPED)])
+def test_a_directory_on_zfs_has_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, treated: HostCache
+) -> None:
+    monkeypatch.setattr(storages, "mount_of", lambda _: Mount(kind, "tank/bench"))
+    settings = LocalSettings(storages={"local": StorageSettings(path=tmp_path / "new")})
+    assert cached_storages(settings, None)["local"].holds.host_cache is treated
 
 
 def test_a_plan_counts_what_is_written_and_plugged_for_the_cache(tmp_path: Path) -> None:
@@ -159,9 +189,11 @@ def test_every_type_of_storage_of_a_cluster_says_what_is_done(name: str) -> None
     files = STORAGE_TYPES[name].extension and not STORAGE_TYPES[name].network
     kind = ClusterStorageSettings(type=name).kind(9)
     assert (kind.host_cache is HostCache.REWRITTEN) is files
-    assert ClusterStorageSettings(type=name, cold=False).kind(9).host_cache is HostCache.WARM
+    assert ClusterStorageSettings(type=name, cold=False).kind(9).host_cache.warm
 
 
 def test_what_zfs_and_gluster_keep_in_memory_is_called_warm() -> None:
-    warm = {name for name, one in STORAGE_TYPES.items() if one.cache is HostCache.WARM}
-    assert warm == {"zfspool", "glusterfs"}
+    warm = {name: one.cache for name, one in STORAGE_TYPES.items() if one.cache.warm}
+    assert warm == {"zfspool": HostCache.ARC, "glusterfs": HostCache.WARM}
+    kept = ClusterStorageSettings(type="zfspool", cold=False).kind(9, ssh=True)
+    assert kept.host_cache is HostCache.ARC

@@ -152,6 +152,17 @@ def test_warm_caches_and_the_host_itself_stand_apart() -> None:
     assert "excluded: may read from host memory" in contest_text(contest, after_cycles)
 
 
+def test_a_table_without_a_ranked_configuration_says_why() -> None:
+    zfs = {
+        slug: replace(one, options={**one.options, "host_cache": "arc"})
+        for slug, one in disks("scsi.raw.none", "virtio.raw.none").items()
+    }
+    (contest,) = contests(zfs, {slug: trend(9000, runs=3) for slug in zfs})
+    assert not contest.places
+    text = contest_text(contest, after_cycles)
+    assert text == "No configuration is ranked: may read from host memory."
+
+
 def test_only_runs_in_the_present_environment_are_compared() -> None:
     old, new = trend(20000, runs=8, environment="old"), trend(5000, runs=2, seed=2)
     cases = disks("scsi.raw.none", "virtio.raw.none")

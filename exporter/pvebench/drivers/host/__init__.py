@@ -10,7 +10,13 @@ from pydantic import model_validator
 
 from pvebench.drivers.driver import Driver, MeasuredStorage, budget_of
 from pvebench.drivers.ssh import SshSettings
-from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths, wear_of
+from pvebench.drivers.storages.settings import (
+    LocalSettings,
+    cached_storages,
+    local_storages,
+    require_paths,
+    wear_of,
+)
 from pvebench.model.rules import Rows
 
 _BY_SSH: Final = frozenset({"dir"})
@@ -49,9 +55,8 @@ class HostSettings(LocalSettings):
 
 
 def _storages(settings: HostSettings, node: str | None) -> Mapping[str, MeasuredStorage]:
-    storages = local_storages(settings, node)
     if settings.ssh is None:
-        return storages
+        return cached_storages(settings, node)
     by_ssh = "containers on a machine reached by ssh are not supported"
     return {
         name: replace(
@@ -60,7 +65,7 @@ def _storages(settings: HostSettings, node: str | None) -> Mapping[str, Measured
             # The size is that of a path on this machine.
             budget_bytes=budget_of(settings.storages[name].write_budget, None),
         )
-        for name, storage in storages.items()
+        for name, storage in local_storages(settings, node).items()
     }
 
 

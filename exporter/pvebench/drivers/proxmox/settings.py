@@ -127,9 +127,9 @@ class ClusterStorageSettings(Strict):
         if not ssh:
             kind = replace(kind, no_container=_NO_SSH)
         if not self.cold:
-            return replace(kind, host_cache=HostCache.WARM)
+            return kind if kind.host_cache.warm else replace(kind, host_cache=HostCache.WARM)
         # Storages that QEMU accesses directly bypass the page cache, and ZFS has its own cache.
-        droppable = kind.host_cache is not HostCache.WARM and not kind.network
+        droppable = not kind.host_cache.warm and not kind.network
         return replace(kind, host_cache=HostCache.DROPPED) if ssh and droppable else kind
 
     def is_on(self, node: str) -> bool:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from pvebench.drivers.driver import Driver
-from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths, wear_of
+from pvebench.drivers.storages.settings import (
+    LocalSettings,
+    cached_storages,
+    require_paths,
+    wear_of,
+)
 
 
 class QemuSettings(LocalSettings):
@@ -21,7 +26,7 @@ class QemuSettings(LocalSettings):
 DRIVER: Final = Driver(
     settings=QemuSettings,
     engine="pvebench.drivers.qemu.qemu_hypervisor",
-    storages=local_storages,
+    storages=cached_storages,
     wear=wear_of,
     require=require_paths,
 )

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -21,6 +22,7 @@ from pvebench.drivers.driver import (
     attempt,
     budget_of,
 )
+from pvebench.drivers.linux.block_devices import mount_of
 from pvebench.drivers.linux.drive_wear import wear_below
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.ceph import CephGuard, RbdStorage
@@ -35,6 +37,7 @@ from pvebench.drivers.storages.directory import (
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import FaultFailed
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
+from pvebench.model.disk import HostCache
 from pvebench.model.ports import Guard
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity
@@ -189,6 +192,25 @@ def local_storages(settings: LocalSettings, node: str | None) -> dict[str, Measu
         )
         for name, entry in settings.active_storages().items()
     }
+
+
+def cached_storages(settings: LocalSettings, node: str | None) -> dict[str, MeasuredStorage]:
+    """Return the storages as `local_storages`, those on ZFS with its cache."""
+    paths = {name: entry.path for name, entry in settings.active_storages().items()}
+    return {
+        name: replace(storage, holds=replace(storage.holds, host_cache=HostCache.ARC))
+        if _is_on_zfs(paths[name])
+        else storage
+        for name, storage in local_storages(settings, node).items()
+    }
+
+
+def _is_on_zfs(path: Path | None) -> bool:
+    try:
+        mount = None if path is None else mount_of(existing(path))
+    except OSError:  # `require_paths` reports it
+        return False
+    return mount is not None and mount.type == "zfs"
 
 
 def make_storages(settings: LocalSettings, place: DriverContext) -> dict[str, Storage]:

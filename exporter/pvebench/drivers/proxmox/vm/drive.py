@@ -208,8 +208,8 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
     # qcow2 only if the storage has snapshot-as-volume-chain; `check` verifies it.
     "lvm": StorageType(_RAW, _CHAIN),
     "lvmthin": StorageType(_RAW, _RAW),
-    # ZFS has its own cache, the ARC, which neither method empties.
-    "zfspool": StorageType(_RAW, _RAW, cache=HostCache.WARM, no_container=_DATASET),
+    # `zvol_read` in zvol_os.c of OpenZFS reads through the ARC, whatever the flags of the request.
+    "zfspool": StorageType(_RAW, _RAW, cache=HostCache.ARC, no_container=_DATASET),
     # QEMU implements iSCSI: the node's cache is not involved.
     "zfs": StorageType(
         _RAW, _RAW, network=True, of_server=True, cache=HostCache.DROPPED, no_container=_NONE
