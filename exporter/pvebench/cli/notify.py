@@ -13,7 +13,7 @@ from pvebench.errors import ConfigError, NotificationError, Problem
 from pvebench.notify.delivery import send
 from pvebench.notify.planner import show_time, trial
 from pvebench.notify.sender import address_of
-from pvebench.service.instance import sender_of
+from pvebench.service.notifications import sender_of
 from pvebench.store import ReceiverCounts
 
 

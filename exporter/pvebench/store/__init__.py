@@ -25,6 +25,7 @@ from pvebench.store.records import (
     not_measured,
     summed,
 )
+from pvebench.store.replacement import ReplacedRun
 from pvebench.store.retention import Removal
 from pvebench.store.state import (
     StateDirectory,
@@ -36,7 +37,6 @@ from pvebench.store.state import (
     writes_at,
 )
 from pvebench.store.store import Store
-from pvebench.store.writing import ReplacedRun
 
 __all__ = [
     "GOOD",

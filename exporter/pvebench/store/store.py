@@ -40,6 +40,7 @@ from pvebench.store.records import (
     keys_table,
     with_samples,
 )
+from pvebench.store.replacement import RunReplacement
 from pvebench.store.retention import Removal, prune, removable
 from pvebench.store.tables import (
     NOT_OK,
@@ -57,7 +58,6 @@ from pvebench.store.tables import (
 )
 from pvebench.store.writing import (
     WRITTEN,
-    RunReplacement,
     Writes,
     add_history,
     add_run,

@@ -31,7 +31,7 @@ from pvebench.notify.planner import (
     WorkerActivity,
 )
 from pvebench.notify.sender import PERMANENT_FAILURE_ATTEMPTS, NotificationSender, addresses_of
-from pvebench.service.instance import policy_of
+from pvebench.service.notifications import policy_of
 from pvebench.store import Decision, KnownChange, Message, Store
 from pvebench.store.current import Results
 from pvebench.store.outbox import MAX_QUEUED
