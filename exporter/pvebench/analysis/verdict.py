@@ -316,7 +316,7 @@ def _without(history: CaseHistory, cut_reason: str) -> Verdict:
             history=history, state=VerdictState.INCONCLUSIVE, reason=reason, baseline_runs=runs
         )
     missing = max(1, missing)
-    known = f"{count_text(runs, 'run')}{' since then' if cut_reason else ''}"
+    known = f"{count_text(runs, 'ok run')}{' since then' if cut_reason else ''}"
     reason = f"{known}; first verdict {when_text(history, missing)}"
     return Verdict(
         history=history,

@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from pvebench.cli.options import format_option, output_option, settings_options, write_output
-from pvebench.cli.run import numbers
+from pvebench.cli.run import result_text
 from pvebench.cli.selection import (
     make_console,
     reference_series_of,
@@ -127,7 +127,7 @@ def _print_results(runs: list[StoredRun]) -> None:
             run.workload,
             *([str(run.pass_number or "-")] if passes else []),
             str(run.outcome),
-            numbers(run.samples) if run.samples else run.reason,
+            result_text(run),
         )
     make_console().print(table)
 

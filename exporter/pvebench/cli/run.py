@@ -31,6 +31,7 @@ from pvebench.model.workload import Case
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
 from pvebench.service.selection import assignments
+from pvebench.store import StoredRun
 
 # --- Progress: a live bar on a terminal, plain lines elsewhere.
 
@@ -103,14 +104,20 @@ def run_line(run: Run, status: WorkerStatus, *, name_node: bool = False) -> Text
     line.append(
         str(run.outcome), style="bold blue" if run.outcome is Outcome.OK else "bold dark_orange"
     )
-    detail = numbers(run.samples) if run.samples else run.reason
+    detail = result_text(run)
     if cycle and cycle.done < cycle.planned:
         left = (cycle.expected_end - run.finished).total_seconds()
         detail += f"  (cycle ends in {show_seconds(max(0.0, left))})"
     return line.append(f"  {detail}")
 
 
-def numbers(samples: tuple[Sample, ...]) -> str:
+def result_text(run: Run | StoredRun) -> str:
+    """Return the numbers of a run if it was successful, and the reason if it is not ok."""
+    numbers = _numbers(run.samples) if run.outcome.good else ""
+    return ": ".join(filter(None, (numbers, run.reason)))
+
+
+def _numbers(samples: tuple[Sample, ...]) -> str:
     """Return the main metrics of a run, per direction."""
     texts = []
     with_iops = {sample.direction for sample in samples if sample.metric == "iops"}

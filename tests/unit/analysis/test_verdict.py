@@ -122,7 +122,9 @@ def test_a_change_at_an_unknown_time_is_found_and_its_cases_told_together() -> N
 def test_a_history_of_a_few_runs_is_not_called_the_same() -> None:
     report = judge(histories(runs=4, changed_at=1000))
     assert states(report) == {"inconclusive": 24}
-    assert report.verdicts[0].reason == ("4 runs; first verdict after 3 more runs (about Thursday)")
+    assert report.verdicts[0].reason == (
+        "4 ok runs; first verdict after 3 more runs (about Thursday)"
+    )
 
 
 def test_the_same_says_which_change_it_excludes() -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import pkgutil
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,22 @@ from rich.console import Console
 
 from pvebench import cli as commands
 from pvebench.cli.main import COMMANDS, GROUPS, cli, run_cli
-from pvebench.cli.run import NoProgress, ProgressLines, ProgressLive, conclude, make_progress
+from pvebench.cli.run import (
+    NoProgress,
+    ProgressLines,
+    ProgressLive,
+    conclude,
+    make_progress,
+    result_text,
+)
 from pvebench.config.settings import schema_text
 from pvebench.errors import CycleIncomplete
-from pvebench.model.run import Outcome
+from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.workload import Direction
 from pvebench.store import StateDirectory
 from testing.captured_logs import log_restored
 from testing.packs import QUICK, SMALL, write_pack
+from testing.stored_runs import run
 
 Captured = pytest.CaptureFixture[str]
 
@@ -299,6 +309,24 @@ def test_a_run_is_reported_once(
     captured = capsys.readouterr()
     assert captured.out.count("  noisy  ") == said
     assert captured.err.count('event="run ended"') == logged
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Outcome.OK, "read 900 IOPS"),
+        (Outcome.NOISY, "read 900 IOPS: the reason"),
+        (Outcome.IMPLAUSIBLE, "the reason"),
+        (Outcome.FAILED, "the reason"),
+    ],
+)
+def test_a_run_that_is_not_ok_shows_why_and_only_numbers_that_are_published(
+    outcome: Outcome, text: str
+) -> None:
+    samples = (Sample("iops", Direction.READ, 900.0, Unit.IOPS),)
+    reason = "" if outcome is Outcome.OK else "the reason"
+    ended = replace(run(0), samples=samples, outcome=outcome, reason=reason)
+    assert result_text(ended) == text
 
 
 def test_a_terminal_has_both_with_v(monkeypatch: pytest.MonkeyPatch) -> None:
