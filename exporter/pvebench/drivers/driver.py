@@ -112,7 +112,7 @@ class Driver:
         engine: module of its `ENGINE`.
         storages: (settings, node) -> storage id -> storage, for those of the node; node None: of
             any node.
-        wear: settings -> (node, storage) -> wear of the drives of this machine, if known.
+        wear: settings -> (node, storage) -> wear of its drives, or why it is unknown.
         require: raises VolumeError if a storage of this machine is missing.
         nodes: settings -> measured nodes, each with its own worker.
         rows: cases that it can run.
@@ -122,7 +122,7 @@ class Driver:
     settings: type[DriverSettings]
     engine: str
     storages: Callable[[Any, str | None], Mapping[str, MeasuredStorage]]
-    wear: Callable[[Any], Mapping[tuple[str, str], Wear]] = lambda _: {}
+    wear: Callable[[Any], Mapping[tuple[str, str], Wear | str]] = lambda _: {}
     require: Callable[[Any], None] = lambda _: None
     nodes: Callable[[Any], tuple[str, ...]] = own_node
     rows: Rows = Rows.BOTH

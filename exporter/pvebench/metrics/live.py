@@ -15,7 +15,7 @@ from pvebench.model.definition import Definition, workload_text
 from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import State, WorkerStatus
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import WriteCost
+from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.store import ReceiverCounts
 
 # --- settings, scheduler, API, database ---
@@ -160,7 +160,7 @@ def collect_storages(states: Iterable[StorageState], families: Families) -> None
 def _planned(cost: WriteCost | None) -> Iterator[tuple[catalog.Metric, float | None]]:
     if cost is not None:
         yield catalog.DAY_PLANNED, cost.day_bytes
-        yield catalog.DRIVE_WEAR, cost.wear.used if cost.wear else None
+        yield catalog.DRIVE_WEAR, cost.wear.used if isinstance(cost.wear, Wear) else None
         yield catalog.YEAR_WEAR, cost.year_wear
 
 

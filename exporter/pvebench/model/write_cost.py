@@ -53,7 +53,7 @@ class WriteCost:
         measured: whether they are the mean of stored runs; else an upper limit.
         budget_bytes: write budget per 24 hours; None: none.
         longer: for each pack with a longer interval than its own, both intervals as text.
-        wear: of its drives; None: unknown.
+        wear: of its drives, or why it is unknown.
     """
 
     node: str
@@ -63,7 +63,7 @@ class WriteCost:
     measured: bool = False
     budget_bytes: int | None = None
     longer: tuple[str, ...] = ()
-    wear: Wear | None = None
+    wear: Wear | str = ""
 
     @property
     def year_bytes(self) -> float:
@@ -73,7 +73,7 @@ class WriteCost:
     @property
     def year_wear(self) -> float | None:
         """Share of the drive's rated endurance in a year; None: unknown."""
-        return None if self.wear is None else self.wear.share_of(self.year_bytes)
+        return self.wear.share_of(self.year_bytes) if isinstance(self.wear, Wear) else None
 
     @property
     def once(self) -> str:
@@ -89,8 +89,8 @@ class WriteCost:
 
     @property
     def _wear(self) -> str:
-        if self.wear is None:
-            return "drive wear unknown"
+        if not isinstance(self.wear, Wear):
+            return ": ".join(filter(None, ("drive wear unknown", self.wear)))
         share = self.year_wear
         year = "share per year unknown" if share is None else f"about {share:.1%} more per year"
         return f"drive wear {self.wear.used:.0%} of the rated endurance, {year}"

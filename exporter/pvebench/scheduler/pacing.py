@@ -59,14 +59,14 @@ def pace(
     assignments: Sequence[Assignment],
     budgets: WriteBudgets,
     per_run: Mapping[Place, float] | None = None,
-    wear: Mapping[Place, Wear] | None = None,
+    wear: Mapping[Place, Wear | str] | None = None,
 ) -> PacedPacks:
     """Return the packs with the shortest intervals that keep to the budgets, and their cost.
 
     Args:
         per_run: (node, storage) -> mean bytes that a run wrote; without it, the upper limit of
             the plan counts.
-        wear: (node, storage) -> wear of its drives, if known.
+        wear: (node, storage) -> wear of its drives, or why it is unknown.
     """
     planned = [_writes(entry, per_run or {}) for entry in assignments]
     day: dict[Place, float] = {}
@@ -84,7 +84,7 @@ def pace(
     costs = _costs(assignments, paced, planned, budgets)
     known = wear or {}
     return PacedPacks(
-        paced, tuple(replace(cost, wear=known.get((cost.node, cost.storage))) for cost in costs)
+        paced, tuple(replace(cost, wear=known.get((cost.node, cost.storage), "")) for cost in costs)
     )
 
 

@@ -309,8 +309,8 @@ class Instance:
         It is called again after each pass over the cases, with the bytes that it wrote.
         """
         assigned = self._reloader.current.assignments
-        per_run, wear = self._results.store.writes()
-        wear |= driver_of(self._settings().driver).wear(self._settings())
+        per_run, measured = self._results.store.writes()
+        wear = {**driver_of(self._settings().driver).wear(self._settings()), **measured}
         paced = pace(assigned, self._guards.budgets, per_run, wear)
         cases = planned_cases(paced.assignments)
         invented = driver_of(self._settings().driver).simulated and not self._guards.budgets.limits

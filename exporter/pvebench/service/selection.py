@@ -13,7 +13,6 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.metrics.snapshot import WallSlot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
-from pvebench.model.write_cost import Wear
 from pvebench.scheduler.pacing import PacedPacks, Place, WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
 from pvebench.store import StateDirectory, Store
@@ -113,12 +112,12 @@ def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
     """
     database = settings.state / "pvebench.db"
     per_run: dict[Place, float] = {}
-    wear: dict[Place, Wear] = {}
+    wear = dict(driver_of(settings.driver).wear(settings))
     if database.exists():
         from pvebench.store import writes_at  # noqa: PLC0415 # as above
 
-        per_run, wear = writes_at(database)
-    wear |= driver_of(settings.driver).wear(settings)
+        per_run, measured = writes_at(database)
+        wear |= measured
     return pace(assigned, budgets_of(settings), per_run, wear)
 
 

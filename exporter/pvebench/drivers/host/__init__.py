@@ -18,6 +18,7 @@ from pvebench.drivers.storages.settings import (
     wear_of,
 )
 from pvebench.model.rules import Rows
+from pvebench.model.write_cost import Wear
 
 _BY_SSH: Final = frozenset({"dir"})
 _NOT_FIOS: Final = frozenset(":;#\n")
@@ -69,6 +70,14 @@ def _storages(settings: HostSettings, node: str | None) -> Mapping[str, Measured
     }
 
 
+def _wear(settings: HostSettings) -> Mapping[tuple[str, str], Wear | str]:
+    if settings.ssh is None:
+        return wear_of(settings)
+    return {
+        (settings.node, name): "pvebench does not read it over SSH" for name in settings.storages
+    }
+
+
 def _require(settings: HostSettings) -> None:
     if settings.ssh is None:
         require_paths(settings)
@@ -78,7 +87,7 @@ DRIVER: Final = Driver(
     settings=HostSettings,
     engine="pvebench.drivers.host.host_engine",
     storages=_storages,
-    wear=lambda settings: {} if settings.ssh else wear_of(settings),
+    wear=_wear,
     require=_require,
     rows=Rows.HOST,
 )

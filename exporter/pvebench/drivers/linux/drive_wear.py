@@ -9,30 +9,36 @@ from typing import Any, Final
 
 from pvebench.drivers.linux.block_devices import devices_below, sysfs
 from pvebench.drivers.linux.host_tools import HostTools
-from pvebench.errors import PvebenchError
+from pvebench.errors import PvebenchError, ToolFailed
 from pvebench.model.write_cost import Wear
 
 _SECONDS: Final = 10.0
 _MAX_BYTES: Final = 1 << 20
 _NVME_UNIT_BYTES: Final = 512_000
 """Size of a data unit (NVM Express Base Specification, SMART / Health Information)."""
+_OPEN_FAILED: Final = 2
+"""Bit of the exit status: the drive could not be opened, see smartctl(8)."""
+_SILENT: Final = "the drives do not report it"
 _STATISTICS: Final = ("Percentage Used Endurance Indicator", "Logical Sectors Written")
 """Device statistics of ATA (ACS-4, 9.5), whose meaning is the same for all drives."""
 
 
-def wear_below(path: Path) -> Wear | None:
-    """Return the wear of the most worn drive below a path.
+def wear_below(path: Path) -> Wear | str:
+    """Return the wear of the most worn drive below a path, or why it is unknown.
 
-    None: unknown, such as without smartctl, without the right to query the drive, or if one of
-    several drives does not report it.
+    It is unknown if one of several drives does not report it.
     """
     try:
         found = {name for device in devices_below(path) for name in _drives(sysfs(device))}
         wears = [_wear(name) for name in sorted(found)]
+    except ToolFailed:
+        return "smartctl (package smartmontools) is not installed"
+    except PermissionError:
+        return "smartctl needs root"
     except (OSError, PvebenchError, ValueError, ArithmeticError, AttributeError, TypeError):
-        return None
+        return _SILENT
     known = [wear for wear in wears if wear is not None]
-    return max(known, key=lambda wear: wear.used) if known and len(known) == len(wears) else None
+    return max(known, key=lambda wear: wear.used) if known and len(known) == len(wears) else _SILENT
 
 
 def _drives(device: Path) -> Iterator[str]:
@@ -52,8 +58,14 @@ def _wear(name: str) -> Wear | None:
 
 
 def parse_wear(output: bytes) -> Wear | None:
-    """Return the wear in the JSON of smartctl; None: not reported. Raises ValueError: no JSON."""
+    """Return the wear in the JSON of smartctl; None: not reported.
+
+    Raises:
+        ValueError: no JSON. PermissionError: this user may not query the drive.
+    """
     content: dict[str, Any] = json.loads(output)
+    if b"Permission denied" in output and content["smartctl"]["exit_status"] & _OPEN_FAILED:
+        raise PermissionError("smartctl: permission denied")
     log = content.get("nvme_smart_health_information_log", {})
     used, written = log.get("percentage_used"), log.get("data_units_written", 0) * _NVME_UNIT_BYTES
     if used is None:

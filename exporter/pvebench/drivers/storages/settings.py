@@ -309,11 +309,10 @@ def require_paths(settings: LocalSettings) -> None:
             require_directory(_options(settings, name, entry))
 
 
-def wear_of(settings: LocalSettings) -> dict[tuple[str, str], Wear]:
-    """Return (node, storage) -> wear of its drives, for paths whose drives report it."""
+def wear_of(settings: LocalSettings) -> dict[tuple[str, str], Wear | str]:
+    """Return (node, storage) -> wear of the drives below its path, or why it is unknown."""
     paths = {name: one.path for name, one in settings.active_storages().items() if one.path}
-    found = ((name, wear_below(existing(path))) for name, path in paths.items())
-    return {(settings.node, name): wear for name, wear in found if wear is not None}
+    return {(settings.node, name): wear_below(existing(path)) for name, path in paths.items()}
 
 
 def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:

@@ -54,11 +54,21 @@ def test_the_most_worn_drive_counts(raid: Path) -> None:
 @pytest.mark.parametrize("output", ["", "[]", "{", '{"ata_device_statistics": 3}'])
 def test_a_drive_that_does_not_report_makes_the_wear_unknown(raid: Path, output: str) -> None:
     (raid / "sda.json").write_text(output)
-    assert wear_below(raid) is None
+    assert wear_below(raid) == "the drives do not report it"
+
+
+def test_a_user_without_the_right_reads_that_smartctl_needs_root(raid: Path) -> None:
+    (raid / "sda.json").write_bytes((GOLDEN / "denied.json").read_bytes())
+    assert wear_below(raid) == "smartctl needs root"
+
+
+def test_a_machine_without_smartctl_names_its_package(raid: Path) -> None:
+    (raid / "smartctl").unlink()
+    assert wear_below(raid) == "smartctl (package smartmontools) is not installed"
 
 
 def test_the_cost_names_the_share_per_year_where_the_counters_give_it() -> None:
-    def line(wear: Wear | None) -> str:
+    def line(wear: Wear | str) -> str:
         cost = WriteCost(node="a", storage="b", cycle_bytes=1, day_bytes=10e9, wear=wear)
         return cost.text.rpartition("; ")[2]
 
@@ -67,4 +77,5 @@ def test_the_cost_names_the_share_per_year_where_the_counters_give_it() -> None:
     unknown = "drive wear 4% of the rated endurance, share per year unknown"
     assert line(Wear(0.04, 10**12)) == unknown
     assert line(Wear(0.04)) == unknown
-    assert line(None) == "drive wear unknown"
+    assert line("") == "drive wear unknown"
+    assert line("smartctl needs root") == "drive wear unknown: smartctl needs root"
