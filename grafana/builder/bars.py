@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from grafana_foundation_sdk.builders import barchart, bargauge, common, dashboard, prometheus
+from grafana_foundation_sdk.builders import bargauge, common, dashboard
 from grafana_foundation_sdk.models import common as models
-from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import case_link, compare_link, fixed, plain, prop
 from builder.parts import DATASOURCE, instant
@@ -76,11 +74,7 @@ def changes_bars(
     expression: str,
     legend: str,
     *,
-    worse: int = FEW,
-    better: int = FEW,
     limit: str = "0",
-    described: bool = True,
-    neutral: bool = False,
     factor: bool = False,
     missing: str = "no significant changes",
 ) -> bargauge.Panel:
@@ -92,75 +86,28 @@ def changes_bars(
     Args:
         expression: changes as ratios; positive is better.
         factor: `expression` is after / before, and less is better.
-        worse, better: number of bars of each kind.
         limit: smaller changes are omitted.
-        described: add the legend's labels of workload and configuration to the selected series.
-        neutral: neither direction is better.
         missing: text without bars.
     """
-    targets = []
-    scale = ("", "") if factor else ("-100 * ", "100 * ")
-    if worse:
-        regressed = f"bottomk({worse}, ({expression}) < -{limit})"
-        if factor:
-            regressed = f"topk({worse}, ({expression}) > 1 + {limit})"
-        regressed = with_descriptions(f"({regressed})") if described else regressed
-        targets.append(instant(f"sort_desc({scale[0]}{regressed})", legend=legend))
-    if better:
-        improved = f"topk({better}, ({expression}) > {limit})"
-        if factor:
-            improved = f"bottomk({better}, ({expression}) < 1 - {limit})"
-        improved = with_descriptions(f"({improved})") if described else improved
-        targets.append(instant(f"sort_desc({scale[1]}{improved})", legend=legend, ref="B"))
-    down, up = ("purple", "blue") if neutral else ("dark-orange", "semi-dark-blue")
-    signs = "××" if factor else "−+"  # noqa: RUF001 # the minus sign
-    minus, plus = (prop("unit", f"prefix:{sign}") for sign in signs)
-    return (
-        # With the unit `percent`, Grafana draws all values above 100 alike.
-        ranking(title if factor else f"{title}, %", description, "", unit="none", legend=legend)
-        .targets(list(targets))
-        .decimals(2 if factor else 1)
-        .color_scheme(plain())
-        .no_value(missing)
-        .override_by_query("A" if worse else "-", [minus, prop("color", fixed(down))])
-        .override_by_query("B", [plus, prop("color", fixed(up))])
+    worst, best = (
+        f"bottomk({FEW}, ({expression}) < -{limit})",
+        f"topk({FEW}, ({expression}) > {limit})",
     )
-
-
-def bars(
-    title: str,
-    description: str,
-    targets: Sequence[prometheus.Dataquery],
-    *,
-    unit: str,
-    x: str,
-    transformations: Sequence[dashboard_models.DataTransformerConfig],
-) -> barchart.Panel:
-    """Return grouped bars from tables; with a long unit, the numbers of the axis overlap."""
-    return (
-        barchart.Panel()
-        .datasource(DATASOURCE)
-        .targets(list(targets))
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .min(0)
-        .no_value("no data before the first run")
-        .x_field(x)
-        .show_value(models.VisibilityMode.AUTO)
-        .orientation(models.VizOrientation.HORIZONTAL)
-        .color_scheme(
-            dashboard.FieldColor().mode(dashboard_models.FieldColorModeId.PALETTE_CLASSIC)
+    scales, signs = ("-100 * ", "100 * "), "−+"  # noqa: RUF001 # the minus sign
+    if factor:
+        worst, best = (
+            f"topk({FEW}, ({expression}) > 1 + {limit})",
+            f"bottomk({FEW}, ({expression}) < 1 - {limit})",
         )
-        .fill_opacity(80)
-        .line_width(0)
-        .transformations(list(transformations))
-        .override_by_regexp("^(read|A)$", [prop("color", fixed("blue"))])
-        .override_by_regexp("^(write|B)$", [prop("color", fixed("purple"))])
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(models.LegendDisplayMode.LIST)
-            .placement(models.LegendPlacement.BOTTOM)
-            .show_legend(True)
-        )
-    )
+        scales, signs = ("", ""), "××"
+    panel = ranking(title if factor else f"{title}, %", description, "", unit="none", legend=legend)
+    # With the unit `percent`, Grafana draws all values above 100 alike.
+    targets = [
+        instant(f"sort_desc({scale}{with_descriptions(f'({one})')})", legend=legend, ref=ref)
+        for ref, scale, one in zip("AB", scales, (worst, best), strict=True)
+    ]
+    panel = panel.targets([*targets]).decimals(2 if factor else 1).color_scheme(plain())
+    for ref, sign, color in zip("AB", signs, ("dark-orange", "semi-dark-blue"), strict=True):
+        looks = [prop("unit", f"prefix:{sign}"), prop("color", fixed(color))]
+        panel = panel.override_by_query(ref, looks)
+    return panel.no_value(missing)

@@ -58,6 +58,8 @@ def build() -> dashboard.Dashboard:
             "Case detail",
             "pvebench-case",
             "One configuration and workload: value, verdict, history.",
+            scenario="$scenario",
+            workload="$workload",
         )
         .with_variable(node_variable(multi=False))
         .with_variable(scenarios)
@@ -131,20 +133,16 @@ def _judged() -> table.Panel:
         "significant; *slower* and *faster* are confirmed.",
         ("metric", "direction"),
         (
+            Column("verdict", f"max by ({by}) ({series(m.CHANGE_STATE, **CASE)})", state=True),
             Column(
-                title="verdict",
-                expression=f"max by ({by}) ({series(m.CHANGE_STATE, **CASE)})",
-                state=True,
-            ),
-            Column(
-                title="change",
-                expression=f"max by ({by}) {coded(gains(**CASE), factors(**CASE))}",
+                "change",
+                f"max by ({by}) {coded(gains(**CASE), factors(**CASE))}",
                 change=True,
                 coded=True,
             ),
             Column(
-                title="noise ±",
-                expression=f"max by ({by}) ({series(m.CHANGE_THRESHOLD, **CASE)})",
+                "noise ±",
+                f"max by ({by}) ({series(m.CHANGE_THRESHOLD, **CASE)})",
                 unit="percentunit",
                 decimals=1,
             ),
@@ -356,7 +354,7 @@ def _definition() -> tuple[table.Panel, ...]:
             "Runs by outcome",
             "Since the first run.",
             ("outcome",),
-            (Column(title="runs", expression=f"sum by (outcome) ({series(m.RUNS, **CASE)})"),),
+            (Column("runs", f"sum by (outcome) ({series(m.RUNS, **CASE)})"),),
             sort="runs",
             linked=False,
         ),

@@ -44,30 +44,19 @@ def open_changes(node: str) -> table.Panel:
         "From and to: 95% CI.",
         ("since", "severity", "summary"),
         (
-            Column(title="cases", expression=_of(series(m.CHANGE_CASES), changes)),
+            Column("cases", _of(series(m.CHANGE_CASES), changes)),
             *(
-                Column(
-                    title=title,
-                    expression=_effect(series(metric), changes),
-                    change=True,
-                    coded=True,
-                )
+                Column(title, _effect(series(metric), changes), change=True, coded=True)
                 for title, metric in effects.items()
             ),
             Column(
-                title="confidence",
-                expression=_of(series(m.CHANGE_CONFIDENCE), changes),
+                "confidence",
+                _of(series(m.CHANGE_CONFIDENCE), changes),
                 unit="percentunit",
                 decimals=0,
             ),
-            Column(
-                title="age",
-                expression=f"time() - ({since})",
-                unit="dtdurations",
-                decimals=1,  # two parts: 2 weeks, 6 days
-                wide=160,
-            ),
-            Column(title="start", expression=f"1000 * ({since} - {WEEK})"),
+            Column("age", f"time() - ({since})", unit="dtdurations", decimals=1, wide=160),
+            Column("start", f"1000 * ({since} - {WEEK})"),
         ),
         sort="severity",
         descending=False,
@@ -98,23 +87,14 @@ def change_log(node: str) -> table.Panel:
         "A closed change is resolved or accepted; the web UI has its runs.",
         ("since", "severity", "summary"),
         (
-            Column(title="state", expression=f"max by ({CHANGE}, {LABELS}) ({known})"),
-            Column(title="cases", expression=_of(past(series(m.CHANGE_CASES)), changes)),
+            Column("state", f"max by ({CHANGE}, {LABELS}) ({known})"),
+            Column("cases", _of(past(series(m.CHANGE_CASES)), changes)),
             Column(
-                title="effect",
-                expression=_effect(past(series(m.CHANGE_EFFECT)), changes),
-                change=True,
-                coded=True,
+                "effect", _effect(past(series(m.CHANGE_EFFECT)), changes), change=True, coded=True
             ),
-            Column(
-                title="lasted",
-                expression=f"{last} - {since}",
-                unit="dtdurations",
-                decimals=0,
-                wide=110,
-            ),
-            Column(title="start", expression=f"1000 * ({since} - {WEEK})"),
-            Column(title="stop", expression=f"1000 * ({last} + {WEEK})"),
+            Column("lasted", f"{last} - {since}", unit="dtdurations", decimals=0, wide=110),
+            Column("start", f"1000 * ({since} - {WEEK})"),
+            Column("stop", f"1000 * ({last} + {WEEK})"),
         ),
         sort="since",
         linked=False,

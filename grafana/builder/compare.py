@@ -42,7 +42,8 @@ def build() -> dashboard.Dashboard:
         "Compare A with B",
         "pvebench-compare",
         "Compares two combinations of node, storage and configuration over time.",
-        nodes="$node_a|$node_b",
+        node="$node_a|$node_b",
+        scenario="$a|$b",
     )
     for side in ("a", "b"):
         # B defaults to another node, if any, so that comparing two nodes takes no click.
@@ -169,7 +170,7 @@ def _sentence() -> stat.Panel:
 def _table() -> table.Panel:
     cost = f"{_cost('b')} / {_cost('a')}"
     columns = [
-        Column(title=f"{side.upper()} {title}", expression=_of(side, metric, **more), unit=unit)
+        Column(f"{side.upper()} {title}", _of(side, metric, **more), unit=unit)
         for title, metric, unit, more in (
             ("IOPS", m.IOPS, "iops", {}),
             ("p99", m.LATENCY_PERCENTILE, "s", P99),
@@ -191,16 +192,16 @@ def _table() -> table.Panel:
         (
             *columns[:2],
             *(
-                Column(title=title, expression=one, change=True, coded=True, neutral=True)
+                Column(title, one, change=True, coded=True, neutral=True)
                 for title, one in changed[:1]
             ),
-            Column(title="noise ±", expression=_noise(), unit="percentunit", decimals=1),
+            Column("noise ±", _noise(), unit="percentunit", decimals=1),
             *columns[2:],
             *(
-                Column(title=title, expression=one, change=True, coded=True, neutral=True)
+                Column(title, one, change=True, coded=True, neutral=True)
                 for title, one in changed[1:]
             ),
-            Column(title="named", expression=_named()),
+            Column("named", _named()),
         ),
         sort="B vs A",
         linked=False,

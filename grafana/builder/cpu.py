@@ -43,7 +43,12 @@ INTRO: Final = (
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
-        base("CPU cost", "pvebench-cpu", "Host CPU per I/O by configuration, idle cost, power.")
+        base(
+            "CPU cost",
+            "pvebench-cpu",
+            "Host CPU per I/O by configuration, idle cost, power.",
+            workload="$workload",
+        )
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable())
@@ -138,8 +143,6 @@ def _changes() -> bargauge.Panel:
         "Relative to the baseline: ×2 is twice as much CPU.",
         judged,
         "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
-        worse=3,
-        better=3,
         factor=True,
     )
 
@@ -209,22 +212,13 @@ def _table() -> table.Panel:
         "Host CPU during the latest run, in cores; CPU time and context switches per I/O.",
         ("description", "configuration", "storage", "node", "scenario", "workload"),
         (
-            Column(title="host, cores", expression=named, decimals=2, gauge=True),
-            Column(
-                title="CPU per I/O",
-                expression=f"max by ({KEYS}) ({_cost(HERE)})",
-                unit="µs",
-                decimals=1,
-            ),
-            Column(title="age", expression=age, unit="dtdurations", decimals=0),
-            Column(title="QEMU", expression=cores("qemu"), decimals=2),
-            Column(title="vCPU threads", expression=cores("vcpu"), decimals=2),
-            Column(title="I/O thread", expression=cores("iothread"), decimals=2),
-            Column(
-                title="switches per I/O",
-                expression=f"max by ({KEYS}) ({switches}) / {iops}",
-                decimals=2,
-            ),
+            Column("host, cores", named, decimals=2, gauge=True),
+            Column("CPU per I/O", f"max by ({KEYS}) ({_cost(HERE)})", unit="µs", decimals=1),
+            Column("age", age, unit="dtdurations", decimals=0),
+            Column("QEMU", cores("qemu"), decimals=2),
+            Column("vCPU threads", cores("vcpu"), decimals=2),
+            Column("I/O thread", cores("iothread"), decimals=2),
+            Column("switches per I/O", f"max by ({KEYS}) ({switches}) / {iops}", decimals=2),
         ),
         sort="host, cores",
         hidden=("scenario",),

@@ -44,7 +44,7 @@ def build() -> dashboard.Dashboard:
             "DiskMark view",
             "pvebench-diskmark",
             "The rows of CrystalDiskMark, for a screenshot.",
-            nodes="",
+            node="",
         )
         .with_variable(node_variable(multi=False))
         .with_variable(label_variable("scenario", "Configuration", among='node=~"$node"'))

@@ -44,7 +44,13 @@ def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     percentiles = {"p99": "99", "p50": "50", "p95": "95", "p99.9": "99.9", "p99.99": "99.99"}
     return (
-        base("Latency", "pvebench-latency", "Percentiles, syncs and stalls.")
+        base(
+            "Latency",
+            "pvebench-latency",
+            "Percentiles, syncs and stalls.",
+            scenario="$scenario",
+            workload="$workload",
+        )
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable(multi=True))
@@ -192,26 +198,18 @@ def _table() -> table.Panel:
         ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
         (
             Column(
-                title="IOPS",
-                expression=with_descriptions(
-                    f"(max by (job, instance, {keys}) ({series(m.IOPS, **CASE)}))"
-                ),
+                "IOPS",
+                with_descriptions(f"(max by (job, instance, {keys}) ({series(m.IOPS, **CASE)}))"),
                 unit="iops",
             ),
             Column(
-                title="mean",
-                expression=f"max by ({keys}) ({series(m.LATENCY_MEAN, **CASE)})",
-                unit="s",
-                decimals=2,
+                "mean", f"max by ({keys}) ({series(m.LATENCY_MEAN, **CASE)})", unit="s", decimals=2
             ),
-            Column(title="p50", expression=percentile("50"), unit="s", decimals=2),
-            Column(title="p99", expression=percentile("99"), unit="s", decimals=2),
-            Column(title="p99.9", expression=percentile("99.9"), unit="s", decimals=2),
+            Column("p50", percentile("50"), unit="s", decimals=2),
+            Column("p99", percentile("99"), unit="s", decimals=2),
+            Column("p99.9", percentile("99.9"), unit="s", decimals=2),
             Column(
-                title="max",
-                expression=f"max by ({keys}) ({series(m.LATENCY_MAX, **CASE)})",
-                unit="s",
-                decimals=2,
+                "max", f"max by ({keys}) ({series(m.LATENCY_MAX, **CASE)})", unit="s", decimals=2
             ),
         ),
         sort="p99",

@@ -50,6 +50,7 @@ def build() -> dashboard.Dashboard:
             "pvebench-matrix",
             "Bus, format and options by cache mode: values, gap to the fastest, change.",
             since="7d",
+            workload="$workload",
         )
         .with_variable(node_variable(multi=False))
         .with_variable(storage_variable(multi=False))
@@ -59,8 +60,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(_gaps().grid_pos(place(8, 4, 8, 9)))
         .with_panel(_change().grid_pos(place(16, 4, 8, 9)))
         .with_panel(_details().grid_pos(place(0, 13, 24, 11)))
-        .with_panel(_history().grid_pos(place(0, 24, 16, 9)))
-        .with_panel(_failed().grid_pos(place(16, 24, 8, 9)))
+        .with_panel(_history().grid_pos(place(0, 24, 24, 9)))
         .with_panel(intro(INTRO, y=33))
     )
 
@@ -207,29 +207,24 @@ def _details() -> table.Panel:
         "latency, age. Click a configuration to see its case.",
         ("configuration", "storage", "node", "scenario", "workload"),
         (
+            Column("IOPS", with_descriptions(result, workload=False), unit="iops", gauge=True),
+            Column("standing", f"max by ({keys}) ({coded})", wide=190),
             Column(
-                title="IOPS",
-                expression=with_descriptions(result, workload=False),
-                unit="iops",
-                gauge=True,
-            ),
-            Column(title="standing", expression=f"max by ({keys}) ({coded})", wide=190),
-            Column(
-                title="gap",
-                expression=f"max by ({keys}) ({series(m.SCENARIO_GAP, **CASE)})",
+                "gap",
+                f"max by ({keys}) ({series(m.SCENARIO_GAP, **CASE)})",
                 change=True,
                 neutral=True,
             ),
             Column(
-                title="noise ±",
-                expression=f"max by ({keys}) ({series(m.SCENARIO_GAP_NOISE, **CASE)})",
+                "noise ±",
+                f"max by ({keys}) ({series(m.SCENARIO_GAP_NOISE, **CASE)})",
                 unit="percentunit",
                 decimals=1,
             ),
-            Column(title="p99", expression=f"max by ({keys}) ({percentile})", unit="s", decimals=2),
+            Column("p99", f"max by ({keys}) ({percentile})", unit="s", decimals=2),
             Column(
-                title="age",
-                expression=f"max by ({keys}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})",
+                "age",
+                f"max by ({keys}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})",
                 unit="dtdurations",
                 decimals=0,
             ),
@@ -259,15 +254,3 @@ def _history() -> timeseries.Panel:
         unit="iops",
         zero=True,
     )
-
-
-def _failed() -> table.Panel:
-    failed = with_descriptions(f"({series(m.RUN_SUCCESS, **CASE)} == 0)", workload=False)
-    return rows(
-        "Failed configurations",
-        "Configurations whose last run failed. The web UI has the evidence.",
-        ("configuration", "node", "scenario", "workload"),
-        (Column(title="latest run", expression=failed),),
-        hidden=("storage", "bus", "cache", "format"),
-        missing="no failed configurations",
-    ).override_by_name("latest run", [prop("mappings", values({"0": ("FAILED", "orange")}))])

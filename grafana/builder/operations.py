@@ -61,6 +61,7 @@ def build() -> dashboard.Dashboard:
             "pvebench-operations",
             "Scheduler, failures, drive wear, exporter.",
             since="24h",
+            scenario=".*",
         )
         .with_variable(node_variable())
         .with_panel(_doing().grid_pos(place(0, 0, 24, 6)))
@@ -69,15 +70,13 @@ def build() -> dashboard.Dashboard:
         .with_panel(failing(**NODE).grid_pos(place(12, 6, 4, 4)))
         .with_panel(stale(**NODE).grid_pos(place(16, 6, 4, 4)))
         .with_panel(_reload().grid_pos(place(20, 6, 4, 4)))
-        .with_panel(_states().grid_pos(place(0, 10, 16, 8)))
-        .with_panel(_steps().grid_pos(place(16, 10, 8, 8)))
+        .with_panel(_states().grid_pos(place(0, 10, 24, 8)))
         .with_panel(_outcomes().grid_pos(place(0, 18, 8, 8)))
         .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
         .with_panel(_durations().grid_pos(place(0, 26, 10, 9)))
         .with_panel(_late().grid_pos(place(10, 26, 14, 9)))
-        .with_panel(_writes().grid_pos(place(0, 35, 10, 9)))
-        .with_panel(_written().grid_pos(place(10, 35, 7, 9)))
-        .with_panel(_wear().grid_pos(place(17, 35, 7, 9)))
+        .with_panel(_writes().grid_pos(place(0, 35, 14, 9)))
+        .with_panel(_wear().grid_pos(place(14, 35, 10, 9)))
         .with_row(own_cost(44))
         .with_row(host(45))
         .with_row(dashboard.Row("About").grid_pos(place(0, 46, 24, 1)))
@@ -97,38 +96,27 @@ def _doing() -> table.Panel:
             "earlier runs), and time since the last step.",
             ("node", "running", "next"),
             (
-                Column(title="activity", expression=f"max by (node) ({_state()})", wide=190),
+                Column("activity", f"max by (node) ({_state()})", wide=190),
                 Column(
-                    title="stalled",
-                    expression=f"max by (node) ({stuck})",
-                    unit="dtdurations",
-                    decimals=0,
-                    wide=120,
+                    "stalled", f"max by (node) ({stuck})", unit="dtdurations", decimals=0, wide=120
                 ),
-                Column(title="case", expression=_named("running", series(m.CURRENT_RUN, **NODE))),
+                Column("case", _named("running", series(m.CURRENT_RUN, **NODE))),
                 Column(
-                    title="progress",
-                    expression=f"max by (node) ({series(m.CYCLE_PROGRESS, **NODE)})",
+                    "progress",
+                    f"max by (node) ({series(m.CYCLE_PROGRESS, **NODE)})",
                     unit="percentunit",
                     decimals=0,
                 ),
+                Column("cases left", f"max by (node) ({series(m.QUEUE_LENGTH, **NODE)})"),
+                Column("cycle ends", cycle_end, unit="dateTimeFromNow", wide=120),
                 Column(
-                    title="cases left",
-                    expression=f"max by (node) ({series(m.QUEUE_LENGTH, **NODE)})",
-                ),
-                Column(title="cycle ends", expression=cycle_end, unit="dateTimeFromNow", wide=120),
-                Column(
-                    title="next run",
-                    expression=f"1000 * {_named('next', series(m.NEXT_RUN, **NODE))}",
+                    "next run",
+                    f"1000 * {_named('next', series(m.NEXT_RUN, **NODE))}",
                     unit="dateTimeFromNow",
                     wide=120,
                 ),
                 Column(
-                    title="last step",
-                    expression=f"max by (node) ({step})",
-                    unit="dtdurations",
-                    decimals=0,
-                    wide=120,
+                    "last step", f"max by (node) ({step})", unit="dtdurations", decimals=0, wide=120
                 ),
             ),
             linked=False,
@@ -216,16 +204,6 @@ def _states() -> statetimeline.Panel:
     )
 
 
-def _steps() -> timeseries.Panel:
-    return chart(
-        "Time since last step",
-        "A step, such as filling a volume, can take minutes. If one takes half an hour during a "
-        "run, pvebench hangs.",
-        {"{{node}}": f"time() - {series(m.SCHEDULER_PROGRESS, **NODE)}"},
-        "s",
-    )
-
-
 def _outcomes() -> bargauge.Panel:
     panel = ranking(
         "Runs by outcome",
@@ -252,13 +230,10 @@ def _failures() -> table.Panel:
         "Cases whose last run failed. The web UI has the evidence of each.",
         ("node", "storage", "scenario", "workload"),
         (
-            Column(title="successful runs in a row", expression=failed),
-            Column(title="failures", expression=f"{failures} and on ({keys}) {failed}"),
+            Column("successful runs in a row", failed),
+            Column("failures", f"{failures} and on ({keys}) {failed}"),
             Column(
-                title="latest run",
-                expression=f"{tried} and on ({keys}) {failed}",
-                unit="dtdurations",
-                decimals=0,
+                "latest run", f"{tried} and on ({keys}) {failed}", unit="dtdurations", decimals=0
             ),
         ),
         sort="latest run",
@@ -289,10 +264,10 @@ def _late() -> table.Panel:
         ("node", "storage", "scenario", "workload"),
         (
             Column(
-                title="intervals",
+                "intervals",
+                f"max by ({keys}) (topk(10, {recorded(OVERDUE, **NODE)} > 2.5))",
                 decimals=1,
                 gauge=True,
-                expression=f"max by ({keys}) (topk(10, {recorded(OVERDUE, **NODE)} > 2.5))",
             ),
         ),
         sort="intervals",
@@ -322,29 +297,17 @@ def _writes() -> table.Panel:
         "Compare the year with the drive's rated TBW per year.",
         ("storage", "node"),
         (
-            Column(title="last 24 h", expression=_day_written(), unit="decbytes", wide=110),
-            Column(title="expected per day", expression=expected, unit="decbytes", wide=150),
+            Column("last 24 h", _day_written(), unit="decbytes", wide=110),
+            Column("expected per day", expected, unit="decbytes", wide=150),
             Column(
-                title="per year",
-                expression=f"365 * ({expected} or {_day_written()})",
-                unit="decbytes",
-                wide=110,
+                "per year", f"365 * ({expected} or {_day_written()})", unit="decbytes", wide=110
             ),
-            Column(title="budget per day", expression=budget, unit="decbytes", wide=140),
-            Column(title="used", expression=used, unit="percentunit", decimals=0, wide=90),
+            Column("budget per day", budget, unit="decbytes", wide=140),
+            Column("used", used, unit="percentunit", decimals=0, wide=90),
         ),
         sort="per year",
         linked=False,
         missing="nothing written yet",
-    )
-
-
-def _written() -> timeseries.Panel:
-    return chart(
-        "Writes per 24 h",
-        "Bytes written to test disks in the 24 hours before.",
-        {"{{node}}/{{storage}}": _day_written()},
-        "decbytes",
     )
 
 

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import (
-    common,
-    dashboard,
-    stat,
-    statetimeline,
-    table,
-    timeseries,
-)
+from grafana_foundation_sdk.builders import common, dashboard, stat, statetimeline, table
 from grafana_foundation_sdk.models import common as models
 
 from builder.changes import change_log, open_changes
-from builder.charts import FEW_POINTS, lines, timeline
+from builder.charts import FEW_POINTS, timeline
 from builder.looks import BETTER, NEUTRAL, WORSE, compare_link, prop, steps, values
 from builder.panels import CASES, failing, headline, intro, names, newest, number, stale
 from builder.parts import base, instant, node_variable, place, storage_variable
@@ -52,9 +45,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(_software().grid_pos(place(18, 17, 6, 4)))
         .with_panel(_best().grid_pos(place(0, 21, 24, 13)))
         .with_panel(change_log("$node").grid_pos(place(0, 34, 24, 8)))
-        .with_panel(_trend().grid_pos(place(0, 42, 12, 9)))
-        .with_panel(_verdicts().grid_pos(place(12, 42, 12, 9)))
-        .with_panel(_alerts().grid_pos(place(0, 51, 24, 6)))
+        .with_panel(_verdicts().grid_pos(place(0, 42, 12, 7)))
+        .with_panel(_alerts().grid_pos(place(12, 42, 12, 7)))
         .with_panel(
             intro(
                 "**What changed, how fast is my storage, and is the data current?** pvebench "
@@ -62,7 +54,7 @@ def build() -> dashboard.Dashboard:
                 "Each value is held until the case's next successful run. A *change* is one event "
                 "that affects any number of cases; it is listed once it is significant and "
                 "confirmed by further runs.",
-                y=57,
+                y=49,
             )
         )
     )
@@ -134,9 +126,9 @@ def _storages() -> table.Panel:
             (
                 *(
                     Column(
-                        title=title,
+                        title,
+                        _best_of(metric, direction, rw, **size),
                         wide=88,
-                        expression=_best_of(metric, direction, rw, **size),
                         unit=unit,
                         decimals=decimals,
                     )
@@ -147,29 +139,16 @@ def _storages() -> table.Panel:
                         ("seq. write", "bandwidth", "write", "write", {}, "Bps", 1),
                     )
                 ),
+                Column("sync p99", f"min by ({BY}) ({sync})", unit="s", decimals=2, wide=92),
+                Column("change", relative, wide=80, change=True),
+                Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=86),
                 Column(
-                    title="sync p99",
-                    expression=f"min by ({BY}) ({sync})",
-                    unit="s",
-                    decimals=2,
-                    wide=92,
-                ),
-                Column(title="change", wide=80, expression=relative, change=True),
-                Column(
-                    title="slower",
-                    expression=f"max by ({BY}) ({recorded(slower, **HERE)})",
-                    wide=86,
-                ),
-                Column(
-                    title="age",
-                    expression=f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
+                    "age",
+                    f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
                     unit="dtdurations",
                     decimals=0,
                 ),
-                Column(
-                    title="another",
-                    expression=f"0 * max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
-                ),
+                Column("another", f"0 * max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})"),
             ),
             linked=False,
             missing="no data before the first run",
@@ -206,29 +185,13 @@ def _best() -> table.Panel:
         "below 64 KiB, otherwise bytes. Click a configuration to see its case.",
         ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
         (
-            Column(title="IOPS", expression=of(m.IOPS, SMALL_BLOCKS), unit="iops"),
-            Column(title="bandwidth", expression=of(m.BANDWIDTH, LARGE_BLOCKS), unit="Bps"),
+            Column("IOPS", of(m.IOPS, SMALL_BLOCKS), unit="iops"),
+            Column("bandwidth", of(m.BANDWIDTH, LARGE_BLOCKS), unit="Bps"),
         ),
         sort="workload description",
         descending=False,
         hidden=("bus", "cache", "format"),
         missing="no data before the first run",
-    )
-
-
-def _trend() -> timeseries.Panel:
-    now = series(m.IOPS, **HERE)
-    mean = f"avg_over_time({now}[$__range] @ end())"
-    expression = f"exp(avg by ({BY}) (ln({now} / ({mean} > 0))))"
-    return lines(
-        "Throughput relative to its mean",
-        "Geometric mean of the storage's IOPS, each case relative to its own mean over the time "
-        "range. A step means that many cases changed.",
-        {"{{storage}}, {{node}}": expression},
-        unit="percentunit",
-        linked=False,
-        right=False,
-        points=FEW_POINTS,
     )
 
 
@@ -250,8 +213,8 @@ def _alerts() -> table.Panel:
         ("alertname", "severity", "node", "storage"),
         (
             Column(
-                title="firing",
-                expression="count by (alertname, severity, node, storage) "
+                "firing",
+                "count by (alertname, severity, node, storage) "
                 '(ALERTS{alertname=~"PVEBench.*",alertstate="firing"})',
             ),
         ),

@@ -58,7 +58,7 @@ def _exporters() -> table.Panel:
         "Exporters",
         "Version, and number of runs in the database.",
         ("instance", "version", "python_version"),
-        (Column(title="runs", expression=runs, unit="short"),),
+        (Column("runs", runs, unit="short"),),
         linked=False,
     )
 

@@ -24,8 +24,8 @@ from builder.looks import (
 )
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, place
 from builder.promql import (
-    ANSWERS,
     HELD,
+    RECENT,
     clock,
     count_or_zero,
     if_empty,
@@ -197,10 +197,12 @@ SILENT: Final = "{{measured}}the exporter {{instance}} has not answered since {{
 
 def status() -> stat.Panel:
     """Return a line that says whether the board is current, and since when it is not."""
-    latest = clock("time", f"max by (instance) ({series(m.RUN_TIMESTAMP)})")
-    answers = f"group by (instance) ({ANSWERS})"
-    current = f"topk(1, {latest} and on () {ANSWERS}) unless on () {silent()}"
-    young = f"topk(1, {answers}) unless on () {series(m.RUN_TIMESTAMP)} unless on () {silent()}"
+    # One failed scrape does not mean that there was no run.
+    runs = f"last_over_time({series(m.RUN_TIMESTAMP)}[3m])"
+    latest = clock("time", f"max by (instance) ({runs})")
+    answers = f"group by (instance) ({RECENT})"
+    current = f"topk(1, {latest} and on () {RECENT}) unless on () {silent()}"
+    young = f"topk(1, {answers}) unless on () {runs} unless on () {silent()}"
     panel = names("", "Whether the exporter answers, and the latest successful run.", "", "")
     targets = [
         instant(silence(), legend=SILENT),

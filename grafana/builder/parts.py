@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder.promql import changes_of, held_moment, series
+from builder.promql import REGION_STEP, changes_of, held, held_moment, region, series
 from pvebench.metrics import catalog as m
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -47,13 +47,21 @@ def instant(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.
 
 
 def base(
-    title: str, uid: str, description: str, *, since: str = "30d", nodes: str = "$node"
+    title: str,
+    uid: str,
+    description: str,
+    *,
+    since: str = "30d",
+    node: str = "$node",
+    scenario: str = "($storage)[.].*",
+    **marked: str,
 ) -> dashboards.Dashboard:
     """Return an empty dashboard with the common parts.
 
     Args:
         since: default time range, as Grafana writes it: `30d`.
-        nodes: pattern of the nodes whose changes are marked; empty: no marks.
+        node: pattern of the nodes whose software changes are marked; empty: no marks.
+        scenario, marked: patterns of labels of the cases whose changes are marked.
     """
     built = (
         dashboards.Dashboard(f"Storage benchmark / {title}")
@@ -78,9 +86,10 @@ def base(
         )
         .with_variable(held_variable())
     )
-    if not nodes:
+    if not node:
         return built
-    return built.annotation(_environment_changes(nodes)).annotation(_changes(nodes))
+    cases = {"node": node, "scenario": scenario, **marked}
+    return built.annotation(_environment_changes(node)).annotation(_changes(cases))
 
 
 def _dashboard_menu() -> dashboards.DashboardLink:
@@ -113,25 +122,24 @@ def _environment_changes(node: str) -> dashboards.AnnotationQuery:
     )
 
 
-def _changes(node: str) -> dashboards.AnnotationQuery:
-    """Return one marker per open change, at its start, with its sentence."""
-    started = (
-        f"{series(m.CHANGE_SINCE)} "
-        "* on (job, instance, change) group_left (severity, since, summary) "
-        f"{changes_of(node)}"
-    )
+def _changes(cases: dict[str, str]) -> dashboards.AnnotationQuery:
+    """Return one region per open change of these cases, from its start on, with its sentence."""
+    on_change = "on (job, instance, change)"
+    of_cases = f"{changes_of(cases['node'])} and {on_change} {series(m.CHANGE_CASE, **cases)}"
+    began = series(m.CHANGE_SINCE)
+    joined = f"{began} * {on_change} group_left (severity, since, summary) ({of_cases})"
     return (
         dashboards.AnnotationQuery()
         .name("Changes")
         .datasource(DATASOURCE)
         .enable(True)
         .icon_color("dark-orange")
-        .expr(f"{started} * 1000")
+        .expr(f"1000 * {region(held(joined))}")
         .use_value_for_time(True)
         .title_format("since {{since}}")
         .text_format("{{summary}}")
         .tag_keys("severity")
-        .step("60s")
+        .step(f"{REGION_STEP}s")
     )
 
 

@@ -15,6 +15,8 @@ SAME_CASE: Final = "job, instance, node, scenario, workload"
 SAME_RESULT: Final = f"{SAME_CASE}, direction"
 
 ANSWERS: Final = m.EXPOSITION_TIMESTAMP.exposed
+RECENT: Final = f"last_over_time({ANSWERS}[3m])"
+"""Exporters that answer; at a scrape per minute, one or two failed ones don't count."""
 HELD: Final = "$held"
 MORE_IS_BETTER: Final = "|".join(one.name for one in FIGURES.values() if one.more_is_better)
 """Metrics whose change is after / before - 1; of all others it is 1 - after / before."""
@@ -22,6 +24,8 @@ LARGE_BLOCKS: Final = "65536|[1-9][0-9]{5,}"
 SMALL_BLOCKS: Final = "[0-9]{0,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}"
 """Sizes in bytes whose rate is shown in bytes, and in operations."""
 FACTOR_CODE: Final = 1_000_000
+REGION_STEP: Final = 3600
+"""Seconds between the times of a region."""
 _PRESENT: Final = f"{ANSWERS}|pvebench_(?:current_run|scheduler)_"
 """Metrics of the present, which no earlier value replaces."""
 _SELECTOR: Final = re.compile(
@@ -72,8 +76,8 @@ def silent() -> str:
 
     Excludes those that are no longer scraped, as long as another one answers.
     """
-    known = f"({last_answer()} unless on (job, instance) {ANSWERS})"
-    return f"(({known} and on (job, instance) up == 0) or ({known} unless on () {ANSWERS}))"
+    known = f"({last_answer()} unless on (job, instance) {RECENT})"
+    return f"(({known} and on (job, instance) up == 0) or ({known} unless on () {RECENT}))"
 
 
 def last_answer() -> str:
@@ -131,6 +135,23 @@ def if_empty(expression: str) -> str:
     A panel of names shows no values, and therefore no text for a missing value either.
     """
     return f"vector(1) unless on () ({expression})"
+
+
+def region(begin: str, end: str = "") -> str:
+    """Return times from `begin` to `end` (default: now), which Grafana joins to a region.
+
+    Witness: `processEvents` of grafana/grafana, packages/grafana-prometheus/src/annotations.ts at
+    12.4.0 joins times that are at most one step apart.
+
+    Args:
+        begin, end: Unix times with the labels of the regions, the same at each step.
+    """
+    times = f"({begin} > time() or time() + 0 * {begin})"
+    near = f"{begin} < time() + {REGION_STEP}"
+    if end:
+        times = f"({end} < time() or {times})"
+        near += f" and {end} > time() - {REGION_STEP}"
+    return f"({times} and {near})"
 
 
 def changes_of(node: str) -> str:

@@ -52,7 +52,12 @@ def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     states = {"confirmed": "-2", "confirmed and possible": "-1", "all": "2"}
     return (
-        base("Regressions", "pvebench-regressions", "Open changes and their cases, for triage.")
+        base(
+            "Regressions",
+            "pvebench-regressions",
+            "Open changes and their cases, for triage.",
+            change="$change",
+        )
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(label_variable("metric", "Metric", multi=True, metric=m.CHANGE_STATE))
@@ -173,12 +178,12 @@ def _list() -> table.Panel:
             "workload",
         ),
         (
-            Column(title="verdict", expression=with_descriptions(f"({info})"), state=True),
-            Column(title="change", expression=of(shown), change=True, coded=True),
-            Column(title="noise ±", expression=of(noise), unit="percentunit", decimals=1),
-            Column(title="× noise", expression=clearest, decimals=1),
-            Column(title="baseline runs", expression=runs),
-            Column(title="age", unit="dtdurations", decimals=0, expression=age),
+            Column("verdict", with_descriptions(f"({info})"), state=True),
+            Column("change", of(shown), change=True, coded=True),
+            Column("noise ±", of(noise), unit="percentunit", decimals=1),
+            Column("× noise", clearest, decimals=1),
+            Column("baseline runs", runs),
+            Column("age", age, unit="dtdurations", decimals=0),
         ),
         sort="× noise",
         hidden=("direction",),

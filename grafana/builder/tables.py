@@ -49,7 +49,7 @@ NAMES: Final = {
 _Look = list[dashboard_models.DynamicConfigValue]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """One value column of a table.
 

@@ -39,7 +39,13 @@ INTRO: Final = (
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     built = (
-        base("Trends", "pvebench-trends", "Results of each configuration over time.")
+        base(
+            "Trends",
+            "pvebench-trends",
+            "Results of each configuration over time.",
+            scenario="$scenario",
+            workload="$workload",
+        )
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable())

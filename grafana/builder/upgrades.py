@@ -72,11 +72,9 @@ def build() -> dashboard.Dashboard:
         .with_panel(_cases().grid_pos(place(0, 4, 24, 12)))
         .with_panel(_environments().grid_pos(place(0, 16, 14, 9)))
         .with_panel(_trend().grid_pos(place(14, 16, 10, 9)))
-        .with_panel(_worst().grid_pos(place(0, 25, 12, 10)))
-        .with_panel(_best().grid_pos(place(12, 25, 12, 10)))
-        .with_panel(_latency().grid_pos(place(0, 35, 12, 10)))
-        .with_panel(_cpu().grid_pos(place(12, 35, 12, 10)))
-        .with_panel(intro(INTRO, y=45))
+        .with_panel(_latency().grid_pos(place(0, 25, 12, 10)))
+        .with_panel(_cpu().grid_pos(place(12, 25, 12, 10)))
+        .with_panel(intro(INTRO, y=35))
     )
 
 
@@ -167,45 +165,14 @@ def _environments() -> table.Panel:
         "Software of each node, with the start and end of its results.",
         ("node", "pve_version", "kernel_version", "qemu_version"),
         (
-            Column(title="from", expression=f"{begin} * 1000", unit="dateTimeAsIso", wide=160),
-            Column(title="to", expression=f"{end} * 1000", unit="dateTimeAsIso", wide=160),
-            Column(
-                title="measured for",
-                expression=f"{end} - {begin}",
-                unit="dtdurations",
-                decimals=1,
-                wide=170,
-            ),
+            Column("from", f"{begin} * 1000", unit="dateTimeAsIso", wide=160),
+            Column("to", f"{end} * 1000", unit="dateTimeAsIso", wide=160),
+            Column("measured for", f"{end} - {begin}", unit="dtdurations", decimals=1, wide=170),
         ),
         sort="from",
         linked=False,
         hidden=("environment",),
         missing="none before the first run",
-    )
-
-
-def _worst() -> bargauge.Panel:
-    return changes_bars(
-        "Largest regressions",
-        "Throughput of the five worst cases; the table has all.",
-        _ratio(),
-        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
-        better=0,
-        limit=NOISE,
-        missing=NO_CHANGES,
-    )
-
-
-def _best() -> bargauge.Panel:
-    return changes_bars(
-        "Largest improvements",
-        "Throughput of the five best cases. An improvement beyond the device's limit is "
-        "suspicious.",
-        _ratio(),
-        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
-        worse=0,
-        limit=NOISE,
-        missing=NO_CHANGES,
     )
 
 
@@ -224,16 +191,13 @@ def _cases() -> table.Panel:
         ("description", "configuration", "node", "storage", "direction", "scenario", "workload"),
         (
             # On a narrow screen, the table ends here.
-            Column(title="change", expression=change, change=True),
-            Column(title="before", expression=before, unit="iops"),
-            Column(title="after", expression=after, unit="iops"),
+            Column("change", change, change=True),
+            Column("before", before, unit="iops"),
+            Column("after", after, unit="iops"),
             Column(
-                title="noise ±",
-                expression=f"{_noise()} and on ({KEYS}) {large}",
-                unit="percentunit",
-                decimals=1,
+                "noise ±", f"{_noise()} and on ({KEYS}) {large}", unit="percentunit", decimals=1
             ),
-            Column(title="significance", expression=significant, wide=150),
+            Column("significance", significant, wide=150),
         ),
         sort="change",
         descending=False,

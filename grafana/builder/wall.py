@@ -13,7 +13,7 @@ from builder.looks import NEUTRAL, WORSE, plain, prop, steps, values
 from builder.panels import CASES, headline, number, said, signed
 from builder.parts import TAG, held_variable, place
 from builder.promql import (
-    ANSWERS,
+    RECENT,
     SAME_RESULT,
     minus,
     plus,
@@ -237,7 +237,7 @@ def _activity(size: Size) -> stat.Panel:
     limit = f"2.5 * max({series(m.SCHEDULE_INTERVAL)})"
     late = f"({latest} < time() - {limit} unless on () {silent()})"
     alive = f"({latest} unless on () {late} unless on () {silent()})"
-    upcoming = f"bottomk(1, {series(m.NEXT_RUN)} and on () {ANSWERS}) * 1000"
+    upcoming = f"bottomk(1, {series(m.NEXT_RUN)} and on () {RECENT}) * 1000"
     holds = f"count by (node, reason) ({series(m.HOLD)})"
     targets = [
         _ask(f"topk(2, {now})", legend="{{node}}: {{title}} on {{storage}}, running", ref="A"),

@@ -13,6 +13,8 @@ from testing.boards import chosen, dashboards, panels, substitute
 from testing.first_day import young
 from testing.prometheus import Prometheus
 
+FOR_SURE = 200
+"""Seconds after a failed scrape, when it is not the only one."""
 Answers = dict[tuple[str, str, str], list[dict[str, str]]]
 SAID = ("Status", "Verdict", "Details")
 """Panels of which each board has one: whether what it shows is current."""
@@ -20,15 +22,16 @@ OF_THE_PRESENT = {*SAID, "Activity", "Node status", "Waiting for", "Firing alert
 """Panels that do not hold what is no longer known."""
 
 
-def answers(server: Prometheus) -> Answers:
+def answers(server: Prometheus, later: float = 0) -> Answers:
     """Return the labels that each instant query answers, by board, panel and letter."""
+    moment = time.time() + later
     found: Answers = {}
     for board in dashboards():
         values = chosen(server, board, every=False)
         for panel in panels(board):
             for target in panel.get("targets", []):
                 if target.get("instant"):
-                    some = server.query(substitute(target["expr"], values))
+                    some = server.query(substitute(target["expr"], values), at=moment)
                     where = (board["uid"], panel["title"], target["refId"])
                     # Two panels of a wall may have one title.
                     found.setdefault(where, []).extend(one["metric"] for one in some)
@@ -37,7 +40,7 @@ def answers(server: Prometheus) -> Answers:
 
 @pytest.fixture(scope="module")
 def down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, Answers, Answers]]:
-    """Give a Prometheus whose exporter has stopped, with the answers before and after."""
+    """Give a Prometheus whose exporter has stopped, with the answers before and later."""
     alive: Answers = {}
 
     def remember(server: Prometheus) -> None:
@@ -45,7 +48,7 @@ def down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus,
 
     directory = tmp_path_factory.mktemp("down")
     with young(directory, "first-day", past=True, before_stop=remember) as server:
-        yield server, alive, answers(server)
+        yield server, alive, answers(server, FOR_SURE)
 
 
 @pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
@@ -64,7 +67,8 @@ def test_a_board_says_first_since_when_the_exporter_is_silent_and_nothing_else(
     assert re.fullmatch(r"Last measured \d{4}(-\d\d){2} \d\d:\d\d UTC; ", labels["measured"])
     told = time.strptime(labels["time"], "%Y-%m-%d %H:%M UTC")
     assert 0 <= time.mktime(time.gmtime()) - time.mktime(told) < 600
-    (value,) = server.query(substitute(target["expr"], chosen(server, board, every=False)))
+    asked = substitute(target["expr"], chosen(server, board, every=False))
+    (value,) = server.query(asked, at=time.time() + FOR_SURE)
     colors = first["fieldConfig"]["defaults"]["thresholds"]["steps"]
     limits = [one for one in colors if (one["value"] or 0) <= float(value["value"][1])]
     assert limits[-1]["color"] == "dark-orange"
@@ -95,6 +99,13 @@ def test_the_last_values_are_held_and_no_panel_says_that_nothing_is_there(
         if (found := set_of(where, some)) != (now := set_of(where, silent[where]))
     }
     assert lost == {}
+
+
+def test_one_failed_scrape_changes_no_sentence(down: tuple[Prometheus, Answers, Answers]) -> None:
+    server, alive, _ = down
+    known = [where for where in alive if where[1] in SAID]
+    now = answers(server)
+    assert {where: bool(now[where]) for where in known} == {w: bool(alive[w]) for w in known}
 
 
 def test_activity_is_unknown_while_the_exporter_is_silent(
