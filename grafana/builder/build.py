@@ -31,11 +31,13 @@ from builder import (
     wall,
 )
 from builder.panels import STATUS_HEIGHT, status
-from builder.promql import HELD, held
+from builder.parts import table_query
+from builder.promql import HELD, RECENT, held, label, silent
 
 OUTPUT: Final = Path(__file__).resolve().parents[1] / "dashboards"
 SCHEMA_VERSION: Final = 37
 """Schema of Grafana 9.4; every later version migrates it when it loads the file."""
+GRAY: Final = "#8E8E8E"
 DASHBOARDS: Final = {
     "overview": overview.build,
     "wall": wall.build,
@@ -71,6 +73,8 @@ def render(built: dashboard.Dashboard) -> str:
         # With the SDK's only value, Grafana 12 hides them behind a button "+ 3".
         control.pop("placement", None)
     _hold_values(data)
+    for panel in all_panels(data):
+        _gray_held(panel)
     for number, panel in enumerate(all_panels(data), start=1):
         panel["id"] = number
         _make_classic(panel)
@@ -102,6 +106,23 @@ def _hold_values(data: dict[str, Any]) -> None:
             text = query["query"]
             if text.startswith("query_result("):
                 query["query"] = variable["definition"] = held(text)
+
+
+def _gray_held(panel: dict[str, Any]) -> None:
+    """Gray the held numbers of a panel once the exporter does not answer."""
+    expressions = [one["expr"] for one in panel.get("targets", ()) if one.get("instant")]
+    if panel["type"] not in {"stat", "table", "bargauge"} or silent() in str(expressions):
+        return
+    if HELD not in str(expressions):
+        return
+    color = label("color", GRAY, f"vector(1) unless on () {RECENT}")
+    source = {"datasource": panel["targets"][0]["datasource"]}
+    panel["targets"].append(_plain(table_query(color, ref="held")) | source)
+    options = {
+        "configRefId": "held",
+        "mappings": [{"fieldName": "color", "handlerKey": "color", "reducerId": "lastNotNull"}],
+    }
+    panel.setdefault("transformations", []).insert(0, {"id": "configFromData", "options": options})
 
 
 def all_panels(data: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,21 +1,23 @@
-"""Tables of changes: the open ones, and all of a year."""
+"""Tables of changes: the open ones, and a log with the closed ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, table
 
 from builder.looks import BETTER, NEUTRAL, POSSIBLY_WORSE, WORSE, prop, values
-from builder.promql import changes_of, coded, node_list_pattern, series
+from builder.promql import changes_of, coded, label, node_list_pattern, series
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
-LABELS: Final = "node, storage, kind, severity, since, summary"
 CHANGE: Final = "job, instance, change"
-YEAR: Final = "[365d:1h] @ end()"
-"""Subquery of the past: one value per hour, since a change lasts longer."""
+LABELS: Final = "severity, state, since, cause, summary"
 WEEK: Final = "7 * 86400"
+LESS: Final = {"summary": ".* (higher|lower|longer|shorter|as long|as high|as large)\\\\b.*"}
+"""Sentences that name what is better when less, such as a latency."""
 
 
 def _of(values_: str, changes: str) -> str:
@@ -24,17 +26,15 @@ def _of(values_: str, changes: str) -> str:
     return f"max by ({CHANGE}, {LABELS}) ({joined})"
 
 
-def _effect(values_: str, changes: str) -> str:
-    # The sentence names the metric: of what is higher or longer, less is better.
-    less = 'summary=~".* (higher|lower|longer|shorter|as long|as high|as large)\\\\b.*"'
-    info = m.CHANGE_INFO.exposed
-    factor = _of(values_, changes.replace(f"{info}{{", f"{info}{{{less},"))
-    return coded(f"{_of(values_, changes)} unless on ({CHANGE}) {factor}", f"1 - {factor}")
+def _effect(values_: str, changes: Callable[..., str]) -> str:
+    factor = _of(values_, changes(**LESS))
+    return coded(f"{_of(values_, changes())} unless on ({CHANGE}) {factor}", f"1 - {factor}")
 
 
 def open_changes(node: str) -> table.Panel:
     """Return the open changes: one row each, with a sentence that links to its cases."""
-    changes = changes_of(node)
+    of_node = partial(changes_of, node)
+    changes = of_node()
     since = _of(series(m.CHANGE_SINCE), changes)
     effects = {"effect": m.CHANGE_EFFECT, "from": m.CHANGE_EFFECT_LOW, "to": m.CHANGE_EFFECT_HIGH}
     panel = rows(
@@ -46,7 +46,7 @@ def open_changes(node: str) -> table.Panel:
         (
             Column("cases", _of(series(m.CHANGE_CASES), changes)),
             *(
-                Column(title, _effect(series(metric), changes), change=True, coded=True)
+                Column(title, _effect(series(metric), of_node), change=True, coded=True)
                 for title, metric in effects.items()
             ),
             Column(
@@ -61,49 +61,45 @@ def open_changes(node: str) -> table.Panel:
         sort="severity",
         descending=False,
         linked=False,
-        hidden=("kind",),
+        hidden=("state", "cause"),
         missing="No open changes. The Overview shows inconclusive results.",
     )
     return _styled(panel, to_change())
 
 
 def change_log(node: str) -> table.Panel:
-    """Return all changes that were open in a year: when, how long, what."""
+    """Return the open and the latest closed changes: when, how long, what."""
 
-    def past(values_: str) -> str:
-        # The present first: in the first hour, there is no past.
-        return f"({values_} @ end() or max_over_time({values_}{YEAR}))"
+    def known(**matchers: str) -> str:
+        closed = series(m.CLOSED_CHANGE_INFO, node=node_list_pattern(node), **matchers)
+        still = label("state", "open", changes_of(node, **matchers))
+        return f"({still} or {closed})"
 
-    info = series(m.CHANGE_INFO, node=node_list_pattern(node))
-    # Of the sentences of a change, the current one; 2 is open, 1 is closed.
-    known = f"topk by ({CHANGE}) (1, 2 * {info} @ end() or max_over_time({info}{YEAR}))"
-    changes = f"group by ({CHANGE}, {LABELS}) ({known})"
-    begin, seen = series(m.CHANGE_SINCE), f"timestamp({series(m.CHANGE_SINCE)})"
-    since = _of(past(begin), changes)
-    last = _of(f"(max_over_time({seen}{YEAR}) or timestamp({begin} @ end()))", changes)
+    cases = f"({series(m.CHANGE_CASES)} or {series(m.CLOSED_CHANGE_CASES)})"
+    effects = f"({series(m.CHANGE_EFFECT)} or {series(m.CLOSED_CHANGE_EFFECT)})"
+    since = _of(f"({series(m.CHANGE_SINCE)} or {series(m.CLOSED_CHANGE_BEGIN)})", known())
+    present = f"time() + 0 * {series(m.CHANGE_SINCE)}"
+    until = _of(f"({series(m.CLOSED_CHANGE_END)} or {present})", known())
     panel = rows(
         "Change log",
-        "Changes that were open within a year, the newest first. Click one to see its time range. "
-        "A closed change is resolved or accepted; the web UI has its runs.",
-        ("since", "severity", "summary"),
+        "Open changes and the latest 100 closed ones, the newest first. Click one to see its time "
+        "range. *lasted* is empty for a change that was accepted.",
+        ("since", "state", "summary", "cause"),
         (
-            Column("state", f"max by ({CHANGE}, {LABELS}) ({known})"),
-            Column("cases", _of(past(series(m.CHANGE_CASES)), changes)),
-            Column(
-                "effect", _effect(past(series(m.CHANGE_EFFECT)), changes), change=True, coded=True
-            ),
-            Column("lasted", f"{last} - {since}", unit="dtdurations", decimals=0, wide=110),
+            Column("cases", _of(cases, known())),
+            Column("effect", _effect(effects, known), change=True, coded=True),
+            Column("lasted", f"{until} - {since}", unit="dtdurations", decimals=0, wide=110),
             Column("start", f"1000 * ({since} - {WEEK})"),
-            Column("stop", f"1000 * ({last} + {WEEK})"),
+            Column("stop", f"1000 * (({until} or {since}) + {WEEK})"),
         ),
         sort="since",
         linked=False,
-        hidden=("kind",),
-        missing="No changes within a year.",
+        hidden=("severity",),
+        missing="no changes yet",
     )
-    states = values({"2": ("open", WORSE), "1": ("closed", NEUTRAL)})
-    state = [prop("mappings", states), prop("custom.displayMode", "color-text")]
-    panel = panel.override_by_name("state", state)
+    states = {"open": ("open", WORSE)} | {one: (one, NEUTRAL) for one in ("resolved", "accepted")}
+    state = [prop("mappings", values(states)), prop("custom.displayMode", "color-text")]
+    panel = panel.override_by_name("state", [*state, prop("custom.width", 90)])
     panel = panel.override_by_name("stop", [prop("custom.hidden", True)])
     return _styled(panel, _around())
 

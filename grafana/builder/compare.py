@@ -16,6 +16,7 @@ from builder.promql import (
     SMALL_BLOCKS,
     coded,
     filter_workloads,
+    label,
     minus,
     plus,
     series,
@@ -153,7 +154,7 @@ def _sentence() -> stat.Panel:
         beyond, unknown = ", in $1 of them by more than noise", "; noise is unknown yet"
         others[-1] = (
             f'(label_replace({others[-1]}, "clear", "{beyond}", "clear", "(.+)") '
-            f'or on () label_replace(vector(1), "clear", "{unknown}", "", ""))'
+            f"or on () {label('clear', unknown)})"
         )
         joined = "".join(
             f" * on () group_left ({label}) {one}"

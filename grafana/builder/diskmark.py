@@ -18,7 +18,7 @@ from builder.parts import (
     table_query,
     transformation,
 )
-from builder.promql import filter_workloads, series, with_descriptions
+from builder.promql import filter_workloads, label, series, with_descriptions
 from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "scenario": "$scenario"}
@@ -65,7 +65,7 @@ def _rows(metric: m.Metric) -> str:
             series(metric, **HERE), rw=rw, block_size_bytes=size, io_depth=depth, jobs=jobs
         )
         best = f"max by (direction) ({results})"
-        parts.append(f'label_replace({best}, "test", "{index}  {name}", "", "")')
+        parts.append(label("test", f"{index}  {name}", best))
     return " or ".join(parts)
 
 

@@ -23,7 +23,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import if_empty, series, with_descriptions
+from builder.promql import if_empty, label, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -150,9 +150,7 @@ def _distribution() -> heatmap.Panel:
     """Return the heatmap of completion latencies, of all selected cases and nodes together."""
     histogram = series(m.LATENCY, **CASE)
     # Without a result, a heatmap of Grafana 12.4 shows "No data", regardless of `noValue`.
-    fallback = (
-        f'label_replace({if_empty(f"group({histogram} @ end())")}, "le", "{NO_HISTOGRAM}", "", "")'
-    )
+    fallback = label("le", NO_HISTOGRAM, if_empty(f"group({histogram} @ end())"))
     operations = f"sum by (le) (increase({histogram}[$__rate_interval])) or 0 * ({fallback})"
     target = query(operations, legend="{{le}}").format(PromQueryFormat.HEATMAP)
     return (

@@ -231,9 +231,7 @@ def _details() -> table.Panel:
         ),
         sort="IOPS",
         missing="no data before the first run",
-    ).override_by_name(
-        "standing", [prop("mappings", values(texts)), prop("custom.displayMode", "color-text")]
-    )
+    ).override_by_name("standing", [prop("mappings", values(texts))])
 
 
 def series_zero() -> str:

@@ -124,18 +124,12 @@ def _doing() -> table.Panel:
         )
         .override_by_name(
             "activity",
-            [
-                prop(
-                    "mappings", values({str(code): (text, c) for code, text, c in DOING.values()})
-                ),
-                prop("custom.displayMode", "color-text"),
-            ],
+            [prop("mappings", values({str(code): (text, c) for code, text, c in DOING.values()}))],
         )
         .override_by_name(
             "stalled",
             [
                 prop("displayName", "STALLED"),
-                prop("custom.displayMode", "color-text"),
                 prop("color", {"mode": "fixed", "fixedColor": WORSE}),
                 prop("mappings", values({}, nothing=("–", NEUTRAL))),  # a dash
             ],

@@ -26,6 +26,7 @@ from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 BY: Final = "node, storage"
+TREND: Final = "90d"
 SMALL: Final = {"block_size_bytes": "4096"}
 
 
@@ -107,7 +108,7 @@ def _best_of(metric: str, direction: str, rw: str, **more: str) -> str:
 
 def _ranked() -> str:
     """Return the configurations that are ranked: durable, and reading from the disk."""
-    return series(m.SCENARIO_RANK_INFO, excluded="", **HERE)
+    return f"{series(m.SCENARIO_RANK_INFO, excluded='', **HERE)} @ end()"
 
 
 def _storages() -> table.Panel:
@@ -120,8 +121,8 @@ def _storages() -> table.Panel:
         rows(
             "Storage summary",
             "Fastest durable configuration per storage: 4k random and large sequential I/O, p99 "
-            "of sync latency, throughput change from baseline, age. Click a storage to see its "
-            "matrix, or *compare* to compare it with another one.",
+            "of sync latency, throughput change from baseline, age, each with its last 90 days. "
+            "Click a storage to see its matrix, or *compare* to compare it with another one.",
             ("storage", "node"),
             (
                 *(
@@ -131,6 +132,7 @@ def _storages() -> table.Panel:
                         wide=88,
                         unit=unit,
                         decimals=decimals,
+                        trend=True,
                     )
                     for title, metric, direction, rw, size, unit, decimals in (
                         ("4k read", "iops", "read", "randread", SMALL, "iops", None),
@@ -139,7 +141,9 @@ def _storages() -> table.Panel:
                         ("seq. write", "bandwidth", "write", "write", {}, "Bps", 1),
                     )
                 ),
-                Column("sync p99", f"min by ({BY}) ({sync})", unit="s", decimals=2, wide=92),
+                Column(
+                    "sync p99", f"min by ({BY}) ({sync})", unit="s", decimals=2, wide=80, trend=True
+                ),
                 Column("change", relative, wide=80, change=True),
                 Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=86),
                 Column(
@@ -153,6 +157,8 @@ def _storages() -> table.Panel:
             linked=False,
             missing="no data before the first run",
         )
+        .time_from(TREND)
+        .max_data_points(FEW_POINTS)
         .override_by_name("storage", [prop("links", [_to_matrix()])])
         .override_by_name(
             "another",
@@ -160,7 +166,6 @@ def _storages() -> table.Panel:
                 prop("links", [compare_link("__data.fields", "storage")]),
                 prop("mappings", values({"0": ("compare", BETTER)})),
                 prop("displayName", "compare"),
-                prop("custom.displayMode", "color-text"),
                 prop("custom.width", 84),
             ],
         )

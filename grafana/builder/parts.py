@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final, Protocol
 
 from grafana_foundation_sdk.builders import dashboard as dashboards
@@ -11,7 +12,15 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder.promql import REGION_STEP, changes_of, held, held_moment, region, series
+from builder.promql import (
+    REGION_STEP,
+    changes_of,
+    held,
+    held_moment,
+    node_list_pattern,
+    region,
+    series,
+)
 from pvebench.metrics import catalog as m
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -89,7 +98,8 @@ def base(
     if not node:
         return built
     cases = {"node": node, "scenario": scenario, **marked}
-    return built.annotation(_environment_changes(node)).annotation(_changes(cases))
+    marks = (_environment_changes(node), _changes(cases), _closed_changes(node))
+    return reduce(lambda board, mark: board.annotation(mark), marks, built)
 
 
 def _dashboard_menu() -> dashboards.DashboardLink:
@@ -106,19 +116,29 @@ def _dashboard_menu() -> dashboards.DashboardLink:
 
 
 def _environment_changes(node: str) -> dashboards.AnnotationQuery:
-    """Return one marker per new environment; the value of the series is its time."""
+    """Return one marker per new environment."""
+    return _marks(
+        "Software changes",
+        "purple",
+        series(m.ENVIRONMENT_START, node=node),
+        "{{node}}: {{environment}}",
+        "PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}",
+    )
+
+
+def _marks(name: str, color: str, times: str, title: str, text: str) -> dashboards.AnnotationQuery:
+    """Return marks at the Unix times that are the values of series."""
     return (
         dashboards.AnnotationQuery()
-        .name("Software changes")
+        .name(name)
         .datasource(DATASOURCE)
         .enable(True)
-        .icon_color("purple")
-        .expr(f"{series(m.ENVIRONMENT_START, node=node)} * 1000")
+        .icon_color(color)
+        .expr(f"1000 * {times}")
         .use_value_for_time(True)
-        .title_format("{{node}}: {{environment}}")
-        .text_format("PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}")
-        .tag_keys("pve_version,kernel_version,qemu_version")
-        .step("60s")
+        .title_format(title)
+        .text_format(text)
+        .step(f"{REGION_STEP}s")
     )
 
 
@@ -127,20 +147,21 @@ def _changes(cases: dict[str, str]) -> dashboards.AnnotationQuery:
     on_change = "on (job, instance, change)"
     of_cases = f"{changes_of(cases['node'])} and {on_change} {series(m.CHANGE_CASE, **cases)}"
     began = series(m.CHANGE_SINCE)
-    joined = f"{began} * {on_change} group_left (severity, since, summary) ({of_cases})"
-    return (
-        dashboards.AnnotationQuery()
-        .name("Changes")
-        .datasource(DATASOURCE)
-        .enable(True)
-        .icon_color("dark-orange")
-        .expr(f"1000 * {region(held(joined))}")
-        .use_value_for_time(True)
-        .title_format("since {{since}}")
-        .text_format("{{summary}}")
-        .tag_keys("severity")
-        .step(f"{REGION_STEP}s")
+    joined = f"{began} * {on_change} group_left (since, summary) ({of_cases})"
+    return _marks("Changes", "dark-orange", region(held(joined)), "since {{since}}", "{{summary}}")
+
+
+def _closed_changes(node: str) -> dashboards.AnnotationQuery:
+    """Return one region per closed change of the nodes, which the board shows on request."""
+    info = series(m.CLOSED_CHANGE_INFO, node=node_list_pattern(node))
+    begin, end = (
+        held(f"{one} * on (job, instance, change) group_left (since, state, summary) {info}")
+        for one in (series(m.CLOSED_CHANGE_BEGIN), series(m.CLOSED_CHANGE_END))
     )
+    times = region(begin, f"({end} or {begin})")
+    marks = _marks("Closed changes", "gray", times, "since {{since}}, {{state}}", "{{summary}}")
+    # Their cases are not known: they would stand on charts that they did not affect.
+    return marks.enable(False)
 
 
 def label_variable(

@@ -112,7 +112,7 @@ def held(expression: str) -> str:
 
 def held_moment() -> str:
     """Return a query for `$held`: `end()` while an exporter answers, then its last answer."""
-    now = 'label_replace(vector(1), "held", "end()", "", "")'
+    now = label("held", "end()")
     last = f'count_values("held", max({last_answer()}))'
     return f"({now} and on () {ANSWERS}) or on () {last} or on () {now}"
 
@@ -120,13 +120,19 @@ def held_moment() -> str:
 def filter_workloads(expression: str, **matchers: str) -> str:
     """Keep results of workloads with this definition, such as `rw` or `block_size_bytes`."""
     on_labels = "job, instance, workload, direction"
-    definition = f"group by ({on_labels}) ({series(m.WORKLOAD_INFO, **matchers)})"
+    # Labels at the end of the range apply to all of it: earlier they may have been unknown.
+    definition = f"group by ({on_labels}) ({series(m.WORKLOAD_INFO, **matchers)} @ end())"
     return f"{expression} * on ({on_labels}) group_left () {definition}"
 
 
 def count_or_zero(condition: str, population: str) -> str:
     """Count the series that meet a condition: 0 if none does, no result without a population."""
     return f"count({condition}) or 0 * count({population})"
+
+
+def label(name: str, text: str, expression: str = "vector(1)") -> str:
+    """Add a label with a text to the series of an expression."""
+    return f'label_replace({expression}, "{name}", "{text}", "", "")'
 
 
 def if_empty(expression: str) -> str:
@@ -154,9 +160,9 @@ def region(begin: str, end: str = "") -> str:
     return f"({times} and {near})"
 
 
-def changes_of(node: str) -> str:
+def changes_of(node: str, **matchers: str) -> str:
     """Return the open changes of a node, each once: its sentence changes with its runs."""
-    changes = series(m.CHANGE_INFO, node=node_list_pattern(node))
+    changes = series(m.CHANGE_INFO, node=node_list_pattern(node), **matchers)
     return f"topk by (job, instance, change) (1, {changes})"
 
 

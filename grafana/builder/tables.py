@@ -22,8 +22,8 @@ from builder.looks import (
     state_mappings,
     values,
 )
-from builder.parts import DATASOURCE, FALLBACK_REF, instant, table_query, transformation
-from builder.promql import if_empty
+from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query, transformation
+from builder.promql import if_empty, label
 
 SHORT_PIXELS: Final = 86
 NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 126, "storage": 120}
@@ -46,7 +46,17 @@ NAMES: Final = {
 """Label -> title of its column."""
 
 
+TREND: Final = "trend"
+"""Prefix of the letters of queries over time, and suffix of their columns."""
+TREND_PIXELS: Final = 74
 _Look = list[dashboard_models.DynamicConfigValue]
+_TREND_LOOK: Final = [
+    prop("displayName", TREND),
+    prop("custom.cellOptions", {"type": "sparkline", "hideValue": True, "fillOpacity": 10}),
+    prop("custom.width", TREND_PIXELS),
+    prop("custom.filterable", False),
+    prop("color", fixed("blue")),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class Column:
         coded: the expression is what `coded` returns.
         neutral: neither direction of a change is better.
         wide: width in pixels; 0: as wide as its title.
+        trend: add a column with the expression over the panel's time range, as a line.
     """
 
     title: str
@@ -75,6 +86,7 @@ class Column:
     coded: bool = False
     neutral: bool = False
     wide: int = 0
+    trend: bool = False
 
     @property
     def query(self) -> str:
@@ -91,13 +103,12 @@ class Column:
         """Return the column's field properties."""
         # A filter takes 20 pixels of a title; only labels have one.
         properties = [prop("unit", self.unit), prop("custom.filterable", False)]
+        if not self.gauge:
+            properties.append(prop("custom.displayMode", "color-text"))
         if self.decimals is not None:
             properties.append(prop("decimals", self.decimals))
         if self.state:
-            properties += [
-                prop("mappings", state_mappings()),
-                prop("custom.displayMode", "color-text"),
-            ]
+            properties.append(prop("mappings", state_mappings()))
         if self.gauge:
             properties += [
                 prop("custom.displayMode", "gradient-gauge"),
@@ -108,7 +119,6 @@ class Column:
             ]
         if self.change:
             properties += [
-                prop("custom.displayMode", "color-text"),
                 prop("custom.align", "right"),
                 prop("mappings", signed_mappings(neutral=self.neutral, nothing="–")),
             ]
@@ -158,6 +168,7 @@ def rows(
     built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
     looks = [
         *((column.title, _column_look(column)) for column in columns),
+        *((f"{columns[i].title}, {TREND}", _TREND_LOOK) for i in _trends(columns)),
         (
             NAMES[PLACEHOLDER],
             [prop("custom.minWidth", max(MIN_COLUMN_PIXELS, MAX_LETTER_PIXELS * len(missing)))],
@@ -171,6 +182,7 @@ def rows(
 
 def _targets(columns: Sequence[Column], present: str, missing: str) -> list[prometheus.Dataquery]:
     queries = [table_query(column.query, ref=_ref(i)) for i, column in enumerate(columns)]
+    queries += [query(columns[i].expression, ref=f"{TREND}{_ref(i)}") for i in _trends(columns)]
     if len(columns) == 1:
         return queries
     # For several empty answers, Grafana 12.4 shows a header and no `noValue`. Repeating all
@@ -178,8 +190,11 @@ def _targets(columns: Sequence[Column], present: str, missing: str) -> list[prom
     none = if_empty(present or columns[0].query)
     if not present:
         none += f" unless on () ({columns[-1].query})"
-    text = f'label_replace({none}, "{PLACEHOLDER}", "{missing}", "", "")'
-    return [*queries, table_query(text, ref=FALLBACK_REF)]
+    return [*queries, table_query(label(PLACEHOLDER, missing, none), ref=FALLBACK_REF)]
+
+
+def _trends(columns: Sequence[Column]) -> list[int]:
+    return [i for i, column in enumerate(columns) if column.trend]
 
 
 def _ref(index: int) -> str:
@@ -197,8 +212,13 @@ def _shaped(
     """Return the transformations that join all query results into one table."""
     # With one query, Grafana names the column `Value`, with several `Value #A` and so on.
     names = ["Value"] if len(columns) == 1 else [f"Value #{_ref(i)}" for i in range(len(columns))]
-    titles = {name: column.title for name, column in zip(names, columns, strict=True)}
+    titles = {}
+    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
+        titles[name] = column.title
+        if column.trend:
+            titles[f"Trend #{TREND}{_ref(index)}"] = f"{column.title}, {TREND}"
     transformations = [
+        *(_as_lines(TREND) for _ in _trends(columns)[:1]),
         transformation("merge"),
         transformation(
             "organize",
@@ -217,6 +237,13 @@ def _shaped(
     if changing := [column.title for column in columns if column.change]:
         transformations.append(as_text(*changing))
     return transformations
+
+
+def _as_lines(prefix: str) -> dashboard_models.DataTransformerConfig:
+    """Return the conversion of series to cells, without the other queries of one row."""
+    lines = transformation("timeSeriesTable")
+    lines.filter_val = dashboard_models.MatcherConfig(id_val="byRefId", options=f"/^{prefix}/")
+    return lines
 
 
 def _column_look(column: Column) -> _Look:

@@ -18,7 +18,7 @@ from builder.parts import (
     query_variable,
     storage_variable,
 )
-from builder.promql import HELD, recorded, series, with_descriptions
+from builder.promql import HELD, label, recorded, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -78,7 +78,7 @@ def build() -> dashboard.Dashboard:
     )
 
 
-def _moment(name: str, label: str, *, newest: bool) -> dashboard.QueryVariable:
+def _moment(name: str, title: str, *, newest: bool) -> dashboard.QueryVariable:
     """Return a variable of times; it always has a value, since queries need one."""
     ends = series(m.ENVIRONMENT_END, node="$node")
     latest = f"max by (node) ({ends})"
@@ -87,10 +87,10 @@ def _moment(name: str, label: str, *, newest: bool) -> dashboard.QueryVariable:
         only = f"({ends} and on (node) count by (node) ({ends}) == 1)"
         ends = f"(({ends} < on (node) group_left () {latest}) or {only})"
     named = f'label_join({ends}, "shown", ": ", "node", "environment")'
-    fallback = f'label_replace(vector(time()), "shown", "{NOTHING}", "", "")'
+    fallback = label("shown", NOTHING, "vector(time())")
     return (
         query_variable(
-            name, label, f"query_result(sort_desc(max by (shown) ({named} or on () {fallback})))"
+            name, title, f"query_result(sort_desc(max by (shown) ({named} or on () {fallback})))"
         )
         .regex('/shown="(?<text>[^"]+)"\\} (?<value>[0-9.e+]+) /')
         .multi(False)

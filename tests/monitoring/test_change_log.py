@@ -14,41 +14,39 @@ import pytest
 from testing.boards import queries, substitute
 
 HOURS = 72
-CLOSED_AFTER = 24
-"""Hours for which the first change was open; it began 12 hours before the first sample."""
-BEGAN = -12
+CLOSED, OPEN = (-12, 23), -6
+"""Begin and end of the first change, and begin of the second one; in hours."""
 CHOSEN = {"node": ".*", "held": str(HOURS * 3600)}
 OVERVIEW = "pvebench-overview"
 
 
-def labels(change: str, summary: str) -> str:
-    about = (
-        f'node="pve1",storage="s",kind="level",severity="warning",since="2026",summary="{summary}"'
-    )
-    return f'job="j",instance="a",change="{change}",{about}'
+def labels(**more: str) -> str:
+    every = {"job": "j", "instance": "a", "since": "2026-01-01", **more}
+    return ",".join(f'{name}="{value}"' for name, value in every.items())
+
+
+OF_CLOSED = {"change": "c1", "state": "resolved", "cause": "k", "summary": "c is 40% slower"}
+OF_OPEN = {"change": "c2", "severity": "warning", "summary": "o p99 67% longer"}
 
 
 def input_series() -> list[dict[str, str]]:
-    """Return a change that closed, and one that is open and whose sentence has changed."""
-    closed = f"1x{CLOSED_AFTER - 1} _x{HOURS - CLOSED_AFTER}"
-    infos = {
-        labels("c1", "closed is 40% slower"): closed,
-        labels("c2", "open was 20% slower"): closed,
-        labels("c2", "open p99 67% longer"): f"_x{CLOSED_AFTER} 1x{HOURS - CLOSED_AFTER}",
-    }
-    series = [{"series": f"pvebench_change_info{{{one}}}", "values": v} for one, v in infos.items()]
-    for change, lasts in (("c1", closed), ("c2", f"1x{HOURS}")):
+    """Return a change that closed, and one that is open."""
+    where = {"node": "pve1", "storage": "s", "kind": "level"}
+    closed, still = labels(**OF_CLOSED, metric="p", **where), labels(**OF_OPEN, **where)
+    values = {f"pvebench_closed_change_info{{{closed}}}": 1, f"pvebench_change_info{{{still}}}": 1}
+    for prefix, change, times in (
+        ("closed_change", "c1", {"begin": CLOSED[0], "end": CLOSED[1]}),
+        ("change", "c2", {"since": OPEN}),
+    ):
         of = f'{{job="j",instance="a",change="{change}"}}'
-        figures = {
-            "pvebench_change_cases": "7",
-            "pvebench_change_since_timestamp_seconds": str(BEGAN * 3600),
-            "pvebench_change_effect_ratio": "-0.4",
+        values |= {
+            f"pvebench_{prefix}_cases{of}": 7,
+            f"pvebench_{prefix}_effect_ratio{of}": -0.4,
+        } | {
+            f"pvebench_{prefix}_{name}_timestamp_seconds{of}": hours * 3600
+            for name, hours in times.items()
         }
-        series += [
-            {"series": name + of, "values": lasts.replace("1x", f"{value}+0x")}
-            for name, value in figures.items()
-        ]
-    return series
+    return [{"series": one, "values": f"{value}+0x{HOURS}"} for one, value in values.items()]
 
 
 def asked(ref: str) -> str:
@@ -59,18 +57,17 @@ def asked(ref: str) -> str:
 @pytest.mark.parametrize(
     ("ref", "closed", "still_open"),
     [
-        ("A", 1, 2),  # states
-        ("B", 7, 7),  # cases
-        ("C", -40, 1000140),  # 40% less; a factor of 1.40 of what is better when less
-        ("D", (CLOSED_AFTER - 1 - BEGAN) * 3600, (HOURS - BEGAN) * 3600),  # seconds
+        ("A", 7, 7),  # cases
+        ("B", -40, 1000140),  # 40% less; a factor of 1.40 of what is better when less
+        ("C", (CLOSED[1] - CLOSED[0]) * 3600, (HOURS - OPEN) * 3600),  # seconds
     ],
 )
 def test_a_closed_change_stays_in_the_log_with_its_duration_and_the_open_one_is_there_once(
     tmp_path: Path, ref: str, closed: float, still_open: float
 ) -> None:
     samples = [
-        {"labels": f"{{{labels('c1', 'closed is 40% slower')}}}", "value": closed},
-        {"labels": f"{{{labels('c2', 'open p99 67% longer')}}}", "value": still_open},
+        {"labels": f"{{{labels(**OF_CLOSED)}}}", "value": closed},
+        {"labels": f"{{{labels(**OF_OPEN, state='open')}}}", "value": still_open},
     ]
     check = {"expr": asked(ref), "eval_time": f"{HOURS}h", "exp_samples": samples}
     test = {"interval": "1h", "input_series": input_series(), "promql_expr_test": [check]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testing.boards import chosen, dashboards, panels, substitute
+from testing.boards import GRAYS, chosen, dashboards, panels, substitute
 from testing.first_day import young
 from testing.prometheus import Prometheus
 
@@ -83,7 +83,7 @@ def test_the_last_values_are_held_and_no_panel_says_that_nothing_is_there(
     held = {
         where: found
         for where, found in alive.items()
-        if where[0] == board["uid"] and where[1] not in OF_THE_PRESENT
+        if where[0] == board["uid"] and where[1] not in OF_THE_PRESENT and where[2] != GRAYS
     }
     assert any(held.values()) or board["uid"] == "pvebench-trends"  # has only charts over time
     kinds = {panel["title"]: panel["type"] for panel in panels(board)}
@@ -99,6 +99,23 @@ def test_the_last_values_are_held_and_no_panel_says_that_nothing_is_there(
         if (found := set_of(where, some)) != (now := set_of(where, silent[where]))
     }
     assert lost == {}
+
+
+def test_held_numbers_are_gray(down: tuple[Prometheus, Answers, Answers]) -> None:
+    """Witness: `extractConfigFromQuery` of grafana/grafana, public/app/features/transformers."""
+    _, alive, silent = down
+    grays = [where for where in alive if where[2] == GRAYS]
+    assert {where[0] for where in grays} == {one["uid"] for one in dashboards()} - {
+        "pvebench-trends"
+    }
+    assert not [where for where in grays if alive[where]]
+    assert {one["color"] for where in grays for one in silent[where]} == {"#8E8E8E"}
+    for board in dashboards():
+        for panel in panels(board):
+            letters = {target["refId"] for target in panel.get("targets", [])}
+            first = next(iter(panel.get("transformations", [])), {}).get("options", {})
+            assert (first.get("configRefId") == GRAYS) == (GRAYS in letters), panel["title"]
+            assert not (panel["title"] in SAID and GRAYS in letters)  # its color says so
 
 
 def test_one_failed_scrape_changes_no_sentence(down: tuple[Prometheus, Answers, Answers]) -> None:

@@ -18,7 +18,7 @@ BEGAN = 24
 CASE = {"node": "pve1", "scenario": "ceph.scsi.raw.none", "workload": "w"}
 CHOSEN = CASE | {"storage": "ceph", "change": ".*", "held": "end()"}
 INFO = 'node="pve1",storage="ceph",kind="level",severity="warning",since="d",summary="slower"'
-LABELS = '{job="j",instance="a",change="c1",severity="warning",since="d",summary="slower"}'
+LABELS = '{job="j",instance="a",change="c1",since="d",summary="slower"}'
 HOUR = 3600
 
 
@@ -33,20 +33,35 @@ def series() -> list[dict[str, str]]:
         f"pvebench_change_since_timestamp_seconds{{{of}}}": f"{BEGAN * HOUR}+0",
         'pvebench_exposition_timestamp_seconds{job="j",instance="a"}': "1",
     }
+    of, info = 'job="j",instance="a",change="old"', INFO.replace("slower", "was slower")
+    values |= {
+        f'pvebench_closed_change_info{{{of},{info},state="resolved"}}': "1",
+        f"pvebench_closed_change_begin_timestamp_seconds{{{of}}}": f"{10 * HOUR}+0",
+        f"pvebench_closed_change_end_timestamp_seconds{{{of}}}": f"{20 * HOUR}+0",
+    }
     return [{"series": name, "values": known % value} for name, value in values.items()]
 
 
-def times(directory: Path, uid: str, chosen: dict[str, str], wanted: dict[int, int]) -> None:
+def times(
+    directory: Path,
+    uid: str,
+    chosen: dict[str, str],
+    wanted: dict[int, int],
+    *,
+    name: str = "Changes",
+    labels: str = LABELS,
+) -> None:
     """Check the time of the mark, in hours, that each moment gives; 0: none."""
     (board,) = (one for one in dashboards() if one["uid"] == uid)
-    mark = next(one for one in board["annotations"]["list"] if one["name"] == "Changes")
+    mark = next(one for one in board["annotations"]["list"] if one["name"] == name)
+    assert mark["enable"] is (name == "Changes")
     asked = substitute(mark["expr"], chosen)
     checks = [
         {
             # What is read at the end of the range is read there of each of its points.
             "expr": asked.replace("end()", str(HOURS * HOUR)),
             "eval_time": f"{moment}h",
-            "exp_samples": [{"labels": LABELS, "value": time * HOUR * 1000}] if time else [],
+            "exp_samples": [{"labels": labels, "value": time * HOUR * 1000}] if time else [],
         }
         for moment, time in wanted.items()
     ]
@@ -75,3 +90,9 @@ def test_a_change_is_marked_where_it_affects_a_case_that_is_shown(tmp_path: Path
 def test_a_change_of_another_workload_is_not_marked(tmp_path: Path) -> None:
     for uid in ("pvebench-case", "pvebench-matrix", "pvebench-cpu", "pvebench-trends"):
         times(tmp_path, uid, CHOSEN | {"workload": "idle"}, {60: 0})
+
+
+def test_a_closed_change_is_marked_from_its_start_to_its_end_on_request(tmp_path: Path) -> None:
+    labels = '{job="j",instance="a",change="old",since="d",state="resolved",summary="was slower"}'
+    wanted = {8: 0, 10: 10, 15: 15, 20: 20, 22: 0}
+    times(tmp_path, "pvebench-trends", CHOSEN, wanted, name="Closed changes", labels=labels)

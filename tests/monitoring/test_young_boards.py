@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from testing.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
+from testing.boards import (
+    STANDS_IN,
+    chosen,
+    dashboards,
+    days_of,
+    over_time,
+    panels,
+    step_of,
+    substitute,
+)
 from testing.first_day import YOUNG, young
 from testing.prometheus import Prometheus
 
@@ -190,9 +199,9 @@ def test_a_workload_of_one_side_only_is_named_in_the_comparison(
         bool(server.query("pvebench_iops")) and missing != side for side in "ab"
     ]
     assert any(sides) or request.node.callspec.params["server"] != "first-day"
-    # The last query is the text of an empty table, the one before names the workloads.
     assert (workloads(server.query(asked["A"])), workloads(server.query(asked["B"]))) == sides
-    named = server.query(list(asked.values())[-2])
+    # The query before the text of an empty table names the workloads.
+    named = server.query(list(asked.values())[list(asked).index(STANDS_IN) - 1])
     assert workloads(named) == sides[0] | sides[1]
     assert all(one["metric"]["description"] for one in named)
 

@@ -84,6 +84,8 @@ def dashboards() -> list[dict[str, Any]]:
     return boards
 
 
+GRAYS = "held"
+"""Query of a panel that answers once the exporter is silent, with the color of held values."""
 STANDS_IN = "Z"
 """Query of a panel that answers where its others do not, with what is to be read then."""
 
