@@ -322,7 +322,7 @@ def merge_nodes(changes: Sequence[Change]) -> tuple[Change, ...]:
         if place is None:
             merged.append(change)
         else:
-            merged[place] = _joined(merged[place], change)
+            merged[place] = joined(merged[place], change)
     return tuple(merged)
 
 
@@ -330,7 +330,7 @@ def _same(change: Change, other: Change) -> bool:
     separate = not set(other.nodes) & set(change.nodes)
     known = change.known and other.known
     alike = known and change.group is not None and _traits(change) == _traits(other)
-    return separate and alike and _similar_size(change.moves[0], other.moves[0])
+    return separate and alike and similar_size(change.moves[0], other.moves[0])
 
 
 def _traits(change: Change) -> tuple[object, ...]:
@@ -344,13 +344,15 @@ def _traits(change: Change) -> tuple[object, ...]:
     return *cases, versions, concurrent, change.state, change.back
 
 
-def _similar_size(move: Move, other: Move) -> bool:
+def similar_size(move: Move, other: Move) -> bool:
+    """Return whether the same metric moved the same way and about as far."""
     if move.figure is not other.figure or move.effect * other.effect <= 0:
         return False
     return abs(math.log(move.effect / other.effect)) < math.log(ALIKE)
 
 
-def _joined(change: Change, other: Change) -> Change:
+def joined(change: Change, other: Change) -> Change:
+    """Return two changes of different cases as one; their labels stay those of the first."""
     ends = [end for end in (change.end, other.end) if end is not None]
     return replace(
         change,

@@ -11,6 +11,7 @@ from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.store import Decision
 from pvebench.store.definitions import DefinitionChange
+from pvebench.verdicts.one_event import of_one_event
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 """Most severe first."""
@@ -30,7 +31,7 @@ ORDER: Final = (
 
 def changes_of(reports: Sequence[NodeReport]) -> tuple[Change, ...]:
     """Return the changes of all nodes, the newest first."""
-    changes = [change for report in reports for change in report.findings]
+    changes = [change for report in reports for change in of_one_event(report)]
     return merge_nodes(sorted(changes, key=lambda change: -change.begin))
 
 

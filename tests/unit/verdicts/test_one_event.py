@@ -1,0 +1,87 @@
+"""One event is one change in the list, although detection finds its cases in several ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.change import Change, Difference
+from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.verdicts.change_text import sentence
+from pvebench.verdicts.verdicts import changes_of
+from testing.changes import DAY, FINDING, MOVE
+
+RUNS = GoodRuns(GoodRun(day * DAY, "", 1.0) for day in range(200))
+KERNEL = ((Difference("kernel", "6.14.4-1-pve", "6.14.5-1-pve"),),)
+VIRTIO = (("bus", "virtio"),)
+UPGRADE = replace(FINDING, known=True, came_with=KERNEL, state="resolved", end=128 * DAY)
+MOST = replace(UPGRADE, cases=("a", "b", "c", "d"), names=("a", "b", "c", "d"), group=VIRTIO, of=6)
+LATER = replace(UPGRADE, cases=("e", "f"), names=("e", "f"), end=134 * DAY)
+
+
+def changes(*found: Change) -> tuple[Change, ...]:
+    """Return the changes of a node: a to f are on virtio, s to z on scsi."""
+    buses = dict.fromkeys("abcdef", "virtio") | dict.fromkeys("stuvwxyz", "scsi")
+    verdicts = tuple(
+        Verdict(
+            history=CaseHistory(
+                case=case, of=case, name=case, figure=MOVE.figure, labels={"bus": bus}, points=RUNS
+            ),
+            state=VerdictState.UNCHANGED,
+        )
+        for case, bus in buses.items()
+    )
+    report = NodeReport(
+        node="pve1", verdicts=verdicts, findings=found, events=(), levels=(), judged_until=200 * DAY
+    )
+    return changes_of((report,))
+
+
+def test_four_of_six_cases_and_two_that_end_later_are_one_change() -> None:
+    for found in ((MOST, LATER), (LATER, MOST)):
+        (change,) = changes(*found)
+        assert set(change.cases) == set("abcdef")
+        assert (change.group, change.of, change.end) == (VIRTIO, 6, 134 * DAY)
+        text = sentence(change, evidence=False)
+        assert text == (
+            "Everything on virtio is 18% slower since kernel 6.14.5-1-pve (all 6 cases; on pve1) "
+            "[resolved 1970-05-15 after 34 days]"
+        )
+
+
+def test_cases_without_a_common_label_are_listed() -> None:
+    (change,) = changes(MOST, replace(LATER, cases=("s",), names=("s",)))
+    assert change.group is None
+    assert sentence(change).startswith("a, b, c and 2 more are 18% slower")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(LATER, state="open", end=None),
+        replace(LATER, moves=(replace(MOVE, effect=0.2),)),
+        replace(LATER, moves=(replace(MOVE, effect=-0.6),)),
+        replace(LATER, begin=108 * DAY),
+        replace(LATER, came_with=((Difference("qemu", "9", "10"),),)),
+        replace(LATER, known=False, came_with=()),
+        replace(LATER, kind="bursts"),
+        replace(LATER, back=True),
+        replace(LATER, all_but=True, group=VIRTIO),
+    ],
+    ids=[
+        "it lasts",
+        "it got better",
+        "far more",
+        "a later upgrade to the same version",
+        "other versions",
+        "an unknown cause",
+        "only some runs",
+        "a return to an earlier level",
+        "all but a group",
+    ],
+)
+def test_what_may_have_another_cause_or_state_stays_separate(other: Change) -> None:
+    assert len(changes(MOST, other)) == 2
