@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.node.node_activity import LOCKED_SECONDS
-from pvebench.drivers.proxmox.setup.checks import inspect
+from pvebench.drivers.proxmox.setup.checks import Needs, inspect
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.units import GIB
@@ -192,7 +192,7 @@ def scrub_guard(site: Site) -> str:
         storages={},
         iso_storage="local",
         major=site.cluster.major,
-        needs={},
+        needs=Needs(volumes={}),
     )
     return next(text for name, _, text in found if name == "scrub guard")
 

@@ -17,6 +17,7 @@ from typing import Any
 from pve.access import ROOT, Access, User
 from pve.drives import NEW, SLOT, parse
 from pve.machines import AgentRefusal, AgentSilence, CheapMachine, Machine
+from pve.operations import OperationCalls
 from pve.refusals import Refused, bad_parameter, failure
 from pve.schema import Schema
 from pve.storage import FILES, Book, Storage, Volumes, parse_size
@@ -84,7 +85,7 @@ def cheap(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str])
 
 
 @dataclass
-class Cluster:
+class Cluster(OperationCalls):
     """Everything that the API shows, and its endpoints. `directory` holds all files."""
 
     directory: Path
@@ -101,6 +102,7 @@ class Cluster:
     """The answer of `ceph status`; None: the nodes have no Ceph."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.schema = Schema(self.major)
         roles = {name: set(privs) for name, privs in self.schema.data["roles"].items()}
         self.access = Access(
@@ -284,6 +286,7 @@ class Cluster:
         return [
             {"storage": one.name, "type": one.type, "content": one.content}
             | ({"pool": one.pool} if one.pool else {})
+            | ({"snapshot-as-volume-chain": 1} if one.volume_chain else {})
             for one in self.storages.values()
             if type in {"", one.type}
             and _STORAGE_SEEN & self.access.rights(who, f"/storage/{one.name}")
@@ -594,7 +597,8 @@ class Cluster:
             row
             for row in rows
             if "vmid" not in row
-            or "VM.Config.Disk" in self.access.rights(who, f"/vms/{row['vmid']}")
+            or {"backup": "VM.Backup"}.get(row["content"], "VM.Config.Disk")
+            in self.access.rights(who, f"/vms/{row['vmid']}")
         ]
 
     def post_nodes_storage_content(
@@ -914,6 +918,7 @@ class Cluster:
                 vm.refuse_lock()
                 vm.remove(unreferenced=destroy_unreferenced_disks == "1")
                 self.vms.pop(vm.vmid, None)
+                self.snapshots(vm.vmid).clear()
                 for members in self.pools.values():
                     members.discard(vm.vmid)
 

@@ -26,6 +26,12 @@ _BOOLEANS = dict.fromkeys(("1", "on", "yes", "true"), "1")
 _BOOLEANS |= dict.fromkeys(("0", "off", "no", "false"), "0")
 
 
+def _pattern(path: str) -> re.Pattern[str]:
+    """Return what matches a path; only volumes have slashes (`fragmentDelimiter`, pve-storage)."""
+    volume = path.replace("{volume}", "(?P<volume>.+)")
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", volume) + r"\Z")
+
+
 class Schema:
     """The excerpt for one major version, kept beside this file; see `excerpt.py`."""
 
@@ -34,7 +40,7 @@ class Schema:
         self.data: dict[str, Any] = json.loads(path.read_text("utf-8"))
         self.privileges = frozenset(self.data["roles"]["Administrator"])
         self._patterns = [
-            (method, re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + r"\Z"), name)
+            (method, _pattern(path), name)
             for name in self.data["endpoints"]
             for method, _, path in [name.partition(" ")]
         ]

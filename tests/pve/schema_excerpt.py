@@ -17,6 +17,9 @@ DELETE /access/roles/{roleid}
 DELETE /access/users/{userid}
 DELETE /access/users/{userid}/token/{tokenid}
 DELETE /nodes/{node}/qemu/{vmid}
+DELETE /nodes/{node}/qemu/{vmid}/snapshot/{snapname}
+DELETE /nodes/{node}/storage/{storage}/content/{volume}
+DELETE /nodes/{node}/tasks/{upid}
 DELETE /pools
 GET /access/acl
 GET /access/permissions
@@ -39,6 +42,7 @@ GET /nodes/{node}/qemu/{vmid}/agent/exec-status
 GET /nodes/{node}/qemu/{vmid}/agent/file-read
 GET /nodes/{node}/qemu/{vmid}/config
 GET /nodes/{node}/qemu/{vmid}/pending
+GET /nodes/{node}/qemu/{vmid}/snapshot
 GET /nodes/{node}/qemu/{vmid}/status/current
 GET /nodes/{node}/replication
 GET /nodes/{node}/status
@@ -65,10 +69,14 @@ POST /nodes/{node}/qemu/{vmid}/agent/file-write
 POST /nodes/{node}/qemu/{vmid}/agent/ping
 POST /nodes/{node}/qemu/{vmid}/config
 POST /nodes/{node}/qemu/{vmid}/monitor
+POST /nodes/{node}/qemu/{vmid}/move_disk
+POST /nodes/{node}/qemu/{vmid}/snapshot
+POST /nodes/{node}/qemu/{vmid}/snapshot/{snapname}/rollback
 POST /nodes/{node}/qemu/{vmid}/status/start
 POST /nodes/{node}/qemu/{vmid}/status/stop
 POST /nodes/{node}/storage/{storage}/content
 POST /nodes/{node}/storage/{storage}/upload
+POST /nodes/{node}/vzdump
 POST /pools
 PUT /access/acl
 PUT /access/roles/{roleid}

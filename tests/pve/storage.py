@@ -41,9 +41,13 @@ class Storage:
     shared: bool = False
     preallocates: bool = False
     pool: str = ""
+    volume_chain: bool = False
+    """Its option snapshot-as-volume-chain."""
 
     @property
     def formats(self) -> tuple[str, ...]:
+        if self.type == "lvm" and self.volume_chain:
+            return ("qcow2", "raw")
         return _FORMATS.get(self.type, ("raw", "qcow2", "vmdk"))
 
 
@@ -63,6 +67,7 @@ class Volumes:
         self._node = node
         self._own: Book = {}
         self._shared = shared
+        self._notes: dict[str, str] = {}
 
     def share(self, other: Volumes) -> None:
         """See on shared storages what `other` sees, and let it see what is made here."""
@@ -95,7 +100,7 @@ class Volumes:
 
     def size(self, volid: str) -> int:
         path = self.path(volid)
-        if self._found[volid][1] in ("raw", "iso"):
+        if self._found[volid][1] in ("raw", "iso", "vma.zst"):
             return path.stat().st_size
         info = subprocess.run(
             ["qemu-img", "info", "-U", "--output=json", str(path)], capture_output=True, check=True
@@ -103,7 +108,41 @@ class Volumes:
         return int(json.loads(info.stdout)["virtual-size"])
 
     def owned(self, vmid: int) -> list[str]:
-        return [volid for volid, entry in self._found.items() if entry[2] == vmid]
+        """Return a VM's disks."""
+        return [
+            volid
+            for volid, (_, form, owner) in self._found.items()
+            if owner == vmid and form != "vma.zst"
+        ]
+
+    def owner(self, volid: str) -> int:
+        self.path(volid)
+        return self._found[volid][2]
+
+    def has_snapshots(self, volid: str) -> bool:
+        """Return whether a volume can have snapshots (`volume_has_feature` of the plugins)."""
+        storage = self.storages[volid.partition(":")[0]]
+        if storage.type in FILES or storage.type == "lvm":
+            return self.format(volid) == "qcow2"
+        return storage.type in ("lvmthin", "zfspool", "rbd")
+
+    def keep_backup(self, storage: str, vmid: int, name: str, size: int, notes: str) -> str:
+        place = self.storage(storage)
+        if "backup" not in place.content:
+            raise failure(f"storage '{storage}' does not support backups")
+        volid = f"{storage}:backup/{name}"
+        path = self._directory(place) / "dump" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.truncate(size)
+        self._book(volid)[volid] = (path, "vma.zst", vmid)
+        self._notes[volid] = notes
+        return volid
+
+    def archives(self, vmid: int) -> list[str]:
+        return [
+            v for v, (_, form, owner) in self._found.items() if (form, owner) == ("vma.zst", vmid)
+        ]
 
     def next_name(self, storage: str, vmid: int, form: str) -> str:
         stems = {
@@ -174,7 +213,7 @@ class Volumes:
     def listed(self, storage: str, content: str, vmid: int | None) -> list[dict[str, Any]]:
         rows = []
         for volid, (_, form, owner) in self._found.items():
-            kind = "iso" if form == "iso" else "images"
+            kind = {"iso": "iso", "vma.zst": "backup"}.get(form, "images")
             if not volid.startswith(f"{storage}:") or content not in ("", kind):
                 continue
             if vmid is not None and owner != vmid:
@@ -185,6 +224,7 @@ class Volumes:
                 "content": kind,
                 "size": self.size(volid),
             }
+            row |= {"notes": self._notes[volid]} if self._notes.get(volid) else {}
             rows.append(row | ({"vmid": owner} if owner else {}))
         return rows
 

@@ -23,6 +23,7 @@ class Task:
     log: list[str] = field(default_factory=list)
     end: str | None = None
     ended: int = 0
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     def status(self) -> dict[str, Any]:
         user, _, token = self.user.partition("!")

@@ -54,6 +54,8 @@ class Vm:
     flock: threading.RLock = field(default_factory=threading.RLock)
     lock_seconds: float = 10.0
     started: float = 0.0
+    held: dict[str, set[str]] = field(default_factory=dict)
+    """volid -> snapshots that need it: it cannot be freed (`try_deallocate_drive`)."""
     hastate: str = ""
     """As HA keeps it; empty: it is none of HA's."""
 
@@ -173,9 +175,21 @@ class Vm:
         self.dropped.discard(key)
         value = str(self.config.pop(key, ""))
         if UNUSED.match(key) or (SLOT.match(key) and force):
-            self.volumes.free(parse(value)[0])
+            volid = parse(value)[0]
+            if self.held.get(volid):
+                self.config[key] = value
+                raise failure(f"unable to delete '{volid}' - volume is still in use (snapshot?)")
+            self.volumes.free(volid)
         elif SLOT.match(key) and "media=cdrom" not in value:
             self._keep(parse(value)[0])
+
+    def retain(self, volid: str) -> None:
+        """Keep a volume, from which a disk was moved away, as unused."""
+        self._keep(volid)
+
+    def backs_up(self, volid: str) -> bool:
+        drives = (parse(str(value)) for key, value in self.config.items() if SLOT.match(key))
+        return any(one == volid and options.get("backup") != "0" for one, options in drives)
 
     def _keep(self, volid: str) -> None:
         used = {parse(str(value))[0] for key, value in self.config.items() if SLOT.match(key)}

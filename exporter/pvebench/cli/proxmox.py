@@ -54,12 +54,21 @@ def proxmox() -> None:
     help="Also let the token detect scrubs of ZFS pools.",
 )
 @click.option(
+    "--with-operations",
+    "operations",
+    is_flag=True,
+    help="Also let the token back up and snapshot benchmark VMs. Default: if the settings have "
+    "proxmox.operations.",
+)
+@click.option(
     "--new-token",
     is_flag=True,
     help="With --apply: create a new token; the old one becomes invalid.",
 )
 @click.option("--user", default="root@pam", show_default=True, help="Administrator for --apply.")
-def init(config: Path, apply_now: bool, scrub_guard: bool, new_token: bool, user: str) -> None:
+def init(
+    config: Path, apply_now: bool, scrub_guard: bool, operations: bool, new_token: bool, user: str
+) -> None:
     """Create role, user, token and pool.
 
     Without --apply, print the commands. Both are repeatable: matching objects stay, different ones
@@ -69,7 +78,8 @@ def init(config: Path, apply_now: bool, scrub_guard: bool, new_token: bool, user
         raise click.UsageError("--new-token requires --apply")
     settings = load_settings(config)
     configured = section(settings)
-    needed = required_grants(configured, configured.version, scrub_guard=scrub_guard)
+    more = {"scrub_guard": scrub_guard, "operations": operations}
+    needed = required_grants(configured, configured.version, **more)
     if not apply_now:
         click.echo(
             "# Run as root on any node of the cluster. The token's secret is shown only once."
@@ -80,7 +90,7 @@ def init(config: Path, apply_now: bool, scrub_guard: bool, new_token: bool, user
         return
     server = server_of(configured, settings.measured_nodes()[0])
     api = Connection(server, ask_password(user), SystemClock())
-    needed = required_grants(configured, version_number(api)[0], scrub_guard=scrub_guard)
+    needed = required_grants(configured, version_number(api)[0], **more)
     grant(api, server, needed, configured.token_file, config=config, new_token=new_token)
 
 
@@ -94,15 +104,18 @@ def node_script() -> None:
 
 
 def required_grants(
-    configured: ProxmoxSettings, major: int, *, scrub_guard: bool
+    configured: ProxmoxSettings, major: int, *, scrub_guard: bool, operations: bool = False
 ) -> RequiredGrants:
     """Return the objects that these settings require on a server of that major version."""
-    names = [entry.id or name for name, entry in configured.storages.items()]
+    names = {entry.id or name for name, entry in configured.storages.items()}
+    if configured.operations is not None:
+        names |= configured.operations.storages
     return RequiredGrants(
         major=major,
         pool=configured.pool,
         storages=tuple(sorted({*names, configured.iso_storage})),
         scrub_guard=scrub_guard,
+        operations=operations or configured.operations is not None,
     )
 
 
@@ -177,7 +190,10 @@ def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, ren
             cause="the token was replaced after the file was written",
             next_step=renewal,
         ) from error
-    if missing := missing_rights(table, pool=needed.pool, major=needed.major):
+    missing = missing_rights(
+        table, pool=needed.pool, major=needed.major, operations=needed.operations
+    )
+    if missing:
         raise AccessDenied(
             f"the token still lacks {'; '.join(missing)}",
             cause="an ACL on a lower path, such as NoAccess, overrides them",

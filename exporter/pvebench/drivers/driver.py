@@ -259,14 +259,23 @@ def attempt(name: str, look: Callable[[], str]) -> Finding:
         return name, False, str(error)
 
 
-def volume_bytes(cases: Sequence[Case]) -> dict[str, int]:
-    """Return storage -> bytes of all full volumes that the cases need there."""
+def _with_copies(case: Case) -> int:
+    scenario = case.scenario
+    return scenario.volume_bytes * (scenario.disk.copies + case.workload.extra_copies)
+
+
+def volume_bytes(
+    cases: Sequence[Case], needs: Callable[[Case], int] = _with_copies
+) -> dict[str, int]:
+    """Return storage -> bytes of all full volumes that the cases need there.
+
+    Args:
+        needs: bytes of a case's volume with everything that is created for it there.
+    """
     volumes: dict[tuple[str, str], int] = {}
     for case in cases:
-        scenario = case.scenario
-        own = scenario.volume_bytes * (scenario.disk.copies + case.workload.extra_copies)
-        key = scenario.storage, scenario.volume
-        volumes[key] = max(own, volumes.get(key, 0))
+        key = case.scenario.storage, case.scenario.volume
+        volumes[key] = max(needs(case), volumes.get(key, 0))
     sizes: dict[str, int] = {}
     for (storage, _), size in volumes.items():
         sizes[storage] = sizes.get(storage, 0) + size

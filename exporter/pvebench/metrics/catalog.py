@@ -284,8 +284,13 @@ OPERATION_TIME = _gauge(
 OPERATION_GAP = _gauge(
     "operation_gap_seconds",
     CASE,
-    "Longest time without completed I/O since the operation began, from outside the guest; "
-    "resolution 0.1 s.",
+    "Longest time without completed I/O since the operation began, from outside the guest, with "
+    "the resolution of pvebench_operation_resolution_seconds.",
+)
+OPERATION_RESOLUTION = _gauge(
+    "operation_resolution_seconds",
+    CASE,
+    "Interval at which the counters of the disk are read during an operation.",
 )
 OPERATION_LATENCY = _gauge(
     "operation_latency_p99_seconds",

@@ -136,6 +136,7 @@ PER_CASE: Final[dict[str, Metric]] = {
     "fault_errors": catalog.FAULT_ERRORS,
     "operation_time": catalog.OPERATION_TIME,
     "operation_gap": catalog.OPERATION_GAP,
+    "operation_resolution": catalog.OPERATION_RESOLUTION,
     "operation_lost": catalog.OPERATION_LOST,
     "operation_recovery": catalog.OPERATION_RECOVERY,
     "operation_bytes": catalog.OPERATION_BYTES,

@@ -335,8 +335,15 @@ class Operation(Protocol):
     """Operation on the attached test disk. The next `detach` removes what is left of it."""
 
     @property
+    def look_seconds(self) -> float:
+        """Interval between two looks: the resolution of gaps."""
+
+    @property
     def bounds(self) -> Sequence[float]:
-        """Upper bounds of the latency bins, seconds; one more bin is above the last."""
+        """Upper bounds of the latency bins, seconds; one more bin is above the last.
+
+        Empty: the driver has no latencies.
+        """
 
     def prepare(self) -> None:
         """Create what it needs, before the load. Raises DriverError."""

@@ -8,8 +8,8 @@ virtio disks and to scsi with one controller per disk, supports `queues` only th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pvebench.model.disk import (
@@ -31,6 +31,25 @@ from pvebench.model.workload import Direction, Place, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """Operations on a storage's volumes during a run.
+
+    Attributes:
+        names: possible operations.
+        throttled: operations whose target can be limited by `target_rate`.
+        fleecing_iothread: whether a disk with an I/O thread can get a fleecing image.
+        max_bytes: size of the largest volume; None: no limit.
+        missing: operation -> reason why it is not possible.
+    """
+
+    names: frozenset[str] = frozenset()
+    throttled: frozenset[str] = frozenset()
+    fleecing_iothread: bool = True
+    max_bytes: int | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorageKind:
     """Capabilities of one kind of storage.
 
@@ -41,7 +60,8 @@ class StorageKind:
         network: whether QEMU itself implements the storage's protocol; then there is no aio.
         qcow2_options: whether pvebench can set the options of qcow2, such as its cluster size.
         chains: kinds of snapshots that pvebench can create on it.
-        operations: whether pvebench can back up, move and snapshot its volumes during a run.
+        no_chain: why it cannot create the others.
+        operations: backups, moves and snapshots of its volumes during a run.
         own_device: whether a volume is alone on a block device of this machine, so that changing
             the device's settings affects nothing else.
         host_cache: treatment of the host's page cache of its volumes before each run.
@@ -56,7 +76,8 @@ class StorageKind:
     network: bool = False
     qcow2_options: bool = True
     chains: frozenset[ChainKind] = frozenset()
-    operations: bool = False
+    no_chain: str = "pvebench cannot create snapshots of this chain_kind on this storage"
+    operations: Operations = Operations()
     own_device: bool = False
     host_cache: HostCache = HostCache.DROPPED
     no_container: str = ""
@@ -144,7 +165,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "Proxmox's API creates qcow2 volumes with its own options only",
         lambda disk, storage: (
-            bool(disk.cluster_size or disk.extended_l2) and not storage.qcow2_options
+            bool(disk.cluster_size or disk.extended_l2 or disk.overlay_cluster)
+            and not storage.qcow2_options
         ),
     ),
     Rule(
@@ -168,10 +190,6 @@ RULES: tuple[Rule, ...] = (
             and disk.chain_kind is not ChainKind.STORAGE
             and disk.format is not Format.QCOW2
         ),
-    ),
-    Rule(
-        "pvebench cannot create snapshots of this chain_kind on this storage",
-        lambda disk, storage: bool(disk.chain) and disk.chain_kind not in storage.chains,
     ),
     Rule(
         "pvebench creates no snapshots of a linked clone",
@@ -241,15 +259,21 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
         return reason
     if layout.mount_options and not layout.on_filesystem:
         return "mount options need a filesystem"
-    if layout.on_filesystem and (scenario.disk.backing or scenario.disk.chain):
-        return "pvebench creates no filesystem on a linked clone or above snapshots"
     least = MIN_BYTES[layout.filesystem]
     if scenario.volume_bytes < least:
         return f"{layout.filesystem} needs a volume of {format_size(least)} or more"
     # A quarter stays free for the filesystem's own data; btrfs needs the most.
     if layout.on_filesystem and layout.file_bytes > scenario.volume_bytes * 3 // 4:
         return "the test file is larger than three quarters of the volume"
-    return next((rule.reason for rule in RULES if rule.forbids(scenario.disk, storage)), None)
+    rules = (rule.reason for rule in RULES if rule.forbids(scenario.disk, storage))
+    return next(rules, None) or _why_no_chain(scenario, storage)
+
+
+def _why_no_chain(scenario: Scenario, storage: StorageKind) -> str | None:
+    disk = scenario.disk
+    if scenario.layout.on_filesystem and (disk.backing or disk.chain):
+        return "pvebench creates no filesystem on a linked clone or above snapshots"
+    return storage.no_chain if disk.chain and disk.chain_kind not in storage.chains else None
 
 
 def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
@@ -284,13 +308,20 @@ def _why_not_first(scenario: Scenario, workload: Workload) -> str | None:
 
 
 def _why_not_during(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
-    disk = scenario.disk
-    if not storage.operations:
-        return "pvebench has no operations on volumes of this storage"
+    disk, name, possible = scenario.disk, workload.during, storage.operations
+    if name not in possible.names:
+        fallback = "pvebench has no operations on volumes of this storage"
+        return possible.missing.get(name, fallback)
     if disk.cold or scenario.layout.on_filesystem:
         return "operations during a run need a disk that can be hot-plugged, without a filesystem"
-    if disk.iothread and workload.during == "backup-fleecing":
+    if disk.iothread and name == "backup-fleecing" and not possible.fleecing_iothread:
         return "QEMU 7.2 can crash when a disk with an I/O thread gets a fleecing image"
+    if workload.parameters.get("target_rate") and name not in possible.throttled:
+        return f"pvebench cannot limit the target of a {name} on this storage"
+    if possible.max_bytes is not None and scenario.volume_bytes > possible.max_bytes:
+        return (
+            f"the volume is larger than max_size of operations, {format_size(possible.max_bytes)}"
+        )
     return "operations during a run exclude iops and mbps" * bool(disk.iops or disk.mbps)
 
 

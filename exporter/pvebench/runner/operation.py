@@ -1,7 +1,7 @@
 """Effect of an operation on a workload, seen from outside the guest.
 
-The guest's clock stands while its vCPUs are paused, so the counters of its disk time the gaps,
-ten times per second.
+The guest's clock stands while its vCPUs are paused, so the counters of its disk time the gaps:
+in the lab ten times per second, on Proxmox once per second.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.workloads.fault_dip import find_dip
 
-LOOK_SECONDS: Final = 0.1
-"""Resolution of gaps."""
 _RATE_SECONDS: Final = 1.0
 _PERCENTILE: Final = 0.99
 
@@ -53,7 +51,7 @@ class Watch:
         end = self._clock.monotonic() + seconds
         while (left := end - self._clock.monotonic()) > 0:
             self._look(self._operation)
-            self._clock.sleep(min(LOOK_SECONDS, left))
+            self._clock.sleep(min(self._operation.look_seconds, left))
 
     def _look(self, operation: Operation) -> None:
         progress = operation.look()
@@ -88,7 +86,10 @@ class Watch:
         """Return the figures and notes on the run."""
         if self._operation is None or self._begun is None:
             return [], ()
-        return figures(self._looks, self._begun, self._operation.bounds)
+        samples, notes = figures(self._looks, self._begun, self._operation.bounds)
+        resolution = self._operation.look_seconds
+        samples.append(Sample("operation_resolution", None, resolution, Unit.SECONDS))
+        return samples, notes
 
 
 def figures(
@@ -134,7 +135,7 @@ def longest_gap(looks: Sequence[Look], begun: float) -> float:
 
 def percentile(looks: Sequence[Look], bounds: Sequence[float]) -> float | None:
     """Return the upper bound of the bin with the 99th percentile of the completed I/O."""
-    if len(looks) < 2:
+    if len(looks) < 2 or not bounds:
         return None
     first, last = looks[0].progress.latencies, looks[-1].progress.latencies
     bins = [end - begin for begin, end in zip(first, last, strict=True)]

@@ -133,6 +133,7 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         # Nor one with an operation.
         "pvebench_operation_seconds",
         "pvebench_operation_gap_seconds",
+        "pvebench_operation_resolution_seconds",
         "pvebench_operation_latency_p99_seconds",
         "pvebench_operation_lost_operations",
         "pvebench_operation_recovery_seconds",

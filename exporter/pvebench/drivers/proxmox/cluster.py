@@ -39,11 +39,20 @@ from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard
 from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
 from pvebench.drivers.proxmox.node.node_state import LoadGuard, LoadLimits, NodeProbe
+from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.orphans import ClusterOrphans, find_orphans
-from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section
-from pvebench.drivers.proxmox.setup.checks import inspect
+from pvebench.drivers.proxmox.settings import (
+    ClusterSettings,
+    OperationSettings,
+    ProxmoxSettings,
+    nodes_of,
+    section,
+)
+from pvebench.drivers.proxmox.setup.checks import Needs, inspect
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
+from pvebench.drivers.proxmox.vm.drive import space_needed
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
+from pvebench.drivers.proxmox.vm.operations import OperationTargets
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
@@ -208,6 +217,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         clock=place.clock,
         storages=storages_of(cluster, node),
     )
+    vm.targets = _targets(cluster)
     hypervisor: Hypervisor = vm
     needs_bytes = vm.needs_bytes
     if on_node is not None:
@@ -249,6 +259,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         guards=(
             guard,
             *([ContainerGuard(on_node)] if on_node is not None else []),
+            *_operation_guards(cluster, node, api),
             *_load_guards(cluster, probe, place.clock),
         ),
         free=guard.free,
@@ -256,6 +267,8 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         identify=lambda name: identity_of(api, storages_of(cluster, node)[name].id, drives()),
         fill_notes=vm if cluster.keep_volumes else None,
         traffic=traffic,
+        take_snapshots=vm.take_snapshots,
+        operate=vm.operate,
     )
 
 
@@ -308,10 +321,48 @@ def _load_guards(cluster: ProxmoxSettings, probe: HostProbe, clock: Clock) -> li
     return [] if limits == LoadLimits() else [LoadGuard(probe, clock, limits)]
 
 
+def _targets(cluster: ProxmoxSettings) -> OperationTargets:
+    chosen = cluster.operations or OperationSettings()
+    return OperationTargets(
+        backup_storage=chosen.backup_storage,
+        fleecing_storage=chosen.fleecing_storage,
+        move_storage=chosen.move_storage,
+        move_rate=chosen.move_rate,
+    )
+
+
+def _operation_guards(cluster: ProxmoxSettings, node: str, api: Connection) -> list[Guard]:
+    if cluster.operations is None:
+        return []
+    return [OperationGuard(api, node, str(api.login), per_day=cluster.operations.per_day)]
+
+
+def _target_needs(cluster: ProxmoxSettings, cases: Sequence[Case]) -> dict[str, tuple[str, int]]:
+    """Return cluster storage -> content and bytes that operations need on it."""
+    chosen = cluster.operations or OperationSettings()
+    sizes = {case.workload.during: case.scenario.volume_bytes for case in sorted(cases, key=_size)}
+    backup = max(sizes.get(name, 0) for name in ("backup", "backup-fleecing"))
+    needs = [
+        (chosen.fleecing_storage, "images", sizes.get("backup-fleecing", 0)),
+        (chosen.move_storage, "images", sizes.get("move", 0)),
+        (chosen.backup_storage, "backup", backup),
+    ]
+    return {storage: (content, size) for storage, content, size in needs if storage}
+
+
+def _size(case: Case) -> int:
+    return case.scenario.volume_bytes
+
+
 def _needs(cluster: ProxmoxSettings, cases: Sequence[Case]) -> dict[str, int]:
     """Return storage -> bytes of all volumes; containers have their own volumes."""
+
+    def needed(case: Case) -> int:
+        return space_needed(case.scenario, cluster.storages[case.scenario.storage].type)
+
     inside = [case for case in cases if case.scenario.disk.in_container]
-    sizes = volume_bytes([case for case in cases if not case.scenario.disk.in_container])
+    guests = [case for case in cases if not case.scenario.disk.in_container]
+    sizes = volume_bytes(guests, needed)
     root = 0 if cluster.container_storage else ROOT_BYTES
     for name, size in volume_bytes(inside).items():
         sizes[name] = sizes.get(name, 0) + size + root
@@ -341,8 +392,11 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
             storages=storages_of(cluster, node),
             iso_storage=cluster.iso_storage,
             major=cluster.version,
-            needs=_needs(cluster, cases),
-            containers=_container_storages(cluster, node, cases),
+            needs=Needs(
+                volumes=_needs(cluster, cases),
+                containers=_container_storages(cluster, node, cases),
+                operations=None if cluster.operations is None else _target_needs(cluster, cases),
+            ),
         )
     )
     yield from findings

@@ -31,9 +31,12 @@ from pvebench.drivers.proxmox.vm.drive import (
     drive_text,
     serial_of,
     slot_name,
+    space_needed,
 )
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
+from pvebench.drivers.proxmox.vm.operations import OperationSite, OperationTargets, VmOperation
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, cpu_options
+from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
 from pvebench.errors import Busy, DriverError, OutputUnreadable, SwitchFailed
 from pvebench.guest import GuestImage
@@ -89,6 +92,9 @@ class ProxmoxNode:
             clock=clock,
             storages=self._storages,
         )
+        self._journal = journal
+        self.targets = OperationTargets()
+        self._operation: VmOperation | None = None
         self._guest: AgentGuest | None = None
         self._machine: Machine | None = None
         self._scsihw = ScsiHw.SINGLE
@@ -139,7 +145,7 @@ class ProxmoxNode:
 
     def _reset(self) -> None:
         """Reset the state of a running VM: it is new or gone."""
-        self._guest = self._machine = self._cold = self._plugged = None
+        self._guest = self._machine = self._cold = self._plugged = self._operation = None
         self._devices = ()
         self._last_status = 0.0, {}
 
@@ -213,17 +219,43 @@ class ProxmoxNode:
             log.warning("finding out why the guest is silent failed", reason=error.reason)
         return full
 
+    def operate(self, name: str, target_rate: int) -> VmOperation:
+        """As `Site.operate`, on the plugged disk."""
+        if self._plugged is None:
+            raise SwitchFailed(f"no disk for operation {name}")
+        site = OperationSite(
+            api=self._api,
+            clock=self._clock,
+            journal=self._journal,
+            node=self._place.node,
+            targets=self.targets,
+        )
+        self._operation = VmOperation(
+            site, self._held.the_vm, self._plugged, name=name, target_rate=target_rate
+        )
+        return self._operation
+
+    def _end_operation(self) -> None:
+        """Remove what an operation left. Raises DriverError: not possible at present."""
+        if self._operation is not None:
+            self._operation.cancel()
+            self._operation = None
+
     def power_off(self) -> None:
+        self._end_operation()
         if self._held.vm is not None:
             self._held.vm.stop()
         self._reset()
 
     def needs_bytes(self, scenario: Scenario) -> int:
         """Return the bytes that the volume of `scenario` still needs; 0 if unknown."""
+        need = space_needed(scenario, self._storages[scenario.storage].type)
         if self._held.vm is None:
-            return 0 if self._options.keep else scenario.volume_bytes
+            return 0 if self._options.keep else need
         known = self._held.the_volumes.find(scenario)
-        return max(0, scenario.volume_bytes - (known.size_bytes if known else 0))
+        if known is not None and known.size_bytes >= scenario.volume_bytes:
+            return 0
+        return need - (known.size_bytes if known else 0)
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         self._ensure_vm(scenario.machine)
@@ -237,6 +269,16 @@ class ProxmoxNode:
             self.detach()
             volumes.free(scenario)
         return volumes.create(scenario), True
+
+    def take_snapshots(self, volume: Volume, disk: Disk) -> None:
+        """As `Site.take_snapshots`, with snapshots of the VM, which is off meanwhile."""
+        self.power_off()
+        vm = self._held.the_vm
+        hotplug.clear(vm)
+        text = drive_text(disk, volume.volid, serial_of(0))
+        hotplug.plug(vm, slot_name(Bus.SCSI, 0), text)
+        self._held.the_volumes.snapshots.extend(volume.volid, disk.chain)
+        hotplug.clear(vm)
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         plug = Plug(volume, disk)
@@ -274,7 +316,16 @@ class ProxmoxNode:
             raise SwitchFailed("disk missing after power-on")
         form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
         attachment = look(self._held.the_vm, self._guest, now, volume_format=form)
-        return self._with_state(attachment, plug.volume)
+        return self._with_state(self._with_chain(attachment, plug, form), plug.volume)
+
+    def _with_chain(self, attachment: Attachment, plug: Plug, volume_format: str) -> Attachment:
+        """Read back the snapshots of the volume, if it should have any."""
+        if not plug.disk.chain:
+            return attachment
+        depth = self._held.the_volumes.snapshots.depth(plug.volume.volid)
+        kind = chain_kind(self._api, self._storages[plug.volume.storage], volume_format)
+        chain = {"chain": str(depth), "chain_kind": str(kind)}
+        return replace(attachment, effective={**attachment.effective, **chain})
 
     def _with_state(self, attachment: Attachment, volume: Volume) -> Attachment:
         """Record the devices for counters; add the node's state to the evidence."""
@@ -292,6 +343,7 @@ class ProxmoxNode:
         )
 
     def detach(self) -> None:
+        self._end_operation()
         if self._plugged is None:
             return
         if self._broken or self._plugged.plug.disk.cold:
@@ -366,6 +418,9 @@ class ProxmoxNode:
     def shutdown(self) -> None:
         """Remove the VM with its volumes, or keep it with them."""
         # The worker's clock is stopped at shutdown, which must not interrupt the cleanup.
+        if self._operation is not None:
+            with contextlib.suppress(DriverError):
+                self._operation.stop()  # the journal and the end of the VM cover what it created
         self._reset()
         self._held.give_up(SystemClock())
         if self._on_node is not None:

@@ -10,12 +10,13 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, mo
 
 from pvebench.drivers.driver import DriverSettings, MeasuredStorage, budget_of
 from pvebench.drivers.proxmox.api.endpoints import DEFAULT_POOL, MAX_POOL
-from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
+from pvebench.drivers.proxmox.vm.drive import CHAINED, SNAPSHOTS, STORAGE_TYPES, storage_kind
 from pvebench.drivers.ssh import SshSettings
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import FilePath, Ratio, Size, Slug, Strict, WriteBudget
-from pvebench.model.disk import HostCache
-from pvebench.model.rules import StorageKind
+from pvebench.model.disk import ChainKind, Format, HostCache
+from pvebench.model.rules import Operations, StorageKind
+from pvebench.model.units import GIB
 
 if TYPE_CHECKING:
     TypeName = str
@@ -101,6 +102,7 @@ class ClusterStorageSettings(Strict):
             declared.
         cold: in modes that use the node's page cache, empty it before each run; if volumes are
             files, by rewriting them. False: results are marked as warm.
+        snapshot_as_volume_chain: as in the storage's own configuration; its snapshots are overlays.
     """
 
     type: TypeName
@@ -111,6 +113,26 @@ class ClusterStorageSettings(Strict):
     min_free: Size | None = None
     link_bits_per_second: StrictInt = Field(default=0, ge=1)
     cold: StrictBool = True
+    snapshot_as_volume_chain: StrictBool = False
+
+    @property
+    def chains(self) -> frozenset[ChainKind]:
+        """Kinds of snapshots of its volumes."""
+        if self.snapshot_as_volume_chain:
+            return frozenset({ChainKind.VOLUME})
+        kind = STORAGE_TYPES[self.type]
+        if Format.QCOW2 in kind.formats:
+            return frozenset({ChainKind.INTERNAL})
+        return frozenset({ChainKind.STORAGE} if self.type in SNAPSHOTS else ())
+
+    @model_validator(mode="after")
+    def _chain_of_files(self) -> Self:
+        if self.snapshot_as_volume_chain and self.type not in CHAINED:
+            raise ValueError(
+                f"snapshot_as_volume_chain: storages of type {self.type} do not have it; "
+                f"it exists for {', '.join(sorted(CHAINED))}"
+            )
+        return self
 
     @property
     def is_shared(self) -> bool:
@@ -149,6 +171,60 @@ class LimitSettings(Strict):
     io_pressure: Ratio | None = None
 
 
+class OperationSettings(Strict):
+    """Snapshots, and operations during runs. Requires `pvebench proxmox init --with-operations`.
+
+    Attributes:
+        backup_storage: cluster storage for backups of the benchmark VM, which are removed after
+            each run; empty: no backups.
+        fleecing_storage: cluster storage for fleecing images; empty: no backups with fleecing.
+        move_storage: cluster storage that disks are moved to; empty: no moves.
+        move_rate: maximum bytes per second of a move; 0: the limit of the cluster.
+        max_size: size of the largest volume that is backed up or moved.
+        per_day: maximum number of backups, and of moves, on a node in 24 hours.
+    """
+
+    backup_storage: StrictStr = ""
+    fleecing_storage: StrictStr = ""
+    move_storage: StrictStr = ""
+    move_rate: Size = 0
+    max_size: Size = 32 * GIB
+    per_day: StrictInt = Field(default=1, ge=1, le=100)
+
+    @property
+    def storages(self) -> set[str]:
+        """The cluster storages that it names."""
+        return {self.backup_storage, self.fleecing_storage, self.move_storage} - {""}
+
+    def kind(self, entry: ClusterStorageSettings) -> Operations:
+        """Return the possible operations on volumes of a storage."""
+        missing = {name: f"requires proxmox.operations.{key}" for name, key in _TARGETS.items()}
+        has = {name for name, key in _TARGETS.items() if getattr(self, key)}
+        if not self.backup_storage:
+            has.discard("backup-fleecing")
+        snapshots = "Proxmox has no snapshots of volumes on this storage"
+        missing |= {"snapshot": snapshots, "delete-snapshot": snapshots}
+        if entry.chains:
+            has |= {"snapshot", "delete-snapshot"}
+        return Operations(
+            names=frozenset(has),
+            throttled=frozenset({"move"}),
+            max_bytes=self.max_size,
+            missing=missing,
+        )
+
+
+_TARGETS = {
+    "backup": "backup_storage",
+    "backup-fleecing": "fleecing_storage",
+    "move": "move_storage",
+}
+_NO_OPERATIONS = "requires the section proxmox.operations in the settings"
+_MACHINE = re.compile(r"-(?P<major>[0-9]{1,3})\.[0-9]")
+_CHAIN_MACHINE = 10
+"""First major version of a machine type with volume chains (qemu-server 9.0.17)."""
+
+
 class ProxmoxSettings(Strict):
     """A Proxmox VE cluster.
 
@@ -170,6 +246,7 @@ class ProxmoxSettings(Strict):
         keep_volumes: keep filled volumes and their VM between starts.
         limits: load limits of the node; requires node_exporter or ssh.
         node_exporter: its URL; `{node}` is replaced by the node's name; empty: none.
+        operations: snapshots, and operations during runs; None: none.
         ssh: SSH access to nodes for data that the API lacks; `{node}` in its host is replaced,
             too. None: node_exporter is used.
     """
@@ -191,7 +268,27 @@ class ProxmoxSettings(Strict):
     keep_volumes: StrictBool = False
     limits: LimitSettings = LimitSettings()
     node_exporter: StrictStr = "http://{node}:9100/metrics"
+    operations: OperationSettings | None = None
     ssh: SshSettings | None = None
+
+    def kind_of(self, entry: ClusterStorageSettings) -> StorageKind:
+        """Return the capabilities of one of its storages."""
+        kind = entry.kind(self.version, ssh=self.ssh is not None)
+        if self.operations is None:
+            missing = dict.fromkeys([*_TARGETS, "snapshot", "delete-snapshot"], _NO_OPERATIONS)
+            return replace(kind, no_chain=_NO_OPERATIONS, operations=Operations(missing=missing))
+        chains, no_chain = entry.chains, kind.no_chain
+        if self._lacks_chains(entry):
+            chains = frozenset()
+            no_chain = "snapshot_as_volume_chain needs Proxmox VE 9 and a machine type from 10.0 on"
+        return replace(
+            kind, chains=chains, no_chain=no_chain, operations=self.operations.kind(entry)
+        )
+
+    def _lacks_chains(self, entry: ClusterStorageSettings) -> bool:
+        version = _MACHINE.search(self.machine)
+        old = self.version < 9 or (version is not None and int(version["major"]) < _CHAIN_MACHINE)
+        return entry.snapshot_as_volume_chain and old
 
     @model_validator(mode="after")
     def _require_usable_cpu(self) -> Self:
@@ -248,7 +345,7 @@ def cluster_storages(settings: ClusterSettings, node: str | None) -> dict[str, M
     cluster = section(settings)
     return {
         name: MeasuredStorage(
-            holds=entry.kind(cluster.version, ssh=cluster.ssh is not None),
+            holds=cluster.kind_of(entry),
             shared=entry.is_shared,
             budget_bytes=budget_of(entry.write_budget, None),
             floor_bytes=entry.min_free,

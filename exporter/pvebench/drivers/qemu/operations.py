@@ -39,6 +39,7 @@ class DiskOperation:
     """
 
     bounds: Sequence[float] = tuple(bound / 1e9 for bound in _BOUNDS_NS)
+    look_seconds = 0.1
 
     def __init__(
         self,

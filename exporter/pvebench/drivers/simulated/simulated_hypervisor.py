@@ -243,6 +243,7 @@ class SimulatedOperation:
     """`model.ports.Operation` that takes a second and does not slow the guest down."""
 
     bounds = (0.001,)
+    look_seconds = 0.1
 
     def __init__(self, world: SimulatedHypervisor) -> None:
         self._world = world

@@ -18,7 +18,7 @@ from pvebench.drivers.storages.directory import DirectoryStorage, identify_direc
 from pvebench.drivers.storages.network import NbdStorage, NfsStorage, identify_server
 from pvebench.model.disk import ChainKind, Format, HostCache
 from pvebench.model.ports import Journal
-from pvebench.model.rules import StorageKind
+from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.volume import Identity
 
 
@@ -57,6 +57,11 @@ _SERVER: Final = frozenset({"server", "port"}) | _LINK
 _CHAIN: Final = frozenset({Format.RAW, Format.QCOW2})
 _RAW: Final = frozenset({Format.RAW})
 
+_COPIES: Final = frozenset({"backup", "backup-fleecing", "move"})
+_OPERATIONS: Final = Operations(
+    names=_COPIES | {"snapshot", "delete-snapshot"}, throttled=_COPIES, fleecing_iothread=False
+)
+
 KINDS: Final[dict[str, Kind]] = {
     "dir": Kind(
         holds=StorageKind(
@@ -64,7 +69,7 @@ KINDS: Final[dict[str, Kind]] = {
             formats=frozenset(Format),
             files=True,
             chains=frozenset({ChainKind.VOLUME, ChainKind.INTERNAL}),
-            operations=True,
+            operations=_OPERATIONS,
         ),
         make=DirectoryStorage,
         identify=identify_directory,

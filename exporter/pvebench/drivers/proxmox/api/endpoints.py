@@ -145,6 +145,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         ),
         "source limit vmid typefilter since",
     ),
+    _endpoint("DELETE", "/nodes/{node}/tasks/{upid}", anything),
     _endpoint("GET", "/nodes/{node}/tasks/{upid}/status", fields(status=text, exitstatus_=text)),
     _endpoint("GET", "/nodes/{node}/tasks/{upid}/log", rows(fields(t=text)), "start limit"),
     _endpoint("GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything))),
@@ -152,7 +153,12 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _endpoint("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
     _endpoint("GET", "/nodes/{node}/disks/list", rows(_DRIVE), "include-partitions skipsmart"),
     _endpoint("GET", "/nodes/{node}/ceph/status", ceph.STATUS),
-    _endpoint("GET", "/storage", rows(fields(storage=text, pool_=text)), "type"),
+    _endpoint(
+        "GET",
+        "/storage",
+        rows(fields(storage=text, pool_=text, snapshot__as__volume__chain_=anything)),
+        "type",
+    ),
     _endpoint("GET", "/cluster/nextid", number, "vmid"),
     _endpoint(
         "GET",
@@ -196,9 +202,10 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _endpoint(
         "GET",
         "/nodes/{node}/storage/{storage}/content",
-        rows(fields(volid=text, size_=number, vmid_=number, format_=text)),
+        rows(fields(volid=text, size_=number, vmid_=number, format_=text, notes_=text)),
         "content vmid",
     ),
+    _endpoint("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}", task),
     _endpoint("POST", "/nodes/{node}/storage/{storage}/content", text, "vmid filename size format"),
     _endpoint(
         "POST",
@@ -210,7 +217,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("POST", "/nodes/{node}/qemu", task, ("vmid", "pool", *_VM_OPTIONS)),
     _endpoint("DELETE", _VM, task, "purge"),
     _endpoint("GET", f"{_VM}/config", fields(digest_=text), "current"),
-    Endpoint("PUT", f"{_VM}/config", anything, ("delete", "digest", "revert", *_VM_OPTIONS)),
+    Endpoint(
+        "PUT", f"{_VM}/config", anything, ("delete", "digest", "force", "revert", *_VM_OPTIONS)
+    ),
     _endpoint("GET", f"{_VM}/pending", rows(fields(key=text))),
     _endpoint(
         "GET",
@@ -237,6 +246,18 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _endpoint("POST", f"{_VM}/status/start", task),
     _endpoint("POST", f"{_VM}/status/stop", task),
     _endpoint("POST", f"{_VM}/monitor", text, "command"),
+    # operations: with `init --with-operations`
+    _endpoint("GET", f"{_VM}/snapshot", rows(fields(name=text))),
+    _endpoint("POST", f"{_VM}/snapshot", task, "snapname description"),
+    _endpoint("DELETE", f"{_VM}/snapshot/{{snapname}}", task),
+    _endpoint("POST", f"{_VM}/snapshot/{{snapname}}/rollback", task),
+    _endpoint("POST", f"{_VM}/move_disk", task, "disk storage bwlimit digest"),
+    _endpoint(
+        "POST",
+        "/nodes/{node}/vzdump",
+        task,
+        "vmid storage mode compress remove lockwait notification-mode notes-template fleecing",
+    ),
     # the guest
     _endpoint("POST", f"{_VM}/agent/ping", anything),
     _endpoint("POST", f"{_VM}/agent/exec", fields(pid=whole), "command input-data"),
@@ -258,8 +279,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    # Volume and pool names may contain slashes, but only in the last part of these paths.
-    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)) + r"\Z")
+    # Only volume names contain slashes, in the last part of these paths.
+    named = re.escape(path).replace(r"\{volume\}", ".+")
+    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", named) + r"\Z")
 
 
 _BY_METHOD: Final[Mapping[str, list[tuple[re.Pattern[str], Endpoint]]]] = {
@@ -317,6 +339,8 @@ _VM_PRIVILEGES: Final[Mapping[str, range]] = {
     "VM.PowerMgmt": _ALWAYS,
 }
 """Privilege on the pool -> major versions that need it; others may not know the privilege."""
+OPERATION_PRIVILEGES: Final = frozenset({"VM.Backup", "VM.Snapshot"})
+"""Further privileges on the pool for snapshots and backups of the benchmark VM."""
 NODE_PRIVILEGES: Final = frozenset({"Sys.Audit"})
 """Privileges on /nodes: running kernel, versions, other activity."""
 
@@ -328,17 +352,27 @@ _TOO_MUCH: Final = frozenset({"Permissions.Modify", "Sys.Modify", "Datastore.All
 """Rights that pvebench never needs and that reach beyond its pool."""
 
 
-def vm_privileges(major: int) -> set[str]:
-    """Return the privileges needed on the pool; version 9 split the guest agent right."""
-    return {name for name, majors in _VM_PRIVILEGES.items() if major in majors}
+def vm_privileges(major: int, *, operations: bool = False) -> set[str]:
+    """Return the privileges needed on the pool; version 9 split the guest agent right.
+
+    Args:
+        operations: also those for snapshots and backups.
+    """
+    needed = {name for name, majors in _VM_PRIVILEGES.items() if major in majors}
+    return needed | OPERATION_PRIVILEGES if operations else needed
 
 
-def missing_rights(table: Mapping[str, Mapping[str, int]], *, pool: str, major: int) -> list[str]:
+def missing_rights(
+    table: Mapping[str, Mapping[str, int]], *, pool: str, major: int, operations: bool = False
+) -> list[str]:
     """Return `PATH: PRIVILEGE …` per path that lacks some in a response of /access/permissions.
 
     In that response the value states whether paths below inherit a right; 0 is not a denial.
     """
-    required = {f"/pool/{pool}": vm_privileges(major), "/nodes": set(NODE_PRIVILEGES)}
+    required = {
+        f"/pool/{pool}": vm_privileges(major, operations=operations),
+        "/nodes": set(NODE_PRIVILEGES),
+    }
     missing = []
     for path, privileges in required.items():
         lacking = sorted(privileges - _rights_on(table, path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -96,6 +97,10 @@ class Tasks:
             OutcomeUnknown: no response and no such task, or the task does not end in time.
             Rejected, Busy: the task failed; its log is the evidence.
         """
+        return self.wait(self.begin(call, kind=kind), what=what, seconds=seconds)
+
+    def begin(self, call: Callable[[], Any], *, kind: str) -> str:
+        """Make `call` and return its UPID. Raises as `run`, but not for the task's outcome."""
         upid = ""
 
         def begin() -> None:
@@ -103,7 +108,20 @@ class Tasks:
             upid = self._upid(call, kind)
 
         self.at_once(begin)
-        return self.wait(upid, what=what, seconds=seconds)
+        return upid
+
+    def stop(self, upid: str) -> None:
+        """Request the end of an own task; it may have ended already. Raises DriverError."""
+        with contextlib.suppress(Rejected):
+            self._api.delete(_path(upid))
+
+    def look(self, upid: str, *, what: str) -> Ended | None:
+        """Return the end of a task; None: it runs, or its state is unknown. Raises as `run`."""
+        path = _path(upid)
+        status = self._status(path)
+        if status is None or status["status"] != "stopped":
+            return None
+        return self._judge(path, upid, readable(str(status.get("exitstatus") or "")), what)
 
     def _upid(self, call: Callable[[], Any], kind: str) -> str:
         if self._unidentified.total() >= _MAX_UNIDENTIFIED:
@@ -158,14 +176,11 @@ class Tasks:
 
     def wait(self, upid: str, *, what: str, seconds: float) -> Ended:
         """Wait for the end of a task. Raises as `run`."""
-        node = upid.split(":")[1]
-        path = f"/nodes/{node}/tasks/{upid}"
         deadline = self._clock.monotonic() + seconds
         pause = _FIRST_PAUSE
         while True:
-            status = self._status(path)
-            if status and status["status"] == "stopped":
-                return self._judge(path, upid, readable(str(status.get("exitstatus") or "")), what)
+            if (ended := self.look(upid, what=what)) is not None:
+                return ended
             if self._clock.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"{what}: the task did not end within {seconds:.0f} s",
@@ -201,6 +216,10 @@ class Tasks:
         except DriverError as error:  # the outcome is known and matters more
             return f"log not readable: {error.reason}"
         return "\n".join(readable(str(line["t"])) for line in lines)
+
+
+def _path(upid: str) -> str:
+    return f"/nodes/{upid.split(':')[1]}/tasks/{upid}"
 
 
 def _age(entry: dict[str, Any]) -> tuple[int, int]:

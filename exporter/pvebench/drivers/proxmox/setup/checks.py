@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.driver import Finding
@@ -31,6 +32,22 @@ _SCRUBS_UNSEEN: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Needs of the packs' cases.
+
+    Attributes:
+        volumes: storage name -> bytes of volumes.
+        containers: cluster storages for containers' volumes.
+        operations: cluster storage -> content type and bytes that operations need on it; None:
+            the settings have no operations.
+    """
+
+    volumes: Mapping[str, int]
+    containers: Collection[str] = ()
+    operations: Mapping[str, tuple[str, int]] | None = None
+
+
 def inspect(
     api: Api,
     *,
@@ -38,15 +55,12 @@ def inspect(
     storages: Mapping[str, ClusterStorage],
     iso_storage: str,
     major: int,
-    needs: Mapping[str, int],
-    containers: Collection[str] = (),
+    needs: Needs,
 ) -> Iterator[Finding]:
     """Yield a finding for each requirement. Never raises DriverError.
 
     Args:
         major: major version of the settings.
-        needs: storage name -> bytes of the packs' volumes.
-        containers: cluster storages for containers' volumes.
     """
     try:
         version = version_number(api)
@@ -54,12 +68,15 @@ def inspect(
         yield "server", False, str(error)
         return  # no other check is possible
     yield _server(version, major)
-    yield from _guarded("rights", lambda: _rights(api, place, version[0]))
+    operates = needs.operations is not None
+    yield from _guarded("rights", lambda: _rights(api, place, version[0], operations=operates))
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
-    yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
-    if containers:
-        yield from _guarded("containers", lambda: _containers(api, place, containers))
+    yield from _guarded("storages", lambda: _storages(api, place, storages, needs.volumes))
+    if needs.containers:
+        yield from _guarded("containers", lambda: _containers(api, place, needs.containers))
+    if targets := needs.operations:
+        yield from _guarded("operations", lambda: _targets(api, place, targets))
     yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
     yield from _guarded("VM IDs", lambda: _numbers(api, place))
 
@@ -81,10 +98,11 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findi
         yield name, False, str(error)
 
 
-def _rights(api: Api, place: VmPlace, major: int) -> Iterator[Finding]:
+def _rights(api: Api, place: VmPlace, major: int, *, operations: bool) -> Iterator[Finding]:
     table = api.get("/access/permissions")
-    missing = missing_rights(table, pool=place.pool, major=major)
-    fix = "run pvebench proxmox init --config SETTINGS (user and token both need each right)"
+    missing = missing_rights(table, pool=place.pool, major=major, operations=operations)
+    flag = " --with-operations" * operations
+    fix = f"run pvebench proxmox init --config SETTINGS{flag} (user and token both need each right)"
     text = f"missing: {'; '.join(missing)}; {fix}" if missing else "complete"
     yield "rights", not missing, text
     yield "scrub guard", True, _scrubs(api, place.node) if sees_scrubs(table) else _SCRUBS_UNSEEN
@@ -226,6 +244,21 @@ def _containers(api: Api, place: VmPlace, storages: Collection[str]) -> Iterator
         allows = "allows containers" if row else "not visible to the token; the node's root decides"
         text = allows if allowed else f"does not allow containers; run {_allow(row, 'rootdir')}"
         yield f"containers on {name}", allowed, text
+
+
+def _targets(api: Api, place: VmPlace, needs: Mapping[str, tuple[str, int]]) -> Iterator[Finding]:
+    """Yield whether the storages of backups, fleecing images and moves can be used."""
+    rows = _rows(api, place)
+    for name, (content, size) in needs.items():
+        row = rows.get(name)
+        if row is None:
+            text = f"{name} not on {place.node} or not in the pool; run pvebench proxmox init "
+            text += "--config SETTINGS --with-operations"
+        elif content not in str(row.get("content")).split(","):
+            text = f"{name} does not allow {content}; run {_allow(row, content)}"
+        else:
+            text = _too_small(row, size)
+        yield f"operations on {name}", not text, text or f"{content}, {show_bytes(size)} needed"
 
 
 def _allow(row: Mapping[str, Any], kind: str) -> str:

@@ -31,12 +31,14 @@ class RequiredGrants:
         major: major version of the server, on which the name of the guest agent right depends.
         storages: IDs of the measured storages and of the one for the guest image.
         scrub_guard: also grant the right to detect scrubs of ZFS pools.
+        operations: also grant the rights for snapshots and backups of the benchmark VM.
     """
 
     major: int
     pool: str
     storages: Sequence[str]
     scrub_guard: bool = False
+    operations: bool = False
 
     @property
     def user(self) -> str:
@@ -133,7 +135,8 @@ class GrantStep:
 
 def grant_steps(needed: RequiredGrants) -> list[GrantStep]:
     """Return the steps for exactly the rights that a token needs, in order."""
-    roles = {VM_ROLE: vm_privileges(needed.major), NODE_ROLE: set(NODE_PRIVILEGES)}
+    on_pool = vm_privileges(needed.major, operations=needed.operations)
+    roles = {VM_ROLE: on_pool, NODE_ROLE: set(NODE_PRIVILEGES)}
     steps = [step for name, privileges in roles.items() for step in _role(name, privileges)]
     steps.append(_pool(needed.pool))
     steps += [_member(needed.pool, name) for name in sorted(set(needed.storages))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.endpoints import missing_rights, privileges_in
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected, vm_locked
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
-from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
+from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes, is_moved, test_slots
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, OutcomeUnknown
 from pvebench.model.ports import Clock
 
@@ -90,7 +90,7 @@ class BenchVm:
         self._api = api
         self._place = place
         self._clock = clock
-        self._tasks = Tasks(api, place.node, clock, vmid=vmid)
+        self.tasks = Tasks(api, place.node, clock, vmid=vmid)
         self._member_at: float | None = None
         self._seen: tuple[float, Configuration] | None = None
         self._may_ask = True
@@ -104,9 +104,16 @@ class BenchVm:
         """
         return belongs(volid, self.vmid, self.mark)
 
+    def has_moved(self, drive: str) -> bool:
+        """Return whether a slot has a volume that Proxmox moved there from a volume of pvebench.
+
+        The new volume has another name, but keeps the serial number, which only pvebench sets.
+        """
+        return is_moved(drive, self.vmid)
+
     def learn(self) -> None:
         """Record the tasks of earlier VMs with this ID. Call once, before any change."""
-        self._tasks.learn()
+        self.tasks.learn()
 
     def read(self) -> Configuration:
         """Return the effective configuration and its pending changes, in one call.
@@ -182,7 +189,7 @@ class BenchVm:
         digest = self.recent_config().values.get("digest")
         self._seen = None
         try:
-            self._tasks.at_once(
+            self.tasks.at_once(
                 lambda: self._api.put(f"{self.path}/config", **params, digest=digest)
             )
         except Busy:
@@ -217,15 +224,24 @@ class BenchVm:
             next_step="no action needed; pvebench checks the state before it changes anything",
         ) from lost
 
+    def run_task(
+        self, call: Callable[[], Any], *, kind: str, what: str, seconds: float = _POWER_SECONDS
+    ) -> Ended:
+        """Make a call that returns a UPID; wait for the end of its task. Raises as `change`.
+
+        Args:
+            kind: task type. seconds: deadline of the task.
+        """
+        self.recent_config()
+        self._seen = None
+        return self.tasks.run(call, kind=kind, what=f"VM {self.vmid}: {what}", seconds=seconds)
+
     def start(self) -> Ended:
         """Power on; return the task's warnings. Raises as `change`."""
         self.recent_config()
-        self._seen, self._may_start = None, True
-        ended = self._tasks.run(
-            lambda: self._api.post(f"{self.path}/status/start"),
-            kind="qmstart",
-            what=f"VM {self.vmid}: start",
-            seconds=_POWER_SECONDS,
+        self._may_start = True
+        ended = self.run_task(
+            lambda: self._api.post(f"{self.path}/status/start"), kind="qmstart", what="start"
         )
         self._may_start = False
         return ended
@@ -235,7 +251,7 @@ class BenchVm:
 
         Tasks of other users are visible only with Sys.Audit on the node.
         """
-        if self.status()["status"] != "stopped" or not (who := self._tasks.stopped_by()):
+        if self.status()["status"] != "stopped" or not (who := self.tasks.stopped_by()):
             return None
         return HypervisorGone(
             f"VM {self.vmid} was stopped by {who}", cause="a user or another program stopped it"
@@ -244,15 +260,12 @@ class BenchVm:
     def stop(self) -> None:
         """Power off; no task if the VM is off. Raises as `change`."""
         self.verify_owner()
-        self._seen = None
         # A start with an unknown outcome may still be running; a stop waits for its lock.
         if not self._may_start and self.status()["status"] == "stopped":
+            self._seen = None
             return
-        ended = self._tasks.run(
-            lambda: self._api.post(f"{self.path}/status/stop"),
-            kind="qmstop",
-            what=f"VM {self.vmid}: stop",
-            seconds=_POWER_SECONDS,
+        ended = self.run_task(
+            lambda: self._api.post(f"{self.path}/status/stop"), kind="qmstop", what="stop"
         )
         self._may_start = False
         if ":hastop:" in ended.upid:
@@ -284,11 +297,8 @@ class BenchVm:
         except HypervisorGone:
             return
         self._adopt()
-        self._tasks.run(
-            lambda: self._api.delete(self.path, purge=1),
-            kind="qmdestroy",
-            what=f"VM {self.vmid}: destroy",
-            seconds=_POWER_SECONDS,
+        self.run_task(
+            lambda: self._api.delete(self.path, purge=1), kind="qmdestroy", what="destroy"
         )
 
     def _adopt(self) -> None:
@@ -302,7 +312,10 @@ class BenchVm:
         waiting = {key: row["pending"] for key, row in seen.waiting.items() if "pending" in row}
         config = seen.values
         held = held_volumes(config) | held_volumes(waiting)
-        if foreign := sorted(volid for volid in held if not self.owns(volid)):
+        moved = {
+            volid for slot, volid in test_slots(config).items() if self.has_moved(config[slot])
+        }
+        if foreign := sorted(volid for volid in held - moved if not self.owns(volid)):
             raise ForeignDisk(
                 _unchanged(self.vmid, f"its disk {', '.join(foreign)} was not created by pvebench")
             )
@@ -310,6 +323,11 @@ class BenchVm:
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)
         if slots := dict(zip(free, sorted(loose), strict=False)):
             self.change("attach own volumes", **slots)
+
+    def has_snapshots(self) -> bool:
+        """Return whether it has snapshots. Raises as `Connection`."""
+        rows = self._api.get(f"{self.path}/snapshot")
+        return any(row["name"] != "current" for row in rows)
 
     def note_filled(self, filled: Iterable[Filled]) -> None:
         """Record the filled volumes in the description. Raises as `change`."""

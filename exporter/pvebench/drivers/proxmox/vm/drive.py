@@ -18,6 +18,7 @@ from pvebench.model.disk import (
     option_text,
 )
 from pvebench.model.rules import StorageKind
+from pvebench.model.scenario import Scenario
 
 # --- Drive strings, `STORAGE:VOLUME,key=value…`
 #
@@ -217,6 +218,10 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
     "rbd": StorageType(_RAW, _RAW, network=True, of_server=True),
 }
 """Types that can hold a test volume. iscsi, iscsidirect, pbs, cephfs and esxi cannot."""
+CHAINED: Final = frozenset({"dir", "nfs", "cifs", "lvm"})
+"""Types with the option snapshot-as-volume-chain, from version 9 on (pve-storage 9.0.5)."""
+SNAPSHOTS: Final = frozenset({"lvmthin", "zfspool", "rbd", "btrfs"})
+"""Types whose storage itself takes snapshots of raw volumes (`volume_has_feature` of each)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +253,17 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
     )
 
 
+def space_needed(scenario: Scenario, storage_type: str) -> int:
+    """Return the bytes that a scenario's volume needs with its snapshots.
+
+    A logical volume of LVM has its full size, and so has each of its snapshots (`alloc_lvm_image`
+    in PVE/Storage/LVMPlugin.pm).
+    """
+    disk = scenario.disk
+    copies = 1 + disk.chain if storage_type == "lvm" else disk.copies if disk.chain else 1
+    return scenario.volume_bytes * copies
+
+
 def volume_name(vmid: int, mark: str, kind: Format, number: int, *, extension: bool) -> str:
     """Return a file name that no other VM's volume has; Proxmox requires the prefix `vm-ID-`.
 
@@ -271,5 +287,13 @@ def belongs(volid: str, vmid: int, mark: str) -> bool:
     return re.split("[:/]", volid)[-1].startswith(volume_prefix(vmid, mark))
 
 
+def is_moved(drive: str, vmid: int) -> bool:
+    """Return whether a slot's value has pvebench's serial number and a name given by Proxmox."""
+    volid, options = parse_drive(drive)
+    ours = _SERIAL.fullmatch(options.get("serial", ""))
+    return bool(ours and re.match(rf"vm-{vmid}-disk-\d+(\.|\Z)", re.split("[:/]", volid)[-1]))
+
+
+_SERIAL: Final = re.compile(rf"{_SERIAL_START}\d+", re.ASCII)
 _DIGITS: Final = 12
 """Digits of the VM's marker in volume names: 48 bits, as the name length is limited."""

@@ -71,12 +71,16 @@ def unplug(vm: BenchVm, slot: str) -> None:
         SwitchFailed: it could not be unplugged. The VM must be power-cycled: a remaining controller
             would give its old options to the next disk.
     """
-    volid = test_slots(vm.recent_config().values).get(slot)
+    config = vm.recent_config().values
+    volid = test_slots(config).get(slot)
     if volid is None:
         return
-    _refuse_foreign(vm, volid)
+    moved = vm.has_moved(config[slot])
+    if not moved:
+        _refuse_foreign(vm, volid)
     try:
-        vm.change(f"unplug {slot}", delete=slot)
+        # A moved volume is freed at once: without its slot, nothing shows whose it is.
+        vm.change(f"unplug {slot}", delete=slot, force=1 if moved else None)
     except Rejected as error:
         vm.require_unlocked(f"unplug {slot}")
         raise SwitchFailed(
@@ -85,8 +89,8 @@ def unplug(vm: BenchVm, slot: str) -> None:
             next_step="no action needed; pvebench restarts the VM for the next run",
             evidence=error.evidence,
         ) from error
-    config = vm.verify_owner()
-    if slot in config.waiting or slot in config.values:
+    seen = vm.verify_owner()
+    if slot in seen.waiting or slot in seen.values:
         raise SwitchFailed(
             f"VM {vm.vmid}: {slot} still present after unplug",
             next_step="no action needed; pvebench restarts the VM for the next run",
@@ -101,6 +105,10 @@ def clear(vm: BenchVm) -> None:
         ForeignDisk: the VM has a disk that pvebench did not create.
     """
     _revert(vm, list(vm.verify_owner().waiting))
+    config = vm.recent_config().values
+    moved = [slot for slot in test_slots(config) if vm.has_moved(config[slot])]
+    if moved:
+        vm.change("free the moved disk", delete=",".join(moved), force=1)
     slots = test_slots(vm.recent_config().values)
     for volid in slots.values():
         _refuse_foreign(vm, volid)

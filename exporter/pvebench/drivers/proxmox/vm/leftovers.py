@@ -18,12 +18,15 @@ import structlog
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.vm import hotplug
+from pvebench.drivers.proxmox.vm.archives import close_lost, remove_archives
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace, filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.errors import AccessDenied, DriverError, HypervisorGone, NotOwned
 from pvebench.model.ports import Clock, Journal
 
+KEPT: Final = "proxmox-kept"
+"""Kind of a journal entry of a kept VM. Only `cleanup --orphans` removes it."""
 _BIRTH_SECONDS: Final = 60.0
 """Time within which a VM that was being created at the crash must become visible, seconds."""
 _KEYS: Final = frozenset({"node", "vmid", "pool", "mark"})
@@ -68,6 +71,7 @@ def undo_pending(
             vm = _locate(api, clock, details)
             if vm is not None:
                 _wait_for_lock(vm, clock)
+                lines += remove_archives(journal, api, clock, vm)
             kept = vm and keep and keep_vm(vm, journal, details, clean=clean)
             lines.append(kept or _destroy(vm, details))
         except ForeignDisk as error:
@@ -79,7 +83,8 @@ def undo_pending(
             lines.append(f"could not remove VM {details['vmid']} yet: {error}")
             continue
         journal.close(number)
-    return lines
+    marks = {one.get("mark", "") for _, kind, one in journal.pending() if kind in (KIND, KEPT)}
+    return lines + close_lost(journal, node, marks)
 
 
 def missing_keys(details: Mapping[str, str], keys: Collection[str]) -> set[str]:
@@ -153,9 +158,6 @@ def _is_born(vm: BenchVm) -> bool:
 
 
 log = structlog.get_logger()
-
-KEPT: Final = "proxmox-kept"
-"""Kind of a journal entry of a kept VM. Only `cleanup --orphans` removes it."""
 _OF_SETTINGS: Final = ("cpu", "machine", "kvm", "vcpus")
 """VM options that the settings may have changed; options of scenarios are set at boot."""
 
@@ -175,6 +177,8 @@ def keep_vm(
     """
     filled = filled_of(vm.verify_owner().values)
     if not filled or not (clean or vm.status().get("status") == "running"):
+        return None
+    if vm.has_snapshots():  # what is written since the newest one is not known at the next start
         return None
     vm.stop()
     hotplug.clear(vm)

@@ -89,7 +89,7 @@ def _create(
     api: Api, vm: BenchVm, place: VmPlace, options: Mapping[str, Any], claim: float
 ) -> None:
     vm.learn()
-    vm._tasks.run(  # noqa: SLF001 # part of the VM's creation
+    vm.tasks.run(
         lambda: api.post(
             f"/nodes/{place.node}/qemu",
             vmid=vm.vmid,

@@ -17,12 +17,14 @@ from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, Filled, VmPlace,
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
     ClusterStorage,
+    space_needed,
     test_slots,
     unused_volumes,
     volume_name,
 )
 from pvebench.drivers.proxmox.vm.leftovers import find_kept, fit, undo_pending
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, make_vm, upload_iso, vm_options
+from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots
 from pvebench.errors import (
     DriverError,
     HypervisorGone,
@@ -70,10 +72,13 @@ class Volumes:
         Args:
             storages: name in packs -> storage of the cluster.
         """
+        self.snapshots = VmSnapshots(api, vm)
         self._storages = storages
         self._api = api
         self._node = node
         self._vm = vm
+        self._chained: set[str] = set()
+        """volids that may have snapshots."""
         self._known: dict[str, Volume] = {}
         self._formats: dict[str, str] = {}
         self._filled: dict[str, Filled] = {}
@@ -92,13 +97,12 @@ class Volumes:
         """
         storage, kind = self._storages[scenario.storage].id, scenario.disk.format
         status = self._status(storage)
-        lacking = lacks_space(
-            storage, self._node, int(status.get("avail", 0)), scenario.volume_bytes
-        )
-        if lacking:
+        kind_of_storage = str(status["type"])
+        need = space_needed(scenario, kind_of_storage)
+        if lacking := lacks_space(storage, self._node, int(status.get("avail", 0)), need):
             step = "free space, or reduce volume.size or the scale of the pack"
             raise NoSpace(lacking, next_step=step)
-        extension = STORAGE_TYPES[str(status["type"])].extension
+        extension = STORAGE_TYPES[kind_of_storage].extension
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
         volume = Volume(
             storage=scenario.storage,
@@ -107,6 +111,8 @@ class Volumes:
             size_bytes=scenario.volume_bytes,
         )
         self._known[scenario.volume] = volume
+        if scenario.disk.chain:
+            self._chained.add(volid)
         return volume
 
     def _status(self, storage: str) -> Mapping[str, Any]:
@@ -176,6 +182,9 @@ class Volumes:
         seen = self._vm.verify_owner()
         if volume.volid in test_slots(seen.values).values():
             raise VolumeError(f"volume {volume.volid} still plugged in")
+        if volume.volid in self._chained:
+            self.snapshots.remove(volume.volid)
+            seen = self._vm.verify_owner()
         key = unused_volumes(seen.values).get(volume.volid)
         if key is not None:  # else it was never plugged in: `BenchVm.destroy` removes it
             self._vm.change(f"free {volume.volid}", delete=key)

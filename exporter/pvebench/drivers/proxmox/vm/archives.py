@@ -1,0 +1,84 @@
+"""Archives of the benchmark VM that backups during runs create.
+
+The marker of the VM in an archive's notes proves that pvebench created it: other backups of the
+same VM stay. An archive can be listed and removed only as long as the VM is in the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.tasks import Tasks
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.model.ports import Clock, Journal
+
+KIND: Final = "proxmox-backup"
+"""Kind of a journal entry of an archive to remove."""
+_KEYS: Final = frozenset({"node", "vmid", "storage", "mark"})
+_REMOVE_SECONDS: Final = 300.0
+
+
+def notes(mark: str) -> str:
+    """Return the notes of the archives of the VM with this marker."""
+    return f"pvebench {mark}, removed automatically"
+
+
+def expect_archive(journal: Journal, vm: BenchVm, node: str, storage: str) -> None:
+    """Record that an archive of the VM is about to be created on a storage."""
+    details = {"node": node, "vmid": str(vm.vmid), "storage": storage, "mark": vm.mark}
+    journal.open(KIND, details)
+
+
+def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> list[str]:
+    """Remove the recorded archives of a VM; return a line about each record.
+
+    Raises:
+        DriverError: not possible at present; the records stay.
+    """
+    lines = []
+    for number, kind, details in journal.pending():
+        if kind != KIND or not details.keys() >= _KEYS or details["mark"] != vm.mark:
+            continue
+        vm.require_unlocked("remove its backup")
+        count = _remove(api, clock, details)
+        lines.append(f"removed {count} backups of VM {vm.vmid} on {details['storage']}")
+        journal.close(number)
+    return lines
+
+
+def close_lost(journal: Journal, node: str, marks: set[str]) -> list[str]:
+    """Close the records of VMs that are gone; return a line about each, with what to do.
+
+    Args:
+        marks: markers of the VMs that still exist, or may exist.
+    """
+    lines = []
+    for number, kind, details in journal.pending():
+        if kind != KIND or details.get("node") != node or details.get("mark") in marks:
+            continue
+        where = f"{details.get('storage')} of VM {details.get('vmid')}"
+        lines.append(
+            f"backups on {where} not checked: the VM is gone; remove those whose notes are "
+            f"{notes(details.get('mark', ''))!r}"
+        )
+        journal.close(number)
+    return lines
+
+
+def _remove(api: Api, clock: Clock, details: Mapping[str, str]) -> int:
+    path = f"/nodes/{details['node']}/storage/{details['storage']}/content"
+    rows = api.get(path, content="backup", vmid=details["vmid"])
+    own = [row["volid"] for row in rows if notes(details["mark"]) in str(row.get("notes", ""))]
+    for volid in own:
+        tasks = Tasks(api, details["node"], clock)
+        tasks.learn()
+        tasks.run(
+            partial(api.delete, f"{path}/{volid}"),
+            kind="imgdel",
+            what=f"remove backup {volid}",
+            seconds=_REMOVE_SECONDS,
+        )
+    return len(own)

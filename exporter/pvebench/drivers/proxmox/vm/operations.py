@@ -1,0 +1,223 @@
+"""Backup, move and snapshots of the plugged disk during a run, as tasks of its node.
+
+Everything is undone: archives carry the VM's marker in their notes and are in the journal before
+they exist; snapshots and moved volumes belong to the VM. Proxmox limits a backup's bandwidth only
+for administrators (Sys.Modify), so the size of the volume and the end of the run limit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.vm.archives import expect_archive, notes, remove_archives
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.drivers.proxmox.vm.drive import parse_drive
+from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
+from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots, parameters, temporary_name
+from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
+from pvebench.errors import Busy, NoSpace, OperationFailed, SwitchFailed
+from pvebench.model.ports import Clock, Journal, Progress
+from pvebench.model.units import KIB
+
+_LOOK_SECONDS: Final = 1.0
+"""Interval of looks: each is two requests to the node."""
+_CANCEL_SECONDS: Final = 600.0
+_LOCK_MINUTES: Final = 1
+"""Maximum wait of a backup for another one; 0 is the node's default of three hours."""
+_STOPPABLE: Final = frozenset({"backup", "backup-fleecing", "move"})
+"""Operations that Proxmox undoes if their task is stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTargets:
+    """Cluster storages for backups, fleecing images and moves; bytes per second of a move."""
+
+    backup_storage: str = ""
+    fleecing_storage: str = ""
+    move_storage: str = ""
+    move_rate: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationSite:
+    """Node of the operations of a VM."""
+
+    api: Api
+    clock: Clock
+    journal: Journal
+    node: str
+    targets: OperationTargets
+
+
+class VmOperation:
+    """`model.ports.Operation` of a node.
+
+    Args:
+        plugged: the disk in use.
+        target_rate: maximum bytes per second of a move; 0: that of the targets.
+    """
+
+    bounds: Sequence[float] = ()
+    look_seconds = _LOOK_SECONDS
+
+    def __init__(
+        self, site: OperationSite, vm: BenchVm, plugged: Plugged, *, name: str, target_rate: int
+    ) -> None:
+        self._site, self._vm, self._plugged, self._name = site, vm, plugged, name
+        self._api, self._clock, self._targets = site.api, site.clock, site.targets
+        self._rate = target_rate or site.targets.move_rate
+        self._snapshots = VmSnapshots(site.api, vm)
+        self._upid = ""
+        self._ended = False
+        self._bytes = 0
+
+    @property
+    def _volid(self) -> str:
+        return self._plugged.plug.volume.volid
+
+    def prepare(self) -> None:
+        self._vm.require_unlocked(self._name)
+        prepare: dict[str, Callable[[], None]] = {
+            "backup": self._prepare_backup,
+            "backup-fleecing": self._prepare_backup,
+            "move": lambda: self._need_space(self._targets.move_storage),
+            "snapshot": lambda: None,
+            "delete-snapshot": self._take_snapshot,
+        }
+        prepare[self._name]()
+
+    def _prepare_backup(self) -> None:
+        node = f"/nodes/{self._site.node}"
+        rows = self._api.get(f"{node}/tasks", source="active", typefilter="vzdump", limit=50)
+        if any(str(row.get("status") or "RUNNING").upper() == "RUNNING" for row in rows):
+            raise Busy(
+                f"{self._name}: another backup runs on {self._site.node}",
+                cause="a backup job started",
+                next_step="no action needed; pvebench retries later",
+            )
+        self._need_space(self._targets.backup_storage)
+        if self._name == "backup-fleecing":
+            self._need_space(self._targets.fleecing_storage)
+        self._include_in_backups()
+
+    def _need_space(self, storage: str) -> None:
+        size = self._plugged.plug.volume.size_bytes
+        status = self._api.get(f"/nodes/{self._site.node}/storage/{storage}/status")
+        free = int(status.get("avail", 0))
+        if lacking := lacks_space(storage, self._site.node, free, size):
+            raise NoSpace(lacking, next_step="free space, or reduce volume.size of the pack")
+
+    def _include_in_backups(self) -> None:
+        """Set the disk's option `backup`, which is off so that no backup job reads the disk."""
+        slot = self._plugged.slot
+        text = str(self._vm.recent_config().values.get(slot, "")).replace("backup=0", "backup=1")
+        self._vm.change(f"include {slot} in backups", **{slot: text})
+        seen = self._vm.verify_owner()
+        if slot in seen.waiting or parse_drive(str(seen.values.get(slot)))[1].get("backup") == "0":
+            raise SwitchFailed(f"VM {self._vm.vmid}: {slot} not included in backups")
+
+    def begin(self) -> None:
+        begin: dict[str, Callable[[], str]] = {
+            "backup": self._back_up,
+            "backup-fleecing": self._back_up,
+            "move": self._move,
+            "snapshot": lambda: self._begin(
+                "qmsnapshot", "snapshot", parameters(temporary_name(self._volid))
+            ),
+            "delete-snapshot": self._delete_snapshot,
+        }
+        self._vm.recent_config()  # it is still pvebench's
+        self._upid = begin[self._name]()
+
+    def _begin(self, kind: str, path: str, params: Mapping[str, Any]) -> str:
+        call = f"{self._vm.path}/{path}"
+        return self._vm.tasks.begin(lambda: self._api.post(call, **params), kind=kind)
+
+    def _back_up(self) -> str:
+        storage = self._targets.backup_storage
+        expect_archive(self._site.journal, self._vm, self._site.node, storage)
+        options: dict[str, Any] = {
+            "notification-mode": "legacy-sendmail",
+            "notes-template": notes(self._vm.mark),
+        }
+        if self._name == "backup-fleecing":
+            options["fleecing"] = f"enabled=1,storage={self._targets.fleecing_storage}"
+        return self._vm.tasks.begin(
+            lambda: self._api.post(
+                f"/nodes/{self._site.node}/vzdump",
+                vmid=self._vm.vmid,
+                storage=storage,
+                mode="snapshot",
+                compress="zstd",
+                remove=0,  # older backups stay, whatever the storage's retention is
+                lockwait=_LOCK_MINUTES,
+                **options,
+            ),
+            kind="vzdump",
+        )
+
+    def _move(self) -> str:
+        limit = {"bwlimit": max(1, self._rate // KIB)} if self._rate else {}
+        target = {"disk": self._plugged.slot, "storage": self._targets.move_storage}
+        return self._begin("qmmove", "move_disk", {**target, **limit})
+
+    def _take_snapshot(self) -> None:
+        self._snapshots.take_temporary(self._volid)
+
+    def _delete_snapshot(self) -> str:
+        path = f"{self._vm.path}/snapshot/{temporary_name(self._volid)}"
+        return self._vm.tasks.begin(lambda: self._api.delete(path), kind="qmdelsnapshot")
+
+    def look(self) -> Progress:
+        counters = block_counters(self._vm.status(), self._plugged.slot)
+        if self._upid and not self._ended and self._has_ended():
+            self._ended = True
+            if self._name in _STOPPABLE:
+                self._bytes = self._plugged.plug.volume.size_bytes
+        done = counters.operations + counters.flush_operations
+        return Progress(operations=done, latencies=(), bytes=self._bytes, ended=self._ended)
+
+    def _has_ended(self) -> bool:
+        try:
+            return self._vm.tasks.look(self._upid, what=self._name) is not None
+        except (Rejected, Busy) as error:
+            self._ended = True
+            raise OperationFailed(
+                f"{self._name} failed: {error.reason}", evidence=error.evidence
+            ) from error
+
+    def cancel(self) -> None:
+        """End it, and remove what it created. Raises DriverError: later calls try again."""
+        self.stop()
+        if self._upid:
+            self._wait()
+            self._upid = ""
+            self._vm.verify_owner()  # the task changed the configuration
+        if self._name in ("snapshot", "delete-snapshot"):
+            self._snapshots.remove(self._volid, temporary=True)
+        if self._name in ("backup", "backup-fleecing"):
+            remove_archives(self._site.journal, self._api, self._clock, self._vm)
+
+    def stop(self) -> None:
+        """Request the end of a task that runs and can be stopped. Raises DriverError."""
+        if self._upid and not self._ended and self._name in _STOPPABLE:
+            self._vm.tasks.stop(self._upid)
+
+    def _wait(self) -> None:
+        deadline = self._clock.monotonic() + _CANCEL_SECONDS
+        while not self._ended:
+            try:
+                self._ended = self._has_ended()
+            except OperationFailed:
+                return  # it was stopped
+            if self._clock.monotonic() > deadline:
+                raise OperationFailed(
+                    f"{self._name} did not end within {_CANCEL_SECONDS:.0f} s after the run",
+                    next_step="check the task on the node; pvebench removes what is left later",
+                    evidence=self._upid,
+                )
+            self._clock.sleep(_LOOK_SECONDS)

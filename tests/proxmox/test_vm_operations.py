@@ -1,0 +1,503 @@
+"""Chains, backups, moves and snapshots of our own VM, and what is left of them: nothing.
+
+Witnesses: the sources that `pve.operations` names; the recordings `snap.create` (403 with the name
+of the missing right), `mv.small` and `read.token.vzdump` (200; the refusal is in the task).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pve.server import RunningApi
+from pve.site import MACHINE, Site, scenario
+from pvebench.cli.main import run_cli
+from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.proxmox.api.endpoints import OPERATION_PRIVILEGES
+from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
+from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
+from pvebench.drivers.proxmox.vm.archives import KIND, notes
+from pvebench.drivers.proxmox.vm.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.operations import OperationTargets, VmOperation
+from pvebench.errors import AccessDenied, Busy, NoSpace, NotOwned, OperationFailed, OutcomeUnknown
+from pvebench.model.disk import ChainKind, Format
+from pvebench.model.rules import why_not, why_not_run
+from pvebench.model.scenario import Scenario
+from pvebench.model.units import GIB
+from pvebench.model.volume import Volume
+from pvebench.model.workload import Case, Workload
+from testing.packs import tool_workload
+from testing.prepared_cluster import api, config, findings, granted
+
+__all__ = ["api", "config", "granted"]
+
+OPERATIONS = ("backup", "backup-fleecing", "move", "snapshot", "delete-snapshot")
+CHAINS = [
+    ("local", Format.QCOW2, ChainKind.INTERNAL),
+    ("thin", Format.RAW, ChainKind.STORAGE),
+    ("share", Format.QCOW2, ChainKind.VOLUME),
+]
+
+
+@pytest.fixture
+def allowed(site: Site) -> Site:
+    """A site whose token has the rights and whose storages can be targets."""
+    site.cluster.access.roles["StorageBenchVM"] |= OPERATION_PRIVILEGES
+    site.cluster.storages["local"].content = "images,iso,backup"
+    site.cluster.storages["share"].volume_chain = True
+    site.node.targets = OperationTargets(
+        backup_storage="local", fleecing_storage="thin", move_storage="thin"
+    )
+    return site
+
+
+def volume_of(site: Site, wanted: Scenario) -> Volume:
+    return site.node.volume(wanted)[0]
+
+
+def attach(site: Site, wanted: Scenario | None = None) -> Volume:
+    wanted = wanted or scenario(kind=Format.QCOW2)
+    volume = volume_of(site, wanted)
+    site.node.boot(MACHINE)
+    site.node.attach(volume, wanted.disk)
+    return volume
+
+
+def until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def operate(site: Site, name: str, rate: int = 0) -> VmOperation:
+    one = site.node.operate(name, rate)
+    one.prepare()
+    one.begin()
+    return one
+
+
+def kinds(site: Site) -> list[str]:
+    return [kind for _, kind, _ in site.store.journal.pending()]
+
+
+def workload(during: str, **options: object) -> Workload:
+    job = {"rw": "randwrite", "bs": "4k", "during": during, **options}
+    return tool_workload("fio", job, ramp_seconds=1, runtime_seconds=30)
+
+
+# --- chains
+
+
+@pytest.mark.parametrize(("storage", "kind", "place"), CHAINS)
+def test_a_chain_is_snapshots_of_the_vm_and_is_read_back(
+    allowed: Site, storage: str, kind: Format, place: ChainKind
+) -> None:
+    wanted = scenario(kind=kind, storage=storage, chain=3, chain_kind=place)
+    volume = volume_of(allowed, wanted)
+    allowed.node.take_snapshots(volume, wanted.disk)
+    assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 3
+    allowed.node.boot(MACHINE)
+    seen = allowed.node.attach(volume, wanted.disk).effective
+    assert (seen["chain"], seen["chain_kind"]) == ("3", str(place))
+    allowed.node.shutdown()
+    assert (allowed.cluster.vms, allowed.cluster.volumes.owned(9000)) == ({}, [])
+
+
+def test_what_was_written_since_the_newest_snapshot_is_removed(allowed: Site) -> None:
+    wanted = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
+    volume = volume_of(allowed, wanted)
+    path = allowed.cluster.volumes.path(volume.volid)
+    for content in (b"\1", b"\2"):
+        with path.open("r+b") as file:
+            file.write(content)
+        allowed.node.take_snapshots(volume, wanted.disk)
+    assert path.read_bytes()[:1] == b"\1"
+    assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 2
+
+
+def test_a_snapshot_that_is_gone_shows_in_the_depth(allowed: Site) -> None:
+    wanted = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
+    volume = volume_of(allowed, wanted)
+    allowed.node.take_snapshots(volume, wanted.disk)
+    allowed.cluster.snapshots(allowed.node.vmid).popitem()
+    allowed.node.boot(MACHINE)
+    assert allowed.node.attach(volume, wanted.disk).effective["chain"] == "1"
+
+
+def test_a_volume_is_freed_with_its_snapshots_only(allowed: Site) -> None:
+    one, other = (
+        scenario(storage="thin", chain=depth, chain_kind=ChainKind.STORAGE) for depth in (1, 2)
+    )
+    volume = volume_of(allowed, one)
+    allowed.node.take_snapshots(volume, one.disk)
+    allowed.node.take_snapshots(volume_of(allowed, other), other.disk)
+    larger = scenario(
+        storage="thin", chain=1, chain_kind=ChainKind.STORAGE, size=2 * one.volume_bytes
+    )
+    assert allowed.node.volume(larger)[1]
+    assert volume.volid not in allowed.cluster.vms[9000].config.values()
+    assert len(allowed.cluster.snapshots(9000)) == 2
+
+
+def test_without_the_right_the_error_names_it(site: Site) -> None:
+    wanted = scenario(storage="thin", chain=1, chain_kind=ChainKind.STORAGE)
+    with pytest.raises(AccessDenied, match=r"VM\.Snapshot"):
+        site.node.take_snapshots(volume_of(site, wanted), wanted.disk)
+
+
+def test_a_lost_answer_to_a_snapshot_is_looked_for(allowed: Site) -> None:
+    wanted = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
+    volume = volume_of(allowed, wanted)
+    allowed.faults.add("drop_after", "POST", "/snapshot")
+    allowed.node.take_snapshots(volume, wanted.disk)
+    assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 2
+
+
+def test_a_vm_with_snapshots_is_not_kept(allowed: Site) -> None:
+    node = allowed.node = allowed.driver("pve1", keep=True)
+    wanted = scenario(storage="thin", chain=1, chain_kind=ChainKind.STORAGE)
+    volume = attach(allowed, wanted)
+    node.note(volume, "data")
+    node.take_snapshots(volume, wanted.disk)
+    node.shutdown()
+    assert allowed.cluster.vms == {}
+
+
+# --- operations
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_ends_and_leaves_the_volume_alone(allowed: Site, name: str) -> None:
+    volume = attach(allowed)
+    one = operate(allowed, name)
+    until(lambda: one.look().ended)
+    copied = volume.size_bytes if name in ("backup", "backup-fleecing", "move") else 0
+    assert one.look().bytes == copied
+    allowed.node.detach()
+    cluster, vmid = allowed.cluster, allowed.node.vmid
+    assert cluster.volumes.owned(vmid) == [volume.volid]
+    assert (cluster.snapshots(vmid), cluster.volumes.archives(vmid)) == ({}, [])
+    assert kinds(allowed) == ["proxmox-vm"]
+    allowed.node.attach(volume, scenario(kind=Format.QCOW2).disk)
+
+
+def test_an_operation_on_a_chain_leaves_the_chain(allowed: Site) -> None:
+    wanted = scenario(storage="local", kind=Format.QCOW2, chain=2, chain_kind=ChainKind.INTERNAL)
+    volume = volume_of(allowed, wanted)
+    allowed.node.take_snapshots(volume, wanted.disk)
+    for name in ("snapshot", "delete-snapshot", "move"):
+        attach(allowed, wanted)
+        one = operate(allowed, name)
+        until(lambda one=one: one.look().ended)  # type: ignore[misc]
+        allowed.node.detach()
+    assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 2
+    assert allowed.cluster.volumes.owned(allowed.node.vmid) == [volume.volid]
+
+
+def test_a_backup_keeps_older_ones_and_no_other_disk_option_changes(allowed: Site) -> None:
+    attach(allowed)
+    one = operate(allowed, "backup-fleecing")
+    until(lambda: bool(allowed.cluster.backups))
+    (sent,) = allowed.cluster.backups
+    assert (sent["remove"], sent["mode"]) == ("0", "snapshot")
+    assert sent["fleecing"] == "enabled=1,storage=thin"
+    assert not {"bwlimit", "prune-backups", "prune_backups", "performance"} & set(sent)
+    one.cancel()
+
+
+def test_backups_of_others_stay(allowed: Site) -> None:
+    attach(allowed)
+    vmid = allowed.node.vmid
+    theirs = allowed.cluster.volumes.keep_backup("local", vmid, "by-hand.vma.zst", 1, "by an admin")
+    one = operate(allowed, "backup")
+    until(lambda: one.look().ended)
+    assert len(allowed.cluster.volumes.archives(vmid)) == 2
+    one.cancel()
+    assert allowed.cluster.volumes.archives(vmid) == [theirs]
+
+
+@pytest.mark.parametrize("name", ["backup", "move"])
+def test_a_copy_that_does_not_end_is_stopped(allowed: Site, name: str) -> None:
+    volume = attach(allowed)
+    allowed.cluster.seconds = 60.0
+    one = operate(allowed, name)
+    assert not one.look().ended
+    one.cancel()
+    vm = allowed.cluster.vms[allowed.node.vmid]
+    assert "lock" not in vm.config
+    assert allowed.cluster.volumes.owned(vm.vmid) == [volume.volid]
+    assert allowed.cluster.volumes.archives(vm.vmid) == []
+
+
+def test_a_move_is_limited_by_the_settings_or_by_the_workload(allowed: Site) -> None:
+    allowed.node.targets = OperationTargets(move_storage="thin", move_rate=8 << 20)
+    for rate, sent in ((0, "8192"), (1 << 20, "1024")):
+        attach(allowed)
+        one = operate(allowed, "move", rate)
+        until(lambda one=one: one.look().ended)  # type: ignore[misc]
+        allowed.node.detach()
+        assert allowed.cluster.moves[-1]["bwlimit"] == sent
+
+
+def test_a_moved_disk_is_freed_with_a_vm_that_a_crash_left(allowed: Site) -> None:
+    attach(allowed)
+    one = operate(allowed, "move")
+    until(lambda: one.look().ended)
+    lines = undo_pending(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
+    assert lines == ["removed VM 9000 with its volumes"]
+    assert allowed.cluster.volumes.owned(9000) == []
+
+
+def test_a_disk_without_our_serial_number_is_no_moved_one(allowed: Site) -> None:
+    attach(allowed)
+    vm = allowed.cluster.vms[allowed.node.vmid]
+    disk = allowed.cluster.volumes.allocate("thin", vm.vmid, "vm-9000-disk-0", 1 << 20, "raw")
+    vm.config["scsi5"] = f"{disk},serial=pvebenchmark"
+    allowed.clock.sleep(6)
+    with pytest.raises(NotOwned, match="not created by pvebench"):
+        allowed.node.boot(MACHINE.__class__(memory_bytes=256 << 20, cpus=1))
+    assert allowed.cluster.volumes.path(disk).exists()
+
+
+def test_a_backup_that_runs_at_a_crash_is_removed_before_its_vm(allowed: Site) -> None:
+    attach(allowed)
+    operate(allowed, "backup")
+    until(lambda: bool(allowed.cluster.backups))
+    lines = undo_pending(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
+    assert lines == ["removed 1 backups of VM 9000 on local", "removed VM 9000 with its volumes"]
+    assert allowed.cluster.volumes.archives(9000) == []
+    assert kinds(allowed) == []
+
+
+def test_backups_of_a_vm_that_is_gone_are_named(allowed: Site) -> None:
+    details = {"node": "pve1", "vmid": "9000", "storage": "local", "mark": "0" * 32}
+    allowed.store.journal.open(KIND, details)
+    (line,) = undo_pending(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
+    assert "backups on local of VM 9000 not checked: the VM is gone" in line
+    assert notes("0" * 32) in line
+    assert kinds(allowed) == []
+
+
+def test_a_stop_during_a_backup_ends_it(allowed: Site) -> None:
+    attach(allowed)
+    allowed.cluster.seconds = 60.0
+    operate(allowed, "backup")
+    until(lambda: bool(allowed.cluster.backups))
+    allowed.node.shutdown()
+    assert (allowed.cluster.vms, kinds(allowed)) == ({}, [])
+
+
+def test_no_backup_begins_while_another_one_runs(allowed: Site) -> None:
+    attach(allowed)
+    allowed.cluster.tasks.foreign("pve1", "vzdump", "100")
+    with pytest.raises(Busy, match="another backup runs on pve1"):
+        operate(allowed, "backup")
+    assert kinds(allowed) == ["proxmox-vm"]
+
+
+@pytest.mark.parametrize(
+    ("name", "storage"), [("backup", "local"), ("backup-fleecing", "thin"), ("move", "thin")]
+)
+def test_a_copy_that_does_not_fit_is_not_begun(allowed: Site, name: str, storage: str) -> None:
+    attach(allowed)
+    allowed.cluster.storages[storage].avail = 1 << 20
+    with pytest.raises(NoSpace, match=f"storage {storage}"):
+        operate(allowed, name)
+
+
+def test_a_backup_without_the_right_fails_with_the_tasks_log(site: Site) -> None:
+    site.cluster.storages["local"].content = "images,iso,backup"
+    site.node.targets = OperationTargets(backup_storage="local")
+    attach(site)
+    one = operate(site, "backup")
+    with pytest.raises(OperationFailed, match="job errors") as caught:
+        until(lambda: one.look().ended)
+    assert "Permission check failed" in caught.value.evidence
+
+
+@pytest.mark.parametrize("name", ["backup", "move", "snapshot"])
+def test_an_answer_that_is_lost_is_looked_for(allowed: Site, name: str) -> None:
+    attach(allowed)
+    path = {"backup": "/vzdump", "move": "/move_disk", "snapshot": "/snapshot"}[name]
+    allowed.faults.add("drop_after", "POST", path)
+    one = operate(allowed, name)
+    until(lambda: one.look().ended)
+    allowed.node.detach()
+    assert len(allowed.cluster.volumes.owned(allowed.node.vmid)) == 1
+    assert kinds(allowed) == ["proxmox-vm"]
+
+
+def test_a_request_that_never_arrived_begins_nothing(allowed: Site) -> None:
+    attach(allowed)
+    allowed.faults.add("drop_before", "POST", "/vzdump")
+    with pytest.raises(OutcomeUnknown):
+        operate(allowed, "backup")
+    allowed.node.detach()
+    assert (allowed.cluster.backups, kinds(allowed)) == ([], ["proxmox-vm"])
+
+
+# --- limits
+
+
+def test_backups_and_moves_are_limited_by_the_nodes_own_history(allowed: Site) -> None:
+    attach(allowed)
+    user = str(allowed.token)
+    guard = OperationGuard(allowed.connect(), "pve1", user, per_day=1)
+    cases = {name: Case(scenario=scenario(), workload=workload(name)) for name in OPERATIONS}
+    allowed.cluster.tasks.foreign("pve1", "vzdump", "9000").end = "OK"
+    assert all(guard.enter(case) is None for case in cases.values())
+    operate(allowed, "backup").cancel()
+    later = OperationGuard(
+        allowed.connect(), "pve1", user, per_day=1, now=lambda: time.time() + 86401
+    )
+    held = {name: guard.enter(case) for name, case in cases.items()}
+    assert [name for name, hold in held.items() if hold] == ["backup", "backup-fleecing"]
+    hold = held["backup"]
+    assert hold is not None
+    assert hold.skip
+    assert "operations.per_day allows 1; the next one in 24.0 h" in hold.reason
+    assert later.enter(cases["backup"]) is None
+
+
+def test_a_node_that_does_not_answer_holds_the_operation(allowed: Site) -> None:
+    allowed.cluster.all_nodes["pve1"].online = False
+    guard = OperationGuard(allowed.connect(), "pve1", str(allowed.token), per_day=1)
+    hold = guard.enter(Case(scenario=scenario(), workload=workload("move")))
+    assert hold is not None
+    assert hold.skip
+
+
+SETTINGS = {"host": "pve1", "storages": {"local": {"type": "dir"}}}
+FULL = {"backup_storage": "pbs1", "fleecing_storage": "fast", "move_storage": "fast"}
+
+
+@pytest.mark.parametrize(
+    ("operations", "during", "reason"),
+    [
+        (None, "backup", "requires the section proxmox.operations"),
+        ({}, "backup", "requires proxmox.operations.backup_storage"),
+        ({"fleecing_storage": "fast"}, "backup-fleecing", "requires proxmox.operations.fleecing"),
+        ({}, "move", "requires proxmox.operations.move_storage"),
+        ({**FULL, "max_size": "32M"}, "backup", "larger than max_size of operations, 32M"),
+        (FULL, "backup", None),
+        (FULL, "snapshot", None),
+    ],
+)
+def test_the_plan_says_what_an_operation_lacks(
+    operations: dict[str, str] | None, during: str, reason: str | None
+) -> None:
+    cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": operations})
+    kind = cluster.kind_of(cluster.storages["local"])
+    told = why_not_run(scenario(kind=Format.QCOW2), workload(during), kind)
+    assert told == reason or (reason and reason in (told or ""))
+
+
+def test_the_plan_says_that_only_moves_can_be_limited() -> None:
+    cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": FULL})
+    kind = cluster.kind_of(cluster.storages["local"])
+    told = {
+        name: why_not_run(scenario(), workload(name, target_rate="1M"), kind)
+        for name in ("backup", "move")
+    }
+    assert told == {
+        "backup": "pvebench cannot limit the target of a backup on this storage",
+        "move": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("storage", "version", "machine", "possible"),
+    [
+        ({"type": "dir"}, 8, "", {"internal"}),
+        ({"type": "dir", "snapshot_as_volume_chain": True}, 9, "", {"volume"}),
+        ({"type": "lvm", "snapshot_as_volume_chain": True}, 9, "q35", {"volume"}),
+        ({"type": "lvm", "snapshot_as_volume_chain": True}, 9, "pc-q35-10.1+pve0", {"volume"}),
+        ({"type": "lvm", "snapshot_as_volume_chain": True}, 9, "pc-q35-9.2+pve1", set()),
+        ({"type": "dir", "snapshot_as_volume_chain": True}, 8, "", set()),
+        ({"type": "lvm"}, 9, "", set()),
+        ({"type": "zfspool"}, 9, "", {"storage"}),
+        ({"type": "lvmthin"}, 8, "", {"storage"}),
+        ({"type": "rbd"}, 9, "", {"storage"}),
+        ({"type": "zfs"}, 9, "", set()),
+    ],
+)
+def test_the_kinds_of_chains_are_those_of_storage_version_and_machine(
+    storage: dict[str, object], version: int, machine: str, possible: set[str]
+) -> None:
+    cluster = ProxmoxSettings.model_validate(
+        {"host": "h", "storages": {"one": storage}, "operations": {}, "version": version}
+        | {"machine": machine}
+    )
+    assert cluster.kind_of(cluster.storages["one"]).chains == possible
+
+
+def test_an_old_machine_type_is_the_reason_for_no_chain() -> None:
+    entry = {"type": "dir", "snapshot_as_volume_chain": True}
+    cluster = ProxmoxSettings.model_validate(
+        {"host": "h", "storages": {"one": entry}, "operations": {}, "machine": "pc-i440fx-9.2"}
+    )
+    told = why_not(scenario(kind=Format.QCOW2, chain=1), cluster.kind_of(cluster.storages["one"]))
+    assert told == "snapshot_as_volume_chain needs Proxmox VE 9 and a machine type from 10.0 on"
+
+
+def test_a_type_without_volume_chains_is_a_mistake_in_the_settings() -> None:
+    with pytest.raises(ValueError, match="storages of type rbd do not have it"):
+        ClusterStorageSettings.model_validate({"type": "rbd", "snapshot_as_volume_chain": True})
+
+
+@pytest.mark.parametrize(("storage", "copies"), [("local", 2), ("lvm", 4)])
+def test_a_chain_on_lvm_needs_the_space_of_all_levels(
+    allowed: Site, storage: str, copies: int
+) -> None:
+    one = allowed.cluster.storages["local" if storage == "local" else "thin"]
+    one.type = "lvm" if storage == "lvm" else "dir"
+    one.volume_chain = True
+    one.avail = copies * GIB  # 256 MiB must stay free
+    allowed.node = allowed.driver("pve1")
+    wanted = scenario(kind=Format.QCOW2, storage=one.name, chain=3, size=GIB)
+    assert allowed.node.needs_bytes(wanted) == copies * GIB
+    with pytest.raises(NoSpace):
+        allowed.node.volume(wanted)
+    one.avail += GIB
+    allowed.node.volume(wanted)
+
+
+# --- rights
+
+
+def test_the_rights_for_operations_are_granted_by_name_and_missing_ones_named(
+    api: RunningApi,
+    granted: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert findings(granted, capsys)["rights"][0]
+    role = api.cluster.access.roles["StorageBenchVM"]
+    assert not OPERATION_PRIVILEGES & role
+    api.cluster.storages["share"].content = "images"
+    text = granted.read_text("utf-8")
+    granted.write_text(f"{text}  operations: {{backup_storage: share}}\n", "utf-8")
+    found = findings(granted, capsys)
+    good, told = found["rights"]
+    assert not good
+    assert "/pool/bench: VM.Backup VM.Snapshot" in told
+    assert "--with-operations" in told
+    assert "share not on pve1 or not in the pool" in found["operations on share"][1]
+    granted.write_text(text, "utf-8")
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    init = ["proxmox", "init", "--config", str(granted), "--apply"]
+    assert run_cli([*init, "--with-operations"]) == 0
+    assert api.cluster.access.roles["StorageBenchVM"] >= OPERATION_PRIVILEGES
+    granted.write_text(f"{text}  operations: {{backup_storage: share}}\n", "utf-8")
+    assert run_cli(init) == 0  # the settings have the section: the rights stay
+    assert api.cluster.access.roles["StorageBenchVM"] >= OPERATION_PRIVILEGES
+    found = findings(granted, capsys)
+    assert found["rights"][0]
+    assert found["operations on share"][1].startswith("share does not allow backup; run pvesm set")
+    api.cluster.storages["share"].content = "images,backup"
+    assert findings(granted, capsys)["operations on share"][0]

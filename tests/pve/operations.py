@@ -1,0 +1,277 @@
+"""Snapshots, backups and moves of VMs, as tasks of the node.
+
+Witness: PVE/AbstractConfig.pm (pve-guest-common 6.0.2), PVE/API2/Qemu.pm, PVE/QemuConfig.pm and
+PVE/QemuServer.pm (qemu-server 9.2.6), PVE/API2/VZDump.pm and PVE/VZDump.pm (pve-manager 9.2.11),
+PVE/API2/Storage/Content.pm (pve-storage 9.1.7); refusals as in the recordings `snap.create`,
+`mv.small` and `read.token.vzdump`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pve.access import Access
+from pve.drives import SLOT, UNUSED, parse, render
+from pve.refusals import Refused, failure
+from pve.storage import Volumes
+from pve.tasks import Task, TaskFailure, Tasks
+from pve.vms import Vm
+
+
+@dataclass
+class Snapshot:
+    """A VM's configuration and the content of its volumes at some moment."""
+
+    config: dict[str, Any]
+    content: dict[str, bytes]
+    parent: str
+    description: str
+
+
+class OperationCalls:
+    """What a cluster answers about snapshots, backups and moves.
+
+    Attributes:
+        seconds: how long a backup, a move or a removal of a snapshot takes.
+        backups, moves: parameters of each that has begun.
+    """
+
+    tasks: Tasks
+    volumes_on: dict[str, Volumes]
+    access: Access
+
+    def __post_init__(self) -> None:
+        self.seconds = 0.2
+        self.backups: list[dict[str, Any]] = []
+        self.moves: list[dict[str, Any]] = []
+        self._snapshots: dict[int, dict[str, Snapshot]] = {}
+        self._vzdump = threading.Lock()
+
+    def vm(self, node: str, vmid: str | int) -> Vm:
+        raise NotImplementedError
+
+    def snapshots(self, vmid: int) -> dict[str, Snapshot]:
+        return self._snapshots.setdefault(vmid, {})
+
+    @contextmanager
+    def _locked(self, vm: Vm, lock: str) -> Iterator[None]:
+        with vm.locked():
+            vm.refuse_lock()
+            vm.config["lock"] = lock
+        try:
+            yield
+        finally:
+            vm.config.pop("lock", None)
+
+    def _work(self, task: Task, seconds: float) -> None:
+        """Take so long, or end as a worker does that is stopped."""
+        if task.stopped.wait(seconds):
+            raise TaskFailure("interrupted by signal")
+
+    # --- snapshots -------------------------------------------------------------------------
+
+    def get_nodes_qemu_snapshot(self, who: str, node: str, vmid: str) -> list[dict[str, Any]]:
+        vm = self.vm(node, vmid)
+        rows: list[dict[str, Any]] = [
+            {"name": name, "description": one.description, "snaptime": 1, "vmstate": 0}
+            | ({"parent": one.parent} if one.parent else {})
+            for name, one in self.snapshots(vm.vmid).items()
+        ]
+        return [*rows, {"name": "current", "description": "You are here!", "digest": vm.digest}]
+
+    def post_nodes_qemu_snapshot(
+        self, who: str, node: str, vmid: str, snapname: str, description: str = "", **_: Any
+    ) -> str:
+        vm = self.vm(node, vmid)
+
+        def take(task: Task) -> None:
+            if snapname in self.snapshots(vm.vmid):
+                raise TaskFailure(f"snapshot name '{snapname}' already used")
+            held = _attached(vm)
+            if not all(vm.volumes.has_snapshots(volid) for volid in held):
+                raise TaskFailure("snapshot feature is not available")
+            with self._locked(vm, "snapshot"):
+                content = {volid: vm.volumes.path(volid).read_bytes() for volid in held}
+                config = {k: v for k, v in vm.config.items() if _is_copied(k)}
+                parent = str(vm.config.get("parent", ""))
+                self.snapshots(vm.vmid)[snapname] = Snapshot(config, content, parent, description)
+                vm.config["parent"] = snapname
+                for volid in held:
+                    vm.held.setdefault(volid, set()).add(snapname)
+
+        return self.tasks.run(node, "qmsnapshot", vmid, who, take)
+
+    def delete_nodes_qemu_snapshot_snapname(
+        self, who: str, node: str, vmid: str, snapname: str, **_: Any
+    ) -> str:
+        vm = self.vm(node, vmid)
+
+        def remove(task: Task) -> None:
+            gone = self.snapshots(vm.vmid).get(snapname)
+            if gone is None:
+                raise TaskFailure(f"snapshot '{snapname}' does not exist")
+            with self._locked(vm, "snapshot-delete"):
+                self._work(task, self.seconds)
+                del self.snapshots(vm.vmid)[snapname]
+                for names in vm.held.values():
+                    names.discard(snapname)
+                for one in self.snapshots(vm.vmid).values():
+                    one.parent = gone.parent if one.parent == snapname else one.parent
+                if vm.config.get("parent") == snapname:
+                    vm.config.pop("parent")
+
+        return self.tasks.run(node, "qmdelsnapshot", vmid, who, remove)
+
+    def post_nodes_qemu_snapshot_rollback(
+        self, who: str, node: str, vmid: str, snapname: str, **_: Any
+    ) -> str:
+        vm = self.vm(node, vmid)
+
+        def roll_back(task: Task) -> None:
+            one = self.snapshots(vm.vmid).get(snapname)
+            if one is None:
+                raise TaskFailure(f"snapshot '{snapname}' does not exist")
+            children = [n for n, s in self.snapshots(vm.vmid).items() if s.parent == snapname]
+            for volid in one.content:
+                if any(volid in self.snapshots(vm.vmid)[name].content for name in children):
+                    raise TaskFailure(
+                        f"can't rollback, '{snapname}' is not most recent snapshot on '{volid}'"
+                    )
+            vm.refuse_lock()
+            vm.machine.stop()
+            with self._locked(vm, "rollback"):
+                for volid, content in one.content.items():
+                    vm.volumes.path(volid).write_bytes(content)
+                kept = {k: v for k, v in vm.config.items() if UNUSED.match(k) or k == "description"}
+                for volid in set(_attached(vm)) - set(one.content):
+                    index = next(n for n in range(256) if f"unused{n}" not in kept)
+                    kept[f"unused{index}"] = volid
+                vm.config = {**kept, **one.config, "parent": snapname}
+                vm.pending, vm.dropped = {}, set()
+
+        return self.tasks.run(node, "qmrollback", vmid, who, roll_back)
+
+    # --- backups ---------------------------------------------------------------------------
+
+    def post_nodes_vzdump(
+        self,
+        who: str,
+        node: str,
+        vmid: str,
+        storage: str = "local",
+        notes_template: str = "",
+        fleecing: str = "",
+        **options: Any,
+    ) -> str:
+        for key in ("bwlimit", "ionice", "performance"):
+            if key in options:
+                self.access.need(who, "/", ["Sys.Modify"])
+        if fleecing:
+            target = dict(part.split("=") for part in fleecing.split(","))["storage"]
+            self.access.need(who, f"/storage/{target}", ["Datastore.AllocateSpace"])
+        self.access.need(who, f"/storage/{storage}", ["Datastore.AllocateSpace"])
+        volumes = self.volumes_on[node]
+        told = {"vmid": vmid, "storage": storage, "fleecing": fleecing, **options}
+
+        def back_up(task: Task) -> None:
+            wait = 60 * int(options.get("lockwait") or 180)
+            if not self._vzdump.acquire(timeout=min(wait, 0.1)):
+                raise TaskFailure("can't acquire lock '/var/run/vzdump.lock' - got timeout")
+            try:
+                if "VM.Backup" not in self.access.rights(who, f"/vms/{vmid}"):
+                    task.log.append(f"ERROR: Backup of VM {vmid} failed - Permission check failed")
+                    raise TaskFailure("job errors")
+                self.backups.append(told)
+                vm = self.vm(node, vmid)
+                disks = [volid for volid in _attached(vm) if vm.backs_up(volid)]
+                if not disks:
+                    raise TaskFailure("job errors")
+                with self._locked(vm, "backup"):
+                    task.log.append("INFO: starting backup via QMP command")
+                    self._work(task, self.seconds)
+                    size = sum(volumes.size(volid) for volid in disks)
+                    stamp = time.strftime("%Y_%m_%d-%H_%M_%S") + f"_{len(self.backups)}"
+                    name = f"vzdump-qemu-{vmid}-{stamp}.vma.zst"
+                    volumes.keep_backup(storage, int(vmid), name, size, notes_template)
+            finally:
+                self._vzdump.release()
+
+        return self.tasks.run(node, "vzdump", vmid, who, back_up)
+
+    def delete_nodes_storage_content_volume(
+        self, who: str, node: str, storage: str, volume: str, **_: Any
+    ) -> str:
+        volumes = self.volumes_on[node]
+        owner, form = volumes.owner(volume), volumes.format(volume)
+        if form.startswith("vma") and owner:
+            self.access.need(who, f"/storage/{storage}", ["Datastore.AllocateSpace"])
+            self.access.need(who, f"/vms/{owner}", ["VM.Backup"])
+        else:
+            self.access.need(who, f"/storage/{storage}", ["Datastore.Allocate"])
+
+        def remove(task: Task) -> None:
+            volumes.free(volume)
+
+        subject = f"{owner}@{storage}" if owner else storage
+        return self.tasks.run(node, "imgdel", subject, who, remove)
+
+    # --- moves and tasks -------------------------------------------------------------------
+
+    def post_nodes_qemu_move_disk(
+        self, who: str, node: str, vmid: str, disk: str, storage: str, **options: Any
+    ) -> str:
+        self.access.need(who, f"/vms/{vmid}", ["VM.Config.Disk"])
+        self.access.need(who, f"/storage/{storage}", ["Datastore.AllocateSpace"])
+        vm = self.vm(node, vmid)
+        if disk not in vm.config:
+            raise failure(f"disk '{disk}' does not exist")
+        volid, parts = parse(str(vm.config[disk]))
+        if volid.partition(":")[0] == storage:
+            raise failure("you can't move to the same storage with same format")
+        self.moves.append({"disk": disk, "storage": storage, **options})
+
+        def move(task: Task) -> None:
+            with vm.locked():
+                vm.refuse_lock()
+                form = "raw" if storage == "thin" else vm.volumes.format(volid)
+                size = vm.volumes.size(volid)
+                name = vm.volumes.next_name(storage, vm.vmid, form)
+                new = vm.volumes.allocate(storage, vm.vmid, name, size, form)
+                try:
+                    self._work(task, self.seconds)
+                except TaskFailure as error:
+                    vm.volumes.free(new)
+                    raise TaskFailure(f"storage migration failed: {error}") from error
+                if form == vm.volumes.format(volid):
+                    shutil.copyfile(vm.volumes.path(volid), vm.volumes.path(new))
+                vm.config[disk] = render(new, parts)
+                vm.retain(volid)
+
+        return self.tasks.run(node, "qmmove", vmid, who, move)
+
+    def delete_nodes_tasks_upid(self, who: str, node: str, upid: str) -> None:
+        task = self.tasks.find(upid)
+        if task.user != who:
+            self.access.need(who, f"/nodes/{node}", ["Sys.Modify"])
+        if task.end is not None:
+            raise Refused(400, "Parameter verification failed.", errors={"upid": "no such task"})
+        task.stopped.set()
+
+
+def _attached(vm: Vm) -> list[str]:
+    return [
+        parse(str(value))[0]
+        for key, value in vm.config.items()
+        if SLOT.match(key) and "media=cdrom" not in str(value)
+    ]
+
+
+def _is_copied(key: str) -> bool:
+    """Return whether a snapshot keeps an option (`__snapshot_copy_config`)."""
+    return key not in ("lock", "digest", "description", "parent") and not UNUSED.match(key)
