@@ -34,7 +34,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
-.PHONY: deb deb-test ansible-test site
+.PHONY: durability deb deb-test ansible-test site
 .PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm
 
@@ -96,6 +96,12 @@ bench-detection: venv ## measure detection next to other methods; SEED= ARGS= (n
 
 bench-advice: venv ## simulated clusters with known truth: advice and canary gate; ARGS=--seeds 50 (needs Python)
 	@$(BIN)/python bench/advice.py $(ARGS)
+
+durability: packages-run venv ## measure which writes survive a killed QEMU, for the table of docs/durability.md (needs the programs of run)
+	mkdir -p .state
+	$(BIN)/pvebench durability --state .state/durability --format json >.state/durability.json
+	mv .state/durability.json tests/golden/durability/results.json
+	scripts/generate
 
 crash: packages-run venv ## kill -9 pvebench, QEMU, both or a container at MOMENTS random moments of real cycles; ARGS=--node a container on a node, or the program there, ARGS=--short only VMs on files (needs the programs of run, for containers root and lxc, for a node sshd)
 	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED) $(ARGS)

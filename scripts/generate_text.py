@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 
 from key_tables import keys_text
 from node_grants import SCRIPT, with_grants
 
+from pvebench.cli.durability import table
 from pvebench.config.settings import schema_text
 from pvebench.metrics.catalog import CATALOG
+from pvebench.model.durability import Durability
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,7 +43,16 @@ def metrics_text() -> str:
     return head + "\n".join(rows) + "\n"
 
 
+def with_durability(page: str) -> str:
+    """Return docs/durability.md with the table of the results of `make durability`."""
+    results = json.loads((ROOT / "tests/golden/durability/results.json").read_text("utf-8"))
+    lines = "\n".join(table([Durability.from_json(json.dumps(row)) for row in results]))
+    mark = re.compile(r"(?<=<!-- table -->\n).*(?=<!-- end -->)", re.DOTALL)
+    return mark.sub(lambda _: f"{lines}\n", page)
+
+
 FILES = {
+    "docs/durability.md": with_durability((ROOT / "docs/durability.md").read_text("utf-8")),
     "scenarios/schema/pack.schema.json": schema_text("pack"),
     "scenarios/schema/settings.schema.json": schema_text("settings"),
     "docs/metrics.md": metrics_text(),

@@ -37,6 +37,8 @@ PROOFS: Final = {
     # what runs next to data of others
     "exporter/pvebench/files.py:remove_tree": "no link, no mount; callers prove the name",
     "exporter/pvebench/store/instance_lock.py:_signaled": "`holds_lock`, through a pidfd",
+    f"{DRIVERS}/qemu/durability.py:QemuDurability._batch": "`QemuMachine.kill`, own volumes",
+    f"{DRIVERS}/qemu/durability.py:QemuDurability._use": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:_end_process": "UUID and directory, by pidfd",
     f"{DRIVERS}/qemu/machine.py:QemuMachine.kill": OWN_CHILD,
     f"{DRIVERS}/qemu/machine.py:QemuMachine.start": "`QemuMachine.kill`",

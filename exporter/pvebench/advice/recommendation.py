@@ -11,6 +11,7 @@ from typing import Final
 from pvebench.analysis.difference import CHANCE
 from pvebench.analysis.joint_difference import JointDifference, joint_difference
 from pvebench.model.definition import Definition, further_options
+from pvebench.model.durability import Durability, durability_key
 from pvebench.model.workload import Direction
 from pvebench.store.current import Trend, View, main_metric
 from pvebench.verdicts.ranking import (
@@ -107,6 +108,8 @@ class Recommendation:
         undecided: others, of which noise hides whether they are slower.
         volatile: faster configurations whose completed writes may be in host memory only.
         excluded: faster ones that are not ranked.
+        lossy: those that lost flushed records when their durability was measured.
+        durability: of the chosen; None: not measured.
         choices: all that are ranked under each workload.
     """
 
@@ -125,6 +128,8 @@ class Recommendation:
     undecided: tuple[Choice, ...]
     volatile: tuple[Choice, ...]
     excluded: tuple[Place, ...]
+    lossy: tuple[Choice, ...]
+    durability: Durability | None
     choices: tuple[Choice, ...]
 
     def choice(self, scenario: str) -> Choice | None:
@@ -160,10 +165,17 @@ def recommendations(
         if purpose is not None:
             groups.setdefault((ranking.node, ranking.storage, purpose), []).append(ranking)
     order = {purpose: place for place, purpose in enumerate(Purpose)}
-    return tuple(
+    found = [
         _recommendation(group, _comparable(of), view)
         for group, of in sorted(groups.items(), key=lambda it: (it[0][:2], order[it[0][2]]))
-    )
+    ]
+    return tuple(one for one in found if one)
+
+
+def measured(choice: Choice, view: View) -> Durability | None:
+    """Return the measured durability of a choice; None: not measured."""
+    one = choice.definition
+    return view.durability.get((one.node, one.storage, durability_key(one.options)))
 
 
 def _comparable(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
@@ -217,9 +229,13 @@ def compare(
 
 def _recommendation(
     group: tuple[str, str, Purpose], rankings: tuple[Ranking, ...], view: View
-) -> Recommendation:
+) -> Recommendation | None:
     node, storage, purpose = group
-    choices = choices_of(rankings, view.trends)
+    ranked = choices_of(rankings, view.trends)
+    lossy = [one for one in ranked if (known := measured(one, view)) and not known.durable]
+    choices = [one for one in ranked if one not in lossy]
+    if not choices:
+        return None
     stable = [one for one in choices if not one.volatile] or list(choices)
     fastest, others = stable[0], stable[1:]
     ties, slower, undecided = _sorted(fastest, others, view.trends)
@@ -246,7 +262,9 @@ def _recommendation(
         undecided=tuple(undecided),
         volatile=tuple(one for one in choices if one.volatile and one.score > fastest.score),
         excluded=excluded,
-        choices=choices,
+        lossy=tuple(lossy),
+        durability=measured(chosen, view),
+        choices=tuple(choices),
     )
 
 

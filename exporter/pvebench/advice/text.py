@@ -10,6 +10,7 @@ from typing import Any, Final
 from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
 from pvebench.analysis.joint_difference import JointDifference
 from pvebench.model.definition import Definition, configuration_text, workload_text
+from pvebench.model.durability import Durability, Survival, Sync
 from pvebench.model.units import show_seconds
 from pvebench.store import StoredRun
 from pvebench.store.current import main_metric
@@ -114,8 +115,10 @@ def advice_lines(
     yield from _others(one)
     yield from (text for doubt in one.doubts if (text := _DOUBTS[doubt]))
     yield from _faster_ones(one)
+    if one.lossy:
+        yield f"Excluded, lost flushed writes when measured: {_names(one.lossy)}."
     yield from _costs(one, runs_of)
-    yield from risk_lines(one.chosen.definition)
+    yield from risk_lines(one.chosen.definition, one.durability)
     yield f"Runs: {ids_text(one.chosen.runs)}" + (
         f"; of the default: {ids_text(one.default.runs)}"
         if one.default and one.default is not one.chosen
@@ -209,14 +212,35 @@ def _micro(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
-def risk_lines(definition: Definition) -> Iterator[str]:
+def risk_lines(definition: Definition, durability: Durability | None = None) -> Iterator[str]:
     """Yield what a configuration risks, and what it needs."""
     cache, form = definition.cache, definition.format
-    yield f"If QEMU is killed: {_KILLED}. If the host loses power: {_POWER.get(cache, 'unknown')}."
+    by_design = (
+        f"If QEMU is killed: {_KILLED}. If the host loses power: {_POWER.get(cache, 'unknown')}. "
+        "This is by design; `pvebench durability` measures it."
+    )
+    yield durability_text(durability) if durability else by_design
     if cache in _NEEDS:
         yield _NEEDS[cache]
     if form in _SNAPSHOTS:
         yield _SNAPSHOTS[form]
+
+
+def durability_text(one: Durability) -> str:
+    """Return how many records survived a killed QEMU, and would survive a loss of power."""
+    when = f"{one.finished:%Y-%m-%d} with QEMU {one.qemu}"
+    killed = f"{_share(one.killed, synced=True)} and {_share(one.killed, synced=False)}"
+    power = f"{_share(one.power, synced=True)} and {_share(one.power, synced=False)}"
+    return (
+        f"Measured {when}: if QEMU is killed, {killed} survive; if the host loses power, {power}, "
+        "if the disk honors flushes."
+    )
+
+
+def _share(rows: Sequence[Survival], *, synced: bool) -> str:
+    own = [one for one in rows if (one.sync is not Sync.NONE) is synced]
+    found, written = sum(one.found for one in own), sum(one.written for one in own)
+    return f"{found} of {written} {'flushed' if synced else 'other completed'} writes"
 
 
 def ids_text(runs: Sequence[int]) -> str:
@@ -248,6 +272,7 @@ def advice_data(one: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
         "within_noise": [other.scenario for other in (one.fastest, *one.ties)],
         "slower": [other.scenario for other in one.slower],
         "undecided": [other.scenario for other in one.undecided],
+        "durable": "by design" if one.durability is None else "measured",
         "host_cpu_seconds_per_io": cost.cpu_seconds,
         "latency_p999_seconds": cost.tail_seconds,
     }

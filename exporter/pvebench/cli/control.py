@@ -109,7 +109,7 @@ def resume(**options: Any) -> None:
 @format_option()
 @settings_options
 def cleanup(orphans: bool, vmids: tuple[int, ...], adopt: bool, form: str, **options: Any) -> None:
-    """Remove leftovers of a crash, or list orphaned VMs with --orphans.
+    """Remove leftovers of a crash; --orphans lists orphaned VMs.
 
     Every start of pvebench removes the leftovers of its own state directory. Orphans remain only
     if that directory is lost. --orphans changes nothing without --remove.

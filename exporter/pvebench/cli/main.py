@@ -19,7 +19,7 @@ from pvebench.version import commit
 GROUPS: Final = {
     "Measure": "run serve status pause resume abort",
     "Results": "verdict results report card export baseline judge import",
-    "Decide": "advise upgrade gate",
+    "Decide": "advise durability upgrade gate",
     "Set up": "setup check packs plan schema storage guest proxmox grafana print",
     "Maintain": "doctor selftest notify cleanup prune restore reparse",
     "Demo": "demo",

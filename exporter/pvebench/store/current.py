@@ -15,6 +15,7 @@ import structlog
 
 from pvebench.errors import StoreError
 from pvebench.model.definition import Definition
+from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Outcome, Run, Unit, rates
 from pvebench.model.units import KIB
@@ -143,6 +144,7 @@ class View:
         failures: the newest runs that are not ok, newest first.
         periods: environment periods of all nodes, in the order of their start.
         devices: `node/storage` -> its device in words.
+        durability: (node, storage, configuration) -> measured durability.
         costs: bytes that the packs write to each storage.
         removals: how often old runs may have been removed since the start of pvebench.
     """
@@ -156,6 +158,7 @@ class View:
     periods: Sequence[EnvironmentPeriod] = ()
     totals: Totals = field(default_factory=Totals)
     devices: Mapping[str, str] = field(default_factory=dict)
+    durability: Mapping[tuple[str, str, str], Durability] = field(default_factory=dict)
     costs: tuple[WriteCost, ...] = ()
     removals: int = 0
 
@@ -208,6 +211,7 @@ class Results:
             periods=tuple(store.periods()),
             totals=store.totals(),
             devices=store.identities.devices(),
+            durability=store.durability(),
         )
 
     @property

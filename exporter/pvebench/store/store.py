@@ -22,6 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreMixed
+from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Outcome, Run
 from pvebench.store.backups import Backup, back_up
@@ -68,6 +69,8 @@ from pvebench.store.writing import (
 
 # --- Reading stored results.
 
+_DURABILITY = "durability/"
+"""Begin of the names of these facts."""
 Undirected = dict[tuple[str, str], float]
 
 
@@ -262,6 +265,13 @@ class StoredResults:
         with reading(self._engine) as connection:
             return {str(row[0]): int(row[1]) for row in connection.execute(query)}
 
+    def durability(self) -> dict[tuple[str, str, str], Durability]:
+        """Return (node, storage, configuration) -> its newest measured durability."""
+        query = select(facts.c.value).where(facts.c.name.startswith(_DURABILITY))
+        with reading(self._engine) as connection:
+            found = [Durability.from_json(text) for text in connection.scalars(query)]
+        return {(one.node, one.storage, one.configuration): one for one in found}
+
     def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
         """Return the bytes written to a storage in the 24 hours before `at`, to the hour.
 
@@ -403,6 +413,14 @@ class Store(StoredResults):
             planned=planned,
             started=datetime.now(UTC).timestamp(),
         )
+        with writing(self._engine) as connection:
+            connection.execute(row)
+
+    def record_durability(self, result: Durability) -> None:
+        """Store a measured durability instead of an earlier one. Raises StoreError."""
+        name = f"{_DURABILITY}{result.node}/{result.storage}/{result.configuration}"
+        row = upsert(facts).values(name=name, value=result.to_json())
+        row = row.on_conflict_do_update(index_elements=["name"], set_={"value": row.excluded.value})
         with writing(self._engine) as connection:
             connection.execute(row)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,21 @@ from pvebench.advice.recommendation import (
     purpose_of,
     recommendations,
 )
-from pvebench.advice.text import UNASSESSED, advice_lines, ids_text
+from pvebench.advice.text import UNASSESSED, advice_data, advice_lines, ids_text
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.model.definition import Definition
 from pvebench.scheduler.plan import expand
 from pvebench.store.current import Trend, View
 from pvebench.verdicts.ranking import contests
+from testing.durabilities import DURABLE
 from testing.http_client import get
 from testing.packs import QUICK, STORAGES, simulate
 from testing.simulated_results import case, trend, view_of
 from testing.simulated_site import app_of, served
 
 Captured = pytest.CaptureFixture[str]
+QCOW2 = "scsi.qcow2.none.preallocation-off"
 DEFAULT, THREAD, VIRTIO = "scsi.raw.none", "scsi.raw.none.iothread-1", "virtio.raw.none"
 
 
@@ -154,6 +157,34 @@ def test_several_workloads_of_a_purpose_count_together() -> None:
 )
 def test_a_workload_stands_for_a_purpose(load: dict[str, int | str], purpose: Purpose) -> None:
     assert purpose_of(case(DEFAULT, **load)) is purpose
+
+
+def durable_view(**changes: object) -> View:
+    """Return results of the default and a faster qcow2, whose durability was measured."""
+    view = view_of(results({DEFAULT: 1000, QCOW2: 1300}))
+    node = next(iter(view.planned.values())).definition.node
+    known = replace(DURABLE, node=node, **changes)  # type: ignore[arg-type] # by name
+    return replace(view, durability={(node, "local", known.configuration): known})
+
+
+def test_measured_durability_takes_the_place_of_the_design() -> None:
+    one = advice(durable_view())
+    assert one.chosen.scenario == f"local.{QCOW2}"
+    assert (
+        "Measured 2026-11-25 with QEMU 7.2.22: if QEMU is killed, 64 of 64 flushed writes and "
+        "16 of 32 other completed writes survive; if the host loses power, 32 of 32 flushed"
+    ) in text_of(one)
+    assert "by design" not in text_of(one)
+    assert advice_data(one, lambda _: ())["durable"] == "measured"
+    unmeasured = advice(view_of(results({DEFAULT: 1000, QCOW2: 1300})))
+    assert "This is by design" in text_of(unmeasured)
+    assert advice_data(unmeasured, lambda _: ())["durable"] == "by design"
+
+
+def test_a_configuration_that_lost_flushed_writes_is_not_recommended() -> None:
+    one = advice(durable_view(torn=1))
+    assert one.chosen.scenario == f"local.{DEFAULT}"
+    assert re.search(r"Excluded, lost flushed writes when measured: scsi, qcow2", text_of(one))
 
 
 def test_run_ids_have_ranges() -> None:

@@ -50,6 +50,7 @@ WITHOUT_RESULTS: Final[dict[tuple[str, ...], tuple[int, tuple[str, ...]]]] = {
     ("report",): (5, STATE),
     ("card",): (5, STATE),
     ("advise",): (5, STATE),
+    ("durability",): (5, (*STATE, "--stored")),
     ("upgrade",): (0, (*STATE, "--to", "pve-qemu-kvm=10.1.2-1")),
     ("gate",): (5, (*STATE, "--canary", "pve1", "--tolerance", "5%")),
     ("export", "openmetrics"): (5, STATE),

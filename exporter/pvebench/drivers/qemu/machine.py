@@ -11,10 +11,11 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.drivers.responses import count, fields, text
 from pvebench.errors import (
     DriverError,
     GuestTimeout,
@@ -34,6 +35,11 @@ KIND: Final = "vm"
 """Kind of the journal entries of VMs."""
 QUIT_SECONDS: Final = 30.0
 """Time limit for QEMU to write back its images' data in memory."""
+BOOT_SECONDS: Final = 300.0
+"""Deadline from power-on to the agent's first response. It only detects a guest that hangs, so it
+is long: under TCG on a busy host a boot can take more than a minute."""
+SWITCH_SECONDS: Final = 60.0
+"""Deadline of each step of a hot-plug or unplug, long for the same reason."""
 _TAIL_BYTES: Final = 2000
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -274,6 +280,21 @@ def cpus_option(machine: Machine, accelerator: Accelerator) -> str:
     if accelerator is Accelerator.KVM:
         return str(machine.cpus)
     return f"cpus={machine.cpus},maxcpus={max(2, machine.cpus)}"
+
+
+_VERSION: Final = fields(qemu=fields(major=count, minor=count, micro=count), package_=text)
+
+
+def qemu_facts(qmp: Channel) -> dict[str, str]:
+    """Return QEMU's version and machine type. Raises HypervisorGone."""
+    version: dict[str, Any] = qmp.ask("query-version", shape=_VERSION)
+    number = version["qemu"]
+    machine: str = qmp.ask("qom-get", {"path": "/machine", "property": "type"}, shape=text)
+    return {
+        "qemu": f"{number['major']}.{number['minor']}.{number['micro']}",
+        "qemu_package": version.get("package") or "",
+        "machine": machine.removesuffix("-machine"),
+    }
 
 
 def prove_kvm(

@@ -43,10 +43,16 @@ from pvebench.drivers.qemu.block_graph import (
     objects,
 )
 from pvebench.drivers.qemu.disk_readback import UNVERIFIED, find_in_guest, look, read_back
-from pvebench.drivers.qemu.machine import QemuMachine, prove_kvm
+from pvebench.drivers.qemu.durability import QemuDurability, directory_options
+from pvebench.drivers.qemu.machine import (
+    BOOT_SECONDS,
+    SWITCH_SECONDS,
+    QemuMachine,
+    prove_kvm,
+    qemu_facts,
+)
 from pvebench.drivers.qemu.operations import DiskOperation
-from pvebench.drivers.qemu.qmp import Channel, QemuGuest
-from pvebench.drivers.responses import count, fields, text
+from pvebench.drivers.qemu.qmp import QemuGuest
 from pvebench.drivers.storages.contract import SnapshotStorage, Storage, instance_id
 from pvebench.drivers.storages.settings import (
     check_space,
@@ -67,12 +73,6 @@ from pvebench.model.volume import Attachment, BlockCounters, Identity, Plug, Vol
 from pvebench.model.workload import Case
 
 # --- `model.ports.Hypervisor` for this machine's QEMU
-
-BOOT_SECONDS: Final = 300.0
-"""Deadline from power-on to the agent's first response. It only detects a guest that hangs, so it
-is long: under TCG on a busy host a boot can take more than a minute."""
-SWITCH_SECONDS: Final = 60.0
-"""Deadline of each step of a hot-plug or unplug, long for the same reason."""
 
 
 class QemuHypervisor:
@@ -346,21 +346,6 @@ def environment(
     return Environment(node=node, facts={key: value for key, value in facts.items() if value})
 
 
-_VERSION: Final = fields(qemu=fields(major=count, minor=count, micro=count), package_=text)
-
-
-def qemu_facts(qmp: Channel) -> dict[str, str]:
-    """Return QEMU's version and machine type. Raises HypervisorGone."""
-    version: dict[str, Any] = qmp.ask("query-version", shape=_VERSION)
-    number = version["qemu"]
-    machine: str = qmp.ask("qom-get", {"path": "/machine", "property": "type"}, shape=text)
-    return {
-        "qemu": f"{number['major']}.{number['minor']}.{number['micro']}",
-        "qemu_package": version.get("package") or "",
-        "machine": machine.removesuffix("-machine"),
-    }
-
-
 TOOLS: Final = {
     "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",
@@ -375,14 +360,7 @@ class QemuEngine(Engine):
     """`drivers.driver.Engine` of driver `qemu`."""
 
     def sites(self, settings: QemuSettings, place: DriverContext) -> list[Site]:
-        require_tools()
-        image = guest_image(settings, place)
-        proof = prove_kvm(
-            image, place.runtime, journal=place.journal, clock=place.clock, timeout=PROOF_SECONDS
-        )
-        accelerator = choose_accelerator(
-            settings.accelerator, memory=kvm_memory(), prove=proof, say=place.say
-        )
+        image, accelerator = prepare(settings, place)
         storages = make_storages(settings, place)
         vm = QemuHypervisor(
             node=settings.node,
@@ -419,6 +397,14 @@ class QemuEngine(Engine):
             )
         ]
 
+    def durability_probe(
+        self, settings: QemuSettings, place: DriverContext, storage: str
+    ) -> QemuDurability:
+        options = directory_options(settings, storage)
+        image, accelerator = prepare(settings, place)
+        node = settings.node
+        return QemuDurability(options, node=node, image=image, accelerator=accelerator, place=place)
+
     def undo(self, settings: QemuSettings, journal: Journal) -> list[str]:
         instance = instance_id(settings.state)
         return undo_pending(journal, instance=instance, runtime=settings.runtime)
@@ -436,6 +422,18 @@ class QemuEngine(Engine):
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_summary(settings))
         yield _accelerator(settings.accelerator)
+
+
+def prepare(settings: QemuSettings, place: DriverContext) -> tuple[GuestImage, Accelerator]:
+    """Return what every VM of these settings needs. Raises ToolsMissing, GuestImageError."""
+    require_tools()
+    image = guest_image(settings, place)
+    proof = prove_kvm(
+        image, place.runtime, journal=place.journal, clock=place.clock, timeout=PROOF_SECONDS
+    )
+    return image, choose_accelerator(
+        settings.accelerator, memory=kvm_memory(), prove=proof, say=place.say
+    )
 
 
 def require_tools() -> None:

@@ -1,0 +1,393 @@
+"""Measured durability: what a killed QEMU, or a loss of power, leaves of a guest's writes.
+
+One VM has all disks of a batch. Each has one kind of synchronization, because a flush covers all
+earlier writes of its disk. A further disk per configuration logs what reaches its volume. This
+process has the record of completed writes, so that it survives the VM.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import random
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from pvebench.drivers.driver import DriverContext
+from pvebench.drivers.qemu.accelerator import Accelerator
+from pvebench.drivers.qemu.block_graph import Names, block_nodes, devices, own_statistics
+from pvebench.drivers.qemu.machine import BOOT_SECONDS, SWITCH_SECONDS, QemuMachine, qemu_facts
+from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.drivers.qemu.write_log import Entry, durable_count, read_log, replay
+from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.directory import DirectoryStorage, run_qemu_img
+from pvebench.drivers.storages.settings import LocalSettings, storage_options
+from pvebench.errors import GuestTimeout, ToolFailed, VolumeError
+from pvebench.guest import GuestImage
+from pvebench.model.disk import Bus, Cache, Disk, Format, Preallocation, option_text
+from pvebench.model.durability import Durability, Survival, Sync, Touch, durability_key
+from pvebench.model.ports import Completed
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import KIB, MIB
+from pvebench.model.volume import Volume
+
+RECORD: Final = 4 * KIB
+RECORDS: Final = 16
+"""Records per kind, as many as in the first measurement of the effect."""
+_DISTANCE: Final = 512 * KIB
+"""Between records, so that each has its own cluster and table entry."""
+_SIZE: Final = 4 * RECORDS * _DISTANCE
+_PLACES: Final = {Touch.FIRST: range(RECORDS), Touch.REWRITE: range(RECORDS, 2 * RECORDS)}
+_BOTH: Final = range(2 * RECORDS)
+_LATE: Final = range(2 * RECORDS, 3 * RECORDS)
+"""Places of the last writes, which no flush covers."""
+_SOUND: Final = (0, 3)
+"""Exit codes of `qemu-img check` without errors; 3: unused clusters only."""
+_BATCH: Final = 5
+"""Configurations per VM: each needs four of its PCI slots."""
+_IN_FLIGHT_SECONDS: Final = 0.5
+_STATES: Final = 3
+"""Simulated losses of power per configuration."""
+_MACHINE: Final = Machine(memory_bytes=768 * MIB, cpus=1)
+
+
+_IMAGES: Final[tuple[dict[str, Any], ...]] = (
+    {"format": Format.RAW},
+    {"format": Format.QCOW2},
+    {"format": Format.QCOW2, "preallocation": Preallocation.OFF},
+    {"format": Format.QCOW2, "chain": 1},
+)
+
+
+def _key(disk: Disk) -> str:
+    return durability_key({name: option_text(value) for name, value in asdict(disk).items()})
+
+
+DISKS: Final = {
+    _key(disk): disk
+    for disk in (Disk(bus=Bus.VIRTIO, cache=cache, **image) for image in _IMAGES for cache in Cache)
+}
+"""Configuration -> its disk; those of one kind of image together."""
+
+
+def record(place: int, generation: int) -> bytes:
+    """Return a numbered record; its first line determines the rest, so that it has a checksum."""
+    head = f"pvebench place {place} generation {generation}\n".encode()
+    return head + hashlib.shake_256(head).digest(RECORD - len(head))
+
+
+def _packed(places: Sequence[int], generation: int) -> bytes:
+    """Return records at their distance, compressed."""
+    return gzip.compress(
+        b"".join(record(place, generation).ljust(_DISTANCE, b"\0") for place in places)
+    )
+
+
+def _content_path(places: Sequence[int], generation: int) -> str:
+    """Return the path of such records in the guest's memory."""
+    return f"/run/pvebench/{places[0]}-{places[-1]}.{generation}"
+
+
+@dataclass(frozen=True)
+class _Scenario(Scenario):
+    """Scenario with a volume of its own, although others have the same options."""
+
+    number: int = 0
+
+    @cached_property
+    def volume(self) -> str:
+        return f"durability{self.number}.{self.disk.format}"
+
+
+@dataclass(kw_only=True)
+class _TestDisk:
+    """One disk of the VM and the record of its completed writes.
+
+    Attributes:
+        sync: None: its writes are logged instead, and it isn't used when QEMU is killed.
+        requested: flushes that the guest sent.
+    """
+
+    number: int
+    disk: Disk
+    sync: Sync | None
+    volume: Volume
+    storage: DirectoryStorage
+    requested: int = 0
+
+    @property
+    def names(self) -> Names:
+        return Names(self.number)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.volume.volid)
+
+    # --- In the VM.
+
+    def attach(self, qmp: Channel) -> None:
+        below = self.storage.below(self.volume, self.disk)
+        file = self.storage.node(self.volume, self.disk)
+        for node in self._nodes(block_nodes(self.names, self.disk, file, below)):
+            qmp.execute("blockdev-add", node)
+        for device in devices(self.names, self.disk):
+            qmp.execute("device_add", device)
+
+    def _nodes(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the nodes, with a log between file and format if this disk has one."""
+        if self.sync is not None:
+            return nodes
+        file, image = nodes
+        target = self.storage.add_file(self.volume, self.disk, "log")
+        # The host reads the log while QEMU runs: it needs the page cache, but no flush.
+        own = {**target, "aio": "threads", "cache": {"direct": False, "no-flush": True}}
+        log = {
+            "driver": "blklogwrites",
+            "node-name": f"log{self.number}",
+            "file": self.names.file,
+            "log": own,
+            "log-sector-size": 512,
+            "cache": file["cache"],
+        }
+        return [file, log, {**image, "file": f"log{self.number}"}]
+
+    def write(self, guest: QemuGuest, device: str) -> None:
+        """Write all records; return when the guest's kernel has completed them."""
+        writes = [(_PLACES[Touch.REWRITE], 0, Sync.FLUSH), (_BOTH, 1, self.sync or Sync.FLUSH)]
+        writes += [(_LATE, 0, Sync.NONE)] if self.sync is None else []
+        commands = [" ".join(self._command(device, *write)) for write in writes]
+        done = _run(guest, " && ".join(commands))
+        if done.exit_code:
+            raise ToolFailed(f"a write to the test disk failed: {done.stderr.decode()[-200:]}")
+
+    def _command(
+        self, device: str, places: Sequence[int], generation: int, sync: Sync
+    ) -> list[str]:
+        """Return dd's command line: with conv=sparse, it skips the zeros between records."""
+        direct = "direct,dsync" if sync is Sync.FUA else "direct"
+        flush = ",fsync" if sync is Sync.FLUSH else ""
+        first = places[0] * _DISTANCE // RECORD
+        words = [f"if={_content_path(places, generation)}", f"of={device}", f"bs={RECORD}"]
+        words += [f"seek={first}", f"oflag={direct}", f"conv=sparse,notrunc{flush}"]
+        return ["/bin/dd", *words, "status=none"]
+
+    def keep_writing(self, guest: QemuGuest, device: str) -> None:
+        """Start to write two generations in turn, until QEMU is killed."""
+        turns = "; ".join(" ".join(self._command(device, _LATE, old, Sync.NONE)) for old in (0, 1))
+        guest.start(["/bin/busybox", "sh", "-c", f"while :; do {turns}; done 2>/dev/null"])
+
+    def count_flushes(self, qmp: Channel) -> None:
+        """Remember the flushes that the guest has requested."""
+        self.requested = int(own_statistics(self.names, self.disk, qmp)["flush_operations"])
+
+    # --- After its end. Images are read by qemu-img, not by the QEMU that wrote them.
+
+    def scratch(self, label: str) -> Path:
+        """Return another file of this disk, which is removed with it."""
+        node = self.storage.add_file(self.volume, self.disk, label)
+        return Path(str(node["filename"]))
+
+    def readable(self, image: Path) -> Path:
+        """Return a raw file with the content of an image of this disk."""
+        if self.disk.format is Format.RAW:
+            return image
+        plain = self.scratch("content")
+        run_qemu_img("convert", "-n", "-f", "qcow2", "-O", "raw", str(image), str(plain))
+        return plain
+
+    def damaged(self, image: Path) -> bool:
+        """Return whether an image has errors; unused clusters are none."""
+        if self.disk.format is Format.RAW:
+            return False
+        command = ["qemu-img", "check", "-q", "-f", "qcow2", str(image)]
+        return subprocess.run(command, capture_output=True, check=False).returncode not in _SOUND
+
+    def survived(self, content: Path, sync: Sync, touch: Touch) -> Survival:
+        """Return how many records of one kind have the newest completed content."""
+        late = self.sync is None and sync is Sync.NONE
+        places, newest = (_LATE, 0) if late else (_PLACES[touch], 1)
+        with content.open("rb") as file:
+            found = sum(_at(file, place) == record(place, newest) for place in places)
+        return Survival(sync=sync, touch=touch, written=len(places), found=found)
+
+    def torn(self, content: Path) -> int:
+        """Return how many blocks have neither a complete record nor their first content."""
+        with content.open("rb") as file:
+            return sum(
+                _at(file, place) not in (bytes(RECORD), *(record(place, old) for old in (0, 1)))
+                for place in (*_BOTH, *_LATE)
+            )
+
+
+def _run(guest: QemuGuest, script: str, stdin: bytes = b"") -> Completed:
+    """Run a shell script in the guest."""
+    return guest.run(["/bin/busybox", "sh", "-c", script], stdin=stdin, timeout=BOOT_SECONDS)
+
+
+def _at(file: BinaryIO, place: int) -> bytes:
+    file.seek(place * _DISTANCE)
+    return file.read(RECORD)
+
+
+def directory_options(settings: LocalSettings, storage: str) -> StorageOptions:
+    """Return the options of a storage of kind `dir`; empty: the first. Raises VolumeError."""
+    known = {name: one for name, one in storage_options(settings).items() if one.kind == "dir"}
+    options = known.get(storage or next(iter(known), ""))
+    if options is None:
+        raise VolumeError(
+            f"the durability of storage {storage!r} cannot be measured",
+            cause="only volumes of kind dir can be read back after QEMU was killed",
+            next_step=f"use one of: {', '.join(known) or 'none'}",
+        )
+    return options
+
+
+class QemuDurability:
+    """`drivers.driver.DurabilityProbe` on one storage of kind `dir`."""
+
+    configurations: Final = tuple(DISKS)
+
+    def __init__(
+        self,
+        options: StorageOptions,
+        *,
+        node: str,
+        image: GuestImage,
+        accelerator: Accelerator,
+        place: DriverContext,
+    ) -> None:
+        self._storage = DirectoryStorage(options, place.journal)
+        self._node = node
+        self._name = options.name
+        self._image = image
+        self._accelerator = accelerator
+        self._place = place
+        self._numbers = count(1)
+
+    def measure(self, configurations: Sequence[str]) -> Iterator[Durability]:
+        disks = [DISKS[key] for key in configurations]
+        for start in range(0, len(disks), _BATCH):
+            yield from self._batch(disks[start : start + _BATCH])
+
+    def _batch(self, disks: Sequence[Disk]) -> list[Durability]:
+        place = self._place
+        vm = QemuMachine(place.runtime, journal=place.journal, clock=place.clock)
+        groups: list[list[_TestDisk]] = []
+        try:
+            for disk in disks:
+                groups.append([])
+                for sync in (*Sync, None):
+                    groups[-1].append(self._create(disk, sync))
+            version = self._use(vm, [test for group in groups for test in group])
+            return [self._result(group, version) for group in groups]
+        finally:
+            vm.kill()
+            for test in (test for group in groups for test in group):
+                self._storage.remove(test.volume)
+
+    def _create(self, disk: Disk, sync: Sync | None) -> _TestDisk:
+        number = next(self._numbers)
+        scenario = _Scenario(
+            node=self._node,
+            storage=self._name,
+            disk=disk,
+            machine=_MACHINE,
+            volume_bytes=_SIZE,
+            number=number,
+        )
+        volume = self._storage.create(scenario)
+        test = _TestDisk(number=number, disk=disk, sync=sync, volume=volume, storage=self._storage)
+        if disk.chain:
+            self._storage.take_snapshots(volume, disk)
+        if sync is None:
+            _copy(test.path, test.scratch("start"))
+        return test
+
+    def _use(self, vm: QemuMachine, tests: Sequence[_TestDisk]) -> str:
+        """Write to all disks and kill QEMU during the last writes; return its version."""
+        guest = vm.start(self._image, _MACHINE, self._accelerator, timeout=BOOT_SECONDS)
+        version = qemu_facts(vm.qmp)["qemu"]
+        for places, generation in ((_PLACES[Touch.REWRITE], 0), (_BOTH, 1), (_LATE, 0), (_LATE, 1)):
+            unpack = f"gunzip >{_content_path(places, generation)}"
+            _run(guest, unpack, stdin=_packed(places, generation))
+        for test in tests:
+            test.attach(vm.qmp)
+        names = self._devices(guest, tests)
+        for test in tests:
+            test.write(guest, names[test.names.serial])
+            test.count_flushes(vm.qmp)
+        for test in tests:
+            if test.sync is not None:
+                test.keep_writing(guest, names[test.names.serial])
+        self._place.clock.sleep(_IN_FLIGHT_SECONDS)
+        vm.kill()
+        return version
+
+    def _devices(self, guest: QemuGuest, tests: Sequence[_TestDisk]) -> dict[str, str]:
+        """Return serial number -> device, when the guest has all disks. Raises GuestTimeout."""
+        clock = self._place.clock
+        deadline = clock.monotonic() + SWITCH_SECONDS
+        while clock.monotonic() < deadline:
+            lines = _run(guest, "cd /sys/block && grep . vd*/serial").stdout.decode().splitlines()
+            pairs = (line.partition("/serial:") for line in lines)
+            names = {serial: f"/dev/{name}" for name, _, serial in pairs}
+            if names.keys() >= {test.names.serial for test in tests}:
+                return names
+            clock.sleep(0.1)
+        raise GuestTimeout(f"{len(tests)} disks not visible in the guest after {SWITCH_SECONDS} s")
+
+    def _result(self, group: Sequence[_TestDisk], version: str) -> Durability:
+        *killed, logged = group
+        contents = [(test, test.readable(test.path)) for test in killed]
+        entries = read_log(Path(f"{logged.volume.volid}.log"))
+        durable = durable_count(entries)
+        states = list(_states(logged, entries, durable))
+        return Durability(
+            node=self._node,
+            storage=self._name,
+            configuration=_key(logged.disk),
+            qemu=version,
+            finished=self._place.clock.now(),
+            killed=tuple(
+                test.survived(content, test.sync, touch)
+                for test, content in contents
+                if test.sync
+                for touch in Touch
+            ),
+            torn=sum(test.torn(content) for test, content in contents),
+            damaged=sum(test.damaged(test.path) for test in killed) + sum(bad for _, bad in states),
+            power=states[0][0],
+            requested=logged.requested,
+            flushed=sum(entry.flush for entry in entries),
+            states=len(states) - 1,
+            broken=sum(any(one.lost for one in power) for power, _ in states[1:]),
+        )
+
+
+def _states(
+    test: _TestDisk, entries: Sequence[Entry], durable: int
+) -> Iterator[tuple[tuple[Survival, ...], bool]]:
+    """Yield records and damage after a loss of power: the guaranteed state, then possible ones."""
+    choice = random.Random(test.number)  # noqa: S311 # which writes survive, not a secret
+    for state in range(1 + _STATES):
+        later = [one for one in entries[durable:] if state and choice.random() < 0.5]
+        image = test.scratch("state")
+        _copy(Path(f"{test.volume.volid}.start"), image)
+        replay([*entries[:durable], *later], image)
+        content = test.readable(image)
+        kinds = ((Sync.FLUSH, Touch.FIRST), (Sync.FLUSH, Touch.REWRITE), (Sync.NONE, Touch.FIRST))
+        power = tuple(test.survived(content, sync, touch) for sync, touch in kinds)
+        yield power, test.damaged(image)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy an image onto a file of ours, with its holes. Raises VolumeError."""
+    command = ["cp", "--sparse=always", str(source), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise VolumeError(f"cannot copy {source}: {done.stderr.strip()}")

@@ -1,0 +1,124 @@
+"""Durability of a configuration: which writes survive a killed QEMU and a loss of power."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Sync(StrEnum):
+    """What the guest does after its writes."""
+
+    NONE = "none"
+    FLUSH = "flush"
+    FUA = "fua"
+    """Each write must be on the disk before it completes."""
+
+
+class Touch(StrEnum):
+    """Whether the guest writes a block for the first time or again."""
+
+    FIRST = "first"
+    REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survival:
+    """Records of one kind: `written` were completed to the guest, `found` were read back."""
+
+    sync: Sync
+    touch: Touch
+    written: int
+    found: int
+
+    @property
+    def lost(self) -> int:
+        """Records that are missing although the guest's flush completed."""
+        return 0 if self.sync is Sync.NONE else self.written - self.found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durability:
+    """Measured durability of a configuration on a storage.
+
+    Attributes:
+        configuration: `durability_key` of the disk.
+        qemu: QEMU's version.
+        killed: records after SIGKILL of QEMU.
+        power: records in the state that a loss of power guarantees: the writes that QEMU flushed.
+        torn: blocks with neither the new nor the old content, after SIGKILL.
+        damaged: images with errors by `qemu-img check`, after SIGKILL or a loss of power.
+        requested, flushed: flushes of the guest, and those that reached the volume.
+        states: simulated losses of power with some of the later writes; `broken`: those of them
+            in which a flushed record is missing.
+    """
+
+    node: str
+    storage: str
+    configuration: str
+    qemu: str
+    finished: datetime
+    killed: tuple[Survival, ...]
+    power: tuple[Survival, ...]
+    torn: int
+    damaged: int
+    requested: int
+    flushed: int
+    states: int
+    broken: int
+
+    @property
+    def lost_killed(self) -> int:
+        """Flushed records lost with QEMU, plus torn blocks and damaged images."""
+        return sum(one.lost for one in self.killed) + self.torn + self.damaged
+
+    @property
+    def lost_power(self) -> int:
+        """Flushed records that a loss of power may lose."""
+        return sum(one.lost for one in self.power) + self.broken
+
+    @property
+    def durable(self) -> bool:
+        """Whether flushed records survive both."""
+        return not self.lost_killed and not self.lost_power
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps({**asdict(self), "finished": self.finished.isoformat()})
+
+    @classmethod
+    def from_json(cls, text: str) -> Durability:
+        """Return the result of `to_json`."""
+        data = json.loads(text)
+        for kind in ("killed", "power"):
+            data[kind] = tuple(_survival(row) for row in data[kind])
+        return cls(**{**data, "finished": datetime.fromisoformat(data["finished"])})
+
+
+def _survival(row: Mapping[str, Any]) -> Survival:
+    return Survival(
+        sync=Sync(row["sync"]),
+        touch=Touch(row["touch"]),
+        written=row["written"],
+        found=row["found"],
+    )
+
+
+def durability_key(options: Mapping[str, str]) -> str:
+    """Return the options that durability depends on: `qcow2.preallocation-off.none`.
+
+    Args:
+        options: of a disk, as text.
+    """
+    parts = [options["format"]]
+    if options.get("backing") == "1":
+        parts.append("backing")
+    elif options.get("chain", "0") != "0":
+        parts.append("chain")
+    elif parts == ["qcow2"] and options.get("preallocation") == "off":
+        parts.append("preallocation-off")
+    return ".".join([*parts, options["cache"]])
