@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -55,6 +56,25 @@ def test_sweep_leaves_what_is_not_in_its_list(
     )
     assert "not changed" in capsys.readouterr().err
     assert site.node.vmid in site.cluster.vms
+
+
+def test_sweep_leaves_a_vm_that_another_instance_of_the_pool_uses(
+    site: Site, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both have the same pool, user and token, so only the claim tells who uses it."""
+    site.node.boot(MACHINE)
+    command = ["cleanup", "--orphans", "--config", str(config)]
+    assert run_cli(command) == 0
+    assert "VM 9000 on pve1, running, used by another pvebench until " in capsys.readouterr().out
+    assert run_cli([*command, "--remove", "9000"]) == 6
+    err = capsys.readouterr().err
+    assert "VM 9000 not changed: used by another pvebench until" in err
+    assert "next step: stop that instance" in err
+    vm = site.cluster.vms[9000]
+    assert vm.running
+    vm.config["description"] = re.sub("(until: )[0-9]+", r"\g<1>1", vm.config["description"])
+    assert run_cli([*command, "--remove", "9000"]) == 0
+    assert site.cluster.vms == {}
 
 
 def test_sweep_shows_what_a_killed_process_left_and_removes_it_when_asked(

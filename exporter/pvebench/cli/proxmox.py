@@ -148,12 +148,14 @@ def grant(
         AccessDenied: the token's secret is unknown, or rights are missing.
     """
     grants = find_granted(api, needed)
-    changed = False
+    changed, replaced = False, new_token and grants.separated is not None
     for step, secret in apply_steps(api, needed, grants, new_token=new_token):
         changed = True
         click.echo(f"Done: {step.text}")
         if secret:
             _store(secret, needed.token, token_file)
+        if secret and replaced:
+            click.echo(f"Other instances with pool {needed.pool} need the new secret")
     if not changed:
         click.echo("Everything exists already; nothing changed")
     grants = find_granted(api, needed)
@@ -178,8 +180,9 @@ def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, ren
     if not _holds_token(token_file, needed.token):
         raise AccessDenied(
             f"{token_file or 'pvebench'} lacks the secret of token {needed.token}",
-            cause="the server shows the secret only once, at creation",
-            next_step=f"write it to the token_file of the settings, or {renewal}",
+            cause=f"the server shows the secret only once; an instance with pool {needed.pool} may "
+            "have it",
+            next_step=f"copy the token_file of that instance; if there is none, {renewal}",
         )
     api = Connection(server, read_token(token_file), SystemClock())
     try:

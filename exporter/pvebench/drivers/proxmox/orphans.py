@@ -7,7 +7,8 @@ what was listed and still has its ownership marker.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
@@ -28,8 +29,11 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
     KIND,
     BenchVm,
     VmPlace,
+    claim_of,
+    is_valid_claim,
     mark_of,
     named_volumes,
+    node_time,
     refuse_without_rights,
 )
 from pvebench.drivers.proxmox.vm.drive import held_volumes
@@ -51,7 +55,9 @@ class OrphanVm:
 
     Attributes:
         volumes: volumes in its configuration, or with its marker in their names.
-        why: reason in this instance's journal; empty: none.
+        why: reason in this instance's journal, or its use by another instance; empty: none.
+        used_until: end of the claim of the instance that uses it, Unix seconds; 0: no claim, or the
+            VM is stopped.
     """
 
     node: str
@@ -60,6 +66,7 @@ class OrphanVm:
     mark: str
     volumes: tuple[str, ...]
     why: str = ""
+    used_until: float = 0.0
 
     @property
     def text(self) -> str:
@@ -113,6 +120,7 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
                     mark=mark,
                     volumes=volumes,
                     why=known.get(mark, ""),
+                    used_until=claim_of(config) if status == "running" else 0.0,
                 )
             )
     return orphans
@@ -138,15 +146,32 @@ def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journa
     return f"removed VM {orphan.vmid} on {orphan.node} with its volumes"
 
 
+def _explain_use(api: Api, orphan: OrphanVm, clock: Clock) -> OrphanVm:
+    """Return the VM with its use by another instance; of its own VMs the journal has the reason."""
+    if orphan.why or not orphan.used_until:
+        return replace(orphan, used_until=0.0)
+    now = node_time(api, orphan.node, clock)
+    if not is_valid_claim(orphan.used_until, now):
+        return replace(orphan, used_until=0.0)
+    moment = datetime.fromtimestamp(orphan.used_until, UTC)
+    return replace(orphan, why=f"used by another pvebench until {moment:%H:%M} UTC or longer")
+
+
 def choose(orphans: Collection[OrphanVm], vmid: int) -> OrphanVm:
     """Return the orphan with that ID.
 
     Raises:
-        NotOwned: it is not listed; nothing else is ever removed.
+        NotOwned: it is not listed, or another instance uses it; nothing else is ever removed.
     """
     for orphan in orphans:
-        if orphan.vmid == vmid:
+        if orphan.vmid == vmid and not orphan.used_until:
             return orphan
+        if orphan.vmid == vmid:
+            raise NotOwned(
+                f"VM {vmid} not changed: {orphan.why}",
+                cause="another instance uses the same pool",
+                next_step="stop that instance; if it is lost, repeat the command after that time",
+            )
     raise NotOwned(
         f"VM {vmid} not changed: not listed as an orphan",
         next_step="run `pvebench cleanup --orphans` to list the orphans",
@@ -167,7 +192,9 @@ class ClusterOrphans:
 
         Containers are listed only on nodes of the settings with SSH access.
         """
-        self._vms = find_orphans(self._connect(), pool=self._pool, known=journalled(journal))
+        api, clock = self._connect(), SystemClock()
+        orphans = find_orphans(api, pool=self._pool, known=journalled(journal))
+        self._vms = [_explain_use(api, orphan, clock) for orphan in orphans]
         self._containers = {}
         for node in nodes_of(self._settings):
             with ssh_access(section(self._settings), node) as on_node:

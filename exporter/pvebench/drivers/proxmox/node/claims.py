@@ -18,6 +18,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
     TAG,
     BenchVm,
     claim_of,
+    is_valid_claim,
     node_time,
     read_configuration,
 )
@@ -118,7 +119,7 @@ class Claims:
             except (AccessDenied, Rejected):
                 continue  # removed since the listing
             until = claim_of(config.values)
-            if now < until <= now + 2 * CLAIM_SECONDS:
+            if is_valid_claim(until, now):
                 moment = datetime.fromtimestamp(until, UTC)
                 return (
                     f"another pvebench measures on {self._node}, with VM {number} "

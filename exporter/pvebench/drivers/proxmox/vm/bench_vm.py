@@ -466,6 +466,11 @@ def claim_of(config: Mapping[str, Any]) -> float:
     return float(match["until"]) if match else 0.0
 
 
+def is_valid_claim(until: float, now: float) -> bool:
+    """Return whether a claim holds at `now`, the node's time; a later end is a damaged one."""
+    return now < until <= now + 2 * CLAIM_SECONDS
+
+
 def filled_of(config: Mapping[str, Any]) -> list[Filled]:
     """Return the filled volumes in a VM's description; ignore damaged lines."""
     volumes = []
