@@ -97,7 +97,7 @@ def read() -> list[History]:
 
 
 def _history(name: str, entry: Mapping[str, Sequence[float] | Sequence[Sequence[int]]]) -> History:
-    marks: Sequence[Sequence[int]] = entry["labels"]  # type: ignore[assignment]
+    marks: Sequence[Sequence[int]] = entry["labels"]  # type: ignore[assignment] # of the two, this is the latter
     need = min(3, (len(marks) + 1) // 2)
     logs = -np.log(np.array(entry["values"], dtype=float))
     labels = tuple(agreed(marks, need))

@@ -191,7 +191,7 @@ def test_a_record_of_nonsense_is_damaged(claimed: Path, tmp_path: Path) -> None:
         assert "the claim's record is damaged" in refusal(claimed, tmp_path)
 
 
-def test_a_mounted_disk_is_told_with_its_mount(disk: Path, tmp_path: Path) -> None:
+def test_a_mounted_disk_is_reported_with_its_mount(disk: Path, tmp_path: Path) -> None:
     sh(FOREIGN["ext4"], disk)
     mount = tmp_path / "mnt"
     mount.mkdir()
@@ -204,7 +204,7 @@ def test_a_mounted_disk_is_told_with_its_mount(disk: Path, tmp_path: Path) -> No
         sh("umount $0", mount)
 
 
-def test_swap_is_told(disk: Path, tmp_path: Path) -> None:
+def test_swap_is_reported(disk: Path, tmp_path: Path) -> None:
     sh(FOREIGN["swap"], disk)
     sh("swapon $0", disk)
     try:
@@ -227,7 +227,7 @@ def test_a_disk_that_another_program_has_for_itself_is_not_used(
     works(claimed, tmp_path)
 
 
-def test_partitions_that_the_kernel_knows_are_told_when_their_table_is_gone(
+def test_partitions_that_the_kernel_knows_are_reported_when_their_table_is_gone(
     claimed: Path, tmp_path: Path
 ) -> None:
     sh("addpart $0 1 4096 8192", claimed)  # util-linux' way to a partition without a table
@@ -238,7 +238,7 @@ def test_partitions_that_the_kernel_knows_are_told_when_their_table_is_gone(
     works(claimed, tmp_path)
 
 
-def test_while_it_is_used_nobody_else_gets_it(claimed: Path, tmp_path: Path) -> None:
+def test_while_it_is_used_no_other_instance_gets_it(claimed: Path, tmp_path: Path) -> None:
     with storage(claimed, tmp_path) as used:
         used.create(ROW)
         for kind in ("ext4", "swap", "LVM2_member"):
@@ -390,7 +390,7 @@ def test_data_without_a_signature_is_data(disk: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_a_claim_takes_what_is_there_only_when_told_to_and_then_wholly(
+def test_a_claim_takes_what_is_there_only_when_asked_to_and_then_wholly(
     disk: Path, tmp_path: Path, kind: str
 ) -> None:
     sh(FOREIGN[kind], disk)
@@ -413,7 +413,7 @@ def test_a_claim_leaves_nothing_at_either_end_but_its_marks(disk: Path) -> None:
         assert {block for block in blocks if block not in marks} == {bytes(BLOCK_BYTES)}
 
 
-def test_a_disk_that_fails_is_told_and_not_used(
+def test_a_disk_that_fails_is_reported_and_not_used(
     claimed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(fd: int, length: int, at: int) -> bytes:
@@ -442,7 +442,7 @@ def test_a_claim_makes_the_kernel_forget_the_partitions_that_were_there(tmp_path
         sh("losetup --detach $0", device)
 
 
-def test_a_claimed_disk_that_is_used_otherwise_is_claimed_again_only_when_told_to(
+def test_a_claimed_disk_that_is_used_otherwise_is_claimed_again_only_when_asked_to(
     claimed: Path, tmp_path: Path
 ) -> None:
     discard_content(claimed, SIZE // 2)

@@ -40,7 +40,7 @@ def test_every_tool_runs_in_the_guest(shared_lab: Lab, line: str) -> None:
     assert done.exit_code == 0, done.stderr.decode()
 
 
-def test_every_module_that_the_guest_wants_is_loaded(shared_lab: Lab) -> None:
+def test_every_module_that_the_guest_needs_is_loaded(shared_lab: Lab) -> None:
     guest = shared_lab.qemu.boot(MACHINE)
     loaded = guest.run(["/bin/lsmod"]).stdout.decode()
     for module in ("virtio_blk", "virtio_scsi", "ahci", "ata_piix", "sym53c8xx", "ext4"):

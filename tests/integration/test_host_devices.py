@@ -174,7 +174,7 @@ def test_a_setting_that_did_not_take_makes_the_run_invalid(host: Host, device: P
     assert in_force(device) == before
 
 
-def test_a_scheduler_that_the_kernel_does_not_have_is_told_with_those_it_has(
+def test_a_scheduler_that_the_kernel_does_not_have_is_reported_with_those_it_has(
     host: Host, device: Path
 ) -> None:
     claim(device, destroy=False)
@@ -325,7 +325,7 @@ def test_a_cache_that_does_not_go_back_stays_in_the_journal(
     assert drive.read_text("ascii") == "1\n"
 
 
-def test_a_device_without_such_a_cache_is_told(host: Host, device: Path) -> None:
+def test_a_device_without_such_a_cache_is_reported(host: Host, device: Path) -> None:
     claim(device, destroy=False)
     run = host.run(tuned(drive_cache=False))  # the real hdparm: a loop device answers nothing
     assert run.outcome is Outcome.FAILED

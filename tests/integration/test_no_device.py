@@ -32,7 +32,7 @@ def must_say_what_nobody_saw(run: Run) -> None:
     assert run.written_bytes == SIZE  # the fill: fio reads only
 
 
-def test_a_row_on_a_file_system_without_a_device_is_measured_and_says_what_nobody_saw(
+def test_a_row_on_a_file_system_without_a_device_is_measured_and_says_what_no_one_saw(
     tmp_path: Path, place: Path
 ) -> None:
     must_say_what_nobody_saw(measured(tmp_path, place))

@@ -267,7 +267,7 @@ def test_who_waited_for_one_that_was_killed_thaws_what_it_left(bench: Bench) -> 
     assert not list(bench.node.folder.glob("turns/*.frozen"))
 
 
-def test_the_program_of_the_node_thaws_when_it_is_told_to_end(bench: Bench) -> None:
+def test_the_program_of_the_node_thaws_when_it_is_asked_to_end(bench: Bench) -> None:
     """Witness: lxc-info. dash(1) runs nothing at its end when a signal ends it."""
     volume = filled(bench)
     tell = 'kill -TERM "$(ps -o sid= -p $$ | tr -d " ")"; /usr/bin/fincore "$@"'
@@ -279,7 +279,7 @@ def test_the_program_of_the_node_thaws_when_it_is_told_to_end(bench: Bench) -> N
     assert state(bench.containers.vmid) == "RUNNING"
 
 
-def test_nobody_thaws_a_container_whose_files_somebody_looks_at_still(bench: Bench) -> None:
+def test_no_one_thaws_a_container_whose_files_someone_looks_at_still(bench: Bench) -> None:
     """A connection is lost, and the next question comes before the program there has ended."""
     guest, volume = bench.guest(), filled(bench)
     seen, go = bench.node.folder / "looks", bench.node.folder / "go"
@@ -335,7 +335,7 @@ def test_a_link_in_the_container_leads_root_to_no_file_of_the_node(
         guest.run(["sh", "-c", "rm /mnt; mv /aside /mnt"])
 
 
-def test_a_name_in_the_container_is_no_line_of_what_the_node_tells(bench: Bench) -> None:
+def test_a_name_in_the_container_is_no_line_of_what_the_node_reports(bench: Bench) -> None:
     """Witness: proc_pid_mountinfo(5), which writes the newline of a name as \\012."""
     bench.guest()
     container = next(iter(bench.containers._held.values())).container
@@ -370,7 +370,7 @@ def test_a_tool_outlasts_a_lost_connection(bench: Bench) -> None:
     assert (ended.exit_code, ended.stdout) == (0, b"done\n")
 
 
-def test_a_container_that_somebody_stops_is_said_and_started_anew(bench: Bench) -> None:
+def test_a_container_that_someone_stops_is_said_and_started_again(bench: Bench) -> None:
     guest = bench.guest()
     command = ["lxc-stop", "-n", str(bench.containers.vmid), "--kill"]
     subprocess.run(command, check=True)
@@ -381,7 +381,7 @@ def test_a_container_that_somebody_stops_is_said_and_started_anew(bench: Bench) 
     assert again.run(["true"]).exit_code == 0
 
 
-def test_one_whose_limits_somebody_changed_does_not_measure(bench: Bench) -> None:
+def test_one_whose_limits_someone_changed_does_not_measure(bench: Bench) -> None:
     bench.guest()
     path = bench.node.configuration(bench.containers.vmid)
     text = path.read_text()

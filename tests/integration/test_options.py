@@ -234,7 +234,7 @@ def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
         assert marks(device) == before
 
 
-def test_a_device_with_something_on_it_is_claimed_only_when_told_to_destroy_it(
+def test_a_device_with_something_on_it_is_claimed_only_when_asked_to_destroy_it(
     tmp_path: Path,
 ) -> None:
     with block_device(tmp_path / "disk") as device:

@@ -151,7 +151,7 @@ def test_words_reach_the_program_as_they_are(ssh: SshConnection) -> None:
     assert ssh.run(["printf", "%s|", *words]).stdout.decode() == "|".join(words) + "|"
 
 
-def test_a_command_that_ends_before_it_is_listened_to_has_told_all_the_same(
+def test_a_command_that_ends_before_it_is_listened_to_has_reported_all_the_same(
     ssh: SshConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncssh's own BrokenPipeError: its channel is closed when the input is to be written."""
@@ -167,7 +167,7 @@ def test_a_command_that_ends_before_it_is_listened_to_has_told_all_the_same(
     assert ssh.run(["true"], stdin=b"nobody reads this") == Completed(0, b"", b"")
 
 
-def test_a_changed_host_key_is_told_and_nothing_is_sent(
+def test_a_changed_host_key_is_reported_and_nothing_is_sent(
     server: SshServer, ssh: SshConnection
 ) -> None:
     assert ssh.run(["true"]).exit_code == 0
@@ -224,7 +224,7 @@ REFUSALS: dict[Callable[[SshServer], None], tuple[type[PvebenchError], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_what_keeps_from_logging_in_is_told(
+def test_what_keeps_from_logging_in_is_reported(
     server: SshServer, ssh: SshConnection, what: Callable[[SshServer], None]
 ) -> None:
     what(server)
@@ -339,7 +339,7 @@ def test_closing_ends_what_runs_and_all_that_it_started(tools: RemoteTools, tmp_
     assert not runs(numbers.read_text().strip())
 
 
-def test_a_tool_that_vanishes_is_told(tools: RemoteTools) -> None:
+def test_a_tool_that_vanishes_is_reported(tools: RemoteTools) -> None:
     pid = tools.start(["sleep", "600"])
     parent = int(Path(f"/proc/{pid}/stat").read_text().split()[3])
     os.kill(parent, signal.SIGKILL)
@@ -417,7 +417,7 @@ def test_a_volume_that_became_something_else_is_not_used(
     assert precious.read_text() == "precious"
 
 
-def test_check_tells_what_the_machine_has_and_what_it_lacks(
+def test_check_reports_what_the_machine_has_and_what_it_lacks(
     server: SshServer, store: Store, tmp_path: Path
 ) -> None:
     settings = settings_of(server, tmp_path, tmp_path / "far")

@@ -240,7 +240,7 @@ def test_what_a_crash_leaves_is_undone_from_the_journal_and_nothing_else(own_lab
     assert own_lab.store.journal.pending() == []
 
 
-def test_a_guest_that_never_answers_is_told_and_leaves_nothing(own_lab: Lab) -> None:
+def test_a_guest_that_never_answers_is_reported_and_leaves_nothing(own_lab: Lab) -> None:
     vm = QemuMachine(own_lab.directory / "run", journal=own_lab.store.journal, clock=own_lab.clock)
     image = own_lab.qemu._image
     # A kernel without its initramfs panics: the agent never comes.

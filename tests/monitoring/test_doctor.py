@@ -43,7 +43,7 @@ def test_what_is_there_is_seen_all_along_the_way(chain: Chain, look: Look) -> No
     assert "scheduler on lab stalled" in found["progress"][1]
 
 
-def test_a_prometheus_that_does_not_scrape_and_its_grafana_are_told(
+def test_a_prometheus_that_does_not_scrape_and_its_grafana_are_reported(
     chain: Chain, look: Look, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with prometheus(tmp_path_factory.mktemp("other"), f"127.0.0.1:{free_port()}") as other:
@@ -54,7 +54,7 @@ def test_a_prometheus_that_does_not_scrape_and_its_grafana_are_told(
     assert found["service"][0] == "ok"
 
 
-def test_who_is_not_there_or_is_somebody_else_is_told(chain: Chain, look: Look) -> None:
+def test_who_is_not_there_or_is_someone_else_is_reported(chain: Chain, look: Look) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     found = look(3, *chain.options(prometheus=nowhere, exporter=chain.prometheus))
     assert "does not respond" in found["Prometheus"][1]

@@ -141,7 +141,9 @@ def test_the_import_dialogue_asks_for_one_data_source_and_all_panels_use_it(
         } <= required
 
 
-def test_one_dashboard_is_printed_by_its_name_and_a_wrong_name_tells_them(capsys: Captured) -> None:
+def test_one_dashboard_is_printed_by_its_name_and_a_wrong_name_reports_them(
+    capsys: Captured,
+) -> None:
     assert run_cli(["print", "dashboards", "overview"]) == 0
     assert json.loads(capsys.readouterr().out)["uid"] == "pvebench-overview"
     for name in ("../overview", "nothing", "/etc/passwd"):

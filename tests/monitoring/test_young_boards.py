@@ -78,7 +78,7 @@ FROM_THE_START = ("Verdict", "Clock", "Node status")
 
 
 @pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
-def test_a_young_store_is_told_as_far_as_it_goes_and_nothing_is_refused(
+def test_a_young_store_is_reported_as_far_as_it_goes_and_nothing_is_refused(
     server: Prometheus, board: dict[str, Any]
 ) -> None:
     found = answers(server, board)

@@ -89,7 +89,9 @@ def switch(site: Site, wanted: Scenario) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_fails_nothing_is_left_and_nobody_else_is_touched(site: Site, seed: int) -> None:
+def test_whatever_fails_nothing_is_left_and_nothing_foreign_is_touched(
+    site: Site, seed: int
+) -> None:
     rng = random.Random(seed)
     cluster = site.cluster
     machine = CheapMachine(cluster.directory / "theirs", cluster.volumes, qemu=lambda: "9.0.0")

@@ -55,7 +55,7 @@ def test_the_token_is_kept_where_only_its_owner_reads_it(
     assert secret not in capsys.readouterr().out
 
 
-def test_a_wrong_password_is_told(
+def test_a_wrong_password_is_reported(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(PASSWORD_VARIABLE, "guessed")
@@ -103,7 +103,7 @@ def test_check_names_every_missing_thing_with_its_command(
     assert "pvesm set local --content images,iso" in found["image storage"][1]
 
 
-def test_a_pool_that_is_gone_is_told_once_with_its_command(
+def test_a_pool_that_is_gone_is_reported_once_with_its_command(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.cluster.pools.clear()
@@ -133,7 +133,7 @@ def test_what_only_apply_does_is_not_passed_over_without_it(
     assert "--new-token requires --apply" in capsys.readouterr().err
 
 
-def test_check_tells_what_space_the_packs_need(
+def test_check_reports_what_space_the_packs_need(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.cluster.storages["local"].avail = 300 << 20
@@ -142,7 +142,7 @@ def test_check_tells_what_space_the_packs_need(
     assert "320.0 MiB needed, 300.0 MiB free" in text
 
 
-def test_check_tells_an_lvm_storage_that_holds_raw_only(
+def test_check_reports_an_lvm_storage_that_holds_raw_only(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.cluster.storages["thin"].type = "lvm"
@@ -214,7 +214,7 @@ def test_check_warns_of_more_rights_than_needed(
     assert "warning" in text
 
 
-def test_check_tells_that_an_old_server_keeps_maintenance_to_itself(
+def test_check_reports_that_an_old_server_keeps_maintenance_to_itself(
     granted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, major: int
 ) -> None:
     assert "maintenance" not in findings(granted, capsys)["server"][1]
@@ -222,7 +222,7 @@ def test_check_tells_that_an_old_server_keeps_maintenance_to_itself(
     assert ("pause pvebench manually" in findings(granted, capsys)["server"][1]) == (major == 8)
 
 
-def test_an_unknown_node_is_told_with_those_that_exist(
+def test_an_unknown_node_is_reported_with_those_that_exist(
     granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     granted.write_text(granted.read_text("utf-8").replace("node: pve1", "node: pve7"), "utf-8")

@@ -118,7 +118,7 @@ def test_a_missing_right_is_named_with_its_path(site: Site) -> None:
         site.connect().get("/nodes/pve1/qemu/4242/config")
 
 
-def test_a_wrong_parameter_is_told_in_the_servers_words(site: Site) -> None:
+def test_a_wrong_parameter_is_reported_in_the_servers_words(site: Site) -> None:
     with pytest.raises(Rejected) as rejected:
         site.connect().get("/cluster/nextid", vmid="abc")
     assert "type check ('integer') failed" in rejected.value.fields["vmid"]
@@ -142,7 +142,7 @@ def test_a_server_that_stays_away_is_named(site: Site) -> None:
         site.connect().get("/version")
 
 
-def test_nobody_listening_is_named(site: Site) -> None:
+def test_a_server_that_does_not_listen_is_named(site: Site) -> None:
     server = Server(host="127.0.0.1", port=1, fingerprint="AB:" * 31 + "AB")
     with pytest.raises(ServerGone, match="refused or impossible"):
         Connection(server, site.token, QuickClock()).post("/pools", poolid="x")
@@ -223,7 +223,7 @@ def test_what_is_no_token_is_refused_without_showing_it(tmp_path: Path, text: st
     assert SECRET not in str(refused.value)
 
 
-def test_the_rights_that_init_gives_are_those_that_check_wants(both: Site) -> None:
+def test_the_rights_that_init_gives_are_those_that_check_needs(both: Site) -> None:
     table = both.connect().get("/access/permissions")
     major = both.cluster.major
     assert missing_rights(table, pool=POOL, major=major) == []

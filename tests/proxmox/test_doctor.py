@@ -22,7 +22,7 @@ def seen(config: Path, capsys: Captured) -> list[tuple[str, str, str]]:
     return [(row["about"], row["severity"], row["text"]) for row in rows]
 
 
-def test_a_granted_cluster_tells_token_rights_storages_and_its_clock(
+def test_a_granted_cluster_reports_token_rights_storages_and_its_clock(
     granted: Path, capsys: Captured
 ) -> None:
     found = {about: (severity, text) for about, severity, text in seen(granted, capsys)}

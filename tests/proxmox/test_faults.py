@@ -61,7 +61,7 @@ def test_a_change_that_was_made_although_the_answer_says_otherwise_is_looked_up(
 
 
 @pytest.mark.parametrize("path", ["/qemu", "/config", "/status/start"])
-def test_a_change_that_the_server_fails_at_is_told_and_can_be_tried_again(
+def test_a_change_that_the_server_fails_at_is_reported_and_can_be_tried_again(
     site: Site, path: str
 ) -> None:
     method = "PUT" if path == "/config" else "POST"

@@ -135,7 +135,7 @@ def test_no_role_has_a_name_that_the_server_keeps_for_itself(api: RunningApi, in
     assert own == {"StorageBenchVM", "StorageBenchNode"}
 
 
-def test_after_an_upgrade_only_the_role_is_mended(
+def test_after_an_upgrade_only_the_role_is_repaired(
     api: RunningApi, init: Init, major: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert init() == 0
@@ -182,7 +182,7 @@ def test_a_try_that_broke_off_anywhere_is_finished_by_the_next(
     assert len(granted(api.cluster)["acls"]) == 4
 
 
-def test_a_token_whose_secret_was_lost_is_made_anew_when_asked(
+def test_a_token_whose_secret_was_lost_is_made_again_when_asked(
     api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.faults.add("drop_after", "POST", "/token/bench")  # made, but nobody heard its secret
@@ -245,7 +245,7 @@ def test_the_longest_pool_has_a_user_that_the_server_accepts_and_a_longer_one_is
     assert f"at most {MAX_POOL} characters" in capsys.readouterr().err
 
 
-def test_a_secret_that_is_not_the_tokens_any_more_is_told(
+def test_a_secret_that_is_not_the_tokens_any_more_is_reported(
     api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert init() == 0
@@ -256,7 +256,7 @@ def test_a_secret_that_is_not_the_tokens_any_more_is_told(
     assert "00000000-dead" not in err
 
 
-def test_a_token_of_somebody_else_in_the_file_is_left_there(
+def test_a_token_of_someone_else_in_the_file_is_left_there(
     api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep_token(tmp_path, "me@pam!own=0123")
@@ -286,7 +286,7 @@ def test_rights_on_another_pool_are_shown_and_stay(
     assert any(path == "/pool/other" for path, _, _ in access.acl)
 
 
-def test_rights_that_something_takes_away_again_are_told(
+def test_rights_that_something_takes_away_again_are_reported(
     api: RunningApi, init: Init, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert init() == 0

@@ -34,7 +34,7 @@ def test_a_program_gets_its_words_unchanged(guest: AgentGuest) -> None:
     assert guest.run(words).stdout == b"two words $HOME a;b x=1&y=2 \n"
 
 
-def test_how_a_program_ended_is_told(guest: AgentGuest) -> None:
+def test_how_a_program_ended_is_reported(guest: AgentGuest) -> None:
     done = guest.run(["/bin/sh", "-c", "echo oops >&2; exit 3"])
     assert (done.exit_code, done.stderr) == (3, b"oops\n")
 
@@ -78,7 +78,7 @@ def test_a_long_program_can_be_ended_by_its_pid(guest: AgentGuest) -> None:
     assert wait(guest, pid).exit_code == 128 + 15
 
 
-def test_a_job_that_is_ended_before_its_program_runs_tells_its_end(tmp_path: Path) -> None:
+def test_a_job_that_is_ended_before_its_program_runs_reports_its_end(tmp_path: Path) -> None:
     early = tmp_path / "mkdir"
     early.write_text('#!/bin/sh\nkill "$PPID"\nexec /bin/mkdir "$@"\n', "ascii")
     early.chmod(0o755)
@@ -124,7 +124,7 @@ def test_a_stopped_vm_is_not_a_silent_guest(both: Site, guest: AgentGuest) -> No
         guest.run(["/bin/echo"])
 
 
-def test_a_guest_that_does_not_answer_any_more_is_booted_anew(
+def test_a_guest_that_does_not_answer_any_more_is_booted_again(
     both: Site, guest: AgentGuest
 ) -> None:
     both.machine.agent_dead = True

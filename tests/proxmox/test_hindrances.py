@@ -94,7 +94,7 @@ def test_a_case_whose_volume_does_not_fit_is_skipped_with_the_reason(site: Site)
     assert not run.retryable
 
 
-def test_a_storage_that_is_too_small_is_told_before_anything_is_made(
+def test_a_storage_that_is_too_small_is_reported_before_anything_is_made(
     site: Site, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.cluster.storages["local"].avail = 300 * MIB

@@ -431,7 +431,7 @@ def test_rows_without_a_number_or_a_node_are_nobodys(site: Site) -> None:
     assert pool_members(api, "bench") == set()
 
 
-def test_a_task_whose_log_is_no_use_still_tells_how_it_ended(site: Site) -> None:
+def test_a_task_whose_log_is_no_use_still_reports_how_it_ended(site: Site) -> None:
     """A log of 100 MB is one line of 100 MB: more than is read."""
     site.node.boot(MACHINE)
     site.cluster.tasks.doomed["qmstop"] = "storage 'thin' is on fire"
@@ -610,7 +610,7 @@ def test_a_password_and_its_ticket_are_in_no_message(hostile: Hostile) -> None:
 @pytest.mark.parametrize(
     "ticket", [None, {}, {"ticket": 7}, {"ticket": "x", "CSRFPreventionToken": False}, ["x"]]
 )
-def test_a_login_that_is_answered_with_something_else_is_told(
+def test_a_login_that_is_answered_with_something_else_is_reported(
     hostile: Hostile, ticket: object
 ) -> None:
     hostile.reply = data(ticket)

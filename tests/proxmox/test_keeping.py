@@ -234,7 +234,7 @@ def test_after_a_crash_that_the_node_shared_nothing_is_believed(site: Site) -> N
 
 
 @pytest.mark.parametrize("what", ["mark", "pool", "gone"])
-def test_a_kept_vm_that_is_somebody_elses_by_now_is_left_alone(site: Site, what: str) -> None:
+def test_a_kept_vm_that_is_someone_elses_by_now_is_left_alone(site: Site, what: str) -> None:
     begin(site)
     first = fill(site, scenario())
     site.node.shutdown()

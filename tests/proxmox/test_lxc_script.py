@@ -224,7 +224,7 @@ def test_a_task_that_failed_is_noticed_though_its_program_ended_well(
 
 
 @pytest.mark.parametrize("major", [9], indirect=True)
-def test_who_wants_it_has_the_page_for_the_container_alone(node: Node) -> None:
+def test_the_page_can_be_reachable_from_the_container_only(node: Node) -> None:
     done = node.make("--listen", "127.0.0.1:9620")
     assert_done(done)
     assert "results: http://127.0.0.1:9620/" in done.stdout

@@ -211,7 +211,7 @@ def test_a_locked_vm_is_waited_for(both: Site, lock: str) -> None:
     assert one.enter(case()) is None
 
 
-def test_a_vm_that_somebody_gave_to_ha_measures_nothing_and_says_how_to_take_it_back(
+def test_a_vm_that_someone_gave_to_ha_measures_nothing_and_says_how_to_take_it_back(
     both: Site,
 ) -> None:
     """HA starts, stops and moves it when it likes (`vm_is_ha_managed` in pve-ha-manager)."""

@@ -222,7 +222,7 @@ def test_somebodys_is_said_once_and_forgotten(
 
 
 @pytest.mark.parametrize("key", ["mp1", "mp12", "unused0", "\n[pve:pending]\nmp1"])
-def test_one_that_somebody_gave_a_volume_stays_until_that_is_taken_out(
+def test_one_that_someone_gave_a_volume_stays_until_that_is_taken_out(
     node: ContainerNode, asked: NodeSsh, store: Store, key: str
 ) -> None:
     made = make(asked, store)
@@ -239,7 +239,7 @@ def test_one_that_somebody_gave_a_volume_stays_until_that_is_taken_out(
     assert undo(asked, store) == ["container 9500 on pve1 removed with its volumes"]
 
 
-def test_what_pct_says_is_told_and_tried_again_later(
+def test_what_pct_says_is_reported_and_tried_again_later(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:
     make(asked, store)
@@ -268,7 +268,7 @@ def test_only_the_end_of_what_pct_says_is_kept(
         asked.do("start", "9500", mark)
 
 
-def test_one_that_somebody_moved_to_another_node_is_said_until_it_is_gone(
+def test_one_that_someone_moved_to_another_node_is_said_until_it_is_gone(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:
     """Witness: pmxcfs(8), by which /etc/pve/lxc is the node's own part of /etc/pve/nodes."""
@@ -295,7 +295,7 @@ def test_a_refused_one_leaves_nothing_open(
     assert not list(node.folder.glob("conf/*"))
 
 
-def test_a_number_that_somebody_took_meanwhile_is_passed_over(
+def test_a_number_that_someone_took_meanwhile_is_passed_over(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:
     node.configuration(9500).write_text("memory: 512\n")
@@ -396,7 +396,7 @@ def dies_at(step: str, node: ContainerNode, asked: NodeSsh, store: Store) -> Non
 
 @pytest.mark.parametrize("power", ["on", "cut"])
 @pytest.mark.parametrize("step", ["locked", "unpacked"])
-def test_one_whose_making_broke_off_cannot_be_told_and_is_named_until_it_is_gone(
+def test_one_whose_making_broke_off_is_unknown_and_is_named_until_it_is_gone(
     node: ContainerNode, asked: NodeSsh, store: Store, step: str, power: str
 ) -> None:
     """The lock says not whose it is; the node's own notes are in memory, and gone after a cut."""
@@ -446,7 +446,7 @@ def test_one_whose_making_broke_off_when_it_carried_the_mark_goes_and_nothing_el
     assert store.journal.pending() == []
 
 
-def test_a_number_that_somebody_makes_a_container_of_meanwhile_is_none_of_ours(
+def test_a_number_that_someone_makes_a_container_of_meanwhile_is_none_of_ours(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:
     """`check_vmid_unused` in PVE/Cluster.pm tells that of one that is just being made, too."""
@@ -704,7 +704,7 @@ def test_check_sweep_and_undo_know_containers_as_an_admin_uses_them(
     store.close()
 
 
-def test_a_node_with_an_older_program_keeps_nobody_from_sweeping(
+def test_a_node_with_an_older_program_keeps_no_one_from_sweeping(
     site: Site, node: ContainerNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = instance(site, node, tmp_path)
@@ -800,7 +800,7 @@ def test_the_guests_files_are_a_tar_that_tar_itself_unpacks(tmp_path: Path) -> N
         assert {member.uid for member in tar} == {0}
 
 
-def test_a_turn_that_somebody_holds_is_not_forgotten_however_old_it_is(
+def test_a_turn_that_someone_holds_is_not_forgotten_however_old_it_is(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:
     """Else the next one takes another file's lock, and both have the turn. Witness: flock(2)."""

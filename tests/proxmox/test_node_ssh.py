@@ -216,7 +216,7 @@ def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:
     plain.close()
 
 
-def test_a_volume_that_is_gone_is_told(node: Node, asked: NodeSsh) -> None:
+def test_a_volume_that_is_gone_is_reported(node: Node, asked: NodeSsh) -> None:
     node.volume.unlink()
     with pytest.raises(VolumeError, match="is not a file or device of this node") as error:
         asked.drop(VOLUME)
@@ -359,7 +359,7 @@ def test_a_refusal_has_its_cause_and_next_step(asked: NodeSsh, words: list[str],
     assert str(error.value).partition("pvebench-node: ")[2] == text
 
 
-def test_check_tells_what_each_piece_gives(node: Node) -> None:
+def test_check_reports_what_each_piece_gives(node: Node) -> None:
     found = {name: (good, text) for name, good, text in check_node(node.ask())}
     assert found["ssh"][0]
     assert found["ssh fincore"] == (
@@ -372,7 +372,7 @@ def test_check_tells_what_each_piece_gives(node: Node) -> None:
     assert not found["ssh fincore"][0]
 
 
-def test_a_sudo_that_wants_a_password_is_told(node: Node) -> None:
+def test_a_sudo_that_needs_a_password_is_reported(node: Node) -> None:
     """The words are sudo's own, to a user who may nothing."""
     nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
     node.server.allow(f'restrict,command="{nobody} sudo -n /usr/local/sbin/pvebench-node"')
@@ -382,7 +382,7 @@ def test_a_sudo_that_wants_a_password_is_told(node: Node) -> None:
     assert "a password is required" in found[2]
 
 
-def test_the_script_of_another_version_is_told(node: Node) -> None:
+def test_the_script_of_another_version_is_reported(node: Node) -> None:
     node.install(NODE_SCRIPT.replace("VERSION=3", "VERSION=2"))
     asked = node.ask()
     with pytest.raises(OutputUnreadable, match="belongs to another version of pvebench"):
@@ -451,7 +451,7 @@ def test_the_driver_drops_and_counts_the_volume_that_is_plugged_in(site: Site) -
     assert site.node.devices == ()
 
 
-def test_exits_are_told_for_each_operation() -> None:
+def test_exits_are_reported_for_each_operation() -> None:
     found = Families()
     samples = (
         Sample("vm_exits", None, 300.0, Unit.OPERATIONS),

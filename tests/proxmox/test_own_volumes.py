@@ -58,7 +58,7 @@ def test_it_stays_when_a_killed_process_is_tidied_up_after(site: Site, tmp_path:
     assert other.volumes.owned(9000) == [disk]
 
 
-def test_it_stays_when_a_stray_is_swept_and_is_not_told_as_the_strays(
+def test_it_stays_when_a_stray_is_swept_and_is_not_reported_as_the_strays(
     site: Site, tmp_path: Path
 ) -> None:
     other = neighbour(site, tmp_path)
@@ -94,7 +94,7 @@ def test_a_volume_whose_making_was_not_answered_is_not_taken_for_another_cluster
         site.node.volume(scenario(storage="share"))
 
 
-def test_a_vm_that_somebody_gave_a_disk_is_not_removed_with_it(site: Site) -> None:
+def test_a_vm_that_someone_gave_a_disk_is_not_removed_with_it(site: Site) -> None:
     site.node.boot(MACHINE)
     vm = site.cluster.vms[site.node.vmid]
     disk = site.cluster.volumes.allocate("local", vm.vmid, "vm-9000-disk-0.raw", 1024, "raw")
@@ -110,7 +110,7 @@ def test_a_vm_that_somebody_gave_a_disk_is_not_removed_with_it(site: Site) -> No
         )
 
 
-def test_a_vm_with_a_disk_of_somebody_stays_in_the_journal_until_it_is_gone(site: Site) -> None:
+def test_a_vm_with_a_disk_of_someone_stays_in_the_journal_until_it_is_gone(site: Site) -> None:
     site.node.boot(MACHINE)
     vm = site.cluster.vms[site.node.vmid]
     disk = site.cluster.volumes.allocate("local", vm.vmid, "vm-9000-disk-0.raw", 1024, "raw")

@@ -103,7 +103,7 @@ def test_a_vm_with_another_owners_mark_is_not_changed(site: Site) -> None:
     assert first.running
 
 
-def test_a_disk_that_somebody_gave_our_vm_is_not_taken_out(site: Site) -> None:
+def test_a_disk_that_someone_gave_our_vm_is_not_taken_out(site: Site) -> None:
     site.node.boot(MACHINE)
     vm = site.cluster.vms[site.node.vmid]
     volid = site.cluster.volumes.allocate("local", vm.vmid, f"vm-{vm.vmid}-disk-0.raw", 1024, "raw")
@@ -341,7 +341,7 @@ def test_a_node_that_reboots_is_survived(site: Site) -> None:
     site.node.boot(MACHINE)
 
 
-def test_what_runs_is_told_from_what_is_installed(both: Site) -> None:
+def test_what_runs_is_reported_from_what_is_installed(both: Site) -> None:
     both.node.boot(MACHINE)
     before = both.node.environment()
     node = both.cluster.all_nodes["pve1"]
@@ -354,7 +354,7 @@ def test_what_runs_is_told_from_what_is_installed(both: Site) -> None:
     assert before.facts.keys() - waiting.facts.keys() == {"qemu_package"}
 
 
-def test_an_upgrade_wants_a_cold_start_and_is_in_force_after_it(both: Site) -> None:
+def test_an_upgrade_needs_a_cold_start_and_is_in_effect_after_it(both: Site) -> None:
     both.node.boot(MACHINE)
     before = both.node.environment()
     assert both.node.upkeep() == PendingUpdates()
@@ -419,7 +419,7 @@ def test_a_vm_whose_tag_is_refused_is_taken_back(site: Site) -> None:
     assert site.store.journal.pending() == []
 
 
-def test_a_vm_that_was_made_though_its_tasks_end_is_not_told_stays_in_the_journal(
+def test_a_vm_that_was_made_though_its_tasks_end_is_not_reported_stays_in_the_journal(
     site: Site,
 ) -> None:
     site.faults.add("status", "GET", "/tasks/.*qmcreate.*/status", times=9, status=403)

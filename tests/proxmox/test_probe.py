@@ -35,7 +35,7 @@ def parts(probe: NodeProbe) -> dict[tuple[str, str], float]:
     }
 
 
-def test_version_9_tells_the_vms_own_pressure_and_8_does_not(both: Site) -> None:
+def test_version_9_reports_the_vms_own_pressure_and_8_does_not(both: Site) -> None:
     both.node.boot(MACHINE)
     found = parts(NodeProbe(both.node, Exporter()))
     assert found["host_cpu", "total"] == 2.0
@@ -51,7 +51,7 @@ def test_without_node_exporter_the_apis_cpu_is_marked_coarse(site: Site) -> None
     assert ("host_cpu", "total") not in found
 
 
-def test_a_process_of_the_server_that_was_never_asked_before_tells_no_zero() -> None:
+def test_a_process_of_the_server_that_was_never_asked_before_reports_no_zero() -> None:
     assert coarse_cpu({"cpu": 0, "cpuinfo": {"cpus": 4}}) == {}
 
 

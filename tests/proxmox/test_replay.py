@@ -23,7 +23,7 @@ def test_the_test_api_answers_as_the_real_one_or_it_is_known_why_not(
     assert sum(not one.difference for one in played) > matched
 
 
-def test_an_answer_that_differs_is_told_with_both(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_that_differs_is_reported_with_both(capsys: pytest.CaptureFixture[str]) -> None:
     record = {"path": "/x", "status": 200, "reason": "OK", "body": {"data": []}}
     assert compare(record, 403, "no", None, {}) == "403 'no', not 200 'OK'"
     assert compare(record, 200, "", {}, {}) == "answers dict, not list"

@@ -188,7 +188,7 @@ def test_an_address_is_nothing_more_than_that(
         load_settings(path)
 
 
-def test_a_name_that_nobody_knows_is_told_as_that(
+def test_a_name_that_no_one_knows_is_reported_as_that(
     setup: Setup, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert setup("--host", "no-such-host.invalid", "--fingerprint", "") in (2, 6)
@@ -207,7 +207,7 @@ def test_a_pack_is_found_from_any_directory(
     assert pack.exists()
 
 
-def test_without_a_fingerprint_a_script_is_told_and_no_password_is_sent(
+def test_without_a_fingerprint_a_script_is_reported_and_no_password_is_sent(
     api: RunningApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--host", "127.0.0.1", "--port", str(api.port), "--yes"]
@@ -216,7 +216,7 @@ def test_without_a_fingerprint_a_script_is_told_and_no_password_is_sent(
     assert api.calls == []
 
 
-def test_somebody_who_is_asked_answers_with_enter(api: RunningApi, tmp_path: Path) -> None:
+def test_enter_answers_a_question_with_the_default(api: RunningApi, tmp_path: Path) -> None:
     answers = ["", "127.0.0.1", "yes", "", "", "", ""]
     arguments = ["setup", "--config", str(tmp_path / "bench.yaml"), "--port", str(api.port)]
     done = CliRunner().invoke(

@@ -145,7 +145,7 @@ def test_abort_after_a_crash_removes_what_was_left(
     assert site.cluster.pools[POOL] == set()
 
 
-def test_abort_names_a_vm_with_a_disk_of_somebody_each_time(
+def test_abort_names_a_vm_with_a_disk_of_someone_each_time(
     site: Site, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.node.volume(scenario())

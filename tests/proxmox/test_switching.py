@@ -119,7 +119,7 @@ def test_a_volume_of_another_size_replaces_the_old_one(site: Site) -> None:
     assert len(site.cluster.volumes.owned(site.node.vmid)) == 1
 
 
-def test_a_full_storage_is_told_before_anything_is_made(site: Site) -> None:
+def test_a_full_storage_is_reported_before_anything_is_made(site: Site) -> None:
     site.node.boot(MACHINE)
     with pytest.raises(
         NoSpace, match=r"200\.0 GiB needed, .* free on pve1 \(256\.0 MiB must stay free\)"
@@ -137,7 +137,7 @@ def test_options_that_qemu_refuses_leave_nothing_pending(both: Site) -> None:
     assert mismatch(scenario(), attach(both, scenario())) == ""
 
 
-def test_a_cold_disk_that_qemu_refuses_is_told_with_its_words(site: Site) -> None:
+def test_a_cold_disk_that_qemu_refuses_is_reported_with_its_words(site: Site) -> None:
     wanted = scenario(Bus.SATA, cache=Cache.WRITEBACK, aio=Aio.NATIVE)
     with pytest.raises(SwitchFailed, match=r"requires cache\.direct=on"):
         attach(site, wanted)

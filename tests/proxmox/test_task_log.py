@@ -69,7 +69,7 @@ def test_a_change_without_a_reply_is_looked_up_and_never_sent_again(site: Site, 
     wanted = scenario()
     volume, _ = site.node.volume(wanted)
     kind = "status_after" if made else "status"
-    site.faults.add(kind, "PUT", "/config", status=596, text="")  # type: ignore[arg-type]
+    site.faults.add(kind, "PUT", "/config", status=596, text="")  # type: ignore[arg-type] # one of its names
     calls = site.api.calls.count("PUT /nodes/pve1/qemu/9000/config")
     if made:
         site.node.attach(volume, wanted.disk)

@@ -91,7 +91,7 @@ def status(pool: str, scan: str) -> str:
         ("== zpool\n\n \n== scrub\n", "tank", {}),
     ],
 )
-def test_the_state_by_ssh_tells_of_one_pool(text: str, pool: str, told: dict[str, float]) -> None:
+def test_the_state_by_ssh_reports_of_one_pool(text: str, pool: str, told: dict[str, float]) -> None:
     assert read_state(text, pool) == told
 
 
@@ -147,7 +147,7 @@ class Stand:
         pass
 
 
-def test_by_ssh_a_disk_tells_what_its_pool_does(site: Site) -> None:
+def test_by_ssh_a_disk_reports_what_its_pool_does(site: Site) -> None:
     with_pool(site, "tank")
     node = site.driver("pve1")
     node._storages["vmdata"] = ClusterStorage("vmdata", "zfspool")

@@ -81,5 +81,5 @@ def main(database: Path, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    engine.MIGRATIONS, engine.HEAD = Path(sys.argv[3]), sys.argv[4]  # type: ignore[misc]
+    engine.MIGRATIONS, engine.HEAD = Path(sys.argv[3]), sys.argv[4]  # type: ignore[misc] # Final in its module
     main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -46,7 +46,7 @@ def test_the_check_above_sees_every_room() -> None:
     assert len(list(raised())) > 150
 
 
-def test_an_error_of_which_no_more_is_known_tells_what_it_usually_is() -> None:
+def test_an_error_of_which_no_more_is_known_reports_what_it_usually_is() -> None:
     assert str(SwitchFailed("scsi1 stays")).splitlines()[1:] == [
         f"  likely cause: {SwitchFailed.default_cause}",
         f"  next step: {SwitchFailed.default_next_step}",

@@ -62,7 +62,7 @@ def test_a_token_that_only_its_owner_reads_is_taken_without_a_word(
     assert logs == []
 
 
-def test_about_somebody_elses_that_everybody_reads_there_is_a_warning(
+def test_about_someone_elses_that_everybody_reads_there_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)

@@ -75,7 +75,7 @@ def test_a_full_storage_is_named_beside_the_upgrade_of_the_same_day(tmp_path: Pa
     assert told["meanwhile"][0]["text"] == "storage more than 90% full"
 
 
-def test_without_an_upgrade_the_full_storage_is_the_cause_that_is_told(tmp_path: Path) -> None:
+def test_without_an_upgrade_the_full_storage_is_the_cause_that_is_reported(tmp_path: Path) -> None:
     (finding,) = judged(tmp_path, filling, upgraded=False).regressions
     day = START + timedelta(days=DAYS)
     assert re.match(
@@ -187,7 +187,7 @@ def test_the_short_sentence_stays_the_same_while_the_storage_fills_further() -> 
     assert "more than 90% full" in told[0]
 
 
-def test_a_slow_change_tells_what_came_with_it() -> None:
+def test_a_slow_change_reports_what_came_with_it() -> None:
     what = (ConcurrentChange("storage more than 80% full", "85% used, before 60%"),)
     text = sentence(replace(FINDING, kind="drift", meanwhile=what))
     assert "; possible cause: storage more than 80% full (" in text
@@ -256,7 +256,7 @@ def cache(gib: float) -> list[RunValues]:
         ([], [], ""),
     ],
 )
-def test_what_the_node_does_is_told_where_it_is_much_more_than_before(
+def test_what_the_node_does_is_reported_where_it_is_much_more_than_before(
     before: list[RunValues], after: list[RunValues], told: str
 ) -> None:
     assert (

@@ -54,7 +54,7 @@ def test_of_two_upgrades_a_run_apart_neither_is_blamed_alone(moved_at: int) -> N
     assert change_data(finding)["separable"] is False
 
 
-def test_a_loss_that_the_runs_between_do_not_show_clearly_is_told_with_both_upgrades() -> None:
+def test_a_loss_that_the_runs_between_do_not_show_clearly_is_reported_with_both_upgrades() -> None:
     finding = told(upgraded(after_change(0.93, 42), 40, 42, noise=0.05, runs=100))
     assert "pve-qemu-kvm 9.2.0-2 or kernel 6.11.11-1-pve (2 runs apart)" in (sentence(finding))
 
@@ -68,7 +68,7 @@ def test_the_runs_between_two_upgrades_tell_which_it_was() -> None:
     assert change_data(second)["separable"] is True
 
 
-def test_two_losses_close_together_are_each_told_with_their_own_upgrade() -> None:
+def test_two_losses_close_together_are_each_reported_with_their_own_upgrade() -> None:
     def twice(labels: Labels, figure: str, run: int) -> float:
         return 1.0 if run < 40 else 0.8 if run < 46 else 0.6
 
@@ -83,7 +83,7 @@ def test_of_three_upgrades_those_that_cannot_be_it_are_left_out() -> None:
     assert " since kernel 6.11.11-1-pve or ZFS 2.3.1-1 (1 run apart) (" in text
 
 
-def test_upgrades_between_which_a_case_was_not_run_are_told_so() -> None:
+def test_upgrades_between_which_a_case_was_not_run_are_named_together() -> None:
     alone = histories(after_change(0.7, 41, bus="virtio"), runs=48, changed_at=48)
     found = [in_environments(one, (40, 41)) for one in alone]
     # Only another case was run between the two upgrades.

@@ -63,7 +63,9 @@ def test_half_the_speed_after_nineteen_runs(tmp_path: Path, capsys: Captured, af
     assert (status, text.splitlines()[0]) == (1, "1 regression: 9 slower")
 
 
-def test_a_loss_among_the_first_runs_is_told_with_its_end(tmp_path: Path, capsys: Captured) -> None:
+def test_a_loss_among_the_first_runs_is_reported_with_its_end(
+    tmp_path: Path, capsys: Captured
+) -> None:
     path = written(tmp_path / "a.csv", step(0.7, 20, 45), runs=145)
     status, text = said(path, capsys)
     assert status == 0
@@ -89,13 +91,13 @@ def test_a_recovery_closes_a_change_and_its_return_opens_one(
 
 
 @pytest.mark.parametrize("after", [60, 100])
-def test_five_per_cent_stay_told(tmp_path: Path, capsys: Captured, after: int) -> None:
+def test_five_percent_stay_reported(tmp_path: Path, capsys: Captured, after: int) -> None:
     path = written(tmp_path / "a.csv", step(0.95, 200), runs=200 + after)
     status, text = said(path, capsys)
     assert (status, text.splitlines()[0]) == (1, "1 regression: 1 slower")
 
 
-def test_a_step_after_a_larger_one_is_told(tmp_path: Path, capsys: Captured) -> None:
+def test_a_step_after_a_larger_one_is_reported(tmp_path: Path, capsys: Captured) -> None:
     path = written(
         tmp_path / "a.csv",
         lambda run, _: 1.0 if run < 60 else 1.6 if run < 170 else 1.6 * 0.85,
@@ -110,7 +112,7 @@ def nightly(_: int, time: float) -> float:
     return 0.6 if time // HOUR % 24 == 2 else 1.0
 
 
-def test_a_fifth_less_is_told_beside_a_nightly_backup(tmp_path: Path, capsys: Captured) -> None:
+def test_a_fifth_less_is_reported_beside_a_nightly_backup(tmp_path: Path, capsys: Captured) -> None:
     quiet = written(tmp_path / "a.csv", nightly, runs=400, hours=1)
     status, text = said(quiet, capsys)
     assert status == 0
@@ -127,7 +129,9 @@ def test_a_fifth_less_is_told_beside_a_nightly_backup(tmp_path: Path, capsys: Ca
     assert re.search("disk is (19|20|21)% slower since 2026-03-14", text)
 
 
-def test_what_neighbours_do_now_and_then_is_told_as_that(tmp_path: Path, capsys: Captured) -> None:
+def test_what_neighbours_do_now_and_then_is_reported_as_that(
+    tmp_path: Path, capsys: Captured
+) -> None:
     def bursts(run: int, _: float) -> float:
         return 0.8 if run % 50 in (20, 21, 22, 23) else 1.0
 

@@ -59,7 +59,7 @@ def test_what_differs_in_size_version_or_cases_stays_apart() -> None:
         assert len(merge_nodes([FIRST, other])) == 2
 
 
-def test_three_nodes_are_told_once_too() -> None:
+def test_three_nodes_are_reported_once_too() -> None:
     (found,) = merge_nodes([SECOND, FIRST, replace(FIRST, nodes=("pve3",))])
     assert found.nodes == ("pve1", "pve2", "pve3")
     assert "on pve1, pve2 and pve3)" in sentence(found)

@@ -58,7 +58,7 @@ def test_what_the_affected_cases_have_in_common_is_named() -> None:
     ]
 
 
-def test_figures_that_moved_together_are_told_together_with_the_known_issue() -> None:
+def test_figures_that_moved_together_are_reported_together_with_the_known_issue() -> None:
     def slower_and_dearer(labels: Labels, figure: str, run: int) -> float:
         if labels["bus"] != "virtio" or run < 40:
             return 1.0
@@ -72,7 +72,7 @@ def test_figures_that_moved_together_are_told_together_with_the_known_issue() ->
     assert "fixed in 9.2.0-3" in text
 
 
-def test_a_change_of_everything_is_told_as_that_and_not_taken_for_noise_of_the_host() -> None:
+def test_a_change_of_everything_is_reported_as_that_and_not_taken_for_noise_of_the_host() -> None:
     report = judge(histories(after_change(0.9)))
     assert states(report) == {"slower": 24}
     assert told(report)[0].startswith("Everything is 10.0% slower")
@@ -110,7 +110,7 @@ def test_a_plausible_gain_is_no_alarm() -> None:
     assert (finding.kind, finding.implausible, finding.regression) == ("level", False, False)
 
 
-def test_a_change_at_an_unknown_time_is_found_and_its_cases_told_together() -> None:
+def test_a_change_at_an_unknown_time_is_found_and_its_cases_reported_together() -> None:
     found = histories(after_change(0.8, 60, bus="virtio"), runs=80, changed_at=1000)
     report = judge(found)
     assert states(report)["slower"] == 8
@@ -149,7 +149,7 @@ def test_too_few_runs_say_what_could_hide_and_when_it_is_known(runs: int) -> Non
 
 
 @pytest.mark.parametrize("before", [5, 10, 19])
-def test_half_the_speed_after_a_few_runs_is_told(before: int) -> None:
+def test_half_the_speed_after_a_few_runs_is_reported(before: int) -> None:
     cases = fleet_labels()[:9]
     found = histories(
         after_change(0.5, before), labels=cases, runs=before + 60, changed_at=before, noise=0.03
@@ -220,7 +220,7 @@ def test_an_accepted_change_is_no_alarm_any_more_and_stays_visible() -> None:
     assert sum(bool(verdict.accepted) for verdict in quiet.verdicts) == 8
 
 
-def test_a_regression_that_is_mended_is_back_at_the_baseline() -> None:
+def test_a_regression_that_is_repaired_is_back_at_the_baseline() -> None:
     def broken_for_a_while(labels: Labels, figure: str, run: int) -> float:
         return 0.8 if 40 <= run < 60 else 1.0
 
@@ -244,7 +244,7 @@ def test_a_regression_that_is_mended_is_back_at_the_baseline() -> None:
     )
 
 
-def test_a_loss_after_a_much_larger_one_that_was_mended_is_not_the_same() -> None:
+def test_a_loss_after_a_much_larger_one_that_was_repaired_is_not_the_same() -> None:
     def mended_and_lost_again(labels: Labels, figure: str, run: int) -> float:
         return 0.03 if 30 <= run < 50 else 0.75 if run >= 70 else 1.0
 
@@ -297,7 +297,7 @@ def creeping(loss: float, begin: int = 0, **wanted: str) -> Effect:
     return effect
 
 
-def test_a_level_that_creeps_is_told_with_how_far_and_since_when() -> None:
+def test_a_level_that_creeps_is_reported_with_how_far_and_since_when() -> None:
     found = histories(creeping(0.001, bus="virtio"), runs=240, changed_at=1000)
     report = judge(found)
     assert states(report) == {"gradually_slower": 8, "unchanged": 16}
@@ -324,7 +324,7 @@ def test_a_step_is_no_creep_however_large() -> None:
     assert states(report) == {"slower": 1}
 
 
-def test_what_creeps_within_a_day_may_be_the_day_and_is_not_told() -> None:
+def test_what_creeps_within_a_day_may_be_the_day_and_is_not_reported() -> None:
     slow = histories(creeping(0.001, **ONE), labels=[ONE], runs=240, changed_at=1000)
     hourly = [
         replace(one, points=GoodRuns(replace(p, time=p.time / 240) for p in one.points))
@@ -333,7 +333,7 @@ def test_what_creeps_within_a_day_may_be_the_day_and_is_not_told() -> None:
     assert states(judge(hourly)) == {"unchanged": 1}
 
 
-def test_an_accepted_creep_is_told_again_only_if_it_goes_on() -> None:
+def test_an_accepted_creep_is_reported_again_only_if_it_goes_on() -> None:
     found = histories(creeping(0.001, **ONE), labels=[ONE], runs=480, changed_at=1000)
     half = found[0].points[240].time
     whole = creeping(0.001, **ONE)

@@ -64,7 +64,7 @@ def test_whether_more_is_better_depends_on_the_metric(tmp_path: Path, capsys: Ca
     assert run_cli(["judge", str(path)]) == 0
 
 
-def test_every_fault_of_a_file_is_told_with_its_place(tmp_path: Path, capsys: Captured) -> None:
+def test_every_fault_of_a_file_is_reported_with_its_place(tmp_path: Path, capsys: Captured) -> None:
     lines = ["time,value", "2026-01-01T00:00:00Z,1000", "yesterday,-5", "1767312000"]
     assert complaints(tmp_path / "bad.csv", lines, capsys) == [
         "3:1: 'yesterday' is not a time: write 2026-03-01T12:00:00Z or seconds",
@@ -92,12 +92,12 @@ def test_a_file_of_another_form_is_refused(
     assert expected in complaints(tmp_path / "bad.csv", lines, capsys)
 
 
-def test_a_missing_file_is_told(tmp_path: Path, capsys: Captured) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path, capsys: Captured) -> None:
     assert run_cli(["judge", str(tmp_path / "none.csv")]) == 2
     assert "cannot be read: No such file or directory" in capsys.readouterr().err
 
 
-def test_without_results_the_next_step_is_told(tmp_path: Path, capsys: Captured) -> None:
+def test_without_results_the_next_step_is_reported(tmp_path: Path, capsys: Captured) -> None:
     for command in (
         ["verdict"],
         ["baseline", "list"],

@@ -188,7 +188,7 @@ def test_packs_lists_what_is_there(capsys: Captured) -> None:
     assert {"cache-matrix", "lab-all-options", "quick", "upgrade-watch"} <= set(found)
 
 
-def test_an_empty_directory_of_packs_is_told(tmp_path: Path, capsys: Captured) -> None:
+def test_an_empty_directory_of_packs_is_reported(tmp_path: Path, capsys: Captured) -> None:
     assert run_cli(["packs", str(tmp_path)]) == 2
     assert "no packs" in capsys.readouterr().err
 
@@ -236,7 +236,7 @@ def test_the_schema_knows_each_tools_options(entry: dict[str, Any]) -> None:
         jsonschema.validate(pack | {"workloads": [entry]}, schema)
 
 
-def test_a_selection_that_matches_nothing_is_told(tmp_path: Path, capsys: Captured) -> None:
+def test_a_selection_that_matches_nothing_is_reported(tmp_path: Path, capsys: Captured) -> None:
     arguments = ["run", "--state", str(tmp_path), "--pack", str(QUICK), "--only", "nothing"]
     assert run_cli(arguments) == 2
     assert "no case matches --only and --skip" in capsys.readouterr().err
@@ -257,7 +257,7 @@ def test_only_what_plans_a_cycle_has_a_scale() -> None:
 
 
 @pytest.mark.parametrize("command", [["results"], ["results", "--format", "csv"], ["report"]])
-def test_a_pack_of_which_there_is_no_run_is_told(
+def test_a_pack_of_which_there_is_no_run_is_reported(
     tmp_path: Path, capsys: Captured, command: list[str]
 ) -> None:
     state = ["--state", str(tmp_path / "state")]
@@ -267,7 +267,7 @@ def test_a_pack_of_which_there_is_no_run_is_told(
     assert "no runs of pack 'nonsense'" in capsys.readouterr().err
 
 
-def test_simulated_results_are_told_with_the_driver_that_goes_on_with_them(
+def test_simulated_results_are_reported_with_the_driver_that_goes_on_with_them(
     tmp_path: Path, capsys: Captured
 ) -> None:
     state = ["--state", str(tmp_path / "state")]

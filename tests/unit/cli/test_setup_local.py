@@ -154,7 +154,7 @@ def test_odd_names_of_directories_stay_what_they_are(here: Path) -> None:
     assert load_settings(here / "pvebench.yaml").storages["odd"].path == here / name
 
 
-def test_where_no_storage_is_called_local_the_first_is_and_is_told(
+def test_where_no_storage_is_called_local_the_first_is_and_is_reported(
     here: Path, capsys: Captured
 ) -> None:
     assert setup("qemu", "--yes", "--storage", "fast=/x", "--storage", "slow=/y") == 0
@@ -162,12 +162,12 @@ def test_where_no_storage_is_called_local_the_first_is_and_is_told(
     assert set(load_settings(here / "pvebench.yaml").storages) == {"local", "slow"}
 
 
-def test_a_script_that_does_not_say_what_is_told(here: Path, capsys: Captured) -> None:
+def test_a_script_that_does_not_say_what_is_reported(here: Path, capsys: Captured) -> None:
     assert setup("--yes") == 2
     assert "--yes requires the kind: proxmox, qemu, host\n" in capsys.readouterr().err
 
 
-def test_what_is_missing_is_told_after_the_settings_are_written(
+def test_what_is_missing_is_reported_after_the_settings_are_written(
     here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

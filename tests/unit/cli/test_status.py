@@ -47,7 +47,7 @@ def test_without_a_service_the_lines_come_from_the_store(tmp_path: Path, capsys:
     assert shown["data"].startswith(str(tmp_path / "pvebench.db"))
 
 
-def test_a_running_service_tells_what_it_measures(tmp_path: Path, capsys: Captured) -> None:
+def test_a_running_service_reports_what_it_measures(tmp_path: Path, capsys: Captured) -> None:
     simulation = simulate(tmp_path, cycles=2)
     for _ in range(3):
         simulation.worker.step()

@@ -137,7 +137,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_pack_is_told_with_file_line_and_column(tmp_path: Path, name: str) -> None:
+def test_a_broken_pack_is_reported_with_file_line_and_column(tmp_path: Path, name: str) -> None:
     text, expected = BROKEN[name]
     assert message(write_pack(tmp_path, text)) == expected
 
@@ -147,7 +147,7 @@ def test_an_option_of_a_workload_is_pointed_at(tmp_path: Path) -> None:
     assert text.startswith("pack.yaml:14:29: workloads.0.fio.bs: ")
 
 
-def test_a_fault_in_a_sweep_is_told_once_and_where_it_stands(tmp_path: Path) -> None:
+def test_a_fault_in_a_sweep_is_reported_once_and_where_it_stands(tmp_path: Path) -> None:
     text = SMALL.replace("bs: 4k, iodepth: 8", "bs: [4k, 3k], iodepth: [1, 8]")
     assert message(write_pack(tmp_path, text)) == (
         "pack.yaml:14:29: workloads.0.fio.bs: 3072 bytes is not a power of two from 512 to 64M"
@@ -162,17 +162,17 @@ def test_a_rule_about_several_options_points_at_the_one_it_names(tmp_path: Path)
     )
 
 
-def test_every_fault_of_a_file_is_told_in_the_order_of_its_lines(tmp_path: Path) -> None:
+def test_every_fault_of_a_file_is_reported_in_the_order_of_its_lines(tmp_path: Path) -> None:
     text = SMALL.replace("every: 10m", "every: 10").replace("64M", "64MB")
     lines = message(write_pack(tmp_path, text)).splitlines()
     assert [line.split(": ")[0] for line in lines] == ["pack.yaml:3:8", "pack.yaml:9:9"]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     assert message(tmp_path / "no.yaml").startswith("no.yaml: file not found; ")
 
 
-def test_an_empty_file_is_told(tmp_path: Path) -> None:
+def test_an_empty_file_is_reported(tmp_path: Path) -> None:
     assert message(write_pack(tmp_path, "# nothing\n")) == "pack.yaml:1:1: empty file"
 
 
@@ -247,7 +247,7 @@ def settings_message(tmp_path: Path, text: str) -> str:
         ),
     ],
 )
-def test_broken_settings_are_told_with_file_line_and_column(
+def test_broken_settings_are_reported_with_file_line_and_column(
     tmp_path: Path, text: str, expected: str
 ) -> None:
     assert settings_message(tmp_path, text) == expected

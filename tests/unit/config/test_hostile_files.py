@@ -157,7 +157,7 @@ def test_what_is_no_file_of_bounded_size_is_not_read(tmp_path: Path, kind: str) 
         ("dangling", "link to the missing file nowhere"),
     ],
 )
-def test_a_pack_by_name_that_is_no_file_is_told_as_what_it_is(
+def test_a_pack_by_name_that_is_no_file_is_reported_as_what_it_is(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -225,9 +225,7 @@ def test_brackets_in_a_title_are_printed_as_they_are(
     assert "[/x] [bold]" in capsys.readouterr().out
 
 
-def test_a_home_of_nobody_on_the_command_line_is_told_as_it_was_typed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_unknown_home_directory_is_reported_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["plan", "--pack", "~nosuchuser/x.yaml"]) == 2
     assert "unknown user in path '~nosuchuser/x.yaml'" in (said := capsys.readouterr().err)
     assert "PosixPath" not in said
@@ -271,7 +269,7 @@ def test_a_history_of_too_many_things_is_refused_before_it_is_judged(
     assert f"more than {most}" in capsys.readouterr().err
 
 
-def test_a_file_that_is_wrong_in_every_line_is_told_in_short(
+def test_a_file_that_is_wrong_in_every_line_is_reported_briefly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "table.csv"
@@ -280,7 +278,9 @@ def test_a_file_that_is_wrong_in_every_line_is_told_in_short(
     assert len(capsys.readouterr().err) < 20_000
 
 
-def test_of_many_complaints_that_are_alike_ten_are_told_and_the_others_counted(pack: Path) -> None:
+def test_of_many_complaints_that_are_alike_ten_are_reported_and_the_others_counted(
+    pack: Path,
+) -> None:
     text = SMALL + "".join(f"unknown{number}: 1\n" for number in range(42))
     pack.write_text(text.replace("runtime: 2s", "runtime: soon"), "utf-8")
     with pytest.raises(ConfigError) as refused:

@@ -70,7 +70,7 @@ def test_every_issue_has_a_source_and_none_without_moves_explains_a_change() -> 
         (("[throughput]", "[speed]"), "6:13: issues.0.moves.0: 'speed' is not one of"),
     ],
 )
-def test_a_wrong_file_is_told_where_and_how(
+def test_an_error_about_a_wrong_file_says_where_and_how(
     tmp_path: Path, change: tuple[str, str], expected: str
 ) -> None:
     assert expected in complaint(tmp_path, ISSUE.replace(*change))
@@ -106,7 +106,7 @@ def test_the_same_upgrade_does_not_match_a_change_of_another_shape() -> None:
     assert not known_issues(issues, IDLE, after, {"idle_cost": -0.3}, [VIRTIO])
 
 
-def test_the_upgrade_that_brings_the_fix_is_told_as_such() -> None:
+def test_the_upgrade_that_brings_the_fix_is_reported_as_such() -> None:
     found = known_issues(
         load_known_issues(), IDLE, {"qemu_package": "9.2.0-5"}, {"idle_cost": 0.3}, [VIRTIO]
     )

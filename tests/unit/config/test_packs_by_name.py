@@ -72,7 +72,7 @@ def test_a_directory_of_that_name_is_no_pack(elsewhere: Path) -> None:
     assert pack_file(Path("quick")) == OURS
 
 
-def test_a_misspelt_name_is_told_with_the_nearest_and_where_was_looked(
+def test_a_misspelt_name_is_reported_with_the_nearest_and_the_searched_places(
     tmp_path: Path, elsewhere: Path
 ) -> None:
     config = settings_of(tmp_path / "s", "[quik]")
@@ -150,7 +150,7 @@ def test_a_shell_completes_names_and_files() -> None:
     assert found == [("quick", "plain"), ("qu", "file")]
 
 
-def test_what_did_not_come_along_is_told() -> None:
+def test_what_did_not_come_along_is_reported() -> None:
     with pytest.raises(MachineError, match="of pvebench is missing"):
         shipped("scenarios/nothing-of-this-name")
 

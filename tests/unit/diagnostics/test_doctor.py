@@ -96,7 +96,7 @@ def test_what_a_killed_process_left_comes_first_with_its_command(
 
 
 @pytest.mark.parametrize("damage", [b"no database at all", b""])
-def test_a_damaged_database_is_told_before_all_else(
+def test_a_damaged_database_is_reported_before_all_else(
     config: Path, capsys: Captured, damage: bytes
 ) -> None:
     (config.parent / "state").mkdir()
@@ -186,7 +186,7 @@ def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys
 @pytest.mark.parametrize(
     ("ahead", "severity"), [(0, Severity.OK), (3600, Severity.CRITICAL), (-3600, Severity.CRITICAL)]
 )
-def test_a_clock_that_differs_is_told(
+def test_a_clock_that_differs_is_reported(
     config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, severity: Severity
 ) -> None:
     assert CLOCK_SECONDS < 3600
@@ -246,9 +246,7 @@ def told(config: Path) -> Path:
     return address
 
 
-def test_without_notify_it_cannot_be_told_whether_anybody_is(
-    config: Path, capsys: Captured
-) -> None:
+def test_without_notify_no_receiver_is_shown(config: Path, capsys: Captured) -> None:
     severity, text = seen(config, capsys)["notifications"]
     assert severity == "unknown"
     assert "notify is not set" in text
@@ -262,7 +260,7 @@ def test_a_target_that_nothing_was_sent_to_is_to_be_tried(config: Path, capsys: 
     )
 
 
-def test_an_address_that_others_can_read_is_told(
+def test_an_address_that_others_can_read_is_reported(
     config: Path, told: Path, capsys: Captured
 ) -> None:
     told.chmod(0o644)
@@ -271,7 +269,7 @@ def test_an_address_that_others_can_read_is_told(
     assert f"chmod 600 {told}" in text
 
 
-def test_an_address_of_somebody_else_that_everybody_can_read_is_told(
+def test_an_address_of_someone_else_that_everybody_can_read_is_reported(
     config: Path, told: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told.chmod(0o644)
@@ -281,13 +279,15 @@ def test_an_address_of_somebody_else_that_everybody_can_read_is_told(
     assert f"chmod o= {told}" in text
 
 
-def test_an_address_that_is_not_there_is_told(config: Path, told: Path, capsys: Captured) -> None:
+def test_an_address_that_is_not_there_is_reported(
+    config: Path, told: Path, capsys: Captured
+) -> None:
     told.unlink()
     severity, text = seen(config, capsys, code=3)["notify phone"]
     assert (severity, text) == ("critical", f"{told} cannot be read: No such file or directory")
 
 
-def test_an_address_that_nothing_can_be_sent_to_is_told_without_itself(
+def test_an_address_that_nothing_can_be_sent_to_is_reported_without_itself(
     config: Path, told: Path, capsys: Captured
 ) -> None:
     told.write_text("jsno://user:secret-word@127.0.0.1/")
@@ -309,7 +309,7 @@ NOON = 1795348800.0
 
 
 @pytest.mark.usefixtures("told")
-def test_what_cannot_be_delivered_is_told_with_reason_and_since_when(
+def test_what_cannot_be_delivered_is_reported_with_reason_and_since_when(
     config: Path, store: Store, capsys: Captured
 ) -> None:
     store.outbox.put([NOTE], ["phone"], now=NOON)
@@ -333,7 +333,7 @@ def test_what_cannot_be_delivered_is_told_with_reason_and_since_when(
 
 
 @pytest.mark.usefixtures("told")
-def test_a_message_that_was_given_up_is_told_until_another_arrives(
+def test_a_message_that_was_given_up_is_reported_until_another_arrives(
     config: Path, store: Store, capsys: Captured
 ) -> None:
     store.outbox.put([NOTE], ["phone"], now=NOON)

@@ -48,7 +48,7 @@ def test_a_driver_is_one_folder_and_one_line(
     assert run_cli(["cleanup", "--orphans", *config]) != 0
 
 
-def test_a_driver_that_nobody_registered_is_refused_with_those_there_are(
+def test_a_driver_that_no_one_registered_is_refused_with_those_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "settings.yaml"
@@ -92,7 +92,7 @@ def test_a_plan_imports_no_drivers_library() -> None:
     assert done.stdout.splitlines()[-1] == "heavy []"
 
 
-def test_nobody_but_the_registry_asks_which_driver_it_is() -> None:
+def test_only_the_registry_asks_which_driver_it_is() -> None:
     asking = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in ROOT.rglob("*.py")

@@ -101,7 +101,7 @@ def test_what_a_killed_build_left_behind_is_removed(tmp_path: Path, builder: Bui
     )
 
 
-def test_too_little_space_is_told_before_anything_is_fetched(
+def test_too_little_space_is_reported_before_anything_is_fetched(
     tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1024))  # type: ignore[attr-defined] # no public name

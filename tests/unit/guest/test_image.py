@@ -75,7 +75,7 @@ def damage_layout(directory: Path) -> None:
         (damage_layout, "has layout 99, not 2"),
     ],
 )
-def test_a_broken_image_is_told_and_never_loaded(
+def test_a_broken_image_is_reported_and_never_loaded(
     tmp_path: Path, damage: object, expected: str
 ) -> None:
     whole_image(tmp_path)
@@ -100,7 +100,7 @@ def test_missing_tools_are_all_named_with_their_packages(
         build_image(tmp_path)
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotWritable, match="is not writable"):
         build_image(tmp_path / "file" / "guest")
@@ -197,7 +197,7 @@ def test_a_damaged_module_is_named(tmp_path: Path) -> None:
         unpacked_module(module)
 
 
-def test_modules_packed_as_nobody_here_can_unpack_are_refused_in_words(tmp_path: Path) -> None:
+def test_modules_packed_as_no_one_here_can_unpack_are_refused_in_words(tmp_path: Path) -> None:
     root = kernel(tmp_path, {"ext4": ""})
     (root / "lib" / "modules" / "6.1" / "xfs.ko.zst").write_bytes(b"")
     with pytest.raises(GuestImageError, match="modules have an unsupported compression"):
@@ -208,5 +208,5 @@ def test_modules_packed_as_nobody_here_can_unpack_are_refused_in_words(tmp_path:
     ("package", "version"),
     [("1:7.2+dfsg-7+deb12u18", "7.2"), ("3.33-3", "3.33"), ("2.00a+nmu1", "2.00a")],
 )
-def test_a_package_version_is_told_as_upstream_does(package: str, version: str) -> None:
+def test_a_package_version_is_reported_as_upstream_does(package: str, version: str) -> None:
     assert upstream(package) == version

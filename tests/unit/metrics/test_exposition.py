@@ -336,7 +336,7 @@ def test_the_server_answers_metrics_health_readiness_and_the_page(server: str) -
     assert http_client.get(f"{server}/nothing").status_code == 404
 
 
-def test_a_port_in_use_is_told_with_the_next_step() -> None:
+def test_a_port_in_use_is_reported_with_the_next_step() -> None:
     with listen(f"127.0.0.1:{free_port()}") as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(PortInUse) as caught:
@@ -348,7 +348,7 @@ def test_a_port_in_use_is_told_with_the_next_step() -> None:
     ]
 
 
-def test_a_changed_case_is_shown_anew_and_the_others_stay_as_they_were(tmp_path: Path) -> None:
+def test_a_changed_case_is_shown_again_and_the_others_stay_as_they_were(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=2)
     for _ in range(13):
         simulation.worker.step()
@@ -387,7 +387,7 @@ def test_a_result_leaves_the_page_when_it_becomes_too_old_without_any_new_one(
     assert "pvebench_iops" not in names(page.render()[0].decode())
 
 
-def test_one_case_that_cannot_be_shown_is_told_and_costs_only_itself(
+def test_one_case_that_cannot_be_shown_is_reported_and_costs_only_itself(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = __import__("pvebench.metrics.exposition", fromlist=["x"])
@@ -407,7 +407,7 @@ def test_one_case_that_cannot_be_shown_is_told_and_costs_only_itself(
     assert len(found["pvebench_iops"]) == 11
 
 
-def test_a_case_that_means_something_else_now_is_told_by_its_next_result(
+def test_a_case_that_means_something_else_now_is_reported_by_its_next_result(
     simulation: Simulation,
 ) -> None:
     snapshot = snapshot_of(simulation)

@@ -33,7 +33,7 @@ def slots(snapshot: Snapshot) -> list[dict[str, str]]:
     return [dict(sample.labels) for family in families.families() for sample in family.samples]
 
 
-def test_nobody_has_chosen_so_proxmox_usual_disk_is_shown(snapshot: Snapshot) -> None:
+def test_without_a_choice_the_default_configuration_of_proxmox_is_shown(snapshot: Snapshot) -> None:
     found = slots(snapshot)
     assert [(one["slot"], one["workload"]) for one in found] == [
         ("1", "randread-4k-qd32"),

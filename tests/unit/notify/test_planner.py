@@ -146,7 +146,7 @@ def told(world: World) -> NotificationPlanner:
     return planner
 
 
-def test_a_change_is_told_once_however_often_it_is_judged_and_the_service_restarted(
+def test_a_change_is_reported_once_however_often_it_is_judged_and_the_service_restarted(
     world: World, told: NotificationPlanner
 ) -> None:
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_a_change_is_told_once_however_often_it_is_judged_and_the_service_restar
     assert body.endswith("pvebench on bench\nhttps://bench.example.org/")
 
 
-def test_its_end_is_told_once_and_its_return_as_well(
+def test_its_end_is_reported_once_and_its_return_as_well(
     world: World, told: NotificationPlanner
 ) -> None:
     world.end(told, "old")
@@ -232,7 +232,7 @@ def test_a_week_is_summed_up_once_although_the_clock_jumps(
     assert days == ["weekly/2026-11-16", "weekly/2027-12-20", "weekly/2026-11-23"]
 
 
-def test_a_stop_is_told_once_and_so_is_the_next_run(world: World) -> None:
+def test_a_stop_is_reported_once_and_so_is_the_next_run(world: World) -> None:
     planner = world.planner()
     world.activities = [WorkerActivity(node="pve1", newest=1000.0, interval=7200, doing="paused")]
     planner.plan()
@@ -265,7 +265,7 @@ def test_quiet_hours_and_a_clock_that_jumps_are_no_stop(world: World) -> None:
     assert [one for one in world.queued() if one.kind == "stopped"] == []
 
 
-def test_a_service_that_falls_again_and_again_tells_it_once(world: World) -> None:
+def test_a_service_that_falls_again_and_again_reports_it_once(world: World) -> None:
     for _ in range(3):
         world.planner().report_exit("the guest image is missing")
         world.planner().plan()
@@ -482,7 +482,7 @@ def test_addresses_come_from_a_file_or_the_environment(
 INLINE = "notify: {to: [{name: chat, url: 'json://user:hunter2@example.org'}]}\n"
 
 
-def test_an_address_in_the_settings_wants_settings_that_nobody_else_reads(tmp_path: Path) -> None:
+def test_an_address_in_the_settings_needs_settings_that_no_one_else_reads(tmp_path: Path) -> None:
     path = settings_file(tmp_path, INLINE)
     with pytest.raises(ConfigError, match="accessible to other users") as raised:
         load_settings(path)
@@ -511,7 +511,7 @@ def test_an_address_in_the_settings_wants_settings_that_nobody_else_reads(tmp_pa
         "external_url: https://user:hunter2@example.org",
     ],
 )
-def test_what_is_wrong_is_told_without_the_secret(tmp_path: Path, text: str) -> None:
+def test_what_is_wrong_is_reported_without_the_secret(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_settings(settings_file(tmp_path, text, 0o600))
     assert "hunter2" not in str(raised.value)

@@ -113,7 +113,7 @@ def web_server() -> Iterator[tuple[list[tuple[str, dict[str, Any]]], str]]:
         server.server_close()
 
 
-def test_a_mail_arrives_with_its_title_and_text_and_to_nobody_else() -> None:
+def test_a_mail_arrives_with_its_title_and_text_at_its_receiver_only() -> None:
     title = "pvebench: slower\r\nBcc: other@example.org\r\n\r\nx"
     with mail_server() as (mailbox, address):
         assert send(address, title, "One <b>line</b>\nÄnother\n.\nQUIT") == Sent()
@@ -136,7 +136,7 @@ def test_a_webhook_gets_the_message_and_only_the_one_that_is_named() -> None:
 @pytest.mark.parametrize(
     ("status", "permanent"), [("500", False), ("404", True), ("429", False)], ids=str
 )
-def test_what_a_server_refuses_is_told_by_its_status(status: str, permanent: bool) -> None:
+def test_what_a_server_refuses_is_reported_by_its_status(status: str, permanent: bool) -> None:
     with web_server() as (_, address):
         sent = send(f"{address}/{status}/", "title", "text")
     assert sent == Sent(reason=f"the server returned status {status}", permanent=permanent)
@@ -153,7 +153,7 @@ def test_a_server_that_answers_without_end_is_left_in_time(kind: str) -> None:
     assert sent.doubtful or sent.reason.startswith("sending failed")
 
 
-def test_no_server_and_no_address_are_told_without_the_secret() -> None:
+def test_no_server_and_no_address_are_reported_without_the_secret() -> None:
     gone = send(f"json://user:{SECRET}@127.0.0.1:{free_port()}", "t", "x")
     assert gone == Sent(reason="the server is unreachable or rejected the message")
     none = send(f"nonsense {SECRET}", "t", "x")

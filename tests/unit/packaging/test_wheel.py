@@ -102,7 +102,7 @@ def repository(directory: Path) -> Path:
     return directory
 
 
-def test_a_commit_is_told_and_a_changed_or_new_file_makes_it_dirty(tmp_path: Path) -> None:
+def test_a_commit_is_reported_and_a_changed_or_new_file_makes_it_dirty(tmp_path: Path) -> None:
     checkout = repository(tmp_path / "checkout")
     clean = run("git", "rev-parse", "HEAD", cwd=checkout).strip()
     assert commit_of(checkout) == clean
@@ -113,7 +113,7 @@ def test_a_commit_is_told_and_a_changed_or_new_file_makes_it_dirty(tmp_path: Pat
     assert commit_of(checkout) == f"{clean}-dirty"
 
 
-def test_a_tree_within_somebody_elses_repository_has_no_commit(
+def test_a_tree_within_someone_elses_repository_has_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout = repository(tmp_path / "outer")

@@ -43,7 +43,7 @@ def obsolete(uid: str = "pvebench-obsolete") -> dict[str, object]:
     return {"uid": uid, "title": "Old", "tags": ["pvebench", MARK]}
 
 
-def test_our_uids_are_told_apart_by_their_beginning() -> None:
+def test_own_uids_are_distinguished_by_their_beginning() -> None:
     assert all(uid.startswith(UIDS) for uid in OURS)
 
 
@@ -69,7 +69,7 @@ def test_a_second_push_changes_nothing(there: StandInGrafana, push: Push, capsys
     assert capsys.readouterr().out.count("unchanged") == len(OURS)
 
 
-def test_what_somebody_changed_since_becomes_ours_again(there: StandInGrafana, push: Push) -> None:
+def test_what_someone_changed_since_becomes_ours_again(there: StandInGrafana, push: Push) -> None:
     assert push() == 0
     there.changes.clear()
     there.dashboards["pvebench-wall"]["title"] = "Mine"
@@ -105,7 +105,7 @@ def test_a_search_that_is_behind_removes_nothing(
 
 
 @pytest.mark.parametrize("provisioned", [True, False])
-def test_a_dashboard_of_somebody_else_stops_it_before_anything_changes(
+def test_a_dashboard_of_someone_else_stops_it_before_anything_changes(
     there: StandInGrafana, push: Push, capsys: Captured, provisioned: bool
 ) -> None:
     tags = ["pvebench", MARK] if provisioned else ["pvebench"]
@@ -194,7 +194,7 @@ def test_odd_answers_are_one_short_error_without_the_token(
         ),
     ],
 )
-def test_what_a_token_may_not_do_is_told_with_what_it_needs(
+def test_what_a_token_may_not_do_is_reported_with_what_it_needs(
     there: StandInGrafana, push: Push, capsys: Captured, status: int, text: str, step: str
 ) -> None:
     """As Grafana 12.4.0 answered: a service account of role Editor may read no absent folder."""
@@ -247,7 +247,7 @@ def test_a_token_that_others_can_read_is_refused(
     assert there.changes == []
 
 
-def test_a_certificate_of_nobody_known_gets_no_token(
+def test_an_unknown_certificate_gets_no_token(
     push: Push, there: StandInGrafana, capsys: Captured
 ) -> None:
     assert push(url=there.url.replace("http:", "https:")) == 3
@@ -255,7 +255,7 @@ def test_a_certificate_of_nobody_known_gets_no_token(
     assert there.changes == []
 
 
-def test_an_authority_file_that_is_none_is_told(push: Push, tmp_path: Path) -> None:
+def test_an_authority_file_that_is_none_is_reported(push: Push, tmp_path: Path) -> None:
     assert push("--ca-file", str(tmp_path / "none.pem")) == 2
     (tmp_path / "none.pem").write_text("no certificate", "utf-8")
     assert push("--ca-file", str(tmp_path / "none.pem")) == 2

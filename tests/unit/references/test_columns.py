@@ -172,7 +172,7 @@ def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> N
         ("a\nread\n", {"rw": "a"}, "no metric is mapped; map one of iops, bandwidth"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_line_and_column(
+def test_what_cannot_be_read_is_reported_with_line_and_column(
     text: str, columns: dict[str, str], expected: str
 ) -> None:
     assert expected in complaint(text, columns)
@@ -252,7 +252,7 @@ def test_options_that_make_no_sense_are_refused(
     assert said in capsys.readouterr().err
 
 
-def test_a_table_in_another_encoding_is_told_how_to_convert(tmp_path: Path) -> None:
+def test_an_error_about_another_encoding_says_how_to_convert(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_bytes(GERMAN.encode("cp1252"))
     assert run_cli(["import", str(table), "--column", "iops=x", "--state", str(tmp_path)]) == 2

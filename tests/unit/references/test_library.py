@@ -210,7 +210,7 @@ def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
         ("a.json", '{"jobs":[{"read":{"iops":9,"total_ios":1,"runtime":1000}}]}', "counted 1"),
     ],
 )
-def test_a_file_of_no_known_form_is_told_with_its_place(
+def test_a_file_of_no_known_form_is_reported_with_its_place(
     tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_text(text, "utf-8")
@@ -218,7 +218,7 @@ def test_a_file_of_no_known_form_is_told_with_its_place(
         read_file(tmp_path / name, name="x", date="")
 
 
-def test_a_published_name_cannot_be_taken_and_an_unknown_one_is_told(tmp_path: Path) -> None:
+def test_a_published_name_cannot_be_taken_and_an_unknown_one_is_reported(tmp_path: Path) -> None:
     library = ReferenceLibrary(tmp_path)
     with pytest.raises(StoreError, match="is shipped with pvebench"):
         library.keep(published("raid-2017"))

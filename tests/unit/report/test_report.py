@@ -279,7 +279,7 @@ def test_the_commands_write_their_files(tmp_path: Path, capsys: Captured) -> Non
     assert "unknown file type; use .csv, .json or .xlsx" in capsys.readouterr().err
 
 
-def test_beside_published_wants_a_pack_that_reproduces_something(
+def test_beside_published_needs_a_pack_that_reproduces_something(
     tmp_path: Path, capsys: Captured
 ) -> None:
     simulate(tmp_path).worker.run()
@@ -287,7 +287,7 @@ def test_beside_published_wants_a_pack_that_reproduces_something(
     assert "--reference published requires --pack" in capsys.readouterr().err
 
 
-def test_bars_are_named_by_what_tells_them_apart() -> None:
+def test_bars_are_named_by_what_distinguishes_them() -> None:
     assert short_names(
         [
             "a.host.raw.none",

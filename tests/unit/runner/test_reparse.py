@@ -114,7 +114,7 @@ def test_what_todays_parsers_have_read_stays_as_it_is_with_every_tool(
     assert {"boot_time", "steady_time", "iops_slope", "flush_share", "guest_to_host"} <= metrics
 
 
-def test_a_parsers_mistake_is_mended_to_what_the_right_parser_would_have_stored(
+def test_a_parsers_mistake_is_repaired_to_what_the_right_parser_would_have_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     right = measured(tmp_path / "right")
@@ -180,7 +180,7 @@ def test_a_run_whose_doubts_are_gone_stays_implausible_and_that_is_said(
     assert everything(wrong)["runs"] == before["runs"]
 
 
-def test_a_guest_compared_with_a_mended_host_is_compared_anew(tmp_path: Path) -> None:
+def test_a_guest_compared_with_a_repaired_host_is_compared_again(tmp_path: Path) -> None:
     state = measured(tmp_path / "state")
     right = everything(state)
     with closing(sqlite3.connect(state / "pvebench.db")) as connection, connection:

@@ -114,7 +114,7 @@ def test_an_option_that_could_not_be_read_back_makes_the_run_invalid(
     assert run.samples == ()
 
 
-def test_an_option_that_nothing_outside_can_confirm_is_told_and_the_run_counts(
+def test_an_option_that_nothing_outside_can_confirm_is_reported_and_the_run_counts(
     tmp_path: Path,
 ) -> None:
     here = bench(tmp_path)
@@ -313,7 +313,7 @@ def test_only_the_volumes_own_blocks_are_looked_at(tmp_path: Path) -> None:
     assert asked == [["/dev/sdb", "256", "16384"]]  # of 4 KiB each
 
 
-def test_after_a_failed_run_the_disk_is_taken_out_and_plugged_anew(tmp_path: Path) -> None:
+def test_after_a_failed_run_the_disk_is_taken_out_and_plugged_again(tmp_path: Path) -> None:
     here = bench(tmp_path)
     here.world.counts = once(SwitchFailed("the monitor does not answer"))
     outcomes = [here.run(here.cases[0]).outcome for _ in range(3)]
@@ -379,7 +379,7 @@ def test_the_window_of_a_tool_that_ends_by_itself_is_its_whole_run(tmp_path: Pat
     assert ("qemu_operations", "write") in values
 
 
-def test_a_run_is_of_the_environment_that_its_booted_vm_tells(
+def test_a_run_is_of_the_environment_that_its_booted_vm_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = bench(tmp_path)
@@ -452,7 +452,7 @@ def test_a_disk_whose_counters_are_gone_is_taken_to_be_written_as_much_as_it_cou
     assert run.written_bytes > 0
 
 
-def test_where_nothing_counts_io_a_run_says_what_nobody_knows_and_nothing_else_changes(
+def test_where_nothing_counts_io_a_run_says_what_no_one_knows_and_nothing_else_changes(
     tmp_path: Path,
 ) -> None:
     here = bench(tmp_path)

@@ -102,7 +102,7 @@ class Link:
         (Link(8_000, 0.0), {"network_limit": 1000.0, "network_round_trip": 0.0}),
     ],
 )
-def test_of_a_network_only_what_is_known_is_told(
+def test_of_a_network_only_what_is_known_is_reported(
     network: Link | None, told: dict[str, float]
 ) -> None:
     assert {one.metric: one.value for one in network_samples(network)} == told

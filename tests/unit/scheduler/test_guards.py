@@ -137,7 +137,7 @@ def test_a_failed_run_that_was_disturbed_stays_failed_with_its_own_reason(tmp_pa
         assert "backup" not in run.reason
 
 
-def test_a_guard_that_let_pass_is_told_when_a_later_one_objects() -> None:
+def test_a_guard_that_let_pass_is_reported_when_a_later_one_objects() -> None:
     first, second, third = Scripted(), Scripted(BUSY), Scripted()
     assert GuardChain([first, second, third]).enter(None) == BUSY  # type: ignore[arg-type] # not looked at
     assert (first.calls, second.calls, third.calls) == (["enter", "leave"], ["enter"], [])

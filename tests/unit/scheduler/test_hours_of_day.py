@@ -123,7 +123,7 @@ def test_quiet_hours_are_kept_and_cost_no_day(
     assert len(runs) / 2 >= 21
 
 
-def test_what_is_due_next_is_told_as_it_will_be(tmp_path: Path) -> None:
+def test_what_is_due_next_is_reported_as_it_will_be(tmp_path: Path) -> None:
     simulation = node(tmp_path, "1d", "06:00-22:00")
     for _ in range(6):
         days(simulation, 0.9)

@@ -43,7 +43,7 @@ def ratios(run: Run) -> list[float]:
     return [one.value for one in run.samples if one.metric == "pass_to_first"]
 
 
-def test_each_run_knows_its_pass_and_a_new_cycle_counts_anew(simulation: Simulation) -> None:
+def test_each_run_knows_its_pass_and_a_new_cycle_counts_again(simulation: Simulation) -> None:
     assert [run.pass_number for run in runs_of(simulation, "virtio")] == [1, 2, 3, 1, 2, 3]
     stored = simulation.store.runs(limit=100, pack="small")
     assert sorted(run.pass_number for run in stored) == sorted([1, 2, 3] * 4)

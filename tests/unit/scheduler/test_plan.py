@@ -111,7 +111,7 @@ def test_the_plan_counts_boots_switches_fills_time_and_bytes() -> None:
     assert plan.bytes_written > 2 * pack.volume_bytes
 
 
-def test_selection_keeps_what_matches_and_tells_what_it_left_out() -> None:
+def test_selection_keeps_what_matches_and_reports_what_it_left_out() -> None:
     matrix = select(quick()[1], only=["local.scsi.*"], skip=["randread-*"])
     assert {case.slug for case in matrix.cases} == {
         "local.scsi.raw.none/randwrite-4k-qd32",

@@ -101,7 +101,7 @@ def test_an_interrupted_filling_goes_on_where_it_ended(filler: Filler) -> None:
     assert filler.done == ["fill", "0.0", "1001.0"]
 
 
-def test_a_whole_one_begins_anew(filler: Filler) -> None:
+def test_a_whole_one_begins_again(filler: Filler) -> None:
     assert filler.fill() == ""
     assert filler.fill() == ""
     assert filler.done == ["fill", "0.0", "fill", "0.0"]
@@ -111,7 +111,7 @@ def test_a_whole_one_begins_anew(filler: Filler) -> None:
 @pytest.mark.parametrize(
     "spoilt", ["old", "other pack", "no store", "half a file", "another thing"]
 )
-def test_what_does_not_fit_begins_anew(filler: Filler, spoilt: str) -> None:
+def test_what_does_not_fit_begins_again(filler: Filler, spoilt: str) -> None:
     assert filler.fill(fails="2000")
     file = filler.state / "filling.json"
     known = json.loads(file.read_text("utf-8"))

@@ -124,7 +124,7 @@ def test_a_set_that_needs_no_prometheus_says_nothing_of_services(machine: Machin
     assert "systemctl" not in machine.packages("guest").stderr
 
 
-def test_a_machine_without_apt_is_told_the_programs(machine: Machine) -> None:
+def test_a_machine_without_apt_gets_the_list_of_programs(machine: Machine) -> None:
     (machine.path / "apt-get").unlink()
     done = machine.packages("guest")
     assert done.returncode == 3

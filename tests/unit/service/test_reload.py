@@ -64,7 +64,7 @@ def test_a_changed_pack_is_taken_over(instance: Instance) -> None:
     assert instance.metrics()["pvebench_config_last_reload_successful"] == 1
 
 
-def test_a_bad_pack_leaves_the_old_one_in_force_and_is_told(instance: Instance) -> None:
+def test_a_bad_pack_leaves_the_old_one_in_effect_and_is_reported(instance: Instance) -> None:
     before = instance.reloader.state
     instance.pack.write_text(SMALL.replace("cache:", "cahce:"))
     instance.check()
@@ -77,7 +77,7 @@ def test_a_bad_pack_leaves_the_old_one_in_force_and_is_told(instance: Instance) 
     assert instance.metrics()["pvebench_config_last_reload_successful"] == 1
 
 
-def test_a_vanished_pack_leaves_the_old_one_in_force(instance: Instance) -> None:
+def test_a_vanished_pack_leaves_the_old_one_in_effect(instance: Instance) -> None:
     instance.pack.unlink()
     instance.check()
     assert (instance.applied, instance.reloader.state.successful) == ([], False)
@@ -137,7 +137,7 @@ def test_a_running_service_reloads_on_sighup_and_survives_a_bad_file(
     assert process.poll() is None
 
 
-def test_a_new_pack_that_is_mended_is_taken_over_by_itself(instance: Instance) -> None:
+def test_a_new_pack_that_is_repaired_is_taken_over_by_itself(instance: Instance) -> None:
     other = instance.config.parent / "other.yaml"
     good = instance.pack.read_text().replace("pack: small", "pack: other")
     other.write_text(good.replace("axes:", "axis:"))

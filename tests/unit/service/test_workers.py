@@ -63,7 +63,7 @@ def place(tmp_path: Path) -> str:
     return str(tmp_path / "notify")
 
 
-def test_a_service_tells_that_it_is_ready_and_that_it_ends(place: str) -> None:
+def test_a_service_reports_that_it_is_ready_and_that_it_ends(place: str) -> None:
     with listening(place) as ears:
         with Supervisor({"NOTIFY_SOCKET": place}).report_ready(lambda: 0):
             assert ears.next() == "READY=1"
@@ -123,7 +123,7 @@ def test_a_limit_that_is_no_number_is_none(place: str, limit: str) -> None:
         assert "watchdog" not in {one.name for one in threading.enumerate()}
 
 
-def test_nobody_is_told_where_nobody_listens(place: str) -> None:
+def test_without_a_listener_there_is_no_notification(place: str) -> None:
     with Supervisor({}).report_ready(lambda: 0):
         pass
     with Supervisor({"NOTIFY_SOCKET": place}).report_ready(lambda: 0):

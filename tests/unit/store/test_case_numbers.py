@@ -313,7 +313,7 @@ def test_runs_that_change_while_they_are_packed_are_read_as_rows(
 
     def meanwhile(*arguments: object) -> object:
         world.sql("UPDATE samples SET value = 6 WHERE run = 3")
-        return real(*arguments)  # type: ignore[arg-type]
+        return real(*arguments)  # type: ignore[arg-type] # passed on as they are
 
     monkeypatch.setattr(case_numbers, "packed", meanwhile)
     assert world.store.numbers.pack(WANTED) == 0
@@ -331,7 +331,7 @@ def test_others_write_while_runs_are_packed(world: World, monkeypatch: pytest.Mo
     def meanwhile(*arguments: object) -> object:
         world.sql("PRAGMA busy_timeout = 0")
         world.add()
-        return real(*arguments)  # type: ignore[arg-type]
+        return real(*arguments)  # type: ignore[arg-type] # passed on as they are
 
     monkeypatch.setattr(case_numbers, "packed", meanwhile)
     assert world.store.numbers.pack(WANTED) == 2
@@ -467,7 +467,7 @@ def test_a_service_looks_through_its_blocks_daily_and_replaces_the_damaged(world
 
 
 @pytest.mark.parametrize("form", ["[]", '["big", ["iops", "read", ""]]'])
-def test_a_block_of_other_numbers_or_another_machine_is_made_anew(world: World, form: str) -> None:
+def test_a_block_of_other_numbers_or_another_machine_is_made_again(world: World, form: str) -> None:
     full(world)
     world.sql(f"UPDATE number_blocks SET form = '{form}', content = x''")
     assert world.read() == world.rows()

@@ -84,7 +84,7 @@ def planned(case: Case) -> PlannedCase:
     return PlannedCase(key=case.key, definition=Definition.of(case), every_seconds=3600.0)
 
 
-def test_what_was_told_run_by_run_is_what_a_new_start_reads(tmp_path: Path) -> None:
+def test_what_was_reported_run_by_run_is_what_a_new_start_reads(tmp_path: Path) -> None:
     simulation = lively(tmp_path, upgrade=30, end=60)
     told, read = simulation.results.now, Results(simulation.store).now
     assert len(told.cases) == 12
@@ -99,7 +99,7 @@ def test_what_was_told_run_by_run_is_what_a_new_start_reads(tmp_path: Path) -> N
     assert simulation.results.period_runs("lab") == Results(simulation.store).period_runs("lab")
 
 
-def test_a_history_that_is_written_at_once_reads_like_one_told_run_by_run(
+def test_a_history_that_is_written_at_once_reads_like_one_reported_run_by_run(
     store: Store, tmp_path: Path
 ) -> None:
     runs = [
@@ -121,7 +121,7 @@ def test_a_history_that_is_written_at_once_reads_like_one_told_run_by_run(
     assert len(other.environments()) == 2
 
 
-def test_keeping_a_run_twice_changes_nothing_and_tells_nobody(store: Store) -> None:
+def test_storing_a_run_twice_changes_nothing_and_notifies_no_one(store: Store) -> None:
     results, told = Results(store), list[str | None]()
     results.listen(told.append)
     one = run()
@@ -132,7 +132,7 @@ def test_keeping_a_run_twice_changes_nothing_and_tells_nobody(store: Store) -> N
     assert told == [CASE.key]
 
 
-def test_of_two_workers_none_is_lost_whoever_is_told_first(
+def test_of_two_workers_none_is_lost_whichever_is_notified_first(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results, stored, told = Results(store), threading.Event(), threading.Event()
@@ -156,7 +156,7 @@ def test_of_two_workers_none_is_lost_whoever_is_told_first(
     assert results.now.version == 2
 
 
-def test_a_run_that_is_stored_is_told_even_if_the_sums_cannot_be_read(
+def test_a_run_that_is_stored_is_reported_even_if_the_sums_cannot_be_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = Results(store)
@@ -277,7 +277,7 @@ def redefined(store: Store) -> Results:
     return results
 
 
-def test_an_edited_volume_is_told_with_the_moment_and_both_values(store: Store) -> None:
+def test_an_edited_volume_is_reported_with_the_moment_and_both_values(store: Store) -> None:
     results = redefined(store)
     (change,) = results.now.definition_changes()
     assert change.text == (
@@ -294,7 +294,7 @@ def test_an_edited_volume_is_told_with_the_moment_and_both_values(store: Store) 
     assert sum(cell is not None for t in shown.tables for r in t.rows for cell in r.cells) == 1
 
 
-def test_what_is_planned_is_in_force_whatever_was_measured_last(store: Store) -> None:
+def test_what_is_planned_is_in_effect_whatever_was_measured_last(store: Store) -> None:
     redefined(store)
     place = Definition.of(CASE).place
     assert Results(store).now.current()[place] == LARGER.key

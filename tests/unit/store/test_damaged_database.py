@@ -62,7 +62,7 @@ def count(path: Path) -> int:
     return int(number)
 
 
-def test_damage_is_told_with_the_next_step_at_the_start(
+def test_damage_is_reported_with_the_next_step_at_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     smear(filled(tmp_path))
@@ -273,7 +273,7 @@ def test_a_running_service_whose_state_is_removed_ends_and_says_why(tmp_path: Pa
     assert "Traceback" not in said
 
 
-def test_a_value_that_a_damaged_page_made_is_told_as_damage(tmp_path: Path) -> None:
+def test_a_value_that_a_damaged_page_made_is_reported_as_damage(tmp_path: Path) -> None:
     path = filled(tmp_path)
     Store(path).close()
     with sqlite3.connect(path) as connection:

@@ -80,7 +80,7 @@ def test_a_clock_that_is_ahead_makes_no_run_old(store: Store) -> None:
     assert store.totals().runs == 79
 
 
-def test_a_large_part_of_the_history_goes_only_when_somebody_is_certain(store: Store) -> None:
+def test_a_large_part_of_the_history_is_deleted_only_on_confirmation(store: Store) -> None:
     daily(store, 0, 150)
     daily(store, 3650, 3680)
     now, ages = START + timedelta(days=3680), {"evidence_seconds": DAY, "runs_seconds": 90 * DAY}
@@ -126,7 +126,7 @@ def test_a_running_instance_says_what_it_does_not_remove_and_how_to(store: Store
     assert store.totals().runs == 180
 
 
-def test_the_command_says_what_would_go_and_removes_it_when_told(
+def test_the_command_says_what_would_go_and_removes_it_when_asked(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daily(store, -2000, -1850)

@@ -123,7 +123,7 @@ def test_a_database_of_a_newer_pvebench_is_left_alone(store: Store) -> None:
     assert store.path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "pvebench.db"
     path.write_bytes(b"this is not a database, only text that is long enough" * 20)
     with pytest.raises(StoreError, match="is damaged: file is not a database"):
@@ -155,7 +155,7 @@ def test_a_second_instance_on_one_state_directory_is_refused(tmp_path: Path) -> 
         pass
 
 
-def test_one_that_asks_who_uses_a_state_directory_keeps_nobody_out(tmp_path: Path) -> None:
+def test_one_that_asks_who_uses_a_state_directory_keeps_no_one_out(tmp_path: Path) -> None:
     StateDirectory(tmp_path, exclusive=True).close()
     asking = threading.Event()
     asking.set()
@@ -238,7 +238,7 @@ def test_a_store_says_what_kind_of_results_it_holds(tmp_path: Path, store: Store
     assert Store(tmp_path / "other.db", simulated=True).simulated
 
 
-def test_a_database_that_cannot_be_written_is_told_and_undoing_goes_on(store: Store) -> None:
+def test_a_database_that_cannot_be_written_is_reported_and_undoing_goes_on(store: Store) -> None:
     number = store.journal.open("volume", {"path": "/nowhere"})
     locker = sqlite3.connect(store.path, isolation_level=None)
     store._engine.dispose()
@@ -253,7 +253,7 @@ def test_a_database_that_cannot_be_written_is_told_and_undoing_goes_on(store: St
     assert [entry[0] for entry in store.journal.pending()] == [number]
 
 
-def test_a_mended_outcome_moves_the_newest_good_run_of_its_case(store: Store) -> None:
+def test_a_repaired_outcome_moves_the_newest_good_run_of_its_case(store: Store) -> None:
     good, worse = store.add_run(run("a")), store.add_run(run("b", minutes=1))
     (gone, *_) = run("b").samples
     new = Sample("clat_max", Direction.READ, 0.5, Unit.SECONDS)

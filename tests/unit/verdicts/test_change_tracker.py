@@ -146,7 +146,7 @@ def test_most_of_a_storage_is_critical_and_a_gain_only_information(store: Store)
     assert worse.severity == "critical"  # 6 of the 12 cases
 
 
-def test_a_gain_is_told_for_information_only(store: Store) -> None:
+def test_a_gain_is_reported_for_information_only(store: Store) -> None:
     upgrade(store, slower=1 / 1.25)
     (better,) = VerdictService(Feed(Results(store)), ()).judge().changes
     assert (better.severity, better.worse) == ("info", False)
@@ -316,7 +316,9 @@ def test_one_that_returns_has_its_id_and_one_that_is_long_over_is_forgotten(
     assert store.changes.all() == []
 
 
-def test_a_part_of_what_was_told_as_a_whole_is_no_news(store: Store, named: KnownChange) -> None:
+def test_a_part_of_what_was_reported_as_a_whole_is_no_news(
+    store: Store, named: KnownChange
+) -> None:
     parts = [replace(FINDING, cases=cases, names=cases) for cases in (("a", "b"), ("c", "d"))]
     changes = ChangeTracker(store.changes).name(report(*parts, until=120 * DAY))
     assert named.id in {one.id for one in changes}

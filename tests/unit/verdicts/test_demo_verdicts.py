@@ -51,7 +51,9 @@ def lines_with(text: str, *words: str) -> list[str]:
     return [line for line in text.splitlines() if all(word in line for word in words)]
 
 
-def test_the_year_is_told_as_it_was_put_in(year: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_year_is_reported_as_it_was_put_in(
+    year: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, text = verdict(year, capsys)
     assert status == 1
     # Random reads with an I/O thread lost 40 % with the last upgrade, on both nodes; still so.
@@ -115,7 +117,7 @@ def test_two_environments_are_compared_whatever_lay_between(
     assert "| case |" not in verdict(year, capsys, "--format", "markdown")[1]
 
 
-def test_an_environment_that_does_not_exist_is_told_with_those_that_do(
+def test_an_environment_that_does_not_exist_is_reported_with_those_that_do(
     year: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = ["--driver", "simulated", "--state", str(year)]

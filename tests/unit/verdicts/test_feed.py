@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Store:
     return opened
 
 
-def test_a_stored_upgrade_that_made_virtio_slower_is_told(store: Store) -> None:
+def test_a_stored_upgrade_that_made_virtio_slower_is_reported(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = VerdictService(Feed(Results(store)), load_known_issues()).judge()
     assert headline(verdicts).startswith(
@@ -144,7 +144,7 @@ def test_a_run_without_any_of_the_numbers_is_not_read(store: Store) -> None:
     assert not any(store.numbers.read([("boot_time", "", "")]))
 
 
-def test_the_past_is_told_as_it_looked_then(store: Store) -> None:
+def test_the_past_is_reported_as_it_looked_then(store: Store) -> None:
     upgrade(store, slower=1.25)
     before, soon, late = ((START + timedelta(days=day)).timestamp() for day in (29.9, 31.0, 33.9))
     told = dict(past_verdicts(Results(store), (), [before, soon, late]))
@@ -265,7 +265,7 @@ def test_a_figure_that_some_runs_do_not_have_is_judged_by_those_that_have_it(sto
         ("unsafe", {"fsync": 1}, False),
     ],
 )
-def test_writes_that_must_reach_the_device_are_told_apart(
+def test_writes_that_must_reach_the_device_are_distinguished(
     cache: str, parameters: dict[str, int], durable: bool
 ) -> None:
     definition = replace(

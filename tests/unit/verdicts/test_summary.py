@@ -131,7 +131,7 @@ def test_of_twenty_equal_settings_hardly_ever_one_is_called_slower() -> None:
     assert wrong <= 2
 
 
-def test_what_loses_data_is_never_the_fastest_and_is_told_why() -> None:
+def test_what_loses_data_is_never_the_fastest_and_the_text_says_why() -> None:
     contest = contest_of({"scsi.raw.none": 8000, "scsi.raw.unsafe": 30000}, runs=4)
     assert order(contest.places) == ["scsi.raw.none"]
     assert [one.exclusion for one in contest.excluded] == [Exclusion.NOT_DURABLE]
@@ -237,7 +237,7 @@ def test_the_milestones_are_reached_when_it_said(tmp_path: Path) -> None:
     assert milestones(later, first_end=None, now=simulation.world.clock.now()) == ()
 
 
-def test_before_the_first_run_the_running_cycle_tells_when(tmp_path: Path) -> None:
+def test_before_the_first_run_the_running_cycle_reports_when(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=None)
     view, now = results_of(simulation).now, simulation.world.clock.now()
     nobody = [milestone_text(one, now) for one in milestones(view, first_end=None, now=now)]

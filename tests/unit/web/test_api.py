@@ -41,7 +41,7 @@ def get(address: str, path: str) -> dict[str, object]:
     return data
 
 
-def test_status_tells_each_worker_its_cycle_and_what_is_next(
+def test_status_reports_each_worker_its_cycle_and_what_is_next(
     address: str, measured: Simulation
 ) -> None:
     data = get(address, "/status")

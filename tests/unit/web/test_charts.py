@@ -33,7 +33,7 @@ def heights(line: str) -> list[float]:
     return [float(place.split(",")[1]) for place in line.split()]
 
 
-def test_a_sparkline_goes_up_for_more_and_tells_its_ends() -> None:
+def test_a_sparkline_goes_up_for_more_and_reports_its_ends() -> None:
     drawn = spark(points([100.0, 400.0, 200.0]), Unit.IOPS)
     assert drawn is not None
     assert drawn.label == "3 runs: first 100 IOPS, lowest 100 IOPS, highest 400 IOPS, last 200 IOPS"

@@ -70,7 +70,7 @@ def test_any_other_name_is_not(host: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/api/v1/status"])
-def test_a_foreign_name_is_told_the_option_and_logged_once(path: str) -> None:
+def test_an_unknown_host_name_is_answered_with_the_option_and_logged_once(path: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     with captured_logs() as logs, WebServer(StartupApp(), listen(address), Access(address)):
         for _ in range(3):

@@ -219,7 +219,7 @@ def test_failures_stand_on_the_page_with_their_reason_and_lead_to_their_run(
     assert f"/runs/{newest.number}" in links
 
 
-def test_while_a_case_runs_the_page_tells_phase_time_cycle_and_what_is_next() -> None:
+def test_while_a_case_runs_the_page_reports_phase_time_cycle_and_what_is_next() -> None:
     cases = quick()[1].cases
     now = START
     status = WorkerStatus(
@@ -270,7 +270,7 @@ def test_every_phase_has_words(phase: Phase) -> None:
     assert view.elapsed == "for 0 s"
 
 
-def test_an_idle_worker_tells_when_the_next_case_is_due(tmp_path: Path) -> None:
+def test_an_idle_worker_reports_when_the_next_case_is_due(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=None, pack=write_pack(tmp_path))
     while simulation.worker.status.next_due is None:
         simulation.worker.step()
@@ -421,7 +421,7 @@ def test_simulated_results_are_loudly_called_so_on_every_page(
     assert "invented" not in render("index.html", page=view, simulated=view.simulated, here="/")
 
 
-def test_a_case_tells_its_definition_numbers_trend_and_runs(
+def test_a_case_reports_its_definition_numbers_trend_and_runs(
     address: str, measured: Simulation
 ) -> None:
     key = next(key for key in measured.store.cases() if "scsi.raw.none/randwrite" in key)
@@ -600,7 +600,7 @@ def test_nothing_but_get_and_head_is_possible(address: str) -> None:
         assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
-def test_a_fault_of_ours_is_told_without_its_details(
+def test_a_fault_of_ours_is_reported_without_its_details(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulation = simulate(tmp_path, pack=QUICK)

@@ -35,7 +35,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
         yield where
 
 
-def test_connections_that_ask_nothing_keep_nobody_out(address: tuple[str, int]) -> None:
+def test_connections_that_ask_nothing_keep_no_one_out(address: tuple[str, int]) -> None:
     idle = [socket.create_connection(address) for _ in range(200)]
     answer = http_client.get(f"http://{address[0]}:{address[1]}/", timeout=60)
     assert answer.text == "hello\n"
@@ -131,7 +131,7 @@ def test_what_a_library_logs_has_the_form_of_the_log(
     assert '"level": "warning"' in line
 
 
-def test_the_database_is_nobody_elses_to_read(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_database(tmp_path: Path) -> None:
     path = tmp_path / "pvebench.db"
     path.touch(0o644)
     Store(path, simulated=True).begin_cycle("c", node="n", pack="p", tier="t", planned=1)

@@ -174,7 +174,7 @@ def test_old_versions_and_other_suites_find_no_way_in(start: Start) -> None:
             assert secured.cipher() == ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLSv1.2", 256)
 
 
-def test_only_certificates_of_the_authority_come_in_where_they_are_wanted(start: Start) -> None:
+def test_only_certificates_of_the_authority_come_in_where_they_are_required(start: Start) -> None:
     here = start(CLIENTS)
     ours = make_certificate(here.directory, "client", by=here.own)
     foreign = make_certificate(here.directory, "foreign")
@@ -202,7 +202,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(start: Start) -> None:
         assert kept.get("/").status_code == 200  # the connection that was there goes on
 
 
-def test_a_half_renewed_pair_leaves_the_old_one_in_force(start: Start) -> None:
+def test_a_half_renewed_pair_leaves_the_old_one_in_effect(start: Start) -> None:
     here = start(TLS)
     new = make_certificate(here.directory, "new", by=here.own)
     with captured_logs() as logs:
@@ -332,7 +332,7 @@ def test_long_passwords_are_what_htpasswd_makes_of_them(start: Start) -> None:
     assert http_client.get(here.address, auth=("alice", "p" * 71)).status_code == 401
 
 
-def test_a_flood_of_logins_keeps_nobody_out_who_has_been_in(
+def test_a_flood_of_logins_keeps_no_one_out_who_has_been_in(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = start(users())
@@ -414,7 +414,9 @@ def test_connections_that_never_end_their_handshake_are_bounded_like_others(
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\xff", b"\0"])
-def test_what_is_no_tls_ends_and_harms_nobody(start: Start, sent: bytes, caplog: Any) -> None:
+def test_a_connection_without_tls_ends_and_harms_no_other(
+    start: Start, sent: bytes, caplog: Any
+) -> None:
     here = start(TLS)
     with socket.create_connection(("127.0.0.1", here.port)) as connection:
         connection.sendall(sent)

@@ -43,7 +43,7 @@ def dip(text: str, width: float = 1.0) -> Dip | None:
     ],
     ids=["a pause", "nothing", "slower, not down", "what piled up is no recovery", "never back"],
 )
-def test_a_dip_is_told_by_depth_time_and_recovery(rates: str, found: Dip) -> None:
+def test_a_dip_is_reported_by_depth_time_and_recovery(rates: str, found: Dip) -> None:
     assert dip(rates) == found
 
 
@@ -112,7 +112,7 @@ def test_nothing_is_done_to_a_storage_whose_settings_do_not_name_it(
         assert "the storage's settings define no fault outage" in one.evidence["notes"]
 
 
-def test_a_fault_that_nobody_knows_to_have_ended_fails_the_run(tmp_path: Path) -> None:
+def test_a_fault_that_no_one_knows_to_have_ended_fails_the_run(tmp_path: Path) -> None:
     fault = FaultCommand("outage", ["/bin/false"])
     runs = runs_with(tmp_path, {("local", "outage"): fault})
     assert {one.outcome for one in runs} == {Outcome.FAILED}
@@ -140,7 +140,7 @@ def test_a_fault_ends_although_pvebench_was_killed_in_it(tmp_path: Path) -> None
     wait_for(ended)
 
 
-def test_one_fault_at_a_time_and_a_missing_program_is_told(tmp_path: Path) -> None:
+def test_one_fault_at_a_time_and_a_missing_program_is_reported(tmp_path: Path) -> None:
     fault = FaultCommand("outage", ["/bin/sh", "-c", f"until [ -e {tmp_path}/go ]; do :; done"])
     fault.begin()
     assert fault.lasted() is None
@@ -186,6 +186,6 @@ def test_what_failed_is_counted_as_errors_and_not_as_operations() -> None:
     assert (found["fault_dip"], found["fault_dip_time"], found["fault_recovery"]) == (1, 7, 7)
 
 
-def test_nobody_looks_for_a_depth_under_fault(tmp_path: Path) -> None:
+def test_no_depth_is_searched_during_a_fault(tmp_path: Path) -> None:
     asked = {"rw": "randread", "bs": "4k", "iodepth": 4, "latency_target": "2ms", "fault": "outage"}
     assert "fault: cannot be combined with latency_target" in tool_refusal(tmp_path, "fio", asked)

@@ -453,7 +453,7 @@ def test_golden_files_are_small_and_name_no_machine() -> None:
 @pytest.mark.parametrize(
     ("name", "depth", "rate"), [("search", 16, 13516.966068), ("search_one", 1, 2382.697947)]
 )
-def test_a_search_tells_the_depth_and_the_rate_of_its_last_window(
+def test_a_search_reports_the_depth_and_the_rate_of_its_last_window(
     name: str, depth: int, rate: float
 ) -> None:
     """The figures are fio's: it resets them before that window (`lat_target_success`, io_u.c)."""

@@ -153,7 +153,7 @@ def test_runs_that_were_removed_are_still_counted(store: Store) -> None:
     assert exposed(Results(store), case())["_count"] == 3 * 60
 
 
-def test_a_case_that_means_something_else_begins_to_count_anew(store: Store) -> None:
+def test_a_case_that_means_something_else_begins_to_count_again(store: Store) -> None:
     results, other = Results(store), replace(case(), scale=0.5)
     for number, one in enumerate((case(), case(), other)):
         results.keep(run(number, of=one))

@@ -104,7 +104,7 @@ def test_dd_speed_is_counted_from_bytes_and_seconds_in_any_language(name: str) -
     assert found["iops", "read", ""] == pytest.approx(64 / seconds)
 
 
-def test_dd_of_tiny_blocks_tells_the_mean_latency() -> None:
+def test_dd_of_tiny_blocks_reports_the_mean_latency() -> None:
     workload = resolve("dd", rw="write", bs=512, count=1000, direct=True)
     assert values(golden(workload, "small_de.txt"))["clat_mean", "write", ""] == pytest.approx(
         0.081321 / 1000
@@ -170,7 +170,7 @@ def test_hdparm_on_a_file_fails_with_its_own_words() -> None:
         golden(resolve("hdparm"), "not_a_device.txt")
 
 
-def test_hdparm_wants_a_device_and_its_cache_test_says_what_it_is() -> None:
+def test_hdparm_needs_a_device_and_its_cache_test_says_what_it_is() -> None:
     assert resolve("hdparm").place is Place.DEVICE
     assert resolve("hdparm", cached=True).caveats == (Caveat.CACHE,)
 
@@ -244,7 +244,7 @@ def test_what_sysbench_warns_of_is_noted_once() -> None:
         ("missing.txt", "Cannot open file"),
     ],
 )
-def test_a_fatal_end_of_sysbench_is_told_in_its_words(name: str, words: str) -> None:
+def test_a_fatal_end_of_sysbench_is_reported_in_its_words(name: str, words: str) -> None:
     with pytest.raises(ToolFailed, match=words):
         golden(resolve("sysbench", mode="rndrw", size="64M"), name)
 

@@ -55,7 +55,7 @@ def test_a_drive_that_says_nothing_of_a_cache_has_none(
         DriveCache().read(Path("/dev/loop0"))
 
 
-def test_without_hdparm_it_is_told_what_to_install(
+def test_without_hdparm_the_error_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

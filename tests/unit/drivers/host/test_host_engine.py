@@ -61,7 +61,7 @@ def host(tmp_path: Path, store: Store) -> HostDisk:
     )
 
 
-def test_tools_run_on_this_machine_and_their_end_is_told() -> None:
+def test_tools_run_on_this_machine_and_their_end_is_reported() -> None:
     tools = HostTools()
     pid = tools.start(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"])
     while (ended := tools.poll(pid)) is None:
@@ -102,7 +102,7 @@ def test_the_host_uses_the_volume_itself_and_leaves_nothing(host: HostDisk, stor
     assert store.journal.pending() == []
 
 
-def test_a_device_that_is_gone_is_told_and_not_taken_for_one_that_counts_nothing(
+def test_a_device_that_is_gone_is_reported_and_not_taken_for_one_that_counts_nothing(
     host: HostDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume, _ = host.volume(SCENARIO)

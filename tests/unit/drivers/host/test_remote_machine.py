@@ -162,7 +162,7 @@ def test_any_answer_is_understood_or_refused_by_one_error(said: bytes, code: int
 
 
 @pytest.mark.parametrize("members", ["8:1", "8:1,259:1048575", "4095:0", ""])
-def test_devices_of_one_file_system_are_read_as_they_are_told(members: str) -> None:
+def test_devices_of_one_file_system_are_read_as_they_are_reported(members: str) -> None:
     """Numbers as wide as Linux' `MINORBITS` (include/linux/kdev_t.h) lets them be."""
     _, found = parse_device(f"regular file|0|0|41|5|{members}".encode(), "x:y")
     assert found == (parse_devices(members) or (41,))
@@ -187,7 +187,7 @@ def test_files_are_read_from_any_bytes(said: bytes) -> None:
     assert sum(map(len, found.files.values())) <= len(said) + len(found.files)
 
 
-def test_files_are_told_as_grep_tells_them() -> None:
+def test_files_are_reported_as_grep_reports_them() -> None:
     """The form is that of `grep -aHZ ''` (GNU grep's manual, --null): a NUL ends the name."""
     said = b"/proc/stat\0cpu  10 0 20 70 0 0 0 0 0 0\n/proc/stat\0cpu0 1\n/proc/stat\0ctxt 7\n"
     found = Fetched.read(said)

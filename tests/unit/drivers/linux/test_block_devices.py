@@ -71,7 +71,7 @@ def test_a_partition_is_known_by_its_disk_and_where_it_begins(tmp_path: Path) ->
     assert identity(NUMBER, root=tmp_path) == "partition 3, start 2048, wwn naa.5, sectors 4096"
 
 
-def test_a_device_that_tells_nothing_has_no_identity_and_what_it_tells_is_bounded(
+def test_a_device_that_reports_nothing_has_no_identity_and_what_it_reports_is_bounded(
     tmp_path: Path,
 ) -> None:
     assert identity(NUMBER, root=tmp_path) == ""

@@ -65,7 +65,7 @@ def test_work_is_every_mode_but_idle_and_iowait(url: str) -> None:
     assert found.context_switches == 12345
 
 
-def test_pressure_is_told(url: str) -> None:
+def test_pressure_is_reported(url: str) -> None:
     assert NodeExporterProbe(url).snapshot().pressure_seconds == {"io_some": 7.25}
 
 

@@ -126,7 +126,7 @@ def _page(url: str) -> str:
     return fetch(url)
 
 
-def test_the_hottest_drive_and_zfs_cache_are_told_alike_by_node_exporter_and_the_files(
+def test_the_hottest_drive_and_zfs_cache_are_reported_alike_by_node_exporter_and_the_files(
     machine: Path, page: str
 ) -> None:
     told = {"disk_margin": 2.5, "zfs_cache": 1603939792.0}
@@ -145,7 +145,7 @@ def test_the_hottest_drive_and_zfs_cache_are_told_alike_by_node_exporter_and_the
         ([], {}),
     ],
 )
-def test_a_raid_that_is_gone_through_is_told_alike_by_node_exporter_and_the_file(
+def test_a_raid_that_is_gone_through_is_reported_alike_by_node_exporter_and_the_file(
     machine: Path, arrays: list[str], told: dict[str, float]
 ) -> None:
     (machine / "proc/mdstat").write_text(mdstat(*arrays))
@@ -156,7 +156,7 @@ def test_a_raid_that_is_gone_through_is_told_alike_by_node_exporter_and_the_file
     assert {name: value for name, value in found.items() if name == "md_sync"} == told
 
 
-def test_a_machine_without_sensors_and_zfs_tells_neither(tmp_path: Path) -> None:
+def test_a_machine_without_sensors_and_zfs_reports_neither(tmp_path: Path) -> None:
     assert of_files(tmp_path) == {}
     assert read_counters("node_hwmon_temp_celsius{chip='x'} 1\n".replace("'", '"')).conditions == {}
 

@@ -59,9 +59,7 @@ def test_a_container_has_the_guests_file_system_and_the_settings_below(tmp_path:
     assert slugs == {"local.lxc.raw.none.read_ahead-1M.filesystem-xfs"}
 
 
-def test_without_a_vm_containers_are_left_and_by_ssh_they_are_told_not_to_be(
-    tmp_path: Path,
-) -> None:
+def test_without_a_vm_containers_are_left_and_by_ssh_they_are_not_offered(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, WITH_BOTH))
     matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
     assert [case.scenario.disk.bus for case in matrix.cases] == ["host", "lxc"]

@@ -79,7 +79,7 @@ def test_kvm_on_demand_that_does_not_work_is_an_error(tmp_path: Path) -> None:
         choose(tmp_path, Proof(works=False), wish="kvm")
 
 
-def test_tcg_on_demand_asks_nobody(tmp_path: Path) -> None:
+def test_requested_tcg_skips_the_test_of_kvm(tmp_path: Path) -> None:
     proof = Proof(works=True)
     assert choose(tmp_path, proof, wish="tcg") is Accelerator.TCG
     assert proof.times == 0

@@ -92,7 +92,7 @@ def test_a_cold_disk_is_plugged_by_the_command_line_in_the_same_words() -> None:
     assert json.loads(line[-1]) == devices(NAMES, cold)[0]
 
 
-def test_ssd_is_told_as_a_rotation_rate_of_one_and_queues_to_the_controller() -> None:
+def test_ssd_is_reported_as_a_rotation_rate_of_one_and_queues_to_the_controller() -> None:
     controller, drive = devices(NAMES, disk(ssd=True, queues=4))
     assert (controller["num_queues"], drive["rotation_rate"]) == (4, 1)
 

@@ -15,7 +15,7 @@ from pvebench.errors import GuestTimeout
 EVENT = b'{"event": "JOB_STATUS_CHANGE", "data": {"status": "created", "id": "x"}, "timestamp": {}}'
 
 
-def test_events_that_nobody_waits_for_are_not_kept() -> None:
+def test_events_that_no_one_waits_for_are_not_kept() -> None:
     server, path = monitor()
     server.lines = [*[EVENT] * 200, b'{"id": "ID", "return": {"running": true}}']
     channel = Channel("QEMU", path, negotiate=True, check=lambda: None)

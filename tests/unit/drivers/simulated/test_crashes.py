@@ -23,7 +23,7 @@ def test_whatever_fails_and_whenever_it_dies_no_rule_is_broken(tmp_path: Path, s
         assert play(seed, tmp_path).broken.lines == [], f"seed {seed}"
 
 
-def test_a_seed_tells_the_same_story_each_time(tmp_path: Path) -> None:
+def test_a_seed_reports_the_same_story_each_time(tmp_path: Path) -> None:
     """Seed 2 is one whose second telling was another, while the cycles' names were drawn anew."""
     assert [play(2, tmp_path) for _ in range(3)].count(play(2, tmp_path)) == 3
 

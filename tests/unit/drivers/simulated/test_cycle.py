@@ -178,7 +178,7 @@ def test_a_stop_ends_the_cycle_and_leaves_nothing(tmp_path: Path) -> None:
     assert len(simulation.store.runs()) == 1
 
 
-def test_the_status_tells_the_cycle_and_when_it_is_expected_to_end(tmp_path: Path) -> None:
+def test_the_status_reports_the_cycle_and_when_it_is_expected_to_end(tmp_path: Path) -> None:
     simulation = simulate(tmp_path)
     for _ in range(4):
         simulation.worker.step()
@@ -306,7 +306,7 @@ def test_while_a_run_cannot_be_stored_the_status_says_why_and_the_run_is_kept(
     assert len(simulation.store.runs()) == len(seen) == 12
 
 
-def test_a_fault_of_our_own_costs_one_run_and_is_told(
+def test_a_fault_of_our_own_costs_one_run_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulation = simulate(tmp_path)

@@ -52,7 +52,7 @@ def test_every_case_of_the_demo_has_a_good_simulated_run(templates: list[Run]) -
     assert len(templates) == 16 * 3
 
 
-def test_the_same_seed_tells_the_same_year(templates: list[Run], year: list[Run]) -> None:
+def test_the_same_seed_reports_the_same_year(templates: list[Run], year: list[Run]) -> None:
     again = list(history(templates, YEAR, end=END, seed=1))
     assert again == year
     assert list(history(templates, YEAR, end=END, seed=2)) != year
@@ -64,7 +64,7 @@ def test_runs_come_oldest_first_and_each_only_once(year: list[Run]) -> None:
     assert len({run.uid for run in year}) == len(year)
 
 
-def test_syncs_on_zfs_are_suddenly_too_fast_and_then_mended(year: list[Run]) -> None:
+def test_syncs_on_zfs_are_suddenly_too_fast_and_then_repaired(year: list[Run]) -> None:
     def of_zfs(run: Run) -> bool:
         scenario = run.case.scenario
         return scenario.storage == "local-zfs" and "fsync" in run.case.workload.slug

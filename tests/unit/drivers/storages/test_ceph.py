@@ -67,7 +67,7 @@ def test_a_healthy_cluster_holds_nothing_and_a_scrub_neither(name: str) -> None:
         ),
     ],
 )
-def test_recovery_slow_osds_and_missing_copies_are_told(
+def test_recovery_slow_osds_and_missing_copies_are_reported(
     name: str, text: str, *, passes: bool
 ) -> None:
     found = trouble(status(name))
@@ -75,7 +75,7 @@ def test_recovery_slow_osds_and_missing_copies_are_told(
     assert (found.text, found.passes) == (text, passes)
 
 
-def test_slow_operations_are_told_in_cephs_words() -> None:
+def test_slow_operations_are_reported_in_cephs_words() -> None:
     """Name and shape of the check: doc/rados/operations/health-checks of Ceph, and the others."""
     message = "3 slow ops, oldest one blocked for 36 sec, osd.1 has slow ops"
     told = {"SLOW_OPS": {"severity": "HEALTH_WARN", "summary": {"message": message, "count": 3}}}
@@ -117,7 +117,7 @@ def test_a_cluster_that_cannot_be_asked_holds_nothing_the_run_itself_says_why() 
     assert guard.leave(case()) == ""
 
 
-def test_librbds_cache_is_emptied_by_plugging_in_anew() -> None:
+def test_librbds_cache_is_emptied_by_plugging_in_again() -> None:
     holds = KINDS["rbd"].holds
     assert (holds.network, holds.host_cache) == (True, HostCache.REOPENED)
     assert holds.formats == {Format.RAW}
@@ -167,7 +167,7 @@ def test_an_answer_of_ceph_that_cannot_be_read_is_an_error_that_says_so(
         ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
 
 
-def test_check_tells_room_and_health_as_the_user_of_the_settings(
+def test_check_reports_room_and_health_as_the_user_of_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = '{"pools": [{"name": "p", "stats": {"max_avail": 1073741824}}]}'

@@ -94,7 +94,7 @@ def test_a_damaged_id_stops_it_before_anything_is_touched(tmp_path: Path, conten
     assert caught.value.next_step.startswith("remove it; pvebench creates a new id")
 
 
-def test_an_id_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+def test_an_id_that_cannot_be_kept_is_reported(tmp_path: Path) -> None:
     (tmp_path / "instance").mkdir()
     with pytest.raises(
         NotWritable, match=r"cannot read or create the instance id in .*: Is a directory"

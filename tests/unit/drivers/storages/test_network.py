@@ -137,7 +137,7 @@ def test_without_a_word_about_the_link_nothing_is_held_against_it(
         ),
     ],
 )
-def test_a_network_that_is_told_wrongly_is_refused_with_its_place(
+def test_a_network_that_is_declared_wrongly_is_refused_with_its_place(
     tmp_path: Path, text: str, expected: str
 ) -> None:
     path = tmp_path / "pvebench.yaml"
