@@ -23,14 +23,15 @@ from pvebench.cli.options import (
     write_output,
 )
 from pvebench.cli.selection import (
+    reference_option,
     reference_series_of,
     relative_option,
     results_of,
     runs_of,
     selection_settings,
 )
+from pvebench.cli.verdict import verdicts_of
 from pvebench.config import Settings
-from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import NotWritable, StoreError
 from pvebench.metrics.openmetrics import STEP_SECONDS, Window, past_text
 from pvebench.metrics.snapshot import snapshot_of
@@ -41,10 +42,9 @@ from pvebench.service.instance import planned_cases
 from pvebench.service.selection import assignments, wall_slots
 from pvebench.store import Store, StoredRun
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.headline import short_headline
 from pvebench.verdicts.ranking import NEWEST, of_storage
-from pvebench.verdicts.summary import after_cycles, summaries
+from pvebench.verdicts.summary import after_cycles, shown_definitions, summaries
 
 # --- `pvebench card`: the results of a storage as a picture.
 
@@ -66,13 +66,10 @@ def card(output: Path, storage: str, theme: str, anonymous: bool, **options: Any
     pixels.
     """
     settings = read_settings(**options)
-    issues = load_known_issues(*settings.known_issues)
     with results_of(settings) as store:
         results = Results(store)
-        verdicts = VerdictService(Feed(results), issues).judge()
-        view = results.now
-    cases = {key: view.cases[key].definition for key in view.current().values()}
-    storages = of_storage(cases)
+        verdicts, view = verdicts_of(settings, results), results.now
+    storages = of_storage(shown_definitions(view))
     chosen = storage or next(iter(storages), "")
     if chosen not in storages:
         raise StoreError(
@@ -89,11 +86,7 @@ def card(output: Path, storage: str, theme: str, anonymous: bool, **options: Any
 @click.command()
 @settings_options
 @output_option("HTML file to write.", Path("pvebench-report.html"))
-@click.option(
-    "--reference",
-    metavar="SERIES",
-    help="Reference series to show too: 'published', or the name of an imported one.",
-)
+@reference_option
 @relative_option
 def report(output: Path, reference: str | None, relative_to: str | None, **options: Any) -> None:
     """Write an HTML report of all results, or of one --pack.
@@ -106,8 +99,8 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
         runs = runs_of(store, pack)
         results = Results(store)
         view, keys = results.now, {run.case_key for run in runs}
-        verdicts = VerdictService(Feed(results), load_known_issues(*settings.known_issues)).judge()
-        cases = {k: view.cases[k].definition for k in view.current().values() if k in keys}
+        verdicts = verdicts_of(settings, results)
+        cases = {key: case for key, case in shown_definitions(view).items() if key in keys}
         subject = Subject(
             title=pack.title or (f"Pack {pack.name}" if pack.name else "All results"),
             source=pack.source,

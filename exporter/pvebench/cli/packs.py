@@ -210,7 +210,7 @@ def _plan_data(assignment: Assignment, cycle: Plan) -> dict[str, Any]:
         "switches": cycle.switches,
         "fills": cycle.fills,
         "every_seconds": assignment.pack.every_seconds,
-        "wander_seconds": jitter_seconds(assignment.pack.every_seconds)[0],
+        "jitter_seconds": jitter_seconds(assignment.pack.every_seconds)[0],
         "seconds": round(cycle.seconds, 1),
         "bytes_written": cycle.bytes_written,
     }

@@ -15,6 +15,7 @@ from pvebench.cli.options import format_option, output_option, settings_options,
 from pvebench.cli.run import result_text
 from pvebench.cli.selection import (
     make_console,
+    reference_option,
     reference_series_of,
     relative_option,
     results_of,
@@ -38,11 +39,7 @@ from pvebench.web.api import run_data
 )
 @click.option("--run", "number", type=int, help="One run with its evidence.")
 @output_option("Write a table of all cases to FILE.csv, FILE.json or FILE.xlsx (with charts).")
-@click.option(
-    "--reference",
-    metavar="SERIES",
-    help="Reference series to show too: 'published', or the name of an imported one.",
-)
+@reference_option
 @relative_option
 @format_option("csv")
 def results(number: int | None, **options: Any) -> None:

@@ -98,6 +98,11 @@ def reference_series_of(
     return ReferenceLibrary(settings.state / "references").get(name)
 
 
+reference_option = click.option(
+    "--reference",
+    metavar="SERIES",
+    help="Reference series to show too: 'published', or the name of an imported one.",
+)
 relative_option = click.option(
     "--relative-to",
     metavar="SCENARIO",

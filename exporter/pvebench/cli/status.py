@@ -11,8 +11,8 @@ import click
 from pvebench.analysis.verdict import count_text
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
+from pvebench.cli.verdict import verdicts_of
 from pvebench.config import Settings
-from pvebench.config.known_issues import load_known_issues
 from pvebench.diagnostics.doctor import exporter_address
 from pvebench.diagnostics.pipeline import fetch
 from pvebench.errors import PipelineError
@@ -22,7 +22,6 @@ from pvebench.model.workload import Direction
 from pvebench.store.current import Results, View
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import pause_reason_of
-from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.headline import headline
 
 _DAY: Final = timedelta(days=1)
@@ -63,8 +62,7 @@ def _stored(settings: Settings, results: Results, now: datetime, *, live: bool) 
         return {}
     known = str(_live(settings, "verdict").get("headline", "")) if live else ""
     if not known:
-        issues = load_known_issues(*settings.known_issues)
-        known = headline(VerdictService(Feed(results), issues).judge(), evidence=False)
+        known = headline(verdicts_of(settings, results), evidence=False)
     records = view.cases.values()
     runs = sum(sum(record.outcomes.values()) for record in records)
     ok = sum(record.outcomes.get(Outcome.OK, 0) for record in records)

@@ -20,6 +20,7 @@ from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
+from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_text
@@ -335,13 +336,20 @@ def verdict(
     with --strict, exits with code 10 if there is none but some results are inconclusive.
     """
     settings = read_settings(**options)
-    issues = load_known_issues(*settings.known_issues)
     with results_of(settings) as store:
         chosen = frozenset(_digest(store, name) for name in between) if between else None
-        verdicts = VerdictService(Feed(Results(store), environments=chosen), issues).judge()
+        verdicts = verdicts_of(settings, Results(store), chosen)
     if since is not None:
         verdicts = verdicts.since(since.replace(tzinfo=UTC).timestamp())
     show_verdicts(context, verdicts, form, every=every, strict=strict)
+
+
+def verdicts_of(
+    settings: Settings, results: Results, environments: frozenset[str] | None = None
+) -> Verdicts:
+    """Return the verdicts on stored results; with `environments`, on those of both only."""
+    issues = load_known_issues(*settings.known_issues)
+    return VerdictService(Feed(results, environments=environments), issues).judge()
 
 
 def _digest(store: Store, name: str) -> str:

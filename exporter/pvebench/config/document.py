@@ -194,7 +194,7 @@ def _limit(kinds: Mapping[Problem, str]) -> list[Problem]:
         counts[kinds[problem]] += 1
         (listed if counts[kinds[problem]] <= MAX_NAMED else omitted).append(problem)
     if omitted:
-        message = f"{len(omitted)} more similar problems from here on"
+        message = f"{len(omitted)} more similar problem{'s' * (len(omitted) > 1)} from here on"
         listed.append(replace(omitted[0], message=message))
     return listed
 

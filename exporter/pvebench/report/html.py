@@ -45,95 +45,57 @@ class Bar:
     doubtful: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """A bar chart."""
-
-    width: int
-    height: int
-    label: int
-    bar: int
-    bars: tuple[Bar, ...]
-
-
-def bars(values: Sequence[tuple[str, float, bool]], show: Callable[[float], str]) -> Bars:
+def bars(
+    values: Sequence[tuple[str, float, bool]], show: Callable[[float], str]
+) -> tuple[Bar, ...]:
     """Return a bar for each (name, value, doubtful); the longest is the largest value."""
-    largest = max((value for _, value, _ in values), default=0.0) or 1.0
-    width = WIDTH - LABEL - VALUE
-    drawn = tuple(
-        Bar(
-            name,
-            GAP + index * (BAR + GAP),
-            round(width * value / largest, 1),
-            show(value),
-            doubtful,
-        )
+    longest = (WIDTH - LABEL - VALUE) / (max((value for _, value, _ in values), default=0.0) or 1.0)
+    return tuple(
+        Bar(name, GAP + index * (BAR + GAP), round(longest * value, 1), show(value), doubtful)
         for index, (name, value, doubtful) in enumerate(values)
     )
-    return Bars(WIDTH, GAP + len(values) * (BAR + GAP), LABEL, BAR, drawn)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One configuration in a sweep: (IOPS, seconds, label of the point), by increasing IOPS."""
-
-    name: str
-    points: tuple[tuple[float, float, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnCurve:
-    """A polyline, its dots with their labels, and the number of its color."""
-
-    name: str
-    color: int
-    points: str
-    dots: tuple[tuple[float, float, str], ...]
+Curve = tuple[str, Sequence[tuple[float, float, str]]]
+"""A configuration in a sweep: (IOPS, seconds, label of the point), by increasing IOPS."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepChart:
-    """Chart of latency against IOPS with two logarithmic axes."""
+    """Chart of latency against IOPS with two logarithmic axes.
 
-    width: int
-    height: int
-    left: int
-    bottom: int
-    right: int
-    top: int
+    Attributes:
+        x_ticks, y_ticks: (position, text).
+        curves: name and dots, each with its position and text.
+    """
+
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
-    curves: tuple[DrawnCurve, ...]
+    curves: tuple[tuple[str, tuple[tuple[float, float, str], ...]], ...]
 
 
 def curves(lines: Sequence[Curve]) -> SweepChart:
     """Return a chart of latency against IOPS with all lines."""
-    xs = [point[0] for line in lines for point in line.points]
-    ys = [point[1] for line in lines for point in line.points]
-    x_axis = _LogAxis.around(xs, LEFT, WIDTH - RIGHT)
-    y_axis = _LogAxis.around(ys, CHART_HEIGHT - BOTTOM, TOP)
-    drawn = []
-    for number, line in enumerate(lines):
-        dots = tuple(
-            (
-                x_axis.at(iops),
-                y_axis.at(seconds),
-                f"{line.name}, {label}: {iops:,.0f} IOPS, {seconds * 1000:.3g} ms",
-            )
-            for iops, seconds, label in line.points
-        )
-        points = " ".join(f"{x},{y}" for x, y, _ in dots)
-        drawn.append(DrawnCurve(line.name, number % 8, points, dots))
+    places = [place for _, points in lines for place in points]
+    x_axis = _LogAxis.around([x for x, _, _ in places], LEFT, WIDTH - RIGHT)
+    y_axis = _LogAxis.around([y for _, y, _ in places], CHART_HEIGHT - BOTTOM, TOP)
     return SweepChart(
-        WIDTH,
-        CHART_HEIGHT,
-        LEFT,
-        CHART_HEIGHT - BOTTOM,
-        WIDTH - RIGHT,
-        TOP,
-        tuple((x_axis.at(value), f"{value:,.0f}") for value in x_axis.decades),
-        tuple((y_axis.at(value), f"{value * 1000:g} ms") for value in y_axis.decades),
-        tuple(drawn),
+        x_ticks=tuple((x_axis.at(value), f"{value:,.0f}") for value in x_axis.decades),
+        y_ticks=tuple((y_axis.at(value), f"{value * 1000:g} ms") for value in y_axis.decades),
+        curves=tuple(
+            (
+                name,
+                tuple(
+                    (
+                        x_axis.at(iops),
+                        y_axis.at(seconds),
+                        f"{name}, {label}: {iops:,.0f} IOPS, {seconds * 1000:.3g} ms",
+                    )
+                    for iops, seconds, label in points
+                ),
+            )
+            for name, points in lines
+        ),
     )
 
 
@@ -270,7 +232,7 @@ class Block:
     slug: str
     caveats: str
     rows: tuple[RankedRow, ...]
-    drawing: Any
+    bars: tuple[Bar, ...]
 
 
 def report_html(
@@ -296,7 +258,7 @@ def report_html(
         environments=known,
         facts=FACTS,
         doubtful=[row for row in rows if not row.good],
-        profile=_profile(rows),
+        profile=profile(row for row in rows if row.good),
         sweeps=_sweeps(rows),
         cases=len({row["scenario"] for row in rows}),
         runs=len(runs),
@@ -381,7 +343,7 @@ def _block(slug: str, direction: str, rows: list[RankedRow]) -> Block:
         slug=slug,
         caveats=str(first["caveats"] or ""),
         rows=tuple(rows),
-        drawing=bars(shown, _iops if metric == "iops" else _rate) if shown else None,
+        bars=bars(shown, _iops if metric == "iops" else _rate),
     )
 
 
@@ -400,10 +362,6 @@ def _number(cell: CellValue) -> float:
     return float(cell) if isinstance(cell, int | float) else 0.0
 
 
-def _profile(rows: Sequence[ResultRow]) -> list[ProfileLine]:
-    return profile([row for row in rows if row.good])
-
-
 def _sweeps(rows: Sequence[ResultRow]) -> list[Any]:
     """Return a chart of latency against IOPS for each pattern with several depths."""
     grouped: dict[str, dict[str, list[tuple[float, float, str]]]] = {}
@@ -416,7 +374,7 @@ def _sweeps(rows: Sequence[ResultRow]) -> list[Any]:
         grouped.setdefault(pattern, {}).setdefault(str(row["scenario"]), []).append(point)
     sweeps = []
     for pattern, scenarios in grouped.items():
-        lines = [Curve(name, tuple(sorted(p))) for name, p in scenarios.items() if len(p) >= 3]
+        lines = [(name, sorted(points)) for name, points in scenarios.items() if len(points) >= 3]
         if lines:
             sweeps.append((pattern, curves(lines)))
     return sweeps
@@ -458,6 +416,10 @@ def templates_of(package: str) -> Environment:
 
 
 _ENVIRONMENT = templates_of("pvebench.report")
+_ENVIRONMENT.globals |= {
+    name.lower(): globals()[name]
+    for name in ("WIDTH", "BAR", "GAP", "LABEL", "CHART_HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM")
+}
 _ENVIRONMENT.filters |= {
     "iops": _iops,
     "rate": _rate,

@@ -20,6 +20,7 @@ from pvebench.store.current import Results, View
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage
+from pvebench.verdicts.summary import shown_definitions
 from pvebench.web import api
 from pvebench.web.api import DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.responses import (
@@ -35,7 +36,6 @@ from pvebench.web.views import case_url
 from pvebench.web.views.advice import advice_blocks
 from pvebench.web.views.details import case_view, run_view
 from pvebench.web.views.overview import chosen_storage, index_view
-from pvebench.web.views.tables import shown_cases
 
 FRESH_SECONDS: Final = 2
 """Maximum age of a cached page, regardless of the number of clients."""
@@ -101,7 +101,10 @@ class Pages:
         return cache.get(name, key, lambda: make(content, statuses, now))
 
     def _storage(self, parameters: Mapping[str, str]) -> str:
-        storage, known = parameters.get("storage", ""), of_storage(shown_cases(self._results.now))
+        storage, known = (
+            parameters.get("storage", ""),
+            of_storage(shown_definitions(self._results.now)),
+        )
         if storage and storage not in known:
             raise Refused(404, f"no cases on storage {storage!r}", "select a storage at /")
         return storage
@@ -116,7 +119,7 @@ class Pages:
             raise Refused(400, f"invalid theme={theme!r} or anonymous={anonymous!r}", step)
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> bytes:
-            verdicts, shown = self._verdicts(), shown_cases(content)
+            verdicts, shown = self._verdicts(), shown_definitions(content)
             cases = of_storage(shown).get(storage or chosen_storage("", verdicts, shown), {})
             card = make_card(content, verdicts, now, cases, anonymous=anonymous == "1")
             return card_png(card, theme)

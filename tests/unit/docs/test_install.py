@@ -93,7 +93,7 @@ def headings() -> str:
 
 
 @pytest.mark.parametrize(
-    "words", ["kiosk", "wall screen", "existing Grafana", "uninstall", "download"]
+    "words", ["kiosk", "wall screen", "existing Grafana", "uninstall", "download", "wear"]
 )
 def test_the_search_finds_it_in_a_heading(words: str) -> None:
     assert words.lower() in headings().lower()

@@ -28,7 +28,7 @@ from pvebench.store import Store
 from pvebench.store.current import Results, View
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.ranking import of_storage
-from pvebench.web.views.tables import shown_cases
+from pvebench.verdicts.summary import shown_definitions
 from testing import http_client
 from testing.changes import START, upgrade
 from testing.packs import SMALL, Simulation, simulate, write_pack
@@ -72,7 +72,7 @@ def measured(directory: Path) -> Simulation:
 
 
 def card_of(view: View, verdicts: Verdicts, now: datetime, *, anonymous: bool = False) -> Card:
-    cases = of_storage(shown_cases(view))["lab/local"]
+    cases = of_storage(shown_definitions(view))["lab/local"]
     return make_card(view, verdicts, now, cases, anonymous=anonymous)
 
 

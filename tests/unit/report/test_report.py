@@ -15,7 +15,20 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.report.html import Curve, Subject, bars, curves, profile, report_html, short_names
+from pvebench.report.html import (
+    BOTTOM,
+    CHART_HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Subject,
+    bars,
+    curves,
+    profile,
+    report_html,
+    short_names,
+)
 from pvebench.report.table import ResultRow, csv_text, result_rows, xlsx_bytes
 from pvebench.store.current import Results
 from pvebench.verdicts.summary import after_cycles, summaries
@@ -206,16 +219,17 @@ def test_the_profile_is_shown_as_people_know_it(simulation: Simulation) -> None:
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    drawn = bars([("a", 10.0, False), ("b", 5.0, True)], str).bars
+    drawn = bars([("a", 10.0, False), ("b", 5.0, True)], str)
     assert drawn[0].length == pytest.approx(2 * drawn[1].length, abs=0.2)
     assert drawn[1].doubtful
 
 
 def test_curves_stay_inside_their_axes() -> None:
-    chart = curves([Curve("a", ((100.0, 0.001, "1"), (50_000.0, 0.2, "64")))])
-    for x, y, _ in chart.curves[0].dots:
-        assert chart.left <= x <= chart.right
-        assert chart.top <= y <= chart.bottom
+    chart = curves([("a", ((100.0, 0.001, "1"), (50_000.0, 0.2, "64")))])
+    ((_, dots),) = chart.curves
+    for x, y, _ in dots:
+        assert LEFT <= x <= WIDTH - RIGHT
+        assert TOP <= y <= CHART_HEIGHT - BOTTOM
 
 
 def published_state(tmp_path: Path) -> list[str]:

@@ -93,11 +93,11 @@ def setup(what: str | None, checked: bool, packs: tuple[str, ...], **options: An
     local = ("label", "state", "listen")
     if what == CLUSTER:
         cluster = {key: value for key, value in options.items() if key not in local}
-        cluster["packs"] = tuple(default_packs(packs, CLUSTER_PACK))
+        cluster["packs"] = packs or (CLUSTER_PACK,)
         set_up_cluster(ClusterAnswers(**cluster), ask)
     else:
         answers = {key: options[key] for key in (*local, "config", "storages", "replace")}
-        set_up_here(LocalAnswers(what=what, **answers), ask, default_packs(packs))
+        set_up_here(LocalAnswers(what=what, **answers), ask, packs or (str(DEFAULT_PACK),))
     _conclude(options["config"], checked=checked)
 
 
@@ -258,8 +258,3 @@ def _storages(directories: Sequence[str]) -> dict[str, Path]:
         click.echo(f"  {first} is named {_LOCAL}: packs without a storage measure {_LOCAL}")
         storages = {_LOCAL if name == first else name: path for name, path in storages.items()}
     return storages
-
-
-def default_packs(packs: Sequence[str], default: str = str(DEFAULT_PACK)) -> list[str]:
-    """Return the packs for the settings; without any, the default pack."""
-    return list(packs) or [default]

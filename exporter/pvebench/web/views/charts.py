@@ -98,12 +98,11 @@ def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
         (round(step * index, 1), round(2 + (SPARK_HEIGHT - 4) * (1 - (value - floor) / span), 1))
         for index, value in enumerate(values)
     ]
-    first, lowest, highest, last = (show_value(v, unit) for v in (values[0], low, high, values[-1]))
     return Spark(
         points=_polyline(places),
         last_x=places[-1][0],
         last_y=places[-1][1],
-        label=f"{len(values)} runs: first {first}, lowest {lowest}, highest {highest}, last {last}",
+        label=f"{len(values)} runs: {_range_text(values, unit)}",
     )
 
 
@@ -168,15 +167,18 @@ def axis_values(highest: float, unit: Unit) -> list[float]:
 def _chart_label(
     by_direction: dict[str, list[Point]], unit: Unit, start: datetime, end: datetime
 ) -> str:
-    parts = []
-    for name, points in sorted(by_direction.items()):
-        values = [point.value for point in points]
-        first, low, high, last = (
-            show_value(value, unit) for value in (values[0], min(values), max(values), values[-1])
-        )
-        parts.append(f"{name}: first {first}, lowest {low}, highest {high}, last {last}")
+    parts = (
+        f"{name}: {_range_text([point.value for point in points], unit)}"
+        for name, points in sorted(by_direction.items())
+    )
     span = f"{show_clock(start, end)} to {show_clock(end, end)}"
     return f"Trend from {span}; {'; '.join(parts)}"
+
+
+def _range_text(values: Sequence[float], unit: Unit) -> str:
+    shown = (values[0], min(values), max(values), values[-1])
+    first, lowest, highest, last = (show_value(value, unit) for value in shown)
+    return f"first {first}, lowest {lowest}, highest {highest}, last {last}"
 
 
 def _polyline(places: Sequence[tuple[float, float]]) -> str:

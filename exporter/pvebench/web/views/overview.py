@@ -21,10 +21,17 @@ from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import calm, standing
 from pvebench.verdicts.ranking import of_storage
-from pvebench.verdicts.summary import Summary, milestone_text, milestones, schedule_of, summaries
+from pvebench.verdicts.summary import (
+    Summary,
+    milestone_text,
+    milestones,
+    schedule_of,
+    shown_definitions,
+    summaries,
+)
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import YearChart, year_chart
-from pvebench.web.views.tables import Table, is_stale, shown_cases, tables_view
+from pvebench.web.views.tables import Table, is_stale, tables_view
 
 # --- Open changes, upcoming results, and the storages to choose from, as values for the page.
 
@@ -306,7 +313,7 @@ def index_view(
     Raises:
         KeyError: there is no such storage.
     """
-    shown = shown_cases(content)
+    shown = shown_definitions(content)
     chosen = chosen_storage(storage, verdicts, shown)
     cases = of_storage(shown).get(chosen, {})
     ranked = summaries(content, schedule_of(content, now), cases)

@@ -182,13 +182,6 @@ class Table:
     rows: tuple[Row, ...]
 
 
-def shown_cases(content: View) -> dict[str, Definition]:
-    """Return key -> definition: of the current packs, or of all results without a pack."""
-    if content.planned:
-        return {key: case.definition for key, case in content.planned.items()}
-    return {key: content.cases[key].definition for key in content.current().values()}
-
-
 def is_stale(planned: PlannedCase | None, state: CaseRecord, now: datetime) -> bool:
     """Return whether a case's latest successful run is older than 2.5 intervals."""
     if planned is None or state.good is None:
