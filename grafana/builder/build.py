@@ -62,7 +62,8 @@ def render(built: dashboard.Dashboard) -> str:
         for panel in all_panels(data):
             panel["gridPos"]["y"] += STATUS_HEIGHT
         data["panels"].insert(0, _plain(status()))
-    if data["uid"].startswith(wall.UID):
+    on_a_wall = data["uid"].startswith(wall.UID)
+    if on_a_wall:
         _untitle(data)
     data["schemaVersion"] = SCHEMA_VERSION
     data["editable"] = False
@@ -78,7 +79,8 @@ def render(built: dashboard.Dashboard) -> str:
     for number, panel in enumerate(all_panels(data), start=1):
         panel["id"] = number
         _make_classic(panel)
-    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    text = json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return text.replace("${datasource}", wall.SOURCE) if on_a_wall else text
 
 
 def _untitle(data: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder.charts import chart, lines, timeline
+from builder.charts import lines, timeline
 from builder.looks import NEUTRAL, WORSE, alarm_steps, prop, steps, values
 from builder.panels import OVERDUE, intro, names, number, verdict
 from builder.parts import (
@@ -28,13 +28,21 @@ from builder.parts import (
     place,
     query,
 )
-from builder.promql import LARGE_BLOCKS, coded, factors, gains, recorded, series, with_descriptions
+from builder.promql import (
+    CASE_KEYS,
+    LARGE_BLOCKS,
+    coded,
+    factors,
+    gains,
+    recorded,
+    series,
+    with_descriptions,
+)
 from builder.tables import Column, facts, rows
 from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
-KEYS: Final = "node, storage, scenario, workload"
 INTRO: Final = (
     "**All data of one case**: a disk configuration with a workload, its latest value and its "
     "history. The web UI has the raw output and logs of each run."
@@ -76,7 +84,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(_bandwidth().grid_pos(place(12, 20, 12, 9)))
         .with_panel(_verdicts().grid_pos(place(0, 29, 12, 6)))
         .with_panel(_within().grid_pos(place(12, 29, 12, 6)))
-        .with_row(collapsed("CPU, syncs and duration", 35, _cpu(), _syncs(), _duration()))
+        .with_row(collapsed("CPU and syncs", 35, _cpu(), _syncs()))
         .with_row(collapsed("Definition and outcomes", 36, *_definition(), height=12))
         .with_row(dashboard.Row("About").grid_pos(place(0, 37, 24, 1)))
         .with_panel(intro(INTRO, y=38))
@@ -85,7 +93,7 @@ def build() -> dashboard.Dashboard:
 
 def _name() -> stat.Panel:
     case = with_descriptions(
-        f"max by (job, instance, {KEYS}) ({series(m.RUN_ATTEMPT_TIMESTAMP, **CASE)})"
+        f"max by (job, instance, {CASE_KEYS}) ({series(m.RUN_ATTEMPT_TIMESTAMP, **CASE)})"
     )
     return names(
         "Case",
@@ -328,15 +336,6 @@ def _syncs() -> timeseries.Panel:
         linked=False,
         right=False,
         missing="No data: the workload does not sync or has not run yet.",
-    )
-
-
-def _duration() -> timeseries.Panel:
-    return chart(
-        "Duration of a run",
-        "Of the latest run, including reconfiguration and warm-up.",
-        {"duration": series(m.RUN_DURATION, **CASE)},
-        "s",
     )
 
 

@@ -112,8 +112,6 @@ def chart(
     description: str,
     expressions: Mapping[str, str],
     unit: str,
-    *,
-    points: int | None = None,
     missing: str = FIRST_LINE,
 ) -> timeseries.Panel:
     """Return lines of anything but cases, from zero, with the legend below."""
@@ -125,7 +123,6 @@ def chart(
         linked=False,
         right=False,
         zero=True,
-        points=points,
         missing=missing,
     )
 

@@ -14,6 +14,7 @@ from builder.panels import intro
 from builder.parts import (
     DATASOURCE,
     base,
+    collapsed,
     node_variable,
     place,
     storage_variable,
@@ -21,15 +22,13 @@ from builder.parts import (
     transformation,
     workload_variable,
 )
-from builder.promql import factors, recorded, series, with_descriptions
+from builder.promql import CASE_KEYS, IOPS_PER_CORE, factors, recorded, series, with_descriptions
 from builder.tables import Column, grid, rows
 from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = {**HERE, "workload": "$workload"}
-PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
-KEYS: Final = "node, storage, scenario, workload"
 LEGEND: Final = "{{configuration}} ({{storage}}, {{node}})"
 MICRO: Final = 1e6
 INTRO: Final = (
@@ -57,17 +56,16 @@ def build() -> dashboard.Dashboard:
         .with_panel(_table().grid_pos(place(0, 12, 24, 11)))
         .with_panel(_matrix().grid_pos(place(0, 23, 12, 9)))
         .with_panel(_idle().grid_pos(place(12, 23, 12, 9)))
-        .with_panel(_changes().grid_pos(place(0, 32, 12, 9)))
-        .with_panel(_watts().grid_pos(place(12, 32, 12, 9)))
-        .with_panel(_switches().grid_pos(place(0, 41, 12, 9)))
-        .with_panel(_guest().grid_pos(place(12, 41, 12, 9)))
-        .with_panel(intro(INTRO, y=50))
+        .with_panel(_changes().grid_pos(place(0, 32, 24, 9)))
+        .with_row(collapsed("Power, switches, guest", 41, _watts(), _switches(), _guest()))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 42, 24, 1)))
+        .with_panel(intro(INTRO, y=43))
     )
 
 
 def _cost(matchers: dict[str, str]) -> str:
     """Return the CPU time per I/O, in microseconds of one core."""
-    return f"({MICRO:.0f} / ({recorded(PER_CORE, **matchers)} > 0))"
+    return f"({MICRO:.0f} / ({recorded(IOPS_PER_CORE, **matchers)} > 0))"
 
 
 def _most(selector: str) -> str:
@@ -87,9 +85,8 @@ def _ranking() -> bargauge.Panel:
 
 def _cloud() -> xychart.Panel:
     """Return the configurations as points: further up for the same CPU is better."""
-    keys = "node, storage, scenario, workload"
-    cores = f"max by (job, instance, {keys}) ({series(m.HOST_CPU, **CASE, component='total')})"
-    iops = f"sum by ({keys}) ({series(m.IOPS, **CASE)})"
+    cores = f"max by (job, instance, {CASE_KEYS}) ({series(m.HOST_CPU, **CASE, component='total')})"
+    iops = f"sum by ({CASE_KEYS}) ({series(m.IOPS, **CASE)})"
     titles = {"Value #A": "host CPU, cores", "Value #B": "IOPS"}
     labels = ("Time", "job", "instance", "scenario", "workload")
     return (
@@ -198,27 +195,27 @@ def _watts() -> timeseries.Panel:
 def _table() -> table.Panel:
     def cores(component: str) -> str:
         usage = series(m.HOST_CPU, **HERE, workload=".*", component=component)
-        return f"max by ({KEYS}) ({usage})"
+        return f"max by ({CASE_KEYS}) ({usage})"
 
     named = with_descriptions(
-        f"max by (job, instance, {KEYS}) "
+        f"max by (job, instance, {CASE_KEYS}) "
         f"({series(m.HOST_CPU, **HERE, workload='.*', component='total')})"
     )
     switches = series(m.HOST_SWITCHES, **HERE)
-    iops = f"sum by ({KEYS}) ({series(m.IOPS, **HERE)} > 0)"
-    age = f"max by ({KEYS}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **HERE)})"
+    iops = f"sum by ({CASE_KEYS}) ({series(m.IOPS, **HERE)} > 0)"
+    age = f"max by ({CASE_KEYS}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **HERE)})"
     return rows(
         "All cases",
         "Host CPU during the latest run, in cores; CPU time and context switches per I/O.",
         ("description", "configuration", "storage", "node", "scenario", "workload"),
         (
             Column("host, cores", named, decimals=2, gauge=True),
-            Column("CPU per I/O", f"max by ({KEYS}) ({_cost(HERE)})", unit="µs", decimals=1),
+            Column("CPU per I/O", f"max by ({CASE_KEYS}) ({_cost(HERE)})", unit="µs", decimals=1),
             Column("age", age, unit="dtdurations", decimals=0),
             Column("QEMU", cores("qemu"), decimals=2),
             Column("vCPU threads", cores("vcpu"), decimals=2),
             Column("I/O thread", cores("iothread"), decimals=2),
-            Column("switches per I/O", f"max by ({KEYS}) ({switches}) / {iops}", decimals=2),
+            Column("switches per I/O", f"max by ({CASE_KEYS}) ({switches}) / {iops}", decimals=2),
         ),
         sort="host, cores",
         hidden=("scenario",),

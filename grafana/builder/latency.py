@@ -23,7 +23,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import if_empty, label, series, with_descriptions
+from builder.promql import RESULT_KEYS, if_empty, label, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -58,12 +58,12 @@ def build() -> dashboard.Dashboard:
         .with_variable(custom_variable("percentile", "Percentile", percentiles))
         .with_panel(_over_time().grid_pos(place(0, 0, 12, 13)))
         .with_panel(_ranking().grid_pos(place(12, 0, 12, 13)))
-        .with_panel(_syncs().grid_pos(place(0, 13, 12, 11)))
-        .with_panel(_sync_ranking().grid_pos(place(12, 13, 12, 11)))
-        .with_panel(_stalls().grid_pos(place(0, 24, 12, 9)))
-        .with_panel(_tail().grid_pos(place(12, 24, 12, 9)))
-        .with_panel(_distribution().grid_pos(place(0, 33, 24, 10)))
-        .with_panel(_table().grid_pos(place(0, 43, 24, 11)))
+        .with_panel(_table().grid_pos(place(0, 13, 24, 11)))
+        .with_panel(_distribution().grid_pos(place(0, 24, 24, 9)))
+        .with_panel(_stalls().grid_pos(place(0, 33, 12, 10)))
+        .with_panel(_tail().grid_pos(place(12, 33, 12, 10)))
+        .with_panel(_syncs().grid_pos(place(0, 43, 12, 11)))
+        .with_panel(_sync_ranking().grid_pos(place(12, 43, 12, 11)))
         .with_panel(intro(INTRO, y=54))
     )
 
@@ -185,30 +185,23 @@ def _distribution() -> heatmap.Panel:
 
 
 def _table() -> table.Panel:
-    keys = "node, storage, scenario, workload, direction"
+    def of(metric: m.Metric, **more: str) -> str:
+        return f"max by ({RESULT_KEYS}) ({series(metric, **CASE, **more)})"
 
-    def percentile(value: str) -> str:
-        return f"max by ({keys}) ({series(m.LATENCY_PERCENTILE, **CASE, percentile=value)})"
-
+    iops = with_descriptions(f"(max by (job, instance, {RESULT_KEYS}) ({series(m.IOPS, **CASE)}))")
+    tail, longest = of(m.LATENCY_PERCENTILE, percentile="99.9"), of(m.LATENCY_MAX)
+    p50, p99 = (of(m.LATENCY_PERCENTILE, percentile=one) for one in ("50", "99"))
     return rows(
         "All cases",
-        "Latest successful runs.",
+        "Latest successful runs, and the tail over the time range.",
         ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
         (
-            Column(
-                "IOPS",
-                with_descriptions(f"(max by (job, instance, {keys}) ({series(m.IOPS, **CASE)}))"),
-                unit="iops",
-            ),
-            Column(
-                "mean", f"max by ({keys}) ({series(m.LATENCY_MEAN, **CASE)})", unit="s", decimals=2
-            ),
-            Column("p50", percentile("50"), unit="s", decimals=2),
-            Column("p99", percentile("99"), unit="s", decimals=2),
-            Column("p99.9", percentile("99.9"), unit="s", decimals=2),
-            Column(
-                "max", f"max by ({keys}) ({series(m.LATENCY_MAX, **CASE)})", unit="s", decimals=2
-            ),
+            Column("IOPS", iops, unit="iops"),
+            Column("mean", of(m.LATENCY_MEAN), unit="s", decimals=2),
+            Column("p50", p50, unit="s", decimals=2),
+            Column("p99", p99, unit="s", decimals=2),
+            Column("p99.9", tail, unit="s", decimals=2, trend=tail),
+            Column("max", longest, unit="s", decimals=2, trend=longest),
         ),
         sort="p99",
         descending=False,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
+from grafana_foundation_sdk.builders import dashboard, stat, table
 from grafana_foundation_sdk.models import common as models
 
-from builder.charts import NEW_ROW, lines
+from builder.charts import NEW_ROW
 from builder.looks import NEUTRAL, POSSIBLY_WORSE, plain, prop, signed_mappings, values
 from builder.panels import intro, names
 from builder.parts import base, instant, node_variable, place, storage_variable, workload_variable
-from builder.promql import SAME_CASE, series, with_descriptions
+from builder.promql import CASE_KEYS, SAME_CASE, series, with_descriptions
 from builder.tables import Column, as_text, grid, rows
 from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
@@ -60,8 +60,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(_gaps().grid_pos(place(8, 4, 8, 9)))
         .with_panel(_change().grid_pos(place(16, 4, 8, 9)))
         .with_panel(_details().grid_pos(place(0, 13, 24, 11)))
-        .with_panel(_history().grid_pos(place(0, 24, 24, 9)))
-        .with_panel(intro(INTRO, y=33))
+        .with_panel(intro(INTRO, y=24))
     )
 
 
@@ -193,38 +192,34 @@ def _change() -> table.Panel:
 
 
 def _details() -> table.Panel:
-    keys = "node, storage, scenario, workload"
-    result = f"sum by ({SAME_CASE}) ({series(m.IOPS, **CASE)})"
+    iops = with_descriptions(f"sum by ({SAME_CASE}) ({series(m.IOPS, **CASE)})", workload=False)
+    trend = f"sum by ({CASE_KEYS}) ({series(m.IOPS, **CASE)})"
     percentile = series(m.LATENCY_PERCENTILE, **CASE, percentile="99")
     texts = {
         str(code): (f"{text}{LONG_SUFFIXES.get(name, '')}", color)
         for name, (code, text, color, _) in STANDINGS.items()
     } | {"0": ("slower", "orange")}
-    coded = _coded().replace(f"round(100 * {series(m.SCENARIO_GAP, **CASE)})", series_zero())
+    gap = series(m.SCENARIO_GAP, **CASE)
+    coded = _coded().replace(f"round(100 * {gap})", f"0 * {gap}")
     return rows(
         "All configurations",
         "Latest successful run of each: standing, gap to the fastest, noise, p99 of completion "
         "latency, age. Click a configuration to see its case.",
         ("configuration", "storage", "node", "scenario", "workload"),
         (
-            Column("IOPS", with_descriptions(result, workload=False), unit="iops", gauge=True),
-            Column("standing", f"max by ({keys}) ({coded})", wide=190),
-            Column(
-                "gap",
-                f"max by ({keys}) ({series(m.SCENARIO_GAP, **CASE)})",
-                change=True,
-                neutral=True,
-            ),
+            Column("IOPS", iops, unit="iops", gauge=True, trend=trend),
+            Column("standing", f"max by ({CASE_KEYS}) ({coded})", wide=190),
+            Column("gap", f"max by ({CASE_KEYS}) ({gap})", change=True, neutral=True),
             Column(
                 "noise ±",
-                f"max by ({keys}) ({series(m.SCENARIO_GAP_NOISE, **CASE)})",
+                f"max by ({CASE_KEYS}) ({series(m.SCENARIO_GAP_NOISE, **CASE)})",
                 unit="percentunit",
                 decimals=1,
             ),
-            Column("p99", f"max by ({keys}) ({percentile})", unit="s", decimals=2),
+            Column("p99", f"max by ({CASE_KEYS}) ({percentile})", unit="s", decimals=2),
             Column(
                 "age",
-                f"max by ({keys}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})",
+                f"max by ({CASE_KEYS}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})",
                 unit="dtdurations",
                 decimals=0,
             ),
@@ -232,23 +227,3 @@ def _details() -> table.Panel:
         sort="IOPS",
         missing="no data before the first run",
     ).override_by_name("standing", [prop("mappings", values(texts))])
-
-
-def series_zero() -> str:
-    """Return the gaps as zeros: only their existence counts."""
-    return f"0 * {series(m.SCENARIO_GAP, **CASE)}"
-
-
-def _history() -> timeseries.Panel:
-    result = series(m.IOPS, **CASE)
-    return lines(
-        "IOPS over time",
-        "The eight configurations that are fastest now; each value is held until the next run.",
-        {
-            "{{configuration}} {{direction}}": with_descriptions(
-                f"({result} and topk(8, {result} @ end()))", workload=False
-            )
-        },
-        unit="iops",
-        zero=True,
-    )

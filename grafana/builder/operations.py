@@ -16,12 +16,12 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
 
 from builder.bars import ranking
-from builder.charts import FEW_POINTS, chart, timeline
+from builder.charts import chart, timeline
 from builder.looks import NEUTRAL, WORSE, prop, steps, values
-from builder.own_cost import host, own_cost
+from builder.own_cost import own_cost
 from builder.panels import OVERDUE, failing, intro, names, newest, number, stale, verdict
 from builder.parts import FALLBACK_REF, base, instant, node_variable, place
-from builder.promql import clock, if_empty, recorded, series, silent
+from builder.promql import CASE_KEYS, clock, if_empty, recorded, series, silent
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -73,14 +73,12 @@ def build() -> dashboard.Dashboard:
         .with_panel(_states().grid_pos(place(0, 10, 24, 8)))
         .with_panel(_outcomes().grid_pos(place(0, 18, 8, 8)))
         .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
-        .with_panel(_durations().grid_pos(place(0, 26, 10, 9)))
-        .with_panel(_late().grid_pos(place(10, 26, 14, 9)))
-        .with_panel(_writes().grid_pos(place(0, 35, 14, 9)))
-        .with_panel(_wear().grid_pos(place(14, 35, 10, 9)))
-        .with_row(own_cost(44))
-        .with_row(host(45))
-        .with_row(dashboard.Row("About").grid_pos(place(0, 46, 24, 1)))
-        .with_panel(intro(INTRO, y=47))
+        .with_panel(_late().grid_pos(place(0, 26, 24, 7)))
+        .with_panel(_writes().grid_pos(place(0, 33, 14, 9)))
+        .with_panel(_wear().grid_pos(place(14, 33, 10, 9)))
+        .with_row(own_cost(42))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 43, 24, 1)))
+        .with_panel(intro(INTRO, y=44))
     )
 
 
@@ -215,19 +213,21 @@ def _outcomes() -> bargauge.Panel:
 
 
 def _failures() -> table.Panel:
-    keys = "node, storage, scenario, workload"
-    failed = f"max by ({keys}) ({series(m.RUN_SUCCESS, **NODE)} == 0)"
-    tried = f"max by ({keys}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **NODE)})"
-    failures = f"sum by ({keys}) ({series(m.RUNS, outcome='failed|invalid', **NODE)})"
+    failed = f"max by ({CASE_KEYS}) ({series(m.RUN_SUCCESS, **NODE)} == 0)"
+    tried = f"max by ({CASE_KEYS}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **NODE)})"
+    failures = f"sum by ({CASE_KEYS}) ({series(m.RUNS, outcome='failed|invalid', **NODE)})"
     return rows(
         "Failing cases",
         "Cases whose last run failed. The web UI has the evidence of each.",
         ("node", "storage", "scenario", "workload"),
         (
             Column("successful runs in a row", failed),
-            Column("failures", f"{failures} and on ({keys}) {failed}"),
+            Column("failures", f"{failures} and on ({CASE_KEYS}) {failed}"),
             Column(
-                "latest run", f"{tried} and on ({keys}) {failed}", unit="dtdurations", decimals=0
+                "latest run",
+                f"{tried} and on ({CASE_KEYS}) {failed}",
+                unit="dtdurations",
+                decimals=0,
             ),
         ),
         sort="latest run",
@@ -237,21 +237,7 @@ def _failures() -> table.Panel:
     )
 
 
-def _durations() -> timeseries.Panel:
-    return chart(
-        "Duration of runs",
-        "Median and maximum over the cases of a node.",
-        {
-            "{{node}} median": f"quantile by (node) (0.5, {series(m.RUN_DURATION, **NODE)})",
-            "{{node}} maximum": f"max by (node) ({series(m.RUN_DURATION, **NODE)})",
-        },
-        "s",
-        points=FEW_POINTS,
-    )
-
-
 def _late() -> table.Panel:
-    keys = "node, storage, scenario, workload"
     return rows(
         "Stale cases",
         "No successful run for 2.5 intervals: age of the latest one, in intervals.",
@@ -259,7 +245,7 @@ def _late() -> table.Panel:
         (
             Column(
                 "intervals",
-                f"max by ({keys}) (topk(10, {recorded(OVERDUE, **NODE)} > 2.5))",
+                f"max by ({CASE_KEYS}) (topk(10, {recorded(OVERDUE, **NODE)} > 2.5))",
                 decimals=1,
                 gauge=True,
             ),

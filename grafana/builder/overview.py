@@ -9,9 +9,9 @@ from grafana_foundation_sdk.models import common as models
 
 from builder.changes import change_log, open_changes
 from builder.charts import FEW_POINTS, timeline
-from builder.looks import BETTER, NEUTRAL, WORSE, compare_link, prop, steps, values
-from builder.panels import CASES, failing, headline, intro, names, newest, number, stale
-from builder.parts import base, instant, node_variable, place, storage_variable
+from builder.looks import BETTER, compare_link, prop, values
+from builder.panels import case_counts, failing, headline, intro, names, newest, stale
+from builder.parts import base, node_variable, place, storage_variable
 from builder.promql import (
     LARGE_BLOCKS,
     SAME_CASE,
@@ -39,7 +39,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(_sentence().grid_pos(place(0, 0, 24, 4)))
         .with_panel(open_changes("$node").grid_pos(place(0, 4, 24, 6)))
         .with_panel(_storages().grid_pos(place(0, 10, 24, 7)))
-        .with_panel(_measured().grid_pos(place(0, 17, 6, 4)))
+        .with_panel(case_counts(**HERE).grid_pos(place(0, 17, 6, 4)))
         .with_panel(newest(**HERE).grid_pos(place(6, 17, 4, 4)))
         .with_panel(stale(**HERE).grid_pos(place(10, 17, 4, 4)))
         .with_panel(failing(**HERE).grid_pos(place(14, 17, 4, 4)))
@@ -64,29 +64,6 @@ def build() -> dashboard.Dashboard:
 def _sentence() -> stat.Panel:
     text = common.VizTextDisplayOptions().value_size(20)
     return headline("Verdict").text(text)
-
-
-def _measured() -> stat.Panel:
-    compared = "node_storage:pvebench_change_state:count_compared"
-    slower = "node_storage:pvebench_change_state:count_regressed"
-    measured = f"count({series(m.RUN_TIMESTAMP, **HERE)})"
-    judged = f"sum({recorded(compared, **HERE)}) or 0 * {measured}"
-    return (
-        number("Cases", CASES, "")
-        .targets(
-            [
-                instant(measured, legend="measured"),
-                instant(judged, legend="with a verdict", ref="B"),
-                instant(f"sum({recorded(slower, **HERE)})", legend="slower", ref="C"),
-            ]
-        )
-        .override_by_query(
-            "C",
-            [prop("thresholds", steps(NEUTRAL, (1, WORSE))), prop("color", {"mode": "thresholds"})],
-        )
-        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-        .no_value("none before the first run")
-    )
 
 
 def _software() -> stat.Panel:
@@ -115,7 +92,7 @@ def _storages() -> table.Panel:
     index = "node_storage_metric:pvebench_performance_index:geomean"
     slower = "node_storage:pvebench_change_state:count_regressed"
     syncs = series(m.SYNC_LATENCY_PERCENTILE, percentile="99", **HERE)
-    sync = f"{syncs} and on ({SAME_CASE}) {_ranked()}"
+    sync = f"min by ({BY}) ({syncs} and on ({SAME_CASE}) {_ranked()})"
     relative = f"max by ({BY}) ({recorded(index, metric='throughput', **HERE)}) - 1"
     return (
         rows(
@@ -128,11 +105,11 @@ def _storages() -> table.Panel:
                 *(
                     Column(
                         title,
-                        _best_of(metric, direction, rw, **size),
+                        (best := _best_of(metric, direction, rw, **size)),
                         wide=88,
                         unit=unit,
                         decimals=decimals,
-                        trend=True,
+                        trend=best,
                     )
                     for title, metric, direction, rw, size, unit, decimals in (
                         ("4k read", "iops", "read", "randread", SMALL, "iops", None),
@@ -141,9 +118,7 @@ def _storages() -> table.Panel:
                         ("seq. write", "bandwidth", "write", "write", {}, "Bps", 1),
                     )
                 ),
-                Column(
-                    "sync p99", f"min by ({BY}) ({sync})", unit="s", decimals=2, wide=80, trend=True
-                ),
+                Column("sync p99", sync, unit="s", decimals=2, wide=80, trend=sync),
                 Column("change", relative, wide=80, change=True),
                 Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=86),
                 Column(
@@ -158,7 +133,6 @@ def _storages() -> table.Panel:
             missing="no data before the first run",
         )
         .time_from(TREND)
-        .max_data_points(FEW_POINTS)
         .override_by_name("storage", [prop("links", [_to_matrix()])])
         .override_by_name(
             "another",

@@ -1,4 +1,4 @@
-"""Cost of measuring: exporter, scrapes, database and host."""
+"""Cost of measuring: exporter, scrapes and database."""
 
 from __future__ import annotations
 
@@ -67,22 +67,3 @@ def own_cost(y: int) -> dashboard.Row:
     """Return the row of the exporter's own cost."""
     panels = (_scrapes(), _collectors(), _memory_and_database(), _exporters())
     return collapsed("Cost of pvebench", y, *panels)
-
-
-def host(y: int) -> dashboard.Row:
-    """Return the row of host metrics, which help to find causes."""
-    busy = 'rate(node_cpu_seconds_total{mode!="idle"}[$__rate_interval])'
-    disk = "rate(node_disk_io_time_seconds_total[$__rate_interval])"
-    cpu = chart(
-        "Host CPU utilization",
-        "Cores in use, from node_exporter.",
-        {"{{instance}}": f"sum by (instance) ({busy})"},
-        "none",
-    )
-    disks = chart(
-        "Disk utilization",
-        "Share of time with I/O in progress, from node_exporter.",
-        {"{{instance}} {{device}}": disk},
-        "percentunit",
-    )
-    return collapsed("Host (node_exporter)", y, cpu, disks)

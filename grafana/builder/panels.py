@@ -146,6 +146,21 @@ def names(
     )
 
 
+def case_counts(**where: str) -> stat.Panel:
+    """Return the numbers of cases: measured, with a verdict, slower."""
+    measured = f"count({series(m.RUN_TIMESTAMP, **where)})"
+    judged = recorded("node_storage:pvebench_change_state:count_compared", **where)
+    slower = recorded("node_storage:pvebench_change_state:count_regressed", **where)
+    looks = [prop("thresholds", steps(NEUTRAL, (1, WORSE))), prop("color", {"mode": "thresholds"})]
+    return (
+        number("Cases", CASES, measured, legend="measured", missing="none before the first run")
+        .with_target(instant(f"sum({judged}) or 0 * {measured}", legend="judged", ref="B"))
+        .with_target(instant(f"sum({slower})", legend="slower", ref="C"))
+        .override_by_query("C", looks)
+        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
+    )
+
+
 OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 
 

@@ -205,10 +205,10 @@ def query_variable(name: str, label: str, text: str) -> dashboards.QueryVariable
     )
 
 
-def held_variable(source: common.DataSourceRef = DATASOURCE) -> dashboards.QueryVariable:
+def held_variable() -> dashboards.QueryVariable:
     """Return the hidden variable of the moment at which values are read, see `held`."""
     variable = query_variable("held", "Held at", f"query_result({held_moment()})")
-    variable = variable.datasource(source).hide(models.VariableHide.HIDE_VARIABLE)
+    variable = variable.hide(models.VariableHide.HIDE_VARIABLE)
     return variable.regex('/held="(?<value>(?<text>[^"]+))"/').multi(False).include_all(False)
 
 

@@ -13,6 +13,9 @@ from pvebench.metrics import catalog as m
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
 SAME_CASE: Final = "job, instance, node, scenario, workload"
 SAME_RESULT: Final = f"{SAME_CASE}, direction"
+CASE_KEYS: Final = "node, storage, scenario, workload"
+RESULT_KEYS: Final = f"{CASE_KEYS}, direction"
+IOPS_PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
 
 ANSWERS: Final = m.EXPOSITION_TIMESTAMP.exposed
 RECENT: Final = f"last_over_time({ANSWERS}[3m])"

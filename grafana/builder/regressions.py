@@ -22,6 +22,8 @@ from builder.parts import (
     storage_variable,
 )
 from builder.promql import (
+    CASE_KEYS,
+    RESULT_KEYS,
     SAME_CASE,
     changes_of,
     coded,
@@ -35,11 +37,17 @@ from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
 SELECTED: Final = {"node": "$node", "storage": "$storage", "metric": "$metric"}
-KEYS: Final = "node, storage, scenario, workload, direction, metric"
-CASE: Final = "node, storage, scenario, workload"
+KEYS: Final = f"{RESULT_KEYS}, metric"
 NAME_PIXELS: Final = 620
 """Width of a full metric name: by default, Grafana limits names to 40% of the panel."""
 CONFIRMED: Final = "confirmed, suddenly or gradually"
+COUNTS: Final = (
+    ("Slower", CONFIRMED, "== -2", WORSE),
+    ("Possibly slower", "more runs needed", "== -1", "orange"),
+    ("Unchanged", "larger changes ruled out", "== 0", NEUTRAL),
+    ("Faster", CONFIRMED, "== 2", "semi-dark-blue"),
+)
+"""Title, meaning, condition of the state and color of each count."""
 INTRO: Final = (
     "**What got slower, when, and how certain is it?** The first table lists each open change "
     "once; the second one its cases, sorted by change relative to noise. *Slower* is confirmed by "
@@ -51,7 +59,7 @@ INTRO: Final = (
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     states = {"confirmed": "-2", "confirmed and possible": "-1", "all": "2"}
-    return (
+    built = (
         base(
             "Regressions",
             "pvebench-regressions",
@@ -64,20 +72,6 @@ def build() -> dashboard.Dashboard:
         .with_variable(_change())
         .with_variable(custom_variable("worst", "Show", states))
         .with_panel(open_changes("$node").grid_pos(place(0, 0, 24, 7)))
-        .with_panel(_count("Slower", CONFIRMED, "== -2", WORSE).grid_pos(place(0, 7, 4, 4)))
-        .with_panel(
-            _count("Possibly slower", "more runs needed", "== -1", "orange").grid_pos(
-                place(4, 7, 4, 4)
-            )
-        )
-        .with_panel(
-            _count("Unchanged", "larger changes ruled out", "== 0", NEUTRAL).grid_pos(
-                place(8, 7, 4, 4)
-            )
-        )
-        .with_panel(
-            _count("Faster", CONFIRMED, "== 2", "semi-dark-blue").grid_pos(place(12, 7, 4, 4))
-        )
         .with_panel(_inconclusive().grid_pos(place(16, 7, 4, 4)))
         .with_panel(_implausible().grid_pos(place(20, 7, 4, 4)))
         .with_panel(_list().grid_pos(place(0, 11, 24, 12)))
@@ -87,6 +81,9 @@ def build() -> dashboard.Dashboard:
         .with_panel(change_log("$node").grid_pos(place(0, 43, 24, 9)))
         .with_panel(intro(INTRO, y=52))
     )
+    for index, count in enumerate(COUNTS):
+        built = built.with_panel(_count(*count).grid_pos(place(4 * index, 7, 4, 4)))
+    return built
 
 
 def _change() -> dashboard.QueryVariable:
@@ -152,21 +149,25 @@ def _list() -> table.Panel:
     worse = f"({_of_change()} <= $worst)"
     clear = f"abs({change} and {worse}) / ({noise} > 0)"
     # Throughput, latency and cost of a case change together: show the most significant metric.
-    clearest = f"topk by ({CASE}) (1, max by ({KEYS}) ({clear}))"
+    clearest = f"topk by ({CASE_KEYS}) (1, max by ({KEYS}) ({clear}))"
     info = f"max by (job, instance, {KEYS}) ({worse}) and on ({KEYS}) {clearest}"
 
     def of(metric: str) -> str:
         return f"max by ({KEYS}) ({metric} and on ({KEYS}) {clearest})"
 
     def of_case(metric: str) -> str:
-        return f"max by ({CASE}) ({metric} and on ({CASE}) {worse})"
+        return f"max by ({CASE_KEYS}) ({metric} and on ({CASE_KEYS}) {worse})"
 
+    iops = series(m.IOPS, node="$node", storage="$storage")
+    course = f"{iops} and on ({SAME_CASE}) ({_of_change(end=True)} <= $worst)"
+    course = f"sum by ({CASE_KEYS}) ({course})"
     runs = of_case(series(m.BASELINE_RUNS, node="$node"))
     age = f"time() - {of_case(series(m.RUN_TIMESTAMP, node='$node'))}"
     return rows(
         "Cases",
         "One row per case, with its most significant metric, sorted by change relative to noise. "
-        "Latency and CPU: ×1.67 is 1.67 times as much. Click a configuration to see its case.",
+        "Latency and CPU: ×1.67 is 1.67 times as much. The trend is that of its IOPS. Click a "
+        "configuration to see its case.",
         (
             "description",
             "configuration",
@@ -179,7 +180,7 @@ def _list() -> table.Panel:
         ),
         (
             Column("verdict", with_descriptions(f"({info})"), state=True),
-            Column("change", of(shown), change=True, coded=True),
+            Column("change", of(shown), change=True, coded=True, trend=course),
             Column("noise ±", of(noise), unit="percentunit", decimals=1),
             Column("× noise", clearest, decimals=1),
             Column("baseline runs", runs),

@@ -10,6 +10,7 @@ from grafana_foundation_sdk.builders import prometheus, table
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
+from builder.charts import FEW_POINTS
 from builder.looks import (
     UNKNOWN,
     case_link,
@@ -73,7 +74,7 @@ class Column:
         coded: the expression is what `coded` returns.
         neutral: neither direction of a change is better.
         wide: width in pixels; 0: as wide as its title.
-        trend: add a column with the expression over the panel's time range, as a line.
+        trend: expression of another column: a line over the panel's time range.
     """
 
     title: str
@@ -86,7 +87,7 @@ class Column:
     coded: bool = False
     neutral: bool = False
     wide: int = 0
-    trend: bool = False
+    trend: str = ""
 
     @property
     def query(self) -> str:
@@ -164,6 +165,8 @@ def rows(
         .min_width(MIN_COLUMN_PIXELS)
         .transformations(_shaped(keys, columns, hidden, sort=sort, descending=descending))
     )
+    if _trends(columns):
+        built = built.max_data_points(FEW_POINTS)
     # The text of an empty table is too long for an empty cell.
     built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
     looks = [
@@ -182,7 +185,7 @@ def rows(
 
 def _targets(columns: Sequence[Column], present: str, missing: str) -> list[prometheus.Dataquery]:
     queries = [table_query(column.query, ref=_ref(i)) for i, column in enumerate(columns)]
-    queries += [query(columns[i].expression, ref=f"{TREND}{_ref(i)}") for i in _trends(columns)]
+    queries += [query(columns[i].trend, ref=f"{TREND}{_ref(i)}") for i in _trends(columns)]
     if len(columns) == 1:
         return queries
     # For several empty answers, Grafana 12.4 shows a header and no `noValue`. Repeating all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import dashboard, timeseries
+from grafana_foundation_sdk.builders import dashboard, table, timeseries
 
 from builder.charts import lines
 from builder.panels import intro
@@ -17,7 +17,15 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import series, with_descriptions
+from builder.promql import (
+    CASE_KEYS,
+    IOPS_PER_CORE,
+    RESULT_KEYS,
+    recorded,
+    series,
+    with_descriptions,
+)
+from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
 CASE: Final = {
@@ -29,10 +37,11 @@ CASE: Final = {
 RESULT: Final = {**CASE, "direction": "$direction"}
 MAX_SERIES: Final = 10
 LEGEND: Final = "{{configuration}}, {{direction}} ({{storage}}, {{node}})"
+SHORT: Final = "{{configuration}} ({{storage}}, {{node}})"
 INTRO: Final = (
     "**How did results develop?** Each value is held until the next run; a purple line "
-    f"marks a change of software. The panels show the {MAX_SERIES} configurations with "
-    "the highest latest value; select others above."
+    f"marks a change of software. The charts show the {MAX_SERIES} configurations with "
+    "the highest latest value, the table has all; select others above."
 )
 
 
@@ -54,13 +63,38 @@ def build() -> dashboard.Dashboard:
         )
         .with_variable(scenario_variable())
     )
-    widest, *others = _charts()
-    built = built.with_panel(widest.grid_pos(place(0, 0, 24, 10)))
-    for index, one in enumerate(others):
+    built = built.with_panel(_table().grid_pos(place(0, 0, 24, 10)))
+    for index, one in enumerate(_charts()):
         built = built.with_panel(
             one.grid_pos(place(12 * (index % 2), 10 + index // 2 * 10, 12, 10))
         )
-    return built.with_panel(intro(INTRO, y=40))
+    return built.with_panel(intro(INTRO, y=30))
+
+
+def _table() -> table.Panel:
+    """Return one row per configuration: latest values, their lines, the change since the start."""
+    iops = f"max by ({RESULT_KEYS}) ({series(m.IOPS, **RESULT)})"
+    p99 = f"max by ({RESULT_KEYS}) ({series(m.LATENCY_PERCENTILE, percentile='99', **RESULT)})"
+    cost = f"max by ({CASE_KEYS}) (1e6 / ({recorded(IOPS_PER_CORE, **CASE)} > 0))"
+    first = f"first_over_time({series(m.IOPS, **RESULT)}[$__range])"
+    change = f"{iops} / (max by ({RESULT_KEYS}) ({first}) > 0) - 1"
+    bandwidth = f"max by ({RESULT_KEYS}) ({series(m.BANDWIDTH, **RESULT)})"
+    named = f"max by (job, instance, {RESULT_KEYS}) ({series(m.IOPS, **RESULT)})"
+    return rows(
+        "Configurations",
+        "Latest values with their course over the time range, and the throughput relative to its "
+        "first value in it. Click a configuration to see its case.",
+        ("configuration", "storage", "node", "direction", "scenario", "workload"),
+        (
+            Column("IOPS", with_descriptions(named, workload=False), unit="iops", trend=iops),
+            Column("change", change, change=True),
+            Column("bandwidth", bandwidth, unit="Bps", decimals=1),
+            Column("p99", p99, unit="s", decimals=2, trend=p99),
+            Column("CPU per I/O", cost, unit="µs", decimals=1, trend=cost),
+        ),
+        sort="IOPS",
+        missing="no data before the first run",
+    )
 
 
 def _some(expression: str) -> str:
@@ -69,38 +103,23 @@ def _some(expression: str) -> str:
 
 
 def _charts() -> list[timeseries.Panel]:
-    """Return the charts, the widest first."""
-    p99, p50 = (series(m.LATENCY_PERCENTILE, percentile=one, **RESULT) for one in ("99", "50"))
-    iops, bandwidth, longest = (
-        series(one, **RESULT) for one in (m.IOPS, m.BANDWIDTH, m.LATENCY_MAX)
-    )
-    cpu = series(m.HOST_CPU, component="qemu", **CASE)
-    mean = f"avg_over_time({iops}[$__range] @ end())"
-    relative = f"{iops} / ({mean} > 0) and topk({MAX_SERIES}, {iops} @ end())"
+    p99, cpu = {"percentile": "99"}, {"component": "qemu"}
     low = "Logarithmic. Lower is better."
-    stall = (
-        "Slowest operation (longest stall) of each run, logarithmic. It often rises before a mean."
-    )
-    own = "100% is a configuration's own mean over the time range."
     return [
-        lines("IOPS", "Mean of each run.", {LEGEND: _some(iops)}, unit="iops"),
-        *(
-            lines(title, text, {LEGEND: value}, unit=unit, log=unit == "s", right=False)
-            for title, text, value, unit in (
-                ("IOPS relative to their mean", own, _described(relative), "percentunit"),
-                ("Completion latency, p99", low, _some(p99), "s"),
-                ("Bandwidth", "Mean of each run, in SI units.", _some(bandwidth), "Bps"),
-                ("Maximum latency", stall, _some(longest), "s"),
-                ("Completion latency, median", low, _some(p50), "s"),
-            )
-        ),
         lines(
-            "Host CPU of QEMU, cores",
-            "Host CPU that QEMU uses during the workload.",
-            {LEGEND.replace(", {{direction}}", ""): _some(cpu)},
-            unit="none",
+            title,
+            text,
+            {LEGEND if "direction" in of else SHORT: _some(series(metric, **of))},
+            unit=unit,
+            log=unit == "s",
             right=False,
-        ),
+        )
+        for title, text, metric, of, unit in (
+            ("IOPS", "Mean of each run.", m.IOPS, RESULT, "iops"),
+            ("Completion latency, p99", low, m.LATENCY_PERCENTILE, RESULT | p99, "s"),
+            ("Maximum latency", f"Longest stall of each run. {low}", m.LATENCY_MAX, RESULT, "s"),
+            ("QEMU's host CPU, cores", "During the workload.", m.HOST_CPU, CASE | cpu, "none"),
+        )
     ]
 
 

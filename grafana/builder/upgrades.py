@@ -18,14 +18,21 @@ from builder.parts import (
     query_variable,
     storage_variable,
 )
-from builder.promql import HELD, label, recorded, series, with_descriptions
+from builder.promql import (
+    CASE_KEYS,
+    HELD,
+    IOPS_PER_CORE,
+    label,
+    recorded,
+    series,
+    with_descriptions,
+)
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
-CASE: Final = "job, instance, node, storage, scenario, workload"
+CASE: Final = f"job, instance, {CASE_KEYS}"
 KEYS: Final = f"{CASE}, direction"
-PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
 NOISE: Final = "$noise"
 NOTHING: Final = "now"
 SIDES: Final = ("before", "after")
@@ -223,7 +230,7 @@ def _latency() -> bargauge.Panel:
 
 
 def _cpu() -> bargauge.Panel:
-    per_core = f"1 / ({recorded(PER_CORE, **HERE)} > 0)"
+    per_core = f"1 / ({recorded(IOPS_PER_CORE, **HERE)} > 0)"
     return changes_bars(
         "CPU per I/O, largest changes",
         "After / before: ×1.68 is 1.68 times as much host CPU for an operation. Less is better.",

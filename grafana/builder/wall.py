@@ -9,22 +9,13 @@ from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat,
 from grafana_foundation_sdk.models import common as models
 
 from builder.charts import lines
-from builder.looks import NEUTRAL, WORSE, plain, prop, steps, values
-from builder.panels import CASES, headline, number, said, signed
-from builder.parts import TAG, held_variable, place
-from builder.promql import (
-    RECENT,
-    SAME_RESULT,
-    minus,
-    plus,
-    recorded,
-    series,
-    silent,
-    with_descriptions,
-)
+from builder.looks import NEUTRAL, WORSE, plain, prop, values
+from builder.panels import case_counts, headline, number, said, signed
+from builder.parts import TAG, held_variable, instant, place, query
+from builder.promql import RECENT, SAME_RESULT, minus, plus, series, silent, with_descriptions
 from pvebench.metrics import catalog as m
 
-FIXED: Final = models.DataSourceRef(type_val="prometheus", uid="pvebench-prometheus")
+SOURCE: Final = "pvebench-prometheus"
 """Grafana 11.3 and later show variables in kiosk mode, so the wall has only a hidden one."""
 UID: Final = "pvebench-wall"
 """Both walls begin with it."""
@@ -80,7 +71,7 @@ def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
         .timezone("browser")
         .timepicker(dashboard.TimePicker().hidden(True))
         .readonly()
-        .with_variable(held_variable(FIXED))
+        .with_variable(held_variable())
         .with_panel(_sentence(size).grid_pos(place(0, first, 20, height[0])))
         .with_panel(_clock(size).grid_pos(place(20, first, 4, height[0])))
         .with_panel(_detail(size).grid_pos(place(0, detail, 24, height[1])))
@@ -99,36 +90,23 @@ def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
 
 def _fixed(panel: stat.Panel, size: int, title: int) -> stat.Panel:
     text = common.VizTextDisplayOptions().value_size(size).title_size(title)
-    return panel.datasource(FIXED).text(text)
-
-
-def _ask(
-    expression: str, *, legend: str = "", ref: str = "A", past: bool = False
-) -> prometheus.Dataquery:
-    """Return a query to the fixed data source; the common queries use a variable."""
-    built = prometheus.Dataquery().expr(expression).ref_id(ref).datasource(FIXED)
-    built = built.range() if past else built.instant()
-    return built.legend_format(legend) if legend else built
+    return panel.text(text)
 
 
 def _sentence(size: Size) -> stat.Panel:
-    targets = [one.datasource(FIXED) for one in said("{{headline}}", SILENT_BRIEFLY)]
-    return _fixed(headline("Verdict").targets([*targets]), size.headline, size.text)
+    panel = headline("Verdict").targets([*said("{{headline}}", SILENT_BRIEFLY)])
+    return _fixed(panel, size.headline, size.text)
 
 
 def _detail(size: Size) -> stat.Panel:
-    panel = headline("Details").targets([*(one.datasource(FIXED) for one in said())])
-    panel = panel.color_mode(models.BigValueColorMode.NONE)
+    panel = headline("Details").color_mode(models.BigValueColorMode.NONE)
     return _fixed(panel, size.text, size.text)
 
 
 def _clock(size: Size) -> stat.Panel:
-    expression = "vector(time() * 1000)"
-    panel = number(
-        "Clock", "Server time. If it stops, the screen is frozen.", expression, unit="time:HH:mm"
-    )
-    panel = panel.targets([_ask(expression)]).text_mode(models.BigValueTextMode.VALUE)
-    return _fixed(panel, size.value, size.text)
+    text = "Server time. If it stops, the screen is frozen."
+    panel = number("Clock", text, "vector(time() * 1000)", unit="time:HH:mm")
+    return _fixed(panel.text_mode(models.BigValueTextMode.VALUE), size.value, size.text)
 
 
 def _in_slot(metric: m.Metric, slot: str, **more: str) -> str:
@@ -141,8 +119,9 @@ def _in_slot(metric: m.Metric, slot: str, **more: str) -> str:
 def _slot(slot: str, *, past: bool) -> list[prometheus.Dataquery]:
     """Return the queries of a slot: operations or bytes, one of which has a result."""
     figures = (("A", m.IOPS, "iops"), ("B", m.BANDWIDTH, "bandwidth"))
+    ask = query if past else instant
     return [
-        _ask(_in_slot(metric, slot, figure=figure), legend=SLOT_LEGEND, ref=ref, past=past)
+        ask(_in_slot(metric, slot, figure=figure), legend=SLOT_LEGEND, ref=ref)
         for ref, metric, figure in figures
     ]
 
@@ -177,7 +156,6 @@ def _trend(slot: str) -> timeseries.Panel:
             zero=True,
             missing="…",
         )
-        .datasource(FIXED)
         .max_data_points(TREND_POINTS)
         .time_from(TREND)
         .hide_time_override(True)
@@ -197,8 +175,8 @@ def _delta(slot: str, size: Size) -> stat.Panel:
         signed(f"Case {slot}, %", "Throughput change from baseline, in percent.", "", missing="new")
         .targets(
             [
-                _ask(f"round({plus(change)})", legend="%"),
-                _ask(f"round({minus(change)})", legend="%", ref="B"),
+                instant(f"round({plus(change)})", legend="%"),
+                instant(f"round({minus(change)})", legend="%", ref="B"),
             ]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
@@ -209,26 +187,7 @@ def _delta(slot: str, size: Size) -> stat.Panel:
 
 
 def _cases(size: Size) -> stat.Panel:
-    compared = "node_storage:pvebench_change_state:count_compared"
-    slower = "node_storage:pvebench_change_state:count_regressed"
-    measured = f"count({series(m.RUN_TIMESTAMP)})"
-    judged = f"sum({recorded(compared)}) or 0 * {measured}"
-    panel = (
-        number("Cases", CASES, "", missing="none before the first run")
-        .targets(
-            [
-                _ask(measured, legend="cases", ref="A"),
-                _ask(judged, legend="judged", ref="B"),
-                _ask(f"sum({recorded(slower)})", legend="slower", ref="C"),
-            ]
-        )
-        .override_by_query(
-            "C", [prop("thresholds", steps(NEUTRAL, (1, WORSE))), prop("color", THRESHOLDS)]
-        )
-        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-        .orientation(models.VizOrientation.VERTICAL)
-    )
-    return _fixed(panel, size.number, size.text)
+    return _fixed(case_counts().orientation(models.VizOrientation.VERTICAL), size.number, size.text)
 
 
 def _activity(size: Size) -> stat.Panel:
@@ -240,13 +199,13 @@ def _activity(size: Size) -> stat.Panel:
     upcoming = f"bottomk(1, {series(m.NEXT_RUN)} and on () {RECENT}) * 1000"
     holds = f"count by (node, reason) ({series(m.HOLD)})"
     targets = [
-        _ask(f"topk(2, {now})", legend="{{node}}: {{title}} on {{storage}}, running", ref="A"),
-        _ask(f"1000 * {alive}", legend="alive · last run", ref="B"),
-        _ask(f"1000 * ({latest} and on () {silent()})", legend="last run", ref="F"),
-        _ask(f"1000 * {late}", legend="STALE · last run", ref="C"),
-        _ask(upcoming, legend="next: {{title}} on {{storage}}", ref="D"),
-        _ask(holds, legend="{{node}}: waiting ({{reason}})", ref="E"),
-        _ask(f"max by (instance) ({silent()}) * 1000", legend="no answer since", ref="G"),
+        instant(f"topk(2, {now})", legend="{{node}}: {{title}} on {{storage}}, running", ref="A"),
+        instant(f"1000 * {alive}", legend="alive · last run", ref="B"),
+        instant(f"1000 * ({latest} and on () {silent()})", legend="last run", ref="F"),
+        instant(f"1000 * {late}", legend="STALE · last run", ref="C"),
+        instant(upcoming, legend="next: {{title}} on {{storage}}", ref="D"),
+        instant(holds, legend="{{node}}: waiting ({{reason}})", ref="E"),
+        instant(f"max by (instance) ({silent()}) * 1000", legend="no answer since", ref="G"),
     ]
     panel = (
         number(

@@ -51,8 +51,6 @@ SAFE_TRANSFORMATIONS = {
     "configFromData",
 }
 MAY_BE_EMPTY = {
-    ("pvebench-operations", "Host CPU utilization"): "needs node_exporter, as its row says",
-    ("pvebench-operations", "Disk utilization"): "needs node_exporter, as its row says",
     ("pvebench-operations", "Drive wear"): "simulated drives report none, as the panel says",
     ("pvebench-operations", "Waiting for"): "nothing does in the demo",
     ("pvebench-operations", "Failing cases"): "the defaults may have none",

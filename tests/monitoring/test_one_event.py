@@ -6,17 +6,26 @@ Witness: the rules of evaluation are those of promtool, of the same source as th
 from __future__ import annotations
 
 import json
+import math
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from pvebench.analysis.case_history import FIGURES
+from pvebench.metrics.changes import collect_changes
+from pvebench.metrics.text_format import Families, render
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import headline, verdicts_data
 from testing.boards import dashboards, panels, queries, substitute
+from testing.changes import FINDING, MOVE
 from testing.packs import ROOT
 
 HOURS, UPGRADE_HOUR = 72, 36
+LOG: Final = "Change log"
 CASE: Final = 'job="pvebench",instance="a",node="pve1",storage="s",scenario="c",workload="w"'
 RESULT: Final = f'{CASE},direction="read"'
 CHANGE: Final = 'job="pvebench",instance="a",change="x"'
@@ -145,6 +154,38 @@ def test_every_board_gives_one_number_for_the_same_event(tmp_path: Path) -> None
 def test_a_change_of_latency_is_a_factor_in_the_list_too(tmp_path: Path, word: str) -> None:
     effect = column("pvebench-overview", "Open changes", "effect")
     values(tmp_path, {effect: CODED}, event(f"p99 latency 67% {word} since x", "latency_p99"))
+
+
+@pytest.mark.parametrize(
+    ("figure", "ratio", "said", "shown"),
+    [
+        ("throughput", 0.6, "40% slower", "-4000"),
+        ("latency_p99", 1.67, "67% higher", CODED),
+        ("cpu_cost", 1.67, "67% higher", CODED),
+    ],
+)
+def test_boards_show_the_number_that_page_api_and_command_say(
+    tmp_path: Path, figure: str, ratio: float, said: str, shown: str
+) -> None:
+    """The own page, the API and the command share their sentences: test_same_verdict."""
+    effect = math.log(ratio) * (1 if FIGURES[figure].more_is_better else -1)
+    move = replace(MOVE, figure=FIGURES[figure], effect=effect)
+    change = replace(FINDING, id="x", storages=("s",), severity="critical", moves=(move,))
+    verdicts = Verdicts(version=1, changes=(change,))
+    (of_api,) = verdicts_data(verdicts)["changes"]
+    assert said in of_api["text"]
+    assert said in headline(verdicts)
+    assert abs(of_api["moves"][0]["change_ratio"]) == pytest.approx(abs(ratio - 1))
+    families = Families()
+    collect_changes(verdicts, families)
+    text = render(families.families()).plain.decode()
+    some = re.findall(r"(?m)^(pvebench_\w+)\{(.*)\} (\S+)$", text)
+    series = {
+        f'{name}{{job="pvebench",instance="a",{labels}}}': [float(value)] * (HOURS + 1)
+        for name, labels, value in some
+    }
+    of_lists = {column("pvebench-overview", title, "effect") for title in ("Open changes", LOG)}
+    values(tmp_path, dict.fromkeys(of_lists, shown), series)
 
 
 def test_the_page_of_the_boards_states_the_convention() -> None:
