@@ -310,6 +310,17 @@ OPERATION_RECOVERY = _gauge(
     "operation; 0: no dip; absent if the window ended earlier.",
 )
 OPERATION_BYTES = _gauge("operation_bytes", CASE, "Bytes that the operation processed.")
+VMS_FAIRNESS = _gauge(
+    "vms_fairness_ratio",
+    CASE,
+    "Jain's index of the IOPS of VMs that run a workload at the same time; 1: all have the same.",
+)
+VMS_SLOWEST = _gauge("vms_slowest_iops", CASE, "IOPS of the slowest of these VMs.")
+VMS_BOOT_TIME = _gauge(
+    "vms_boot_seconds",
+    CASE,
+    "Time until the last of the further VMs answers, which boot at the same time.",
+)
 PASS_TO_FIRST = _gauge(
     "pass_to_first_ratio",
     RESULT,

@@ -140,6 +140,9 @@ PER_CASE: Final[dict[str, Metric]] = {
     "operation_lost": catalog.OPERATION_LOST,
     "operation_recovery": catalog.OPERATION_RECOVERY,
     "operation_bytes": catalog.OPERATION_BYTES,
+    "vms_fairness": catalog.VMS_FAIRNESS,
+    "vms_slowest": catalog.VMS_SLOWEST,
+    "vms_boot_time": catalog.VMS_BOOT_TIME,
 }
 PER_PART: Final[dict[str, tuple[Metric, str]]] = {
     "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),

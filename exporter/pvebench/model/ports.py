@@ -279,6 +279,23 @@ class Hypervisor(Protocol):
         """End the VM and remove the volumes. Never raises for what is already gone."""
 
 
+class FurtherVm(Hypervisor, Protocol):
+    """Another VM on the same host, with volumes of its own."""
+
+    def launch(self, machine: Machine, *, count: int) -> None:
+        """Begin to boot and return at once; the next `boot` waits for the guest.
+
+        Args:
+            count: number of such VMs that are about to boot, this one included.
+
+        Raises:
+            NoSpace: the host has too little memory. Others as `boot`.
+        """
+
+    def take_snapshots(self, volume: Volume, disk: Disk) -> None:
+        """As `Site.take_snapshots`."""
+
+
 class HostProbe(Protocol):
     """Source of host counters, outside the guest."""
 
@@ -397,6 +414,10 @@ def _no_snapshots(volume: Volume, disk: Disk) -> None:
     raise SwitchFailed(f"cannot take {disk.chain} snapshots of {volume.volid} with this driver")
 
 
+def _no_further_vm(number: int) -> FurtherVm:
+    raise SwitchFailed(f"this driver has no VM {number}")
+
+
 def _unidentified(storage: str) -> Identity:
     del storage
     return {}
@@ -423,6 +444,7 @@ class Site:
         take_snapshots: gives a detached volume the missing snapshots of its chain, and removes
             what was written since the newest one. Raises DriverError.
         operate: (name, bytes per second of its target or 0) -> operation on the attached disk.
+        further_vm: number from 2 on -> another VM on the node.
     """
 
     node: str
@@ -442,3 +464,4 @@ class Site:
     traffic: Traffic | None = None
     take_snapshots: Callable[[Volume, Disk], None] = _no_snapshots
     operate: Callable[[str, int], Operation] = _no_operation
+    further_vm: Callable[[int], FurtherVm] = _no_further_vm

@@ -62,6 +62,7 @@ class StorageKind:
         chains: kinds of snapshots that pvebench can create on it.
         no_chain: why it cannot create the others.
         operations: backups, moves and snapshots of its volumes during a run.
+        vms: maximum number of VMs that run a workload on it at the same time.
         own_device: whether a volume is alone on a block device of this machine, so that changing
             the device's settings affects nothing else.
         host_cache: treatment of the host's page cache of its volumes before each run.
@@ -78,6 +79,7 @@ class StorageKind:
     chains: frozenset[ChainKind] = frozenset()
     no_chain: str = "pvebench cannot create snapshots of this chain_kind on this storage"
     operations: Operations = Operations()
+    vms: int = 1
     own_device: bool = False
     host_cache: HostCache = HostCache.DROPPED
     no_container: str = ""
@@ -278,10 +280,14 @@ def _why_no_chain(scenario: Scenario, storage: StorageKind) -> str | None:
 
 def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
     """Return the reason that excludes `workload` on a possible scenario, or None."""
-    if workload.first_touch and (reason := _why_not_first(scenario, workload)):
-        return reason
-    if workload.during and (reason := _why_not_during(scenario, workload, storage)):
-        return reason
+    checks = (
+        (workload.first_touch, _why_not_first),
+        (workload.during, _why_not_during),
+        (workload.vms > 1, _why_not_together),
+    )
+    for applies, check in checks:
+        if applies and (reason := check(scenario, workload, storage)):
+            return reason
     if scenario.disk.on_host:
         return _why_not_on_host(workload, storage)
     if scenario.disk.in_container and not workload.directions:
@@ -301,7 +307,7 @@ def _why_not_trim(scenario: Scenario) -> str | None:
     return None
 
 
-def _why_not_first(scenario: Scenario, workload: Workload) -> str | None:
+def _why_not_first(scenario: Scenario, workload: Workload, _: StorageKind) -> str | None:
     if not scenario.disk.chain:
         return "touch first needs a snapshot: chain 1 or more"
     return "touch first excludes a steady state, whose writes come first" * bool(workload.steady)
@@ -323,6 +329,14 @@ def _why_not_during(scenario: Scenario, workload: Workload, storage: StorageKind
             f"the volume is larger than max_size of operations, {format_size(possible.max_bytes)}"
         )
     return "operations during a run exclude iops and mbps" * bool(disk.iops or disk.mbps)
+
+
+def _why_not_together(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
+    if workload.vms > storage.vms:
+        return f"pvebench runs at most {storage.vms} VMs at the same time on this storage"
+    if scenario.disk.cold:
+        return "several VMs need a disk that can be hot-plugged"
+    return "several VMs exclude a steady state" * bool(workload.steady)
 
 
 def _why_not_on_host(workload: Workload, storage: StorageKind) -> str | None:

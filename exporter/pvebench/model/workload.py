@@ -121,9 +121,14 @@ class Workload:
         return str(self.parameters.get("during", ""))
 
     @property
+    def vms(self) -> int:
+        """Number of VMs that run it at the same time."""
+        return int(self.parameters.get("vms", 1))
+
+    @property
     def extra_copies(self) -> int:
-        """Maximum number of copies of the volume that its operation creates."""
-        return {"": 0, "backup-fleecing": 2}.get(self.during, 1)
+        """Maximum number of copies of the volume that its operation or its other VMs need."""
+        return {"": 0, "backup-fleecing": 2}.get(self.during, 1) + self.vms - 1
 
     @property
     def spoils(self) -> bool:

@@ -27,6 +27,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume
 from pvebench.model.workload import Case, Conduct, Direction
+from pvebench.runner.companions import Companions, Team, of_all, with_bins
 from pvebench.runner.measure import Invalid, Measured, Window, check_identity, run_job
 from pvebench.runner.operation import Watch
 from pvebench.runner.outcome import Circumstances, HostRates, Result, judge, slopes
@@ -141,6 +142,7 @@ class Runner:
         self._host_rates = host_rates
         self._identities = identities
         self._setup = Setup(site)
+        self._companions = Companions(site)
         self._counted: tuple[Attachment | None, int] = None, 0
         """An attachment, and the bytes written to it by runs that have ended."""
 
@@ -178,6 +180,8 @@ class Runner:
                 self._measure(case, conduct, result)
             finally:
                 result.written_bytes = self._count_written(case)
+                if case.workload.vms > 1:
+                    result.written_bytes += self._companions.end()
                 if case.workload.during:
                     self._setup.mark_unverified()  # the next case detaches what is left of it
         except Interrupted:
@@ -252,8 +256,11 @@ class Runner:
         return cooling + max(0, total - before)
 
     def close(self) -> None:
-        """End the VM and remove the volumes."""
-        self._setup.close()
+        """End the VMs and remove the volumes."""
+        try:
+            self._companions.close()
+        finally:
+            self._setup.close()
 
     def _measure(self, case: Case, conduct: Conduct, result: Result) -> None:
         def report(phase: Phase, seconds: float = 0.0) -> None:
@@ -265,6 +272,7 @@ class Runner:
         ready = self._setup.ready(
             case.scenario, report, result.evidence, fresh=tool.fresh_boot, first=first
         )
+        team = self._companions.gather(case, report)
         report(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
         result.filled = self._setup.filled(ready)
@@ -279,7 +287,7 @@ class Runner:
         if ready.boot_seconds:
             result.samples.append(Sample("boot_time", None, ready.boot_seconds, Unit.SECONDS))
         self._check_storage(case, result.evidence)  # the preparation may have taken hours
-        parsed = self._run_workload(case, ready, result)
+        parsed = self._run_workload(case, ready, result, team)
         if not (case.workload.parameters.get("fault") or case.workload.during):  # uneven on purpose
             result.check_noise(conduct, parsed)
 
@@ -296,7 +304,8 @@ class Runner:
                 f"another process probably uses the volume"
             )
 
-    def _run_workload(self, case: Case, ready: Ready, result: Result) -> Parsed:
+    def _run_workload(self, case: Case, ready: Ready, result: Result, team: Team | None) -> Parsed:
+        case = with_bins(case)
         workload, tool = case.workload, TOOLS[case.workload.tool]
         if workload.directions:
             result.samples += network_samples(self._site.networks.get(case.scenario.storage))
@@ -311,8 +320,8 @@ class Runner:
             watch.begin()
 
         measured = run_job(
-            self._site,
-            ready.guest,
+            team.site if team else self._site,
+            team.lead(ready.guest, case, job) if team else ready.guest,
             job,
             Window(
                 ramp_seconds=workload.ramp_seconds,
@@ -324,6 +333,10 @@ class Runner:
             report=lambda phase, seconds: self._observer.phase(case, phase, seconds),
             prepared=lambda: self._check_cache(ready.volume, result.evidence),
         )
+        if team:
+            output, together = team.merged(case, measured.output)
+            measured = dataclasses.replace(measured, output=output)
+            result.samples += together
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = tool.parse(workload, measured.output, measured.logs)
         result.samples += disturbance.samples()
@@ -337,6 +350,7 @@ class Runner:
         result.samples += slopes(parsed)
         if workload.runtime_seconds or not job.timed:
             window = window_samples(measured.start, measured.end)
+            window = of_all(window) if team else window
             in_vm = case.scenario.disk.in_vm  # without a VM there are no QEMU counters
             result.samples += [s for s in window if in_vm or not s.metric.startswith("qemu_")]
         known = self._site.seen.get(case.scenario.storage, {})

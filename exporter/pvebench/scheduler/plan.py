@@ -293,6 +293,7 @@ def make_plan(
     cases = _ordered(matrix.cases, rng, overdue or {}, repeats=conduct.repeats)
     fresh = sum(TOOLS[case.workload.tool].fresh_boot for case in cases)
     restarts = _changes(_boot_key(case.scenario) for case in cases) + fresh
+    restarts += sum(case.workload.vms - 1 for case in cases)
     cooled = [case.scenario for case in cases if case.scenario.cooled]
     restarts += sum(scenario.disk.cold for scenario in cooled)
     switches = _changes(case.scenario for case in cases) + 2 * len(cooled)
@@ -345,6 +346,11 @@ def _fills(cases: Iterable[Case]) -> list[int]:
         elif not scenario.disk.backing and content.get(volume) != required:
             content[volume] = required
             filled.append(size)
+        for number in range(2, case.workload.vms + 1):  # each further VM has its own volume
+            own = f"{volume} vm{number}"
+            again = case.workload.first_touch or content.get(own) != required
+            filled += [size] * (again + (bool(scenario.disk.chain) and own not in content))
+            content[own] = required
         if case.workload.spoils:
             content.pop(volume, None)
     return filled

@@ -52,6 +52,7 @@ from pvebench.workloads.tool import (
 __all__ = ["Fio", "check_fill", "fill_job"]
 
 OPERATIONS: Final = ("backup", "backup-fleecing", "move", "snapshot", "delete-snapshot")
+MAX_VMS: Final = 16
 ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
 WINDOW_DEFAULT: Final = 5.0
@@ -146,6 +147,7 @@ class FioOptions(ToolOptions):
             data from below all snapshots, and each block is written at most once. rewrite: all.
         during: operation on the disk that begins after a third of the window; empty: none.
         target_rate: bytes per second that the operation's target can write; 0: no limit.
+        vms: number of VMs that run the job at the same time, each with its own volume.
         histogram: keep the whole distribution of completion latencies, which increases the output.
     """
 
@@ -177,6 +179,7 @@ class FioOptions(ToolOptions):
     touch: Literal["first", "rewrite"] = "rewrite"
     during: Annotated[str, OneOf("", *OPERATIONS)] = ""
     target_rate: Size = 0
+    vms: Annotated[StrictInt, Field(ge=1, le=MAX_VMS)] = 1
     histogram: StrictBool = False
 
     @model_validator(mode="after")
@@ -219,6 +222,9 @@ class FioOptions(ToolOptions):
         for key in ("fault", "latency_target") if self.during else ():
             if getattr(self, key):
                 raise ValueError(f"{key}: cannot be combined with during")
+        for key in ("fault", "latency_target", "during") if self.vms > 1 else ():
+            if getattr(self, key):
+                raise ValueError(f"{key}: cannot be combined with several vms")
         if self.during and self._once:
             raise ValueError("touch: must be rewrite with during, or the writes could end first")
         return self
@@ -265,7 +271,7 @@ class FioOptions(ToolOptions):
         search = dict.fromkeys(_SEARCH, self.latency_target)
         optional = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
         optional |= {"touch": self.touch == "first", "during": bool(self.during)}
-        optional["target_rate"] = bool(self.target_rate)
+        optional |= {"target_rate": bool(self.target_rate), "vms": self.vms > 1}
         optional |= search
         excluded_keys = {
             "title",
@@ -308,6 +314,7 @@ class FioOptions(ToolOptions):
             "touch-first" if self.touch == "first" else "",
             f"during-{self.during}" if self.during else "",
             f"target{format_size(self.target_rate)}" if self.target_rate else "",
+            f"vms{self.vms}" if self.vms > 1 else "",
         )
 
     def _slug_of_search(self) -> str:
@@ -331,7 +338,8 @@ class Fio(Tool):
         parameters, seconds = workload.parameters, workload.ramp_seconds + workload.runtime_seconds
         if is_search(workload):
             seconds = search_seconds(parameters)
-        copied = workload.extra_copies * size_bytes
+        # Further VMs keep their volumes, whose fills are part of the plan.
+        copied = (workload.extra_copies - (workload.vms - 1)) * size_bytes
         if Direction.WRITE not in workload.directions:
             return Estimate(seconds=seconds, bytes_written=copied)
         iops = int(parameters["rate_iops"]) or ASSUMED_IOPS
@@ -341,7 +349,7 @@ class Fio(Tool):
         written = round(seconds * speed * share)
         if writes_once(workload):
             written = min(written, int(parameters["size"]) or size_bytes)
-        return Estimate(seconds=seconds, bytes_written=written + copied)
+        return Estimate(seconds=seconds, bytes_written=written * workload.vms + copied)
 
     def job(self, workload: Workload, target: Target) -> Job:
         """Return the job file and the command. Raises ToolFailed if no block fits the device."""

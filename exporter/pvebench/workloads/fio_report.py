@@ -13,7 +13,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -172,6 +172,19 @@ def _bin_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     operations = sum(number(table, key) or 0.0 for key in table)
     if table and operations != number(block, "N"):
         yield f"{what}: the bins contain {operations:.10g} operations of {block['N']:.10g}"
+
+
+def merge_reports(outputs: Sequence[str]) -> str:
+    """Return one report with the jobs of several, which ran at the same time.
+
+    Its totals and bins are those of all jobs; its percentiles are the worst of any.
+
+    Raises:
+        OutputUnreadable: one of them contains no report.
+    """
+    first, *others = [_find(output)[0] for output in outputs]
+    jobs = [job for report in (first, *others) for job in report["jobs"]]
+    return json.dumps({**first, "jobs": jobs})
 
 
 def last_message(text: str) -> str:

@@ -28,7 +28,7 @@ LONGEST_PAGE: Final = {
     "cost": 60,
     "dashboards": 60,
     "design": 120,
-    "during": 75,
+    "during": 90,
     "detection": 100,
     "durability": 75,
     "existing-grafana": 60,

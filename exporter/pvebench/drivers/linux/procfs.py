@@ -291,6 +291,12 @@ def host_facts(root: Traversable = Path("/")) -> dict[str, str]:
     return {key: value for key, value in facts.items() if value}
 
 
+def available_memory(root: Traversable = Path("/")) -> int:
+    """Return the bytes that new processes can use without swapping (MemAvailable)."""
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", _read(root / "proc/meminfo"), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
+
+
 def _read(path: Traversable) -> str:
     try:
         return path.read_text("utf-8").strip()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +61,7 @@ class QemuMachine:
         self._entry = -1
         self._qmp: Channel | None = None
         self._agent: Channel | None = None
+        self._begun = 0.0
         self.boot_seconds = 0.0
         """From power-on to the agent's first response."""
 
@@ -100,16 +101,37 @@ class QemuMachine:
         Raises:
             ToolsMissing, HypervisorGone, GuestTimeout, Interrupted.
         """
+        self.launch(image, machine, accelerator, disk=disk)
+        return self.wait(timeout=timeout)
+
+    def launch(
+        self,
+        image: GuestImage,
+        machine: Machine,
+        accelerator: Accelerator,
+        *,
+        disk: Sequence[str] = (),
+    ) -> None:
+        """Begin the boot; `wait` returns the guest. Args and errors as `start`."""
         self._entry = self._journal.open(KIND, {"uuid": self.uuid})
-        try:
-            begun = self._clock.monotonic()
+        self._begun = self._clock.monotonic()
+        with self._killed_by_error():
             self._launch([*arguments(self.uuid, image, machine, accelerator), *disk])
+
+    def wait(self, *, timeout: float) -> QemuGuest:
+        """Return the guest when its agent responds. Raises as `start`."""
+        with self._killed_by_error():
             guest = self._connect(timeout)
+        self.boot_seconds = self._clock.monotonic() - self._begun
+        return guest
+
+    @contextlib.contextmanager
+    def _killed_by_error(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self.kill()
             raise
-        self.boot_seconds = self._clock.monotonic() - begun
-        return guest
 
     def _launch(self, argv: list[str]) -> None:
         self.directory.mkdir(parents=True, mode=0o700)

@@ -21,7 +21,7 @@ from pvebench.drivers.driver import (
 )
 from pvebench.drivers.host.host_engine import check_host, container_of, host_of, local_router
 from pvebench.drivers.linux.host_tools import tool_version
-from pvebench.drivers.linux.procfs import ProcProbe, host_facts
+from pvebench.drivers.linux.procfs import ProcProbe, available_memory, host_facts
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
@@ -63,12 +63,13 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
-from pvebench.errors import DriverError, OutcomeUnknown, SwitchFailed, ToolsMissing
+from pvebench.errors import DriverError, NoSpace, OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Clock, Guest, Journal, Site
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import show_bytes
 from pvebench.model.volume import Attachment, BlockCounters, Identity, Plug, Volume
 from pvebench.model.workload import Case
 
@@ -128,6 +129,13 @@ class QemuHypervisor:
             self._storages[used.storage].check(used)
         if self._guest is not None and not self._must_restart(machine, cold):
             return self._guest
+        if (
+            self._vm is not None
+            and self._guest is None
+            and (machine, cold) == (self._machine, None)
+        ):
+            self._guest = self._vm.wait(timeout=BOOT_SECONDS)  # of `launch`
+            return self._guest
         self.power_off()
         vm = QemuMachine(self._runtime, journal=self._journal, clock=self._clock)
         options: list[str] = []
@@ -143,6 +151,20 @@ class QemuHypervisor:
         self._attached = (Names(self._count), cold.disk) if cold else None
         self._plugged = cold.volume if cold else None
         return self._guest
+
+    def launch(self, machine: Machine, *, count: int) -> None:
+        """As `FurtherVm.launch`."""
+        free, need = available_memory(), count * machine.memory_bytes
+        if need > free:
+            raise NoSpace(
+                f"memory: {show_bytes(need)} needed for {count} more VMs, "
+                f"{show_bytes(free)} available",
+                next_step="reduce vms or guest.memory in the pack",
+            )
+        self.power_off()
+        self._vm = QemuMachine(self._runtime, journal=self._journal, clock=self._clock)
+        self._machine, self._broken = machine, False
+        self._vm.launch(self._image, machine, self._accelerator)
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
         other = machine != self._machine or cold != self._cold
@@ -362,15 +384,19 @@ class QemuEngine(Engine):
     def sites(self, settings: QemuSettings, place: DriverContext) -> list[Site]:
         image, accelerator = prepare(settings, place)
         storages = make_storages(settings, place)
-        vm = QemuHypervisor(
-            node=settings.node,
-            storages=storages,
-            image=image,
-            accelerator=accelerator,
-            runtime=place.runtime,
-            journal=place.journal,
-            clock=place.clock,
-        )
+
+        def make_vm(held: Mapping[str, Storage]) -> QemuHypervisor:
+            return QemuHypervisor(
+                node=settings.node,
+                storages=held,
+                image=image,
+                accelerator=accelerator,
+                runtime=place.runtime,
+                journal=place.journal,
+                clock=place.clock,
+            )
+
+        vm = make_vm(storages)
         host = host_of(settings, place, storages)
         container = container_of(settings, place, storages)
         versions = {"host_fio": tool_version("fio"), "lxc": tool_version("lxc-start")}
@@ -394,6 +420,7 @@ class QemuEngine(Engine):
                 guards=guards_of(storages),
                 take_snapshots=vm.take_snapshots,
                 operate=vm.operate,
+                further_vm=lambda number: make_vm(make_storages(settings, place, vm=number)),
             )
         ]
 

@@ -85,17 +85,20 @@ class SimulatedHypervisor:
         self._journal = journal
         self._machine: Machine | None = None
         self._cold: Plug | None = None
+        self._launched: float | None = None
         self.boot_seconds = 0.0
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         same = (machine, cold) == (self._machine, self._cold)
         if self.guest is not None and self.guest.alive and same:
             return self.guest
-        self._end_vm()
-        begun = self.clock.monotonic()
-        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self._own(self.node)})
-        self.reality.start_vm(self._own(self.node))
-        self.clock.sleep(BOOT_SECONDS)
+        if self._launched is None:
+            self._end_vm()
+        begun = self.clock.monotonic() if self._launched is None else self._launched
+        if self._launched is None:
+            self._power_on()
+        self._launched = None
+        self.clock.sleep(max(0.0, begun + BOOT_SECONDS - self.clock.monotonic()))
         if self.faults.strikes(Fault.BOOT_HANGS):
             self._end_vm()
             raise GuestTimeout("simulated: no response of the guest agent")
@@ -103,6 +106,31 @@ class SimulatedHypervisor:
         self._running = dict(self.facts)
         self.boot_seconds = self.clock.monotonic() - begun
         return self.guest
+
+    def _power_on(self) -> None:
+        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self._own(self.node)})
+        self.reality.start_vm(self._own(self.node))
+
+    def launch(self, machine: Machine, *, count: int) -> None:
+        """As `FurtherVm.launch`."""
+        del machine, count
+        self._end_vm()
+        self._power_on()
+        self._launched = self.clock.monotonic()
+
+    def further_vm(self, number: int) -> SimulatedHypervisor:
+        """As `Site.further_vm`."""
+        other = SimulatedHypervisor(
+            node=self.node,
+            seed=number,
+            clock=self.clock,
+            journal=self._journal,
+            faults=self.faults,
+            reality=self.reality,
+            instance=f"{self._instance}vm{number}.",
+        )
+        other.facts, other.shift = self.facts, self.shift
+        return other
 
     def power_off(self) -> None:
         self._end_vm()
@@ -225,7 +253,7 @@ class SimulatedHypervisor:
     def _end_vm(self) -> None:
         if self.guest is not None:
             self.guest.alive = False
-        self.guest = self.plugged = None
+        self.guest = self.plugged = self._launched = None
         entry = self._entries.pop("vm", None)
         if entry is not None:
             self.reality.end_vm(self._own(self.node))
@@ -291,6 +319,7 @@ def simulated_site(hypervisor: SimulatedHypervisor) -> Site:
         upkeep=hypervisor.upkeep,
         take_snapshots=hypervisor.take_snapshots,
         operate=hypervisor.operate,
+        further_vm=hypervisor.further_vm,
     )
 
 

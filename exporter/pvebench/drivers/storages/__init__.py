@@ -57,6 +57,8 @@ _SERVER: Final = frozenset({"server", "port"}) | _LINK
 _CHAIN: Final = frozenset({Format.RAW, Format.QCOW2})
 _RAW: Final = frozenset({Format.RAW})
 
+MAX_VMS: Final = 8
+"""Maximum number of VMs with volumes in a directory; memory limits it before."""
 _COPIES: Final = frozenset({"backup", "backup-fleecing", "move"})
 _OPERATIONS: Final = Operations(
     names=_COPIES | {"snapshot", "delete-snapshot"}, throttled=_COPIES, fleecing_iothread=False
@@ -70,6 +72,7 @@ KINDS: Final[dict[str, Kind]] = {
             files=True,
             chains=frozenset({ChainKind.VOLUME, ChainKind.INTERNAL}),
             operations=_OPERATIONS,
+            vms=MAX_VMS,
         ),
         make=DirectoryStorage,
         identify=identify_directory,

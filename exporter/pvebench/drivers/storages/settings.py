@@ -213,11 +213,18 @@ def _is_on_zfs(path: Path | None) -> bool:
     return mount is not None and mount.type == "zfs"
 
 
-def make_storages(settings: LocalSettings, place: DriverContext) -> dict[str, Storage]:
-    """Return the storages; nothing is created yet."""
+def make_storages(settings: LocalSettings, place: DriverContext, vm: int = 1) -> dict[str, Storage]:
+    """Return the storages; nothing is created yet.
+
+    Args:
+        vm: number of the VM; each has volumes of its own, on the kinds that can hold several.
+    """
     return {
-        name: KINDS[options.kind].make(options, place.journal)
+        name: KINDS[options.kind].make(
+            replace(options, owner=f"{options.owner}-vm{vm}") if vm > 1 else options, place.journal
+        )
         for name, options in storage_options(settings).items()
+        if vm <= KINDS[options.kind].holds.vms
     }
 
 

@@ -1,0 +1,233 @@
+"""Further VMs that run a workload at the same time as the benchmark VM.
+
+Each has its own volume with the same content. They boot together before each run, which shows how
+long a boot storm takes, and end after it, as the host needs their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, cast
+
+from pvebench.errors import DriverError
+from pvebench.model.ports import Completed, FurtherVm, Guest, Hypervisor, Site
+from pvebench.model.run import Sample, Unit, rates
+from pvebench.model.status import Phase
+from pvebench.model.volume import BlockCounters
+from pvebench.model.workload import Case
+from pvebench.runner.measure import finish_job
+from pvebench.runner.prepare import Evidence, Ready, ReportPhase, Setup
+from pvebench.workloads import TOOLS
+from pvebench.workloads.fio_report import merge_reports
+from pvebench.workloads.tool import Job
+
+_OF_ONE_VM: Final = frozenset({"qemu", "vcpu", "iothread", "other"})
+"""Components of the host's CPU time that only the benchmark VM has."""
+
+
+class Companions:
+    """Further VMs of a site, from case to case. Owned by one runner."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._vms: list[tuple[FurtherVm, Setup]] = []
+
+    def gather(self, case: Case, report: ReportPhase) -> Team | None:
+        """Boot and prepare the further VMs of a case; None: it has only one.
+
+        Raises:
+            Invalid, DriverError, WorkloadError: as `Setup.ready`.
+        """
+        count = case.workload.vms - 1
+        if not count:
+            return None
+        for number in range(len(self._vms), count):
+            vm = self._site.further_vm(number + 2)
+            own = replace(
+                self._site, hypervisor=vm, take_snapshots=vm.take_snapshots, fill_notes=None
+            )
+            self._vms.append((vm, Setup(own)))
+        used = self._vms[:count]
+        report(Phase.BOOT)
+        seconds = self._boot([vm for vm, _ in used], case)
+        ready = [self._prepare(setup, case, report) for _, setup in used]
+        return Team(self._site, [vm for vm, _ in used], ready, boot_seconds=seconds)
+
+    def _boot(self, vms: Sequence[FurtherVm], case: Case) -> float:
+        """Boot them together; return the seconds until the last guest answers."""
+        begun = self._site.clock.monotonic()
+        for started, vm in enumerate(vms):
+            vm.launch(case.scenario.machine, count=len(vms) - started)
+        for vm in vms:
+            vm.boot(case.scenario.machine)
+        return self._site.clock.monotonic() - begun
+
+    @staticmethod
+    def _prepare(setup: Setup, case: Case, report: ReportPhase) -> Ready:
+        evidence: Evidence = {}
+        first = case.workload.first_touch
+        ready = setup.ready(case.scenario, report, evidence, fresh=False, first=first)
+        if case.workload.spoils or first:
+            setup.discard_content(ready.volume)
+        return ready
+
+    def end(self) -> int:
+        """End the VMs, but not their volumes; return the bytes that they wrote. Never raises."""
+        written = 0
+        for vm, setup in self._vms:
+            try:
+                if setup.attachment is not None:
+                    counted = vm.counters()
+                    written += counted.write_bytes if counted else 0
+                setup.renew()
+            except DriverError:
+                setup.mark_unverified()
+        return written
+
+    def close(self) -> None:
+        """End the VMs and remove their volumes."""
+        for _, setup in self._vms:
+            setup.close()
+        self._vms.clear()
+
+
+class Team:
+    """The further VMs of one run.
+
+    Args:
+        boot_seconds: time in which they booted together.
+    """
+
+    def __init__(
+        self, site: Site, vms: Sequence[FurtherVm], ready: Sequence[Ready], *, boot_seconds: float
+    ) -> None:
+        self._vms = vms
+        self._ready = ready
+        self._boot_seconds = boot_seconds
+        self._together: _Together | None = None
+        lead = site.hypervisor
+        self.site = replace(site, hypervisor=cast("Hypervisor", _Counters([lead, *vms])))
+
+    def lead(self, guest: Guest, case: Case, job: Job) -> Guest:
+        """Return the benchmark guest, which also starts and ends the job in the others."""
+        tool = TOOLS[case.workload.tool]
+        members = [(one.guest, tool.job(case.workload, one.target)) for one in self._ready]
+        self._together = _Together(guest, job, members)
+        return self._together
+
+    def merged(self, case: Case, own: str) -> tuple[str, list[Sample]]:
+        """Return the output of all VMs as one report, and the figures of the VMs.
+
+        Raises:
+            ToolFailed: the tool failed in one of them. OutputUnreadable: as `Tool.parse`.
+        """
+        tool = TOOLS[case.workload.tool]
+        outputs = [own, *(self._together.outputs() if self._together else [])]
+        parsed = [tool.parse(case.workload, output, {}) for output in outputs]
+        totals = [sum(rates(one.samples).values()) for one in parsed]
+        return merge_reports(outputs), [
+            Sample("vms_fairness", None, fairness(totals), Unit.RATIO),
+            Sample("vms_slowest", None, min(totals), Unit.IOPS),
+            Sample("vms_boot_time", None, self._boot_seconds, Unit.SECONDS),
+        ]
+
+
+def with_bins(case: Case) -> Case:
+    """Return the workload whose output has the bins that several VMs' outputs need."""
+    return (
+        case
+        if case.workload.vms == 1
+        else replace(case, workload=replace(case.workload, histogram=True))
+    )
+
+
+def fairness(rates: Sequence[float]) -> float:
+    """Return Jain's index of the rates: 1 if all are equal, 1/n if one has everything.
+
+    Jain, Chiu and Hawe, DEC-TR-301 (1984).
+    """
+    squares = sum(rate**2 for rate in rates)
+    return sum(rates) ** 2 / (len(rates) * squares) if squares else 1.0
+
+
+def of_all(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the samples of the window without those of the benchmark VM's process alone."""
+    return [s for s in samples if s.metric != "host_cpu" or s.part not in _OF_ONE_VM]
+
+
+class _Counters:
+    """The part of `Hypervisor` that a measured window uses, for all VMs together."""
+
+    def __init__(self, vms: Sequence[Hypervisor]) -> None:
+        self._vms = vms
+
+    def counters(self) -> BlockCounters | None:
+        """Return the sums; None if one VM has none."""
+        counted = [vm.counters() for vm in self._vms]
+        known = [one for one in counted if one is not None]
+        if len(known) < len(counted):
+            return None
+        names = BlockCounters.__dataclass_fields__
+        return BlockCounters(**{name: sum(getattr(one, name) for one in known) for name in names})
+
+    def statistics(self) -> str:
+        """Return those of the benchmark VM."""
+        return self._vms[0].statistics()
+
+
+class _Together(Guest):
+    """Guest that runs its tool together with those of other guests.
+
+    Args:
+        members: other guests, each with its job.
+    """
+
+    def __init__(self, lead: Guest, job: Job, members: Sequence[tuple[Guest, Job]]) -> None:
+        self._lead, self._job, self._members = lead, job, members
+        self._pids: dict[int, int] = {}
+        self._ended: dict[int, Completed] = {}
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        return self._lead.run(argv, stdin=stdin, timeout=timeout)
+
+    def start(self, argv: list[str]) -> int:
+        """Start the tool in all guests; preparations run only in the benchmark guest."""
+        if argv == self._job.argv:
+            for guest, job in self._members:
+                guest.prepare_job(job.work, job.files, (job.output, *job.logs))
+            for number, (guest, job) in enumerate(self._members):
+                self._pids[number] = guest.start(job.argv)
+        return self._lead.start(argv)
+
+    def poll(self, pid: int) -> Completed | None:
+        """Return the result of the benchmark guest's tool, once all have ended."""
+        for number, (guest, _) in enumerate(self._members):
+            if number not in self._ended and number in self._pids:
+                ended = guest.poll(self._pids[number])
+                if ended is not None:
+                    self._ended[number] = ended
+        if -1 not in self._ended:
+            ended = self._lead.poll(pid)
+            if ended is not None:
+                self._ended[-1] = ended
+        return self._ended[-1] if len(self._ended) > len(self._pids) else None
+
+    def outputs(self) -> list[str]:
+        """Return the raw output of the members. Raises ToolFailed."""
+        return [
+            finish_job(guest, job, self._ended[number])
+            for number, (guest, job) in enumerate(self._members)
+        ]
+
+    def read_file(self, path: str) -> bytes:
+        return self._lead.read_file(path)
+
+    def write_file(self, path: str, content: bytes) -> None:
+        self._lead.write_file(path, content)
+
+    def prepare_job(self, work: str, files: Mapping[str, bytes], results: Sequence[str]) -> None:
+        self._lead.prepare_job(work, files, results)
+
+    def has_file(self, path: str) -> bool:
+        return self._lead.has_file(path)

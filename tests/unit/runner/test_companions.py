@@ -1,0 +1,139 @@
+"""Several VMs that run a workload at the same time, in simulated time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pvebench.config import load_pack
+from pvebench.drivers.driver import volume_bytes
+from pvebench.drivers.simulated.simulated_guest import Fault, Faults
+from pvebench.drivers.simulated.simulated_hypervisor import BOOT_SECONDS, simulated_site
+from pvebench.model.run import Outcome, Run
+from pvebench.model.units import MIB
+from pvebench.model.workload import Conduct, Direction
+from pvebench.runner import Runner
+from pvebench.runner.companions import fairness
+from pvebench.scheduler.plan import Matrix, expand, make_plan
+from pvebench.workloads import TOOLS
+from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
+from testing.recording_hypervisor import RecordingHypervisor
+
+MANY = SMALL.replace("[virtio, scsi]", "[virtio]").replace(
+    "iodepth: 8}", "iodepth: 8, vms: [1, 4]}"
+)
+ONE, FOUR = "randread-4k-qd8", "randread-4k-qd8-vms4"
+
+
+def matrix(directory: Path, text: str = MANY) -> Matrix:
+    return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
+
+
+class Bench:
+    def __init__(self, directory: Path) -> None:
+        self.world = RecordingHypervisor()
+        self.runner = Runner(simulated_site(self.world), Recorder())
+        self.cases = {case.workload.slug: case for case in matrix(directory).cases}
+
+    def run(self, slug: str) -> Run:
+        return self.runner.run(self.cases[slug], cycle="c", conduct=Conduct())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def value(run: Run, metric: str, direction: Direction | None = None) -> float:
+    found = [s.value for s in run.samples if (s.metric, s.direction) == (metric, direction)]
+    assert len(found) == 1, metric
+    return found[0]
+
+
+def test_the_rate_is_the_sum_of_all_and_the_histogram_has_all_operations(bench: Bench) -> None:
+    one, four = bench.run(ONE), bench.run(FOUR)
+    assert four.outcome is Outcome.OK, four.reason + four.evidence.get("error", "")
+    iops = [value(run, "iops", Direction.READ) for run in (one, four)]
+    assert iops[1] == pytest.approx(4 * iops[0], rel=0.2)
+    jobs = json.loads(four.evidence["output"])["jobs"]
+    assert [job["read"]["iops"] for job in jobs] != [jobs[0]["read"]["iops"]] * 4
+    assert iops[1] == pytest.approx(sum(job["read"]["iops"] for job in jobs))
+    counted = sum(s.value for s in four.samples if s.metric == "clat_histogram" and s.part != "sum")
+    assert counted == pytest.approx(value(four, "operations", Direction.READ), rel=0.01)
+
+
+def test_fairness_slowest_vm_and_boot_storm_are_figures_of_the_run(bench: Bench) -> None:
+    run = bench.run(FOUR)
+    jobs = json.loads(run.evidence["output"])["jobs"]
+    rates = [job["read"]["iops"] for job in jobs]
+    assert value(run, "vms_slowest") == pytest.approx(min(rates))
+    assert value(run, "vms_fairness") == pytest.approx(fairness(rates))
+    assert value(run, "vms_boot_time") == pytest.approx(BOOT_SECONDS)  # together, not in turn
+
+
+@pytest.mark.parametrize(
+    ("rates", "index"), [([5.0, 5.0], 1.0), ([8.0, 0.0], 0.5), ([4.0, 1.0, 1.0], 2 / 3), ([0.0], 1)]
+)
+def test_jains_index_is_one_for_equals_and_its_reciprocal_number_for_one_alone(
+    rates: list[float], index: float
+) -> None:
+    assert fairness(rates) == pytest.approx(index)
+
+
+def test_each_vm_has_a_volume_that_stays_and_ends_with_the_run(bench: Bench) -> None:
+    for _ in range(2):
+        bench.run(FOUR)
+        assert bench.world.reality.vms == {"lab"}
+        assert len(bench.world.reality.volumes) == 4
+    fills = [step for step in bench.world.steps if step == "fill"]
+    bench.runner.close()
+    assert bench.world.reality.vms == bench.world.reality.volumes == set()
+    assert len(fills) <= 1
+
+
+@pytest.mark.parametrize("fault", [Fault.BOOT_HANGS, Fault.ATTACH_FAILS, Fault.TOOL_FAILS])
+def test_a_further_vm_that_fails_fails_the_run_and_leaves_no_vm(bench: Bench, fault: Fault) -> None:
+    bench.run(ONE)
+    bench.world.faults = Faults(1, {fault: 1.0})
+    run = bench.run(FOUR)
+    assert run.outcome is Outcome.FAILED
+    bench.world.faults._rates.clear()
+    assert not {name for name in bench.world.reality.vms if "vm" in name}
+    again = bench.run(FOUR)
+    assert again.outcome is Outcome.OK, again.reason
+
+
+def test_the_plan_has_boots_fills_bytes_and_space_of_all_vms(tmp_path: Path) -> None:
+    cases = matrix(tmp_path).cases
+    plans = [make_plan(matrix(tmp_path, MANY.replace("[1, 4]", n)), seed=1) for n in ("1", "4")]
+    assert plans[1].restarts - plans[0].restarts == 3
+    assert plans[1].fills == 4
+    assert volume_bytes(cases) == {"local": 4 * 64 * MIB}
+    writes = matrix(tmp_path, MANY.replace("rw: randread", "rw: randwrite")).cases
+    costs = {
+        case.workload.vms: TOOLS["fio"].estimate(case.workload, 0).bytes_written for case in writes
+    }
+    assert costs[4] == 4 * costs[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("[1, 4]", "[1, 9]"), "at most 8 VMs"),
+        (("[virtio]", "[virtio, sata]"), "can be hot-plugged"),
+        (("runtime: 2s", "runtime: 2s\n  steady: {}"), "exclude a steady state"),
+    ],
+)
+def test_what_several_vms_cannot_run_says_why(
+    tmp_path: Path, change: tuple[str, str], reason: str
+) -> None:
+    excluded = matrix(tmp_path, MANY.replace(*change)).excluded
+    assert any("vms" in one.slug and reason in one.reason for one in excluded)
+
+
+@pytest.mark.parametrize("other", ["during: backup", "fault: outage"])
+def test_several_vms_have_neither_operations_nor_faults(tmp_path: Path, other: str) -> None:
+    options = dict([other.split(": ")]) | {"rw": "randread", "bs": "4k", "vms": 2}
+    assert "cannot be combined with several vms" in tool_refusal(tmp_path, "fio", options)
