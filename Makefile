@@ -34,7 +34,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
-.PHONY: durability deb deb-test ansible-test site
+.PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
 .PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm
 
@@ -111,6 +111,9 @@ hang: packages-run venv ## count hung disks in RUNS short runs with hot-plug bet
 
 sim: venv ## run SEEDS fault and crash schedules in simulated time; ARGS='--mutant without-journal' makes them fail (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
+
+sim-fleet: venv ## run SEEDS fault schedules of a site, its clone and the hub; ARGS='--mutant no-undo' makes them fail (needs Python only)
+	$(BIN)/python tests/crash/fleet.py $(SEEDS) $(ARGS)
 
 mutate: venv ## break SAMPLE places in the packages MODULES, in a copy, and list where no test notices; SEED= ARGS= (needs Python only)
 	$(BIN)/python tests/mutation/mutate.py --packages '$(MODULES)' --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)

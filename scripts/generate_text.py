@@ -15,6 +15,7 @@ from node_grants import SCRIPT, with_grants
 
 from pvebench.cli.durability import table
 from pvebench.config.settings import schema_text
+from pvebench.fleet.wire import schema_text as fleet_schema_text
 from pvebench.metrics.catalog import CATALOG
 from pvebench.model.durability import Durability
 
@@ -55,6 +56,7 @@ FILES = {
     "docs/durability.md": with_durability((ROOT / "docs/durability.md").read_text("utf-8")),
     "scenarios/schema/pack.schema.json": schema_text("pack"),
     "scenarios/schema/settings.schema.json": schema_text("settings"),
+    "docs/pvebench-fleet-1.schema.json": fleet_schema_text(),
     "docs/metrics.md": metrics_text(),
     "docs/settings-keys.md": keys_text(
         "Settings keys",

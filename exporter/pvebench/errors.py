@@ -32,6 +32,10 @@
     │   ├── ToolFailed
     │   └── OutputUnreadable
     ├── CycleIncomplete              9   the cycle ended, a case has no publishable result
+    ├── FleetError                   1   hub or site of a fleet
+    │   ├── FleetMessageInvalid          a message that does not follow the protocol
+    │   ├── HubUnreachable               no usable answer of the hub (retryable)
+    │   └── HubDatabaseError         3   PostgreSQL unreachable, or not at this version's schema
     ├── NotificationError            1   a notification was not delivered
     └── Interrupted                130   the user requested a stop
 
@@ -311,6 +315,39 @@ class CycleIncomplete(PvebenchError):
     """Requested cycles that have ended; a case has no publishable result."""
 
     exit_code = 9
+
+
+class FleetError(PvebenchError):
+    """A failure between a site and the hub of its fleet."""
+
+    default_next_step = "check the hub with `pvebench hub sites list`; see docs/fleet.md"
+
+
+class FleetMessageInvalid(FleetError):
+    """A message that does not follow the protocol.
+
+    Attributes:
+        too_large: whether it exceeds a limit of size.
+    """
+
+    default_cause = "another program, or another version of the protocol"
+    default_next_step = "upgrade the hub first, then its sites"
+
+    def __init__(self, happened: str, *, too_large: bool = False) -> None:
+        super().__init__(happened)
+        self.too_large = too_large
+
+
+class HubUnreachable(FleetError):
+    """No usable answer of the hub; the site repeats its request later."""
+
+    retryable = True
+
+
+class HubDatabaseError(FleetError):
+    """The database of the hub, which is unreachable or has another schema."""
+
+    exit_code = MachineError.exit_code
 
 
 class NotificationError(PvebenchError):

@@ -29,6 +29,7 @@ from pvebench.store.backups import Backup, back_up
 from pvebench.store.case_numbers import Numbers
 from pvebench.store.changes import Changes, Decisions
 from pvebench.store.engine import check_there, damaged, faults, open_engine, reading, writing
+from pvebench.store.fleet_log import FleetLog
 from pvebench.store.journal import StorageIdentities, StoredJournal
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import (
@@ -355,6 +356,7 @@ class Store(StoredResults):
         self.outbox = Outbox(self._engine)
         self.replacement = RunReplacement(self._engine)
         self.numbers = Numbers(self._engine)
+        self.fleet = FleetLog(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")
 

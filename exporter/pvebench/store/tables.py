@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import (
+    CheckConstraint,
     Column,
     Float,
     ForeignKey,
@@ -75,6 +76,8 @@ runs = Table(
     Column("reason", Text, nullable=False),
     # 0: unknown.
     Column("pass_number", Integer, nullable=False),
+    # Number of corrections.
+    Column("revision", Integer, nullable=False, server_default="0"),
     Index("runs_of_case", "case_key", "finished"),
     Index("runs_by_time", "finished"),
     Index("runs_not_ok", "finished", sqlite_where=text("outcome != 'ok'")),
@@ -236,6 +239,40 @@ messages = Table(
     UniqueConstraint("about", "receiver", name="notified_once"),
 )
 
+# What a hub has to learn, in the order of its happening; see `fleet_log`. Written by triggers.
+fleet_log = Table(
+    "fleet_log",
+    metadata,
+    Column("seq", Integer, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("nonce", LargeBinary, nullable=False, server_default=text("(randomblob(8))")),
+    sqlite_autoincrement=True,
+)
+
+# One row while the site belongs to a fleet: the newest line that the hub has acknowledged.
+fleet_position = Table(
+    "fleet_position",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="one_position"), primary_key=True),
+    Column("seq", Integer, nullable=False),
+    Column("chain", String, nullable=False),
+    # State of the sending thread, for `pvebench fleet status`.
+    Column("contact", Float),
+    Column("state", String, nullable=False),
+    Column("process", String, nullable=False),
+)
+
+# Chain values of some acknowledged lines, so that no other has to be computed from the first line.
+fleet_marks = Table(
+    "fleet_marks",
+    metadata,
+    Column("seq", Integer, primary_key=True),
+    Column("chain", String, nullable=False),
+    Column("at", Float, nullable=False),
+)
+
 _ID_OF_UID: Final = "(SELECT id FROM runs WHERE uid = NEW.uid)"
 # SQLite runs no trigger for a row that another row replaces, by its number or by its uid.
 _RUN_CHANGES: Final = {
@@ -250,12 +287,35 @@ _RUN_CHANGES: Final = {
     "sample_moved": ("AFTER UPDATE OF run ON samples", "NEW.run"),
     "sample_removed": ("AFTER DELETE ON samples", "OLD.run"),
 }
-TRIGGERS: Final = tuple(
+_FLEET: Final = "EXISTS (SELECT 1 FROM fleet_position)"
+_NEW_CASE: Final = "NOT EXISTS (SELECT 1 FROM runs WHERE case_key = NEW.case_key)"
+# A line comes before the lines that refer to it.
+_LOGGED: Final = {
+    "first_run": ("BEFORE INSERT ON runs", _NEW_CASE, "'definition', NEW.case_key, 0"),
+    "run": ("AFTER INSERT ON runs", "TRUE", "'run', NEW.uid, NEW.revision"),
+    "correction": ("AFTER UPDATE OF revision ON runs", "TRUE", "'run', NEW.uid, NEW.revision"),
+    "definition": (
+        "AFTER UPDATE OF definition ON cases",
+        "OLD.definition IS NOT NEW.definition",
+        "'definition', NEW.key, 0",
+    ),
+    "environment": ("AFTER INSERT ON environments", "TRUE", "'environment', NEW.digest, 0"),
+    "cycle": ("AFTER INSERT ON cycles", "TRUE", "'cycle', NEW.uid, 0"),
+    "cycle_end": ("AFTER UPDATE OF finished ON cycles", "TRUE", "'cycle', NEW.uid, 0"),
+    "decision": ("AFTER INSERT ON decisions", "TRUE", "'decision', NEW.id, 0"),
+}
+FLEET_TRIGGERS: Final = tuple(
+    f"CREATE TRIGGER IF NOT EXISTS fleet_{name} {event} WHEN {_FLEET} AND {condition} BEGIN "  # noqa: S608 # constants of this file
+    f"INSERT INTO fleet_log (kind, key, revision) VALUES ({line}); END"
+    for name, (event, condition, line) in _LOGGED.items()
+)
+TRIGGERS: Final = FLEET_TRIGGERS + tuple(
     f"CREATE TRIGGER IF NOT EXISTS {name} {event} BEGIN "  # noqa: S608 # constants of this file
     f"DELETE FROM number_blocks WHERE block = ({run} - 1) / 50000; END"
     for name, (event, run) in _RUN_CHANGES.items()
 )
-"""Statements that create the triggers: a changed run or sample removes the block of its run.
+"""Statements that create the triggers.
 
-A block has 50,000 runs (`blocks.SIZE`).
+A changed run or sample removes the block of its run; a block has 50,000 runs (`blocks.SIZE`). In a
+fleet, everything that the hub has to learn adds a line to `fleet_log` in its own transaction.
 """

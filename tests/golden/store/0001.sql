@@ -35,7 +35,7 @@ CREATE TABLE cases (
 	failures_in_row INTEGER NOT NULL, 
 	PRIMARY KEY ("key")
 );
-INSERT INTO "cases" VALUES('lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','{"fingerprint": "e75966b79acc84a2", "labels": {"bus": "virtio", "cache": "none", "format": "raw", "node": "lab", "scenario": "local.virtio.raw.none", "storage": "local", "workload": "randread-4k-qd32"}, "scale": 1.0, "scenario": {"aio": "io_uring", "backing": "0", "bus": "virtio", "cache": "none", "cluster_size": "0", "cpus": "1", "detect_zeroes": "0", "discard": "0", "drive_cache": "", "extended_l2": "0", "file_bytes": "0", "file_name": "fio.dat", "filesystem": "none", "fill_compress": "0", "fill_passes": "1", "format": "raw", "iops": "0", "iothread": "0", "mbps": "0", "memory_bytes": "805306368", "mount_options": "", "preallocation": "metadata", "queues": "0", "read_ahead": "", "scheduler": "", "scsihw": "virtio-scsi-single", "ssd": "0", "volume_bytes": "268435456"}, "workload": {"caveats": [], "directions": ["read"], "parameters": {"bs": 4096, "fdatasync": 0, "fsync": 0, "iodepth": 32, "ioengine": "libaio", "numjobs": 1, "random_distribution": "random", "rate_iops": 0, "rw": "randread", "size": 0, "sync": false, "version": 1}, "ramp_seconds": 2.0, "runtime_seconds": 8.0, "slug": "randread-4k-qd32", "title": "randread 4k qd32", "tool": "fio"}}',1777593600.0,1777593732.0,3,1777593732.0,3,0);
+INSERT INTO "cases" VALUES('lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','{"fingerprint": "e75966b79acc84a2", "labels": {"bus": "virtio", "cache": "none", "format": "raw", "node": "lab", "scenario": "local.virtio.raw.none", "storage": "local", "workload": "randread-4k-qd32"}, "scale": 1.0, "scenario": {"aio": "io_uring", "backing": "0", "bus": "virtio", "cache": "none", "chain": "0", "chain_kind": "volume", "cluster_size": "0", "cpus": "1", "detect_zeroes": "0", "discard": "0", "drive_cache": "", "extended_l2": "0", "file_bytes": "0", "file_name": "fio.dat", "filesystem": "none", "fill_compress": "0", "fill_passes": "1", "format": "raw", "iops": "0", "iothread": "0", "mbps": "0", "memory_bytes": "805306368", "mount_options": "", "overlay_cluster": "0", "preallocation": "metadata", "queues": "0", "read_ahead": "", "scheduler": "", "scsihw": "virtio-scsi-single", "ssd": "0", "volume_bytes": "268435456"}, "workload": {"caveats": [], "directions": ["read"], "parameters": {"bs": 4096, "fdatasync": 0, "fsync": 0, "iodepth": 32, "ioengine": "libaio", "numjobs": 1, "random_distribution": "random", "rate_iops": 0, "rw": "randread", "size": 0, "sync": false, "version": 1}, "ramp_seconds": 2.0, "runtime_seconds": 8.0, "slug": "randread-4k-qd32", "title": "randread 4k qd32", "tool": "fio"}}',1777593600.0,1777593732.0,3,1777593732.0,3,0);
 CREATE TABLE changes (
 	id VARCHAR NOT NULL, 
 	since FLOAT NOT NULL, 
@@ -61,8 +61,8 @@ CREATE TABLE cycles (
 	finished FLOAT, 
 	PRIMARY KEY (uid)
 );
-INSERT INTO "cycles" VALUES('c1','lab','quick','wall',12,1.79556214310364198683e+09,1.79556214327553391452e+09);
-INSERT INTO "cycles" VALUES('c2','lab','quick','wall',12,1.79556214311559700965e+09,NULL);
+INSERT INTO "cycles" VALUES('c1','lab','quick','wall',12,1.79561516739461708071e+09,1.79561516787764096259e+09);
+INSERT INTO "cycles" VALUES('c2','lab','quick','wall',12,1.79561516740509891513e+09,NULL);
 CREATE TABLE decisions (
 	id INTEGER NOT NULL, 
 	made FLOAT NOT NULL, 
@@ -114,6 +114,29 @@ CREATE TABLE facts (
 	PRIMARY KEY (name)
 );
 INSERT INTO "facts" VALUES('kind','measured');
+CREATE TABLE fleet_log (
+	seq INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	kind VARCHAR NOT NULL, 
+	"key" VARCHAR NOT NULL, 
+	revision INTEGER NOT NULL, 
+	nonce BLOB DEFAULT (randomblob(8)) NOT NULL
+);
+CREATE TABLE fleet_marks (
+	seq INTEGER NOT NULL, 
+	chain VARCHAR NOT NULL, 
+	at FLOAT NOT NULL, 
+	PRIMARY KEY (seq)
+);
+CREATE TABLE fleet_position (
+	id INTEGER NOT NULL, 
+	seq INTEGER NOT NULL, 
+	chain VARCHAR NOT NULL, 
+	contact FLOAT, 
+	state VARCHAR NOT NULL, 
+	process VARCHAR NOT NULL, 
+	PRIMARY KEY (id), 
+	CONSTRAINT one_position CHECK (id = 1)
+);
 CREATE TABLE journal (
 	id INTEGER NOT NULL, 
 	opened FLOAT NOT NULL, 
@@ -122,8 +145,8 @@ CREATE TABLE journal (
 	details TEXT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "journal" VALUES(1,1.79556214327941226962e+09,1.79556214328776550287e+09,'volume','{"path": "/gone"}');
-INSERT INTO "journal" VALUES(2,1.79556214329144096372e+09,NULL,'vm','{"uuid": "left"}');
+INSERT INTO "journal" VALUES(1,1.79561516788883709905e+09,1.79561516791706204413e+09,'volume','{"path": "/gone"}');
+INSERT INTO "journal" VALUES(2,1.79561516792871880528e+09,NULL,'vm','{"uuid": "left"}');
 CREATE TABLE messages (
 	id INTEGER NOT NULL, 
 	about VARCHAR NOT NULL, 
@@ -165,14 +188,15 @@ CREATE TABLE runs (
 	outcome VARCHAR NOT NULL, 
 	reason TEXT NOT NULL, 
 	pass_number INTEGER NOT NULL, 
+	revision INTEGER DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (id), 
 	UNIQUE (uid), 
 	FOREIGN KEY(cycle) REFERENCES cycles (uid), 
 	FOREIGN KEY(environment) REFERENCES environments (digest)
 );
-INSERT INTO "runs" VALUES(1,'a','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','87c2618aa238f884',1777593600.0,1777593612.0,'ok','',1);
-INSERT INTO "runs" VALUES(2,'b','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','87c2618aa238f884',1777593660.0,1777593672.0,'failed','why',1);
-INSERT INTO "runs" VALUES(3,'c','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','08f3604de8c3dda1',1777593720.0,1777593732.0,'ok','',1);
+INSERT INTO "runs" VALUES(1,'a','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','87c2618aa238f884',1777593600.0,1777593612.0,'ok','',1,0);
+INSERT INTO "runs" VALUES(2,'b','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','87c2618aa238f884',1777593660.0,1777593672.0,'failed','why',1,0);
+INSERT INTO "runs" VALUES(3,'c','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','08f3604de8c3dda1',1777593720.0,1777593732.0,'ok','',1,0);
 CREATE TABLE samples (
 	run INTEGER NOT NULL, 
 	metric VARCHAR NOT NULL, 
@@ -202,7 +226,7 @@ CREATE TABLE storage_identities (
 	since FLOAT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "storage_identities" VALUES(1,'lab','local','{"fs": "0123"}',1.7955621433266320229e+09);
+INSERT INTO "storage_identities" VALUES(1,'lab','local','{"fs": "0123"}',1.79561516801483702656e+09);
 CREATE TABLE totals (
 	node VARCHAR NOT NULL, 
 	storage VARCHAR NOT NULL, 
@@ -211,10 +235,20 @@ CREATE TABLE totals (
 	PRIMARY KEY (node, storage, name)
 );
 INSERT INTO "totals" VALUES('lab','local','read',8192.0);
+INSERT INTO "totals" VALUES('lab','local','written 2026-05-01T00',0.0);
+INSERT INTO "totals" VALUES('lab','local','runs 2026-05-01T00',3.0);
 CREATE INDEX runs_of_case ON runs (case_key, finished);
 CREATE INDEX runs_by_time ON runs (finished);
 CREATE INDEX runs_not_ok ON runs (finished) WHERE outcome != 'ok';
 CREATE INDEX environment_periods_of_node ON environment_periods (node);
+CREATE TRIGGER fleet_first_run BEFORE INSERT ON runs WHEN EXISTS (SELECT 1 FROM fleet_position) AND NOT EXISTS (SELECT 1 FROM runs WHERE case_key = NEW.case_key) BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('definition', NEW.case_key, 0); END;
+CREATE TRIGGER fleet_run AFTER INSERT ON runs WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('run', NEW.uid, NEW.revision); END;
+CREATE TRIGGER fleet_correction AFTER UPDATE OF revision ON runs WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('run', NEW.uid, NEW.revision); END;
+CREATE TRIGGER fleet_definition AFTER UPDATE OF definition ON cases WHEN EXISTS (SELECT 1 FROM fleet_position) AND OLD.definition IS NOT NEW.definition BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('definition', NEW.key, 0); END;
+CREATE TRIGGER fleet_environment AFTER INSERT ON environments WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('environment', NEW.digest, 0); END;
+CREATE TRIGGER fleet_cycle AFTER INSERT ON cycles WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('cycle', NEW.uid, 0); END;
+CREATE TRIGGER fleet_cycle_end AFTER UPDATE OF finished ON cycles WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('cycle', NEW.uid, 0); END;
+CREATE TRIGGER fleet_decision AFTER INSERT ON decisions WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('decision', NEW.id, 0); END;
 CREATE TRIGGER run_added AFTER INSERT ON runs BEGIN DELETE FROM number_blocks WHERE block = (NEW.id - 1) / 50000; END;
 CREATE TRIGGER run_changed AFTER UPDATE ON runs BEGIN DELETE FROM number_blocks WHERE block = (OLD.id - 1) / 50000; END;
 CREATE TRIGGER run_renumbered AFTER UPDATE OF id ON runs BEGIN DELETE FROM number_blocks WHERE block = (NEW.id - 1) / 50000; END;
@@ -225,4 +259,6 @@ CREATE TRIGGER sample_added AFTER INSERT ON samples BEGIN DELETE FROM number_blo
 CREATE TRIGGER sample_changed AFTER UPDATE ON samples BEGIN DELETE FROM number_blocks WHERE block = (OLD.run - 1) / 50000; END;
 CREATE TRIGGER sample_moved AFTER UPDATE OF run ON samples BEGIN DELETE FROM number_blocks WHERE block = (NEW.run - 1) / 50000; END;
 CREATE TRIGGER sample_removed AFTER DELETE ON samples BEGIN DELETE FROM number_blocks WHERE block = (OLD.run - 1) / 50000; END;
+DELETE FROM "sqlite_sequence";
+INSERT INTO "sqlite_sequence" VALUES('fleet_log',0);
 COMMIT;

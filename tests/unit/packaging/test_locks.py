@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LOCKS = (
     "requirements.lock",
     "requirements-dev.lock",
+    "requirements-hub.lock",
     "requirements-run.lock",
     "requirements-build.lock",
     "requirements-fuzz.lock",

@@ -35,7 +35,7 @@ from testing.changes import CASES, START, measured
 IOPS, CPU = ("iops", "read", ""), ("host_cpu", "", "qemu")
 REST = (
     "case_key, node, scenario, workload, cycle, environment, started, finished, 'failed', reason, "
-    "pass_number"
+    "pass_number, revision"
 )
 WANTED: tuple[Number, ...] = (IOPS, CPU, ("boot_time", "", ""))
 Known = dict[int, tuple[str, float, str, bool, dict[Number, float]]]

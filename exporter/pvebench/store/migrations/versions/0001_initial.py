@@ -53,6 +53,7 @@ def upgrade() -> None:
         sa.Column("outcome", sa.String, nullable=False),
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("pass_number", sa.Integer, nullable=False),
+        sa.Column("revision", sa.Integer, nullable=False, server_default="0"),
     )
     op.create_index("runs_of_case", "runs", ["case_key", "finished"])
     op.create_index("runs_by_time", "runs", ["finished"])
@@ -184,4 +185,31 @@ def upgrade() -> None:
         sa.Column("state", sa.String, nullable=False),
         sa.Column("done", sa.Float),
         sa.UniqueConstraint("about", "receiver", name="notified_once"),
+    )
+    op.create_table(
+        "fleet_log",
+        sa.Column("seq", sa.Integer, primary_key=True),
+        sa.Column("kind", sa.String, nullable=False),
+        sa.Column("key", sa.String, nullable=False),
+        sa.Column("revision", sa.Integer, nullable=False),
+        sa.Column(
+            "nonce", sa.LargeBinary, nullable=False, server_default=sa.text("(randomblob(8))")
+        ),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "fleet_position",
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("seq", sa.Integer, nullable=False),
+        sa.Column("chain", sa.String, nullable=False),
+        sa.Column("contact", sa.Float),
+        sa.Column("state", sa.String, nullable=False),
+        sa.Column("process", sa.String, nullable=False),
+        sa.CheckConstraint("id = 1", name="one_position"),
+    )
+    op.create_table(
+        "fleet_marks",
+        sa.Column("seq", sa.Integer, primary_key=True),
+        sa.Column("chain", sa.String, nullable=False),
+        sa.Column("at", sa.Float, nullable=False),
     )

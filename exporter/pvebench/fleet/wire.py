@@ -1,0 +1,303 @@
+"""Messages of the protocol `pvebench-fleet/1`, which both sides and the published schema share.
+
+A push is NDJSON: a `Head`, then one line per entry of the site's log. Readers ignore unknown keys.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pvebench.errors import FleetMessageInvalid
+from pvebench.model.run import Outcome, Sample, Unit
+
+PROTOCOL: Final = "pvebench-fleet/1"
+MAJOR: Final = 1
+MAX_VALUES: Final = 400
+"""Maximum numbers of one run; the tools of pvebench report at most 90."""
+MAX_LINES: Final = 5000
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Maximum size of a push, uncompressed."""
+
+
+def _clean(text: str) -> str:
+    """Reject what PostgreSQL cannot store; SQLite can."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("text contains NUL or a lone surrogate")
+    return text
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("not a finite number")
+    return value
+
+
+def _clean_data(value: Any) -> Any:
+    _clean(json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\\u0000", "\0"))
+    return value
+
+
+Text = Annotated[str, Field(max_length=300), AfterValidator(_clean)]
+LongText = Annotated[str, Field(max_length=10_000), AfterValidator(_clean)]
+Real = Annotated[float, AfterValidator(_finite)]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Sequence64 = Annotated[int, Field(ge=0, lt=2**62)]
+Process = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+Chain = Annotated[str, Field(pattern="^([0-9a-f]{32})?$")]
+Position = tuple[Sequence64, Chain]
+Data = Annotated[dict[str, Any], AfterValidator(_clean_data)]
+Uid = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_clean)]
+
+
+class Message(BaseModel):
+    """Base of all messages: unknown keys are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+# --- Lines of a push.
+
+
+class Shape(Message):
+    """Names of the numbers of runs: (metric, direction, part, unit) of each place.
+
+    It has no number of its own: each push has the shapes that its runs use, before their use.
+    """
+
+    kind: Literal["shape"] = "shape"
+    shape: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    numbers: Annotated[list[tuple[Text, Text, Text, Text]], Field(max_length=MAX_VALUES)]
+
+
+class EnvironmentLine(Message):
+    """Environment that runs refer to by its digest."""
+
+    kind: Literal["environment"] = "environment"
+    seq: Sequence64
+    digest: Uid
+    node: Text
+    slug: Text
+    facts: Data
+
+
+class CycleLine(Message):
+    """Cycle that runs belong to; a later line has its end. Times are UNIX seconds."""
+
+    kind: Literal["cycle"] = "cycle"
+    seq: Sequence64
+    uid: Uid
+    node: Text
+    pack: Text
+    tier: Text
+    planned: Count
+    started: Real
+    finished: Real | None = None
+
+
+class DefinitionLine(Message):
+    """Definition of a case, as `Definition.as_data`; a later line has newer words."""
+
+    kind: Literal["definition"] = "definition"
+    seq: Sequence64
+    key: Text
+    definition: Data
+    first_started: Real
+
+
+class DecisionLine(Message):
+    """Decision of a user about baselines."""
+
+    kind: Literal["decision"] = "decision"
+    seq: Sequence64
+    number: Count
+    made: Real
+    decision: Literal["accept", "reset"]
+    cases: Text
+    until: Real
+    reason: LongText
+
+
+class RunLine(Message):
+    """Finished run. A corrected run is a later line with a higher revision."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    kind: Literal["run"] = "run"
+    seq: Sequence64
+    uid: Uid
+    revision: Count
+    number: Sequence64
+    case: Text
+    cycle: Uid
+    environment: Uid
+    started: Real
+    finished: Real
+    outcome: Outcome
+    reason: LongText
+    pass_number: Count = Field(alias="pass")
+    shape: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    values: Annotated[list[Real], Field(max_length=MAX_VALUES)]
+
+
+class Skip(Message):
+    """Line without content: a later line has it, or the site removed it."""
+
+    kind: Literal["skip"] = "skip"
+    seq: Sequence64
+
+
+Line = Shape | EnvironmentLine | CycleLine | DefinitionLine | DecisionLine | RunLine | Skip
+LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+# --- Requests and answers.
+
+
+class Hello(Message):
+    """Request for the turn to push; `seen` is the newest turn known to the process."""
+
+    process: Process
+    seen: Sequence64
+    version: Text
+    schemas: Annotated[list[Count], Field(max_length=10)]
+    now: Real
+
+
+class Head(Message):
+    """First line of a push: from which place the lines lead to which."""
+
+    turn: Sequence64
+    process: Process
+    after: Sequence64
+    chain: Chain
+    to: Position
+    count: Annotated[int, Field(ge=0, le=2 * MAX_LINES)]
+    now: Real
+
+
+class Rewind(Message):
+    """Request to move the cursor from `seen` back to `to`, which both sides have."""
+
+    turn: Sequence64
+    process: Process
+    seen: Position
+    to: Position
+
+
+class Limits(Message):
+    """Limits of a push, and the minimum time between two."""
+
+    lines: Annotated[int, Field(ge=1, le=MAX_LINES)] = 1000
+    bytes: Annotated[int, Field(ge=2 * 1024 * 1024, le=MAX_BYTES)] = 4 * 1024 * 1024
+    wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
+
+
+class Answer(Message):
+    """Answer of the hub: its cursor, and its turn where the request's one was wrong.
+
+    Attributes:
+        refused: numbers of lines that the hub cannot store.
+        mail: reserved; sites ignore words that they do not know.
+    """
+
+    turn: Sequence64 = 0
+    acked: Sequence64 = 0
+    chain: Chain = ""
+    now: Real = 0.0
+    refused: Annotated[list[Sequence64], Field(max_length=2 * MAX_LINES)] = []
+    limits: Limits = Limits()
+    mail: Annotated[list[dict[str, Any]], Field(max_length=100)] = []
+    error: LongText = ""
+
+
+class Marks(Message):
+    """Places of the hub's cursor, newest first; `more`: there are older ones."""
+
+    marks: Annotated[list[Position], Field(max_length=1000)]
+    more: bool = False
+
+
+SCHEMAS: Final[dict[str, type[Message]]] = {
+    "hello": Hello,
+    "head": Head,
+    "rewind": Rewind,
+    "answer": Answer,
+    "marks": Marks,
+}
+
+
+def schema_text() -> str:
+    """Return the JSON schema of all messages as text."""
+    definitions: dict[str, Any] = {"line": LINE.json_schema(ref_template="#/$defs/{model}")}
+    definitions |= definitions["line"].pop("$defs")
+    for name, model in SCHEMAS.items():
+        schema = model.model_json_schema(ref_template="#/$defs/{model}")
+        definitions |= schema.pop("$defs", {})
+        definitions[name] = schema
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": PROTOCOL}
+    return json.dumps({**head, "$defs": definitions}, indent=2, sort_keys=True) + "\n"
+
+
+# --- Reading and writing.
+
+M = TypeVar("M", bound=Message)
+
+
+def read_message(kind: type[M], content: bytes) -> M:
+    """Return a message; raises FleetMessageInvalid."""
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        raise FleetMessageInvalid(_reason(error)) from error
+
+
+def read_line(content: bytes) -> Line:
+    """Return a line of a push; raises FleetMessageInvalid."""
+    try:
+        return LINE.validate_json(content)
+    except ValidationError as error:
+        raise FleetMessageInvalid(_reason(error)) from error
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}"[:300]
+
+
+def unpack(content: bytes, most: int = MAX_BYTES) -> bytes:
+    """Return gzipped content of at most `most` bytes; raises FleetMessageInvalid."""
+    unzip = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unzip.decompress(content, most + 1)
+    except zlib.error as error:
+        raise FleetMessageInvalid(f"not gzip: {error}") from error
+    if len(unpacked) > most:
+        raise FleetMessageInvalid(f"more than {most} bytes uncompressed", too_large=True)
+    if not unzip.eof or unzip.unused_data:
+        raise FleetMessageInvalid("gzip stream incomplete or followed by other data")
+    return unpacked
+
+
+def pack(head: Head, lines: Iterable[bytes]) -> bytes:
+    """Return a push as gzipped NDJSON."""
+    text = b"\n".join((head.model_dump_json().encode(), *lines, b""))
+    return gzip.compress(text, compresslevel=5, mtime=0)
+
+
+def shape_of(samples: Sequence[Sample]) -> Shape:
+    """Return the shape of a run with these samples."""
+    numbers = [(s.metric, str(s.direction or ""), s.part, str(s.unit)) for s in samples]
+    digest = hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:16]
+    return Shape(shape=digest, numbers=numbers)
+
+
+UNITS: Final = frozenset(map(str, Unit))

@@ -1,0 +1,75 @@
+"""Requests of sites: from the bytes of a request to the bytes of the answer; no HTTP server."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from pvebench.errors import FleetMessageInvalid
+from pvebench.fleet.wire import Answer, Hello, Limits, Rewind, read_message, unpack
+from pvebench.hub.rules import Answered, Transaction, hello, push, read_push, rewind
+
+MARKS: Final = 500
+"""Places per answer."""
+Begin = Callable[[str, float | None], AbstractContextManager[Transaction]]
+"""Opens the transaction of a site, whose clock says so many UNIX seconds; locks its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Handles the requests of sites that are already identified by their tokens.
+
+    Attributes:
+        step: returns the step to the next turn, from 1 to `rules.STEP`.
+    """
+
+    begin: Begin
+    step: Callable[[], int]
+    limits: Limits = field(default_factory=Limits)
+    now: Callable[[], float] = time.time
+
+    def answer(self, site: str, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of the answer to a request; `path` as after `/fleet/1/`."""
+        name, _, query = path.partition("?")
+        try:
+            status, fields = self._answer(site, (method, name), query, body)
+        except FleetMessageInvalid as error:
+            large = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            status = large if error.too_large else HTTPStatus.BAD_REQUEST
+            fields = {"error": error.reason}
+        if "marks" in fields:
+            return status, json.dumps(fields).encode()
+        answer = Answer(now=self.now(), limits=self.limits, **fields)
+        return status, answer.model_dump_json().encode()
+
+    def _answer(self, site: str, route: tuple[str, str], query: str, body: bytes) -> Answered:
+        match route:
+            case "POST", "hello":
+                greeting = read_message(Hello, body)
+                with self.begin(site, greeting.now) as change:
+                    return hello(change, greeting, self.step)
+            case "POST", "push":
+                batch = read_push(unpack(body, self.limits.bytes))
+                with self.begin(site, batch.head.now) as change:
+                    return push(change, batch)
+            case "POST", "rewind":
+                request = read_message(Rewind, body)
+                with self.begin(site, None) as change:
+                    return rewind(change, request)
+            case "GET", "marks":
+                return HTTPStatus.OK, self._marks(site, query)
+            case _:
+                return HTTPStatus.NOT_FOUND, {"error": "no such address"}
+
+    def _marks(self, site: str, query: str) -> dict[str, Any]:
+        text = parse_qs(query).get("before", [""])[0][:20]
+        before = int(text) if text.isdecimal() else 2**62
+        with self.begin(site, None) as change:
+            marks = [*change.marks(before, MARKS + 1)]
+        return {"marks": marks[:MARKS], "more": len(marks) > MARKS}
