@@ -124,6 +124,7 @@ def prometheus(
         scheme=access_of(settings).scheme,
         file_sd=file_sd,
         http_sd=http_sd,
+        site=settings.site or "",
     )
     if output is None:
         click.echo(scrape_job(job_targets), nl=False)

@@ -44,7 +44,7 @@ def prune(write: bool, **options: Any) -> None:
         store = stack.enter_context(results_of(settings))
         now = datetime.now(UTC)
         if write:
-            removal, _ = store.prune(now, certain=True, **ages)
+            removal, _ = store.prune(now, certain=True, keep_unsent=True, **ages)
         else:
             removal = store.removable(now, **ages)
     click.echo(_removal_text(removal, written=write))
@@ -60,6 +60,8 @@ def _removal_text(removal: Removal, *, written: bool) -> str:
         f"{removal.runs} of {removal.of_runs} runs {verb}",
         f"raw output of {removal.stripped} of {removal.of_evidence} runs {verb}",
     ]
+    if removal.unsent:
+        lines.append(f"{removal.unsent} expired runs kept until the hub of the fleet has them")
     if not written and (removal.runs or removal.stripped):
         lines.append("nothing removed; add --apply to remove them")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -92,6 +93,31 @@ class NotifySettings(Strict):
     def _no_name_twice(self) -> Self:
         require_once((receiver.name for receiver in self.to), "duplicate name")
         return self
+
+
+# --- The hub of a fleet: `fleet` in the settings.
+
+
+class FleetSettings(Strict):
+    """The hub that gets all results of this site.
+
+    Attributes:
+        url: URL of the hub. Plain `http` only on loopback, because requests have the token.
+        token_file: file with only the token of this site, not readable by others.
+        ca_file: certificates of the authority that signed the hub's one; default: the system's.
+    """
+
+    url: WebAddress
+    token_file: FilePath
+    ca_file: FilePath | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _encrypted(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme == "http" and parts.hostname not in {"127.0.0.1", "::1", "localhost"}:
+            raise ValueError("plain http would show the token to the network: use https")
+        return url
 
 
 # --- Settings of this instance; packs list the cases.
@@ -186,6 +212,8 @@ class Settings(_KeysOfDrivers):
         wall: up to four cases for the wall dashboard; default: selected from the results.
         notify: receivers of notifications.
         external_url: URL of the web UI, for links in notifications.
+        site: name of this site in a fleet, and label `site` of its metrics.
+        fleet: hub that gets all results of this site.
     """
 
     driver: DriverName = "qemu"
@@ -205,6 +233,14 @@ class Settings(_KeysOfDrivers):
     time_zone: Zone = "UTC"
     notify: NotifySettings | None = None
     external_url: WebAddress | None = None
+    site: Slug | None = None
+    fleet: FleetSettings | None = None
+
+    @model_validator(mode="after")
+    def _fleet_has_site(self) -> Self:
+        if self.fleet is not None and self.site is None:
+            raise ValueError("fleet: requires site, the name of this site; add it")
+        return self
 
     @field_validator("packs")
     @classmethod

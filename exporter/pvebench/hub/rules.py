@@ -1,8 +1,8 @@
 """Rules of the protocol at the hub. Pure: a transaction does the storing.
 
 Each request of a site runs in one transaction, which locks the site's row; the answer leaves after
-the commit. A cursor (number, chain) tells what the site was acknowledged; a turn tells which
-process of the site may push. Two processes that ask for the turn alternately are twins: the site
+the commit. A cursor (number, chain) is what the site was acknowledged; the turn belongs to the one
+process of the site that may push. Two processes that ask for the turn alternately are twins: the site
 and a clone of it.
 """
 

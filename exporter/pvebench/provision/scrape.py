@@ -24,12 +24,19 @@ class Targets:
         addresses: host:port of each.
         file_sd: path of the target file, as seen from Prometheus; empty: none.
         http_sd: URL of the target list; empty: none.
+        site: label `site` of all samples in a fleet; empty: none.
     """
 
     addresses: Sequence[str]
     scheme: str = "http"
     file_sd: str = ""
     http_sd: str = ""
+    site: str = ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that Prometheus adds to every sample."""
+        return {"site": self.site} if self.site else {}
 
 
 def scrape_job(targets: Targets) -> str:
@@ -64,12 +71,15 @@ def _discovery(targets: Targets) -> list[str]:
     if targets.http_sd:
         lines = ["    http_sd_configs:", f"      - url: {json.dumps(targets.http_sd)}"]
         return [*lines, *_tls_lines(8)] if targets.http_sd.startswith("https:") else lines
-    return ["    static_configs:", f"      - targets: {json.dumps(list(targets.addresses))}"]
+    labels = [f"        labels: {json.dumps(targets.labels)}"] if targets.labels else []
+    addresses = json.dumps(list(targets.addresses))
+    return ["    static_configs:", f"      - targets: {addresses}", *labels]
 
 
 def target_file(targets: Targets) -> str:
     """Return the targets in the format of Prometheus' file_sd and http_sd."""
-    return json.dumps([{"targets": list(targets.addresses), "labels": {}}], indent=2) + "\n"
+    one = {"targets": list(targets.addresses), "labels": targets.labels}
+    return json.dumps([one], indent=2) + "\n"
 
 
 def prometheus_files(targets: Targets) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from pvebench.verdicts import NUMBERS
 
 EVERY_SECONDS: Final = 86400.0
 """Interval of the database maintenance."""
+SHORT_SHARE: Final = 0.05
+"""Share of free space below which expired results go even if the hub has not acknowledged them."""
 FULL_DAYS: Final = 7
 """Days between full checks, which include the indexes."""
 
@@ -173,10 +176,18 @@ class DatabaseMaintenance:
 
     def _remove_old(self, now: datetime) -> None:
         settings = self._settings()
+        # A full disk would stop the measurements: then results go that the hub lacks.
+        usage = shutil.disk_usage(self._results.store.path.parent)
+        short = usage.free < SHORT_SHARE * usage.total
         removal, done = self._results.store.prune(
-            now, evidence_seconds=settings.keep_evidence, runs_seconds=settings.keep_runs
+            now,
+            evidence_seconds=settings.keep_evidence,
+            runs_seconds=settings.keep_runs,
+            keep_unsent=not short,
         )
         self._results.recount()
+        if removal.unsent:
+            log.warning("expired results kept until the hub has them", runs=removal.unsent)
         if not done:
             log.warning(
                 "retention skipped: too many runs would be deleted",

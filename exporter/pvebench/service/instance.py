@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -52,6 +52,7 @@ from pvebench.service.selection import (
     wall_slots,
 )
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
+from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.summary import cycle_end_lines
@@ -132,6 +133,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             server = stack.enter_context(WebServer(startup, listener, access))
             # The start may take minutes and reports its progress: a responding server is ready.
             stack.enter_context(supervisor.report_ready(lambda: server.turns))
+        stack.enter_context(fleet_of(settings, store))
         sites = make_sites(settings, state, store.journal, clock, say)
         guards = GuardFactory(
             settings,
@@ -162,6 +164,17 @@ def access_of(settings: Settings) -> Access:
         file=settings.web_config_file,
         scrapers=settings.scrape_addresses,
     )
+
+
+def fleet_of(settings: Settings, store: Store) -> AbstractContextManager[object]:
+    """Return the context in which results are sent to the hub. Raises StoreError."""
+    if settings.fleet is None:
+        store.fleet.end()
+        return nullcontext()
+    # A site without a fleet loads nothing of it.
+    from pvebench.fleet.connection import HubAddress, sending  # noqa: PLC0415 # see above
+
+    return sending(HubAddress(**dict(settings.fleet)), store.fleet)
 
 
 def _nothing() -> None:
@@ -259,6 +272,7 @@ class Instance:
             results=self._results,
             now=self._clock.now,
             verdicts=lambda: self._verdicts.current,
+            site=self._settings().site or "",
         )
         startup.forward_to(app)
         return self._verdicts

@@ -87,8 +87,8 @@ class FleetLog:
 
     def end(self) -> None:
         """Remove the log: the site leaves its fleet. Without a log, nothing is written."""
-        with writing(self._engine) as connection:
-            if _position(connection) is not None:
+        if self.state() is not None:
+            with writing(self._engine) as connection:
                 _clear(connection)
 
     def renew(self) -> None:
@@ -294,10 +294,8 @@ def _runs(connection: Connection, keys: Sequence[str]) -> Content:
     content: Content = {}
     for chunk in _chunks(keys):
         of_chunk = runs.c.uid.in_(chunk)
-        revisions = dict(
-            row.tuple()
-            for row in connection.execute(select(runs.c.uid, runs.c.revision).where(of_chunk))
-        )
+        query = select(runs.c.uid, runs.c.revision).where(of_chunk)
+        revisions = {row.uid: row.revision for row in connection.execute(query)}
         for run in with_samples(connection, select(runs).where(of_chunk)):
             content[run.uid] = {
                 "uid": run.uid,

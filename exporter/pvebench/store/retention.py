@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, Select, delete, func, select
 
 from pvebench.store.engine import reading, writing
+from pvebench.store.fleet_log import unacknowledged
 from pvebench.store.tables import cases, evidence, journal, runs, samples
 
 JOURNAL_SECONDS: Final = 30 * 86400.0
@@ -35,6 +36,7 @@ class Removal:
         stripped, of_evidence: runs with expired evidence, and all runs with evidence.
         overdue, overdue_evidence: those of `runs` and `stripped` that expired over AGING_SECONDS
             ago.
+        unsent: expired runs that stay, because the hub of the fleet has not acknowledged them.
     """
 
     before: float | None
@@ -44,6 +46,7 @@ class Removal:
     of_evidence: int
     overdue: int
     overdue_evidence: int
+    unsent: int = 0
 
     @property
     def suspect(self) -> bool:
@@ -72,14 +75,17 @@ def prune(
     evidence_seconds: float,
     runs_seconds: float,
     certain: bool = False,
+    keep_unsent: bool = True,
 ) -> tuple[Removal, bool]:
     """Remove expired evidence and runs; return the removal, and whether it was made.
 
     Each case keeps its newest run and its newest good one, with their evidence, whatever their age:
-    its current state derives from them. A suspect removal is made only if it is `certain`.
+    its current state derives from them. A suspect removal is made only if it is `certain`. In a
+    fleet, runs that the hub has not acknowledged stay if `keep_unsent`.
     """
     with writing(engine) as connection:
-        expired = _Expired(connection, now, evidence_seconds, runs_seconds)
+        ages = evidence_seconds, runs_seconds
+        expired = _Expired(connection, now, *ages, keep_unsent=keep_unsent)
         removal = expired.removal()
         if removal.suspect and not certain:
             return removal, False
@@ -95,7 +101,13 @@ class _Expired:
     """
 
     def __init__(
-        self, connection: Connection, now: datetime, evidence_seconds: float, runs_seconds: float
+        self,
+        connection: Connection,
+        now: datetime,
+        evidence_seconds: float,
+        runs_seconds: float,
+        *,
+        keep_unsent: bool = True,
     ) -> None:
         self._connection = connection
         newest = select(runs.c.finished).order_by(runs.c.finished.desc())
@@ -108,7 +120,10 @@ class _Expired:
             select(func.max(runs.c.id)),
         )
         candidates = select(runs.c.id).where(runs.c.id.not_in(kept))
-        self._runs = candidates.where(runs.c.finished < at - runs_seconds)
+        expired = candidates.where(runs.c.finished < at - runs_seconds)
+        unsent = unacknowledged(connection) if keep_unsent else None
+        self._runs = expired if unsent is None else expired.where(runs.c.uid.not_in(unsent))
+        self._unsent = None if unsent is None else expired.where(runs.c.uid.in_(unsent))
         self._evidence = candidates.where(runs.c.finished < at - evidence_seconds)
         self._overdue_runs = candidates.where(runs.c.finished < at - runs_seconds - AGING_SECONDS)
         self._overdue_evidence = candidates.where(
@@ -127,6 +142,7 @@ class _Expired:
             overdue_evidence=self._count(
                 with_evidence.where(evidence.c.run.in_(self._overdue_evidence))
             ),
+            unsent=0 if self._unsent is None else self._count(_count_of(self._unsent)),
         )
 
     def _count(self, query: Select[Any]) -> int:

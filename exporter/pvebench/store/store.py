@@ -453,12 +453,19 @@ class Store(StoredResults):
         )
 
     def prune(
-        self, now: datetime, *, evidence_seconds: float, runs_seconds: float, certain: bool = False
+        self,
+        now: datetime,
+        *,
+        evidence_seconds: float,
+        runs_seconds: float,
+        certain: bool = False,
+        keep_unsent: bool = True,
     ) -> tuple[Removal, bool]:
         """Remove older evidence and runs; return the removal, and whether it was made.
 
         Args:
             certain: remove them even if they are more at once than aging can explain.
+            keep_unsent: keep runs that the hub of the fleet has not acknowledged.
         """
         return prune(
             self._engine,
@@ -466,4 +473,5 @@ class Store(StoredResults):
             evidence_seconds=evidence_seconds,
             runs_seconds=runs_seconds,
             certain=certain,
+            keep_unsent=keep_unsent,
         )

@@ -144,6 +144,7 @@ def make_app(
     results: Results,
     now: Callable[[], datetime] = _utc_now,
     verdicts: Callable[[], Verdicts] = Verdicts,
+    site: str = "",
 ) -> Starlette:
     """Return the application.
 
@@ -153,6 +154,7 @@ def make_app(
         results: results for web UI and API.
         now: clock of the workers' times.
         verdicts: returns the latest verdicts.
+        site: name of the site in its fleet, the label that Prometheus adds; empty: none.
     """
 
     def metrics(request: Request) -> Response:
@@ -165,7 +167,7 @@ def make_app(
 
     def targets(request: Request) -> Response:
         # The client reached pvebench by this allowed name, so a scrape can use it too.
-        content = target_file(Targets(addresses=[request.url.netloc]))
+        content = target_file(Targets(addresses=[request.url.netloc], site=site))
         return Response(content, media_type="application/json")
 
     async def healthy(_: Request) -> Response:

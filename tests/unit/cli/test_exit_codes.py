@@ -76,6 +76,8 @@ WITHOUT_RESULTS: Final[dict[tuple[str, ...], tuple[int, tuple[str, ...]]]] = {
     ("doctor",): (3, (*STATE, "--exporter", CLOSED)),
     ("selftest",): (3, ("--exporter", CLOSED)),
     ("notify",): (2, STATE),
+    ("fleet", "status"): (5, STATE),
+    ("fleet", "resend"): (5, STATE),
     ("cleanup",): (0, STATE),
     ("prune",): (5, STATE),
     ("restore",): (0, STATE),

@@ -18,11 +18,11 @@ FORBIDDEN: Final = re.compile(
 """Words of a private language; each has a standard term, such as "reports" for "tells"."""
 LONGEST_LINE: Final = 120
 LONGEST_PAGE: Final = {
-    "CHANGELOG": 100,
+    "CHANGELOG": 101,
     "advice": 150,
     "CONTRIBUTING": 120,
     "README": 115,
-    "cli": 101,
+    "cli": 103,
     "configuration": 100,
     "containers": 130,
     "cost": 60,
@@ -32,6 +32,7 @@ LONGEST_PAGE: Final = {
     "detection": 100,
     "durability": 75,
     "existing-grafana": 60,
+    "fleet": 150,
     "glossary": 80,
     "index": 40,
     "install": 120,

@@ -1,0 +1,142 @@
+"""HTTP connection of a site to its hub, and the thread that sends.
+
+A hub that is slow, absent or hostile costs the site one thread: every answer has a limit of size
+and time, redirects are not followed, and no step follows another at once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import structlog
+
+from pvebench.errors import ConfigError, HubUnreachable, PvebenchError, StoreError
+from pvebench.files import read_body, read_secret
+from pvebench.fleet.push import Reply, Sender
+from pvebench.fleet.wire import PROTOCOL
+from pvebench.store.fleet_log import FleetLog
+
+TIMEOUT_SECONDS: Final = 30.0
+"""Maximum time of each wait for the hub."""
+ANSWER_SECONDS: Final = 60.0
+ANSWER_BYTES: Final = 1024 * 1024
+LEAST_WAIT: Final = 0.2
+"""Minimum seconds between two requests, whatever the hub allows."""
+RETRY_SECONDS: Final = 60.0
+END_SECONDS: Final = 2.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubAddress:
+    """Address of a hub and how to identify to it.
+
+    Attributes:
+        token_file: with the token of this site, readable only by its owner.
+        ca_file: authority of the hub's certificate; None: those of the system.
+    """
+
+    url: str
+    token_file: Path
+    ca_file: Path | None = None
+
+    def send(self, method: str, path: str, body: bytes) -> Reply:
+        """Send a request; raises HubUnreachable."""
+        try:
+            connection = self._connect()
+            try:
+                return self._exchange(connection, method, path, body)
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException, ConfigError, ValueError) as error:
+            reason = error.happened if isinstance(error, PvebenchError) else str(error)
+            raise HubUnreachable(
+                f"hub {self.url}: {reason or type(error).__name__}"[:300],
+                cause="the hub or the network is down, or token_file or ca_file is wrong",
+                next_step="check the hub; pvebench retries",
+            ) from error
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_SECONDS)
+        context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
+        return http.client.HTTPSConnection(
+            host, parts.port, timeout=TIMEOUT_SECONDS, context=context
+        )
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes
+    ) -> Reply:
+        headers = {
+            "authorization": f"Bearer {read_secret(self.token_file)}",
+            "content-type": "application/json",
+            "user-agent": PROTOCOL,
+        }
+        place = urlsplit(self.url).path.rstrip("/")
+        connection.request(method, f"{place}/fleet/1/{path}", body or None, headers)
+        response = connection.getresponse()
+        content = read_body(response, most=ANSWER_BYTES, seconds=ANSWER_SECONDS)
+        later = response.headers.get("retry-after", "")
+        return Reply(response.status, content, float(later) if later.isdecimal() else 0.0)
+
+
+def new_process() -> str:
+    """Return a random identity for this process; it is never stored."""
+    return secrets.token_hex(8)
+
+
+@contextmanager
+def sending(
+    hub: HubAddress, fleet: FleetLog, now: Callable[[], float] = time.time
+) -> Iterator[Sender]:
+    """Send the log to the hub in a thread of its own, within the context.
+
+    Raises:
+        StoreError: the log cannot be started.
+    """
+    fleet.begin()
+    sender = Sender(fleet, hub.send, new_process(), now)
+    stopped = threading.Event()
+    thread = threading.Thread(
+        target=_send_all, args=(sender, fleet, stopped), name="fleet", daemon=True
+    )
+    thread.start()
+    try:
+        yield sender
+    finally:
+        stopped.set()
+        # An interrupted request loses nothing: the next process asks for the hub's cursor.
+        thread.join(END_SECONDS)
+
+
+def _send_all(sender: Sender, fleet: FleetLog, stopped: threading.Event) -> None:
+    noted: tuple[str, float | None] = "", None
+    wait = 0.0
+    while not stopped.wait(max(LEAST_WAIT, wait)):
+        try:
+            wait = sender.step()
+            if (state := (sender.state, sender.contact)) != noted:
+                fleet.note(state=sender.state, process=sender.process, contact=sender.contact)
+                if state[0] != noted[0]:
+                    log.info("fleet", state=sender.state)
+                noted = state
+        except StoreError as error:
+            log.warning("sending results to the hub failed", reason=error.reason)
+            wait = RETRY_SECONDS
+        except Exception:
+            # An internal error must not end the sending for good, nor affect measuring.
+            log.exception("sending results to the hub failed")
+            wait = RETRY_SECONDS

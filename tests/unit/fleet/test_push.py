@@ -1,0 +1,223 @@
+"""A hub that is slow, absent or hostile changes nothing at a site but its position in the log.
+
+The HTTP server of these tests is Python's own; what a client must bear is RFC 9110's.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pvebench.config import load_settings
+from pvebench.errors import ConfigError, HubUnreachable
+from pvebench.fleet import connection
+from pvebench.fleet.connection import HubAddress, sending
+from pvebench.fleet.push import LONGEST_WAIT, Reply, Sender
+from pvebench.fleet.wire import read_line, unpack
+from pvebench.hub.rules import read_push
+from pvebench.model.run import Outcome
+from pvebench.store import ReplacedRun, Store
+from testing.simulated_fleet import ModelLog
+from testing.stored_runs import run
+
+PROCESS = "0123456789abcdef"
+WELCOME = {"turn": 1, "acked": 0, "chain": ""}
+
+
+def answer(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def filled() -> ModelLog:
+    log = ModelLog(random.Random(1))
+    for number in range(5):
+        log.add(f"r{number}", number, bad=False)
+    return log
+
+
+def sender_to(log: ModelLog, send: Callable[[str, str, bytes], Reply]) -> Sender:
+    return Sender(log, send, PROCESS, lambda: 1e9, lambda: 0.5)
+
+
+HOSTILE: dict[str, Reply] = {
+    "garbage": Reply(200, b"\x00\xff"),
+    "another JSON": Reply(200, b"[]"),
+    "a number that is too large": Reply(200, answer(turn=2**80)),
+    "no limits": Reply(200, answer(**WELCOME, limits={"lines": 0})),
+    "endless waiting": Reply(200, answer(**WELCOME, limits={"wait_seconds": 1e9})),
+    "a cursor of another log": Reply(200, answer(turn=1, acked=3, chain="0" * 32)),
+    "a page": Reply(502, b"<html>bad gateway</html>", 1e12),
+    "another turn, always": Reply(412, answer(turn=7)),
+    "conflict, always": Reply(409, answer(turn=1, acked=9, chain="1" * 32)),
+    "held": Reply(423, b""),
+    "full": Reply(507, b"", 5.0),
+    "too large": Reply(413, b""),
+    "not the protocol": Reply(404, b"not found"),
+    "a redirection": Reply(302, b""),
+}
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_no_answer_of_a_hub_moves_the_position_forward_or_ends_the_sending(words: str) -> None:
+    log = filled()
+    sender = sender_to(log, lambda *_: HOSTILE[words])
+    waits = [sender.step() for _ in range(50)]
+    assert log.position() == (0, "")
+    assert all(0 <= wait <= LONGEST_WAIT for wait in waits)
+    assert len(log.batch(10)[0]) == 5
+
+
+def test_waits_grow_to_an_hour_with_chance_in_them() -> None:
+    def lost(*_: object) -> Reply:
+        raise HubUnreachable("gone")
+
+    log, chance = filled(), random.Random(3)
+    sender = Sender(log, lost, PROCESS, lambda: 1e9, chance.random)
+    waits = [sender.step() for _ in range(20)]
+    assert waits[0] <= 4.0
+    assert 1800 <= waits[-1] <= 3600
+    assert len({round(wait) for wait in waits[-5:]}) > 1
+
+
+def test_a_hub_that_asks_to_wait_is_left_alone_for_that_time() -> None:
+    sender = sender_to(filled(), lambda *_: Reply(429, b"", 90.0))
+    assert sender.step() == 90.0
+
+
+def test_a_push_keeps_the_limits_of_the_hub_and_has_the_shape_of_its_runs() -> None:
+    pushes: list[bytes] = []
+
+    def send(_: str, path: str, body: bytes) -> Reply:
+        if path == "push":
+            pushes.append(body)
+        return Reply(200, answer(**WELCOME, limits={"lines": 2}))
+
+    sender = sender_to(filled(), send)
+    sender.step()
+    sender.step()
+    (push,) = pushes
+    _, *lines = unpack(push).splitlines()
+    assert [read_line(line).kind for line in lines] == ["shape", "run", "run"]
+    assert [getattr(line, "seq", None) for line in read_push(unpack(push)).lines] == [None, 1, 2]
+
+
+# --- Over HTTP, with the real log.
+
+
+@contextmanager
+def server(respond: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # noqa: N802 # as http.server wants it
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            respond(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listening.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.server_port}"
+    finally:
+        listening.shutdown()
+        listening.server_close()
+
+
+def token(directory: Path) -> Path:
+    path = directory / "token"
+    path.write_text("s3cret\n")
+    path.chmod(0o600)
+    return path
+
+
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(b" " * 65536)
+    except OSError:
+        pass
+
+
+def redirect(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(302)
+    handler.send_header("location", "http://127.0.0.1:1/elsewhere")
+    handler.send_header("content-length", "0")
+    handler.end_headers()
+
+
+def test_an_endless_answer_is_cut_off(tmp_path: Path) -> None:
+    with server(endless) as url, pytest.raises(HubUnreachable, match="exceeds"):
+        HubAddress(url=url, token_file=token(tmp_path)).send("POST", "hello", b"{}")
+
+
+def test_the_token_does_not_follow_a_redirection(tmp_path: Path) -> None:
+    with server(redirect) as url:
+        reply = HubAddress(url=url, token_file=token(tmp_path)).send("POST", "hello", b"{}")
+    assert reply.status == 302
+
+
+def test_an_open_token_file_is_not_sent(tmp_path: Path) -> None:
+    path = token(tmp_path)
+    path.chmod(0o644)
+    with server(redirect) as url, pytest.raises(HubUnreachable, match="accessible"):
+        HubAddress(url=url, token_file=path).send("POST", "hello", b"{}")
+
+
+def test_a_run_is_stored_while_the_hub_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LEAST_WAIT", 0.0)
+    asked, answered = threading.Event(), threading.Event()
+
+    def hang(_: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        answered.wait(20)
+
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
+    with server(hang) as url:
+        hub = HubAddress(url=url, token_file=token(tmp_path))
+        monkeypatch.setattr(connection, "END_SECONDS", 0.0)
+        with sending(hub, store.fleet):
+            assert asked.wait(20)
+            number = store.add_run(run(0))
+            correction = ReplacedRun(
+                number=number, gone=(), put=(), outcome=Outcome.FAILED, reason="x"
+            )
+            store.replacement.apply([correction])
+        answered.set()
+    state = store.fleet.state()
+    assert state is not None
+    assert (state.acked, state.contact) == (0, None)
+    assert state.newest == 5
+
+
+# --- Settings.
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fleet: {url: https://hub, token_file: t}", "requires site"),
+        ("site: a\nfleet: {url: http://hub, token_file: t}", "use https"),
+        ("site: A B", "invalid name"),
+        ("site: a\nfleet: {url: https://hub}", "token_file"),
+    ],
+)
+def test_wrong_settings_of_a_fleet_are_refused_with_the_reason(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pvebench.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_settings(path)
