@@ -76,6 +76,7 @@ def fill(store: Store) -> None:
     message = Message(about="c1", kind="changed", title="slower", body="a is slower")
     store.outbox.put([message], ["mail"], now=START.timestamp())
     store.identities.record("lab", "local", {"fs": "0123"})
+    store.fleet.begin()
     # A block has 50,000 runs; `pack` would not write one for three.
     store.numbers._pack(0, [IOPS])
 

@@ -2,8 +2,8 @@
 
 Each request of a site runs in one transaction, which locks the site's row; the answer leaves after
 the commit. A cursor (number, chain) is what the site was acknowledged; the turn belongs to the one
-process of the site that may push. Two processes that ask for the turn alternately are twins: the site
-and a clone of it.
+process of the site that may push. Two processes that ask for the turn alternately are twins: the
+site and a clone of it.
 """
 
 from __future__ import annotations

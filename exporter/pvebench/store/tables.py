@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import (
-    CheckConstraint,
     Column,
     Float,
     ForeignKey,
@@ -255,7 +254,7 @@ fleet_log = Table(
 fleet_position = Table(
     "fleet_position",
     metadata,
-    Column("id", Integer, CheckConstraint("id = 1", name="one_position"), primary_key=True),
+    Column("id", Integer, primary_key=True),
     Column("seq", Integer, nullable=False),
     Column("chain", String, nullable=False),
     # State of the sending thread, for `pvebench fleet status`.

@@ -61,8 +61,8 @@ CREATE TABLE cycles (
 	finished FLOAT, 
 	PRIMARY KEY (uid)
 );
-INSERT INTO "cycles" VALUES('c1','lab','quick','wall',12,1.79561516739461708071e+09,1.79561516787764096259e+09);
-INSERT INTO "cycles" VALUES('c2','lab','quick','wall',12,1.79561516740509891513e+09,NULL);
+INSERT INTO "cycles" VALUES('c1','lab','quick','wall',12,1.79561678652764391897e+09,1795616786.90072);
+INSERT INTO "cycles" VALUES('c2','lab','quick','wall',12,1.79561678654464197159e+09,NULL);
 CREATE TABLE decisions (
 	id INTEGER NOT NULL, 
 	made FLOAT NOT NULL, 
@@ -121,12 +121,22 @@ CREATE TABLE fleet_log (
 	revision INTEGER NOT NULL, 
 	nonce BLOB DEFAULT (randomblob(8)) NOT NULL
 );
+INSERT INTO "fleet_log" VALUES(1,'environment','87c2618aa238f884',0,X'BFE8C6070BE12FAD');
+INSERT INTO "fleet_log" VALUES(2,'environment','08f3604de8c3dda1',0,X'D0E4F5267D3614EE');
+INSERT INTO "fleet_log" VALUES(3,'cycle','c1',0,X'542484CDEC587DD2');
+INSERT INTO "fleet_log" VALUES(4,'cycle','c2',0,X'4002E56930199323');
+INSERT INTO "fleet_log" VALUES(5,'definition','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2',0,X'9AF0479E439C6B31');
+INSERT INTO "fleet_log" VALUES(6,'decision','1',0,X'DD2D84E5780DED31');
+INSERT INTO "fleet_log" VALUES(7,'run','a',0,X'12CD563A5FB9DBF8');
+INSERT INTO "fleet_log" VALUES(8,'run','b',0,X'343B7529FD8D6AE9');
+INSERT INTO "fleet_log" VALUES(9,'run','c',0,X'D7859B46D1B5EAF9');
 CREATE TABLE fleet_marks (
 	seq INTEGER NOT NULL, 
 	chain VARCHAR NOT NULL, 
 	at FLOAT NOT NULL, 
 	PRIMARY KEY (seq)
 );
+INSERT INTO "fleet_marks" VALUES(0,'',0.0);
 CREATE TABLE fleet_position (
 	id INTEGER NOT NULL, 
 	seq INTEGER NOT NULL, 
@@ -134,9 +144,9 @@ CREATE TABLE fleet_position (
 	contact FLOAT, 
 	state VARCHAR NOT NULL, 
 	process VARCHAR NOT NULL, 
-	PRIMARY KEY (id), 
-	CONSTRAINT one_position CHECK (id = 1)
+	PRIMARY KEY (id)
 );
+INSERT INTO "fleet_position" VALUES(1,0,'',NULL,'not connected','');
 CREATE TABLE journal (
 	id INTEGER NOT NULL, 
 	opened FLOAT NOT NULL, 
@@ -145,8 +155,8 @@ CREATE TABLE journal (
 	details TEXT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "journal" VALUES(1,1.79561516788883709905e+09,1.79561516791706204413e+09,'volume','{"path": "/gone"}');
-INSERT INTO "journal" VALUES(2,1.79561516792871880528e+09,NULL,'vm','{"uuid": "left"}');
+INSERT INTO "journal" VALUES(1,1.79561678691668605801e+09,1.79561678694191503521e+09,'volume','{"path": "/gone"}');
+INSERT INTO "journal" VALUES(2,1.79561678695665621757e+09,NULL,'vm','{"uuid": "left"}');
 CREATE TABLE messages (
 	id INTEGER NOT NULL, 
 	about VARCHAR NOT NULL, 
@@ -226,7 +236,7 @@ CREATE TABLE storage_identities (
 	since FLOAT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "storage_identities" VALUES(1,'lab','local','{"fs": "0123"}',1.79561516801483702656e+09);
+INSERT INTO "storage_identities" VALUES(1,'lab','local','{"fs": "0123"}',1.79561678704236602779e+09);
 CREATE TABLE totals (
 	node VARCHAR NOT NULL, 
 	storage VARCHAR NOT NULL, 
@@ -260,5 +270,5 @@ CREATE TRIGGER sample_changed AFTER UPDATE ON samples BEGIN DELETE FROM number_b
 CREATE TRIGGER sample_moved AFTER UPDATE OF run ON samples BEGIN DELETE FROM number_blocks WHERE block = (NEW.run - 1) / 50000; END;
 CREATE TRIGGER sample_removed AFTER DELETE ON samples BEGIN DELETE FROM number_blocks WHERE block = (OLD.run - 1) / 50000; END;
 DELETE FROM "sqlite_sequence";
-INSERT INTO "sqlite_sequence" VALUES('fleet_log',0);
+INSERT INTO "sqlite_sequence" VALUES('fleet_log',9);
 COMMIT;

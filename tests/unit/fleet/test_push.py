@@ -114,7 +114,7 @@ def test_a_push_keeps_the_limits_of_the_hub_and_has_the_shape_of_its_runs() -> N
 @contextmanager
 def server(respond: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802 # as http.server wants it
+        def do_POST(self) -> None:  # as http.server wants it
             self.rfile.read(int(self.headers.get("content-length", 0)))
             respond(self)
 

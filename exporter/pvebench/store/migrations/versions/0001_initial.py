@@ -205,7 +205,6 @@ def upgrade() -> None:
         sa.Column("contact", sa.Float),
         sa.Column("state", sa.String, nullable=False),
         sa.Column("process", sa.String, nullable=False),
-        sa.CheckConstraint("id = 1", name="one_position"),
     )
     op.create_table(
         "fleet_marks",
