@@ -41,7 +41,7 @@ PROOFS: Final = {
     f"{DRIVERS}/qemu/durability.py:QemuDurability._use": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:_end_process": "UUID and directory, by pidfd",
     f"{DRIVERS}/qemu/machine.py:QemuMachine.kill": OWN_CHILD,
-    f"{DRIVERS}/qemu/machine.py:QemuMachine.start": "`QemuMachine.kill`",
+    f"{DRIVERS}/qemu/machine.py:QemuMachine._killed_by_error": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:QemuMachine.quit": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:prove_kvm.prove": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/qemu_hypervisor.py:QemuHypervisor.power_off": "`QemuMachine.kill`",
