@@ -45,7 +45,7 @@ PROOFS: Final = {
     f"{DRIVERS}/qemu/machine.py:QemuMachine.quit": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:prove_kvm.prove": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/qemu_hypervisor.py:QemuHypervisor.power_off": "`QemuMachine.kill`",
-    f"{DRIVERS}/linux/host_tools.py:HostTools.close": OWN_CHILD,
+    f"{DRIVERS}/linux/host_tools.py:_Started.end": OWN_CHILD,
     f"{DRIVERS}/linux/cgroups.py:end_groups": "cgroup of a container with the id",
     f"{DRIVERS}/linux/cgroups.py:_remove": "an empty cgroup of `end_groups`",
     f"{DRIVERS}/lxc/container.py:Container.end": OWN_CHILD,

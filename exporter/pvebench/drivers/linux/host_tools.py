@@ -8,12 +8,19 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from pvebench.errors import GuestTimeout, OutputUnreadable, ToolFailed
 from pvebench.model.ports import Completed, Guest
+from pvebench.model.units import MIB, show_bytes
+
+MAX_BYTES: Final = 64 * MIB
+"""Maximum of a program's output; the logs of a long job are the largest."""
+_CHECK_SECONDS: Final = 0.1
+"""Interval of the checks of a short program's output."""
 
 
 def tool_version(program: str) -> str:
@@ -27,51 +34,90 @@ def tool_version(program: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
+    """A running program. Its output goes to files: they never block it, pipes do."""
+
     process: subprocess.Popen[bytes]
     stdout: IO[bytes]
     stderr: IO[bytes]
+
+    def check_size(self, program: str) -> None:
+        """End the program if its output is too large: it may run in a container of others."""
+        if max(os.fstat(file.fileno()).st_size for file in (self.stdout, self.stderr)) > MAX_BYTES:
+            self.end()
+            raise OutputUnreadable(
+                f"output of {program} exceeds {show_bytes(MAX_BYTES)}",
+                cause="it failed or was replaced",
+                next_step="run it by hand",
+            )
+
+    def completed(self, program: str) -> Completed:
+        """Return the result of an ended program."""
+        self.check_size(program)
+        return Completed(self.process.returncode, _content(self.stdout), _content(self.stderr))
+
+    def end(self) -> None:
+        """Kill the program, with its children if it has a session of its own."""
+        if self.process.returncode is None:  # otherwise its ID may be reused
+            if os.getsid(self.process.pid) == self.process.pid:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.kill()
+            self.process.wait()
+        for file in (self.process.stdin, self.stdout, self.stderr):
+            if file is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    file.close()
+
+
+def _launch(argv: list[str], *, stdin: int, own_session: bool) -> _Started:
+    stdout, stderr = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 # closed with it
+    try:
+        process = subprocess.Popen(
+            argv, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=own_session
+        )
+    except OSError as error:
+        stdout.close()
+        stderr.close()
+        raise _cannot_start(argv[0], error) from error
+    return _Started(process, stdout, stderr)
 
 
 class HostTools(Guest):
     """`model.ports.Guest` without a guest. Owned by one worker thread."""
 
     def __init__(self) -> None:
-        self._running: dict[int, _Started] = {}
+        self._running: dict[int, tuple[str, _Started]] = {}
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        try:
-            done = subprocess.run(
-                argv, input=stdin, capture_output=True, timeout=timeout, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s") from error
-        except OSError as error:
-            raise _cannot_start(argv[0], error) from error
-        return Completed(done.returncode, done.stdout, done.stderr)
+        started = _launch(argv, stdin=subprocess.PIPE, own_session=False)
+        deadline = time.monotonic() + timeout
+        rest: bytes | None = stdin
+        while True:
+            try:
+                started.process.communicate(rest, timeout=min(_CHECK_SECONDS, timeout))
+            except subprocess.TimeoutExpired as error:
+                rest = None
+                started.check_size(argv[0])
+                if time.monotonic() >= deadline:
+                    started.end()
+                    message = f"{argv[0]} did not end within {timeout:.0f} s"
+                    raise GuestTimeout(message) from error
+            else:
+                return started.completed(argv[0])
 
     def start(self, argv: list[str]) -> int:
-        # Closed in `poll`. Files never block a tool with much output, pipes do.
-        stdout, stderr = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 # see above
-        try:
-            process = subprocess.Popen(
-                [*_tied_to_parent(), *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise _cannot_start(argv[0], error) from error
-        self._running[process.pid] = _Started(process, stdout, stderr)
-        return process.pid
+        tied = [*_tied_to_parent(), *argv]
+        started = _launch(tied, stdin=subprocess.DEVNULL, own_session=True)
+        self._running[started.process.pid] = argv[0], started
+        return started.process.pid
 
     def poll(self, pid: int) -> Completed | None:
-        started = self._running[pid]
+        program, started = self._running[pid]
         code = started.process.poll()
         if code is None:
+            started.check_size(program)
             return None
         del self._running[pid]
-        return Completed(code, _content(started.stdout), _content(started.stderr))
+        return started.completed(program)
 
     def read_file(self, path: str) -> bytes:
         try:
@@ -84,13 +130,9 @@ class HostTools(Guest):
 
     def close(self) -> None:
         """End all running programs and their children."""
-        for pid, started in list(self._running.items()):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-            started.process.wait()
-            started.stdout.close()
-            started.stderr.close()
-            del self._running[pid]
+        for _, started in self._running.values():
+            started.end()
+        self._running.clear()
 
 
 def _tied_to_parent() -> list[str]:

@@ -13,13 +13,14 @@ from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.host_engine import ThisMachine, local_router, undo_scratch
+from pvebench.drivers.linux import host_tools
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.errors import GuestTimeout, SwitchFailed, ToolFailed
+from pvebench.errors import GuestTimeout, OutputUnreadable, SwitchFailed, ToolFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.rules import Rows
@@ -78,6 +79,29 @@ def test_a_tool_that_is_not_installed_is_named() -> None:
 def test_a_short_program_that_hangs_is_given_up() -> None:
     with pytest.raises(GuestTimeout):
         HostTools().run(["sleep", "60"], timeout=0.1)
+
+
+def test_output_without_end_is_rejected_and_its_program_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program in a container of the lab can be replaced by its root."""
+    monkeypatch.setattr(host_tools, "MAX_BYTES", MIB)
+    tools = HostTools()
+    with pytest.raises(OutputUnreadable, match="output of cat exceeds 1"):
+        tools.run(["cat", "/dev/zero"])
+    with pytest.raises(OutputUnreadable, match="output of head exceeds 1"):
+        tools.run(["head", "-c", str(MIB + 1), "/dev/zero"])
+    assert len(tools.run(["head", "-c", str(MIB), "/dev/zero"]).stdout) == MIB
+    pid = tools.start(["sh", "-c", "cat /dev/zero >&2"])
+    with pytest.raises(OutputUnreadable, match="output of sh exceeds 1"):
+        _ = [tools.poll(pid) for _ in iter(int, 1)]
+    assert not Path(f"/proc/{pid}").exists()
+    tools.close()
+
+
+def test_input_that_a_program_does_not_read_does_not_stop_its_time_limit() -> None:
+    with pytest.raises(GuestTimeout, match="sleep did not end"):
+        HostTools().run(["sleep", "60"], stdin=b"x" * MIB, timeout=0.3)
 
 
 def test_closing_ends_what_still_runs() -> None:
