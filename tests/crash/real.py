@@ -1,4 +1,7 @@
-"""`make crash MOMENTS=50`: kill -9 of pvebench and what it measures with; prints the counts."""
+"""`make crash MOMENTS=50`: kill -9 of pvebench and what it measures with; prints the counts.
+
+At half of the moments, a copy of the state directory is started, and an older one restored later.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,7 @@ def main(arguments: list[str]) -> int:
                 seed=given.seed,
                 containers=able and not given.short,
                 loops=not given.short,
+                copied=0.5,
             )
             report = lab.play(given.moments)
     print(f"seed {given.seed}: {report}; {time.monotonic() - begun:.0f} s")

@@ -19,6 +19,7 @@ from pathlib import Path
 from pvebench.model.run import Outcome
 from pvebench.store import Store
 from testing.containers import left_of, losetup, text
+from testing.crash_copies import RealCopies
 from testing.real_outcomes import MEASURED
 
 END_SECONDS = 600.0
@@ -30,6 +31,7 @@ class Report:
 
     moments: int = 0
     victims: Counter[str] = field(default_factory=Counter)
+    copies: int = 0
     told: int = 0
     stored: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -39,7 +41,8 @@ class Report:
         victims = ", ".join(f"{name} {count}" for name, count in sorted(self.victims.items()))
         shown = ", ".join(f"{count} {name}" for name, count in self.outcomes.most_common())
         return (
-            f"{self.moments} moments (killed: {victims}); {self.told} runs were told, "
+            f"{self.moments} moments (killed: {victims}; {self.copies} copies started or "
+            f"restored); {self.told} runs were told, "
             f"{self.stored} are stored ({shown}); {len(self.wrong)} rules broken"
         )
 
@@ -82,13 +85,21 @@ class CrashTest:
             deadline = time.monotonic() + delay
             while process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.01)
+            when = f"moment {self.report.moments} ({victim} after {delay:.2f} s)"
+            self._beside(process, when)
             self._strike(victim, process)
             code = process.wait(END_SECONDS)
-        when = f"moment {self.report.moments} ({victim} after {delay:.2f} s)"
         if code not in (0, 9, -signal.SIGKILL):
             self.report.wrong.append(f"{when}: pvebench ended with status {code}")
+        self._after(when)
         self._undo()
         self._look_around(when)
+
+    def _beside(self, process: subprocess.Popen[bytes], when: str) -> None:
+        """Do something to its state directory, before it is killed."""
+
+    def _after(self, when: str) -> None:
+        """Do something to its state directory, after it was killed."""
 
     def _strike(self, victim: str, process: subprocess.Popen[bytes]) -> None:
         """Kill what is to be killed."""
@@ -188,8 +199,16 @@ class LabCrashTest(CrashTest):
     """Of the local lab: VMs of its own and, as root, loop devices and containers."""
 
     def __init__(
-        self, directory: Path, *, seed: int, containers: bool = False, loops: bool = True
+        self,
+        directory: Path,
+        *,
+        seed: int,
+        containers: bool = False,
+        loops: bool = True,
+        copied: float = 0.0,
     ) -> None:
+        """Args: copied: share of the moments at which the state directory is copied, too."""
+        self._copied = copied
         loops = loops and os.geteuid() == 0 and Path("/dev/loop-control").exists()
         storages = {"files": "dir"} | ({"loops": "loop"} if loops else {})
         for name in storages:
@@ -203,6 +222,15 @@ class LabCrashTest(CrashTest):
         (directory / "crash.yaml").write_text(pack + "lxc: true\n" * containers)
         victims = (*VICTIMS, CONTAINER) if containers else VICTIMS
         super().__init__(directory, config, victims=victims, seed=seed)
+        self._copies = RealCopies(directory, config, self.report.wrong)
+
+    def _beside(self, process: subprocess.Popen[bytes], when: str) -> None:
+        if self._rng.random() < self._copied:
+            self._copies.start_beside(process, when)
+
+    def _after(self, when: str) -> None:
+        self._copies.restore_older(when)
+        self.report.copies = self._copies.acts
 
     def _strike(self, victim: str, process: subprocess.Popen[bytes]) -> None:
         if victim in ("pvebench", "both"):
