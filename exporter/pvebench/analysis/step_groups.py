@@ -60,7 +60,10 @@ def change_groups(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
     ]
     for time, pairs in _by_time([pair for pair in steps if pair[1].known]):
         yield ChangeGroup(time, known=True, kind="level", changed=tuple(pairs))
-    yield from _unknown([pair for pair in steps if not (pair[1].known or pair[1].mode)])
+    unknown = [pair for pair in steps if not pair[1].known]
+    # A switch between usual levels is no change of the other cases.
+    for mode in (False, True):
+        yield from _unknown([pair for pair in unknown if pair[1].mode is mode])
     creeps = [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
     drifts = [pair for pair in creeps if pair[1].slow]
     kinds: tuple[ChangeKind, ...] = ("mode", "bursts")
@@ -398,7 +401,7 @@ class StepCourse:
     Attributes:
         end: time of the step that completed taking back most of it, Unix seconds;
             None: no step did.
-        back: it takes back most of the earlier steps.
+        back: it takes back most of the earlier steps, or leads to a usual level.
         lasting: the latest runs do not contradict it.
         reason: why the resulting improvement is implausible; empty: it is plausible.
     """
@@ -413,7 +416,7 @@ def step_course(verdict: Verdict, step: CaseStep) -> StepCourse:
     """Return a step of a case relative to all other steps of that case."""
     steps = (*verdict.accepted, *verdict.steps)
     before = sum(one.effect for one in steps if one.time < step.time)
-    back = abs(before + step.effect) < LEFT * abs(before)
+    back = step.mode or abs(before + step.effect) < LEFT * abs(before)
     gained = step.effect > 0 and not back
     return StepCourse(
         end=None if step.kind != "level" else _end(steps, step),

@@ -458,6 +458,11 @@ def test_a_level_that_a_case_often_had_is_no_regression_while_it_is_short() -> N
     for runs, red in ((285, False), (340, True)):
         report = judge(histories(often(260), labels=[ONE], runs=runs, changed_at=10**6))
         assert any(change.regression for change in report.findings) is red
+    report = judge(histories(often(260), labels=[ONE], runs=285, changed_at=10**6))
+    newest = report.findings[0]
+    assert newest.begin / DAY == pytest.approx(260, abs=5)
+    assert (newest.state, newest.back, newest.worse) == ("resolved", True, True)
+    assert ", back to the earlier level (" in sentence(newest)
 
 
 def test_noise_that_grew_is_part_of_the_verdict_and_no_regression() -> None:
