@@ -386,7 +386,9 @@ STUCK: Final = 40
 STUCK_TIMES: Final = 3.0
 """… and their number in the longest earlier time on that side."""
 SMOOTH: Final = 5
-"""Runs of the median that is compared with the middle of the range."""
+"""Runs of the median that is compared with the middle of the range; a shorter crossing is noise."""
+BETWEEN: Final = 0.2
+"""Maximum share of medians in the middle quarter of the range: of two levels, few are there."""
 
 
 def stuck_since(logs: Matrix) -> int | None:
@@ -399,9 +401,13 @@ def stuck_since(logs: Matrix) -> int | None:
     """
     if len(logs) < STUCK * (1 + STUCK_TIMES) / 2:
         return None
-    middle = float(np.quantile(logs, [0.1, 0.9]).mean())
-    high = median(np.lib.stride_tricks.sliding_window_view(logs, SMOOTH)) > middle
-    stays = [len(list(runs)) for _, runs in groupby(high.tolist())]
+    low, high = np.quantile(logs, [0.1, 0.9])
+    away = median(np.lib.stride_tricks.sliding_window_view(logs, SMOOTH)) - (low + high) / 2
+    if np.mean(np.abs(away) < (high - low) / 8) > BETWEEN:
+        return None
+    stays = [len(list(runs)) for _, runs in groupby((away > 0).tolist())]
+    while len(stays) > 2 and stays[-2] < SMOOTH:
+        stays[-3:] = [sum(stays[-3:])]
     longest = max(stays[-3::-2], default=0)
     place = len(logs) - stays[-1] - SMOOTH // 2
     return place if stays[-1] >= max(STUCK, STUCK_TIMES * longest) and longest else None

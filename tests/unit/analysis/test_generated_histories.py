@@ -13,7 +13,19 @@ from pvebench.cli.main import run_cli
 from pvebench.cli.verdict import read_csv
 from testing.answers import LEVEL, ask, ask_node, material
 from testing.fleets import fleet, labels_24, labels_144, loaded
-from testing.noise import DAY, KINDS, RATES, Series, hour_of, stream, unchanged, weekday_of
+from testing.noise import (
+    DAY,
+    KINDS,
+    RATES,
+    Series,
+    clock,
+    hour_of,
+    independent,
+    modes,
+    stream,
+    unchanged,
+    weekday_of,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,3 +111,19 @@ def test_a_step_within_the_slow_variation_of_a_case_is_no_change() -> None:
     assert not ask(swing).red
     assert ask(swing.changed(180, 0.7)).red
     assert ask(steady.changed(180, 0.93)).red
+
+
+def test_a_mode_that_stays_is_a_level_although_single_runs_cross_the_middle() -> None:
+    def stuck(number: int) -> Series:
+        rng = stream(3, "stuck at the worse of two modes for 100 runs", number)
+        times = clock(rng, 400, 8)
+        logs = modes(rng, times)
+        logs[300:] = independent(rng, times[300:]) - 0.1
+        return Series(times, logs)
+
+    assert all(ask(stuck(number)).red for number in (9, 16, 18, 21))
+
+
+def test_a_wandering_level_is_not_two_levels() -> None:
+    series = unchanged("slow wander", stream(6, "slow wander", 10))
+    assert not ask(series).red
