@@ -15,8 +15,8 @@ from pvebench.analysis.noise_patterns import without_hours
 
 SIDE: Final = 60
 """Maximum number of runs on each side of a comparison: older runs are less relevant."""
-MISSED: Final = 0.02
-"""Nominal chance that the interval of a reported step misses: with 5%, 11% do, because the place
+MISSED: Final = 0.01
+"""Nominal chance that the interval of a reported step misses: with 2%, 7% do, because the place
 was chosen, and of small steps only the larger estimates are reported."""
 OUTLIERS: Final = 3
 """Maximum runs that are outliers rather than a level."""

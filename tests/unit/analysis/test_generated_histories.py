@@ -12,7 +12,7 @@ from pvebench.analysis.case_history import FIGURES
 from pvebench.cli.main import run_cli
 from pvebench.cli.verdict import read_csv
 from testing.answers import LEVEL, ask, ask_node, material
-from testing.fleets import fleet, labels_24, labels_144, loaded
+from testing.fleets import fleet, labels_24, labels_144, loaded, mixed_case
 from testing.noise import (
     DAY,
     KINDS,
@@ -127,3 +127,14 @@ def test_a_mode_that_stays_is_a_level_although_single_runs_cross_the_middle() ->
 def test_a_wandering_level_is_not_two_levels() -> None:
     series = unchanged("slow wander", stream(6, "slow wander", 10))
     assert not ask(series).red
+
+
+@pytest.mark.parametrize("number", [36, 80])
+def test_an_interval_holds_the_true_size_although_the_place_was_estimated(number: int) -> None:
+    rng = stream(1, False, number)
+    runs = 100 + int(rng.integers(10, 60))
+    effect = float(rng.choice([-1, -1, 1]) * np.exp(rng.uniform(np.log(0.03), np.log(0.6))))
+    series = mixed_case(rng, runs, float(rng.choice([1, 4, 8, 24])))
+    changes = ask(series.changed(100, float(np.exp(effect)))).changes
+    (found,) = [one for one in changes if abs(one.index(series.times.tolist()) - 100) <= 8]
+    assert np.log1p(found.low) <= effect <= np.log1p(found.high)
