@@ -237,7 +237,8 @@ class Change:
         id: constant; empty: not named yet.
         begin: time of the event, or of the first run after the change, Unix seconds; of a drift:
             since when it is visible.
-        end: when later changes had taken back more than half of it, Unix seconds; None: not yet.
+        end: when later changes had taken back more than half of it, in half of its cases, Unix
+            seconds; None: not yet.
         state: `open`: it lasts, and no decision accepts it; `resolved`: it ended, or the latest
             runs no longer show it.
         known: whether an environment change explains it.

@@ -253,6 +253,7 @@ def _change(
         )
     # A change with a single event has that event's time.
     single = came is not None and len(came.events) == 1
+    ends = [course.end for course in courses if course.end is not None]
     ended = most([course.end is not None for course in courses])
     return Change(
         begin=came.events[0].time if came is not None and single else occasion.time,
@@ -274,7 +275,7 @@ def _change(
         issues=matches,
         reason=implausible[0] if implausible else "",
         state=_state(courses),
-        end=max(course.end for course in courses if course.end is not None) if ended else None,
+        end=statistics.median_low(ends) if ended else None,
         back=most([course.back for course in courses]),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, Difference
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
@@ -28,7 +28,12 @@ def changes(*found: Change) -> tuple[Change, ...]:
     verdicts = tuple(
         Verdict(
             history=CaseHistory(
-                case=case, of=case, name=case, figure=MOVE.figure, labels={"bus": bus}, points=RUNS
+                case=case,
+                of=case,
+                name=case,
+                figure=MOVE.figure,
+                labels={"bus": bus, "tool": "fio"},
+                points=RUNS,
             ),
             state=VerdictState.UNCHANGED,
         )
@@ -44,12 +49,30 @@ def test_four_of_six_cases_and_two_that_end_later_are_one_change() -> None:
     for found in ((MOST, LATER), (LATER, MOST)):
         (change,) = changes(*found)
         assert set(change.cases) == set("abcdef")
-        assert (change.group, change.of, change.end) == (VIRTIO, 6, 134 * DAY)
+        assert (change.group, change.of, change.end) == (VIRTIO, 6, 128 * DAY)
         text = sentence(change, evidence=False)
         assert text == (
             "Everything on virtio is 18% slower since kernel 6.14.5-1-pve (all 6 cases; on pve1) "
-            "[resolved 1970-05-15 after 34 days]"
+            "[resolved 1970-05-09 after 28 days]"
         )
+
+
+def test_what_another_metric_of_the_same_cases_shows_is_part_of_the_change() -> None:
+    stall = replace(MOVE, figure=FIGURES["longest_stall"], effect=-0.2)
+    whole = replace(MOST, cases=tuple("abcdef"), names=tuple("abcdef"))
+    part = replace(MOST, cases=("a", "b"), names=("a", "b"), moves=(stall,))
+    for found in ((whole, part), (part, whole)):
+        (change,) = changes(*found)
+        assert [move.figure.name for move in change.moves] == ["throughput", "longest_stall"]
+        assert change.cases == whole.cases
+    # The other way round, it would hide the slower cases.
+    assert len(changes(replace(whole, moves=(stall,)), replace(part, moves=(MOVE,)))) == 2
+
+
+def test_a_group_has_no_label_that_all_cases_with_its_metric_have() -> None:
+    bus = replace(MOST, group=(("bus", "virtio"), ("tool", "fio")))
+    (change,) = changes(bus)
+    assert change.group == VIRTIO
 
 
 def test_cases_without_a_common_label_are_listed() -> None:
