@@ -22,7 +22,7 @@ from pvebench.report.text import environments, in_order, iso, without_secrets
 from pvebench.store import Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
 from pvebench.verdicts import Verdicts
-from pvebench.verdicts.headline import verdicts_data
+from pvebench.verdicts.headline import change_data, verdicts_data
 from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
 from pvebench.web.views.tables import is_stale, numbers_of
 
@@ -235,6 +235,12 @@ class Verdict(Head):
     decisions: list[dict[str, Any]]
 
 
+class Changes(Head):
+    """`/api/v1/changes`: changes as in `/api/v1/verdict`, open ones first."""
+
+    changes: list[dict[str, Any]]
+
+
 # --- Responses. Pure, except for reading the store.
 
 Model = TypeVar("Model", bound=ApiModel)
@@ -332,6 +338,14 @@ def verdict_data(verdicts: Verdicts, content: View, now: datetime) -> Verdict:
     return _response(Verdict, content, now=now, **verdicts_data(verdicts))
 
 
+def changes_data(verdicts: Verdicts, content: View, now: datetime, state: str = "") -> Changes:
+    """Return `/api/v1/changes`; `state`: one of `CHANGE_STATES`, or empty for all changes."""
+    opened = verdicts.open_changes if state != "closed" else ()
+    closed = verdicts.closed_changes if state != "open" else ()
+    changes = [change_data(change) for change in (*opened, *closed)]
+    return _response(Changes, content, now=now, changes=changes)
+
+
 def run_details(store: Store, number: int) -> RunDetails | None:
     """Return `/api/v1/runs/<number>`, with definition, environment and evidence."""
     run = store.run(number)
@@ -369,6 +383,8 @@ def _parameter(place: str, name: str, schema: Data, about: str) -> Data:
 _KEY: Final = {"type": "string", "minLength": 1}  # its slashes need no quoting
 _NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
+CHANGE_STATES: Final = ("open", "closed")
+_STATE: Final = {"type": "string", "enum": [*CHANGE_STATES]}
 _OUTCOME: Final = {"type": "string", "enum": [str(outcome) for outcome in Outcome]}
 
 PATHS: Final[Mapping[str, tuple[type[ApiModel], str, tuple[Data, ...]]]] = {
@@ -380,6 +396,11 @@ PATHS: Final[Mapping[str, tuple[type[ApiModel], str, tuple[Data, ...]]]] = {
         (_parameter("path", "case_key", _KEY, "As in /api/v1/results."),),
     ),
     "/api/v1/verdict": (Verdict, "Verdicts and changes", ()),
+    "/api/v1/changes": (
+        Changes,
+        "Open and closed changes",
+        (_parameter("query", "state", _STATE, "Only open or only closed changes."),),
+    ),
     "/api/v1/runs": (
         Runs,
         "Runs with their samples, newest first",

@@ -84,6 +84,7 @@ class Pages:
             Route("/api/v1/results", self.results_data),
             Route("/api/v1/cases/{key:path}", self.case_data),
             Route("/api/v1/verdict", self.verdict_data),
+            Route("/api/v1/changes", self.changes_data),
             Route("/api/v1/runs", self.runs_data),
             Route("/api/v1/runs/{number}", self.run_data),
         ]
@@ -228,6 +229,17 @@ class Pages:
             return api.verdict_data(self._verdicts(), content, now).model_dump_json()
 
         return _json(self._once("verdict", make, self._texts))
+
+    def changes_data(self, request: Request) -> Response:
+        """Serve `/api/v1/changes`: closed changes too."""
+        state = query_parameters(request, ("state",)).get("state", "")
+        if state and state not in api.CHANGE_STATES:
+            raise Refused(400, f"unknown state {state!r}", "use open or closed")
+
+        def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
+            return api.changes_data(self._verdicts(), content, now, state).model_dump_json()
+
+        return _json(self._once(f"changes?{state}", make, self._texts))
 
     def runs_data(self, request: Request) -> Response:
         """Serve `/api/v1/runs`, newest first."""

@@ -29,8 +29,8 @@ from pvebench.web.responses import render
 from pvebench.web.views.overview import index_view, worker_view
 from pvebench.web.views.tables import STALE_INTERVALS
 from testing import http_client
+from testing.changes import FINDING, upgrade
 from testing.changes import START as UPGRADE_START
-from testing.changes import upgrade
 from testing.demo_year import results_of as demo_results
 from testing.packs import QUICK, ROOT, SMALL, Simulation, quick, simulate, write_pack
 from testing.simulated_site import app_of, results_of, served
@@ -331,6 +331,20 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     assert [band.text for band in chart.bands] == ["first runs", "qemu_package 9.2.0-2"]
     assert re.search("last (7[789]|8[0123])%", chart.label)
     assert chart.title == "Cases of the latest open change"
+
+
+def test_closed_changes_are_a_table_with_begin_and_duration(tmp_path: Path) -> None:
+    results = Results(Store(tmp_path / "pvebench.db", simulated=False))
+    resolved = replace(FINDING, state="resolved", end=FINDING.begin + 30 * 86400)
+    accepted = replace(FINDING, state="accepted", begin=FINDING.begin - 86400)
+    verdicts = Verdicts(changes=(replace(FINDING, id="o"), resolved, accepted))
+    view = index_view(results.now, [], UPGRADE_START, verdicts)
+    rows = [(one.began, one.lasted) for one in view.past]
+    assert rows == [("1970-04-11", "30 days"), ("1970-04-10", "accepted")]
+    page = said(render("index.html", page=view, simulated=False, here="/"))
+    assert "2 closed changes" in page
+    assert view.past[0].text.startswith("a, b, c and 1 more are 18% slower since ")
+    assert page.index("1 open change") < page.index(view.past[0].text)
 
 
 def test_the_chart_ends_where_the_year_does_and_begins_with_two_runs(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from pvebench.web.views.tables import Table, is_stale, tables_view
 
 CASES_NAMED: Final = 40
 """Maximum linked cases of a change; of more the page gives the number."""
-MAX_PAST: Final = 5
+MAX_PAST: Final = 50
 """Maximum resolved and accepted changes; `pvebench verdict` lists all."""
 
 
@@ -68,6 +68,16 @@ class ChangeView:
     count: int
     cases: tuple[CaseLink, ...]
     further: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastChange:
+    """A resolved or accepted change: date and time of its start, duration or state, sentence."""
+
+    began: str
+    since: str
+    lasted: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +128,20 @@ def _case_link(key: str, cases: Mapping[str, Definition]) -> CaseLink:
     return CaseLink(f"{workload_text(case)} on {where}: {configuration_text(case)}", case_url(key))
 
 
-def past_changes(verdicts: Verdicts) -> tuple[str, ...]:
-    """Return the sentences of the newest resolved and accepted changes."""
-    past = [change for change in verdicts.changes if change.state != "open"]
-    return tuple(sentence(change) for change in past[:MAX_PAST])
+def past_changes(verdicts: Verdicts) -> tuple[PastChange, ...]:
+    """Return the newest resolved and accepted changes."""
+    return tuple(_past_change(change) for change in verdicts.closed_changes[:MAX_PAST])
+
+
+def _past_change(change: Change) -> PastChange:
+    begin = datetime.fromtimestamp(change.begin, UTC)
+    lasted = change.state if change.end is None else show_span(change.end - change.begin)
+    return PastChange(
+        began=f"{begin:%Y-%m-%d}",
+        since=iso(begin),
+        lasted=lasted,
+        text=sentence(change, evidence=False),
+    )
 
 
 def chosen_storage(requested: str, verdicts: Verdicts, cases: Mapping[str, Definition]) -> str:
@@ -265,7 +285,7 @@ class Index:
         elsewhere: number of cases with results that belong to no current pack.
         verdict: the headline without a regression; may be empty.
         changes: open changes, regressions first.
-        past: sentences of resolved and accepted changes.
+        past: resolved and accepted changes, newest first.
         redefined: cases with a changed definition, the newest change first.
         ahead: upcoming results; empty once every case can have a verdict.
         choices: the storages to choose from; tables and year show `chosen`.
@@ -285,7 +305,7 @@ class Index:
     elsewhere: int
     verdict: str
     changes: tuple[ChangeView, ...]
-    past: tuple[str, ...]
+    past: tuple[PastChange, ...]
     redefined: tuple[str, ...]
     ahead: tuple[UpcomingResult, ...]
     choices: tuple[StorageOption, ...]
