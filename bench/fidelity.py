@@ -137,7 +137,7 @@ class Pair:
 
     def by_hand(self) -> float:
         """Return the IOPS that fio reports when it runs by hand."""
-        ready = self._runner._setup.ready(  # the same attachment as pvebench's  # noqa: SLF001
+        ready = self._runner._setup.ready(  # noqa: SLF001 # the same attachment as pvebench's
             self._case.scenario, lambda _phase, _seconds=0.0: None, {}, fresh=False
         )
         writes = ["--refill_buffers"] * (self._options["rw"] == "randwrite")

@@ -193,7 +193,7 @@ def test_an_operation_on_a_chain_leaves_the_chain(allowed: Site) -> None:
     for name in ("snapshot", "delete-snapshot", "move"):
         attach(allowed, wanted)
         one = operate(allowed, name)
-        until(lambda one=one: one.look().ended)  # type: ignore[misc]
+        until(lambda one=one: one.look().ended)  # type: ignore[misc] # mypy cannot infer it
         allowed.node.detach()
     assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 2
     assert allowed.cluster.volumes.owned(allowed.node.vmid) == [volume.volid]
@@ -239,7 +239,7 @@ def test_a_move_is_limited_by_the_settings_or_by_the_workload(allowed: Site) -> 
     for rate, sent in ((0, "8192"), (1 << 20, "1024")):
         attach(allowed)
         one = operate(allowed, "move", rate)
-        until(lambda one=one: one.look().ended)  # type: ignore[misc]
+        until(lambda one=one: one.look().ended)  # type: ignore[misc] # mypy cannot infer it
         allowed.node.detach()
         assert allowed.cluster.moves[-1]["bwlimit"] == sent
 

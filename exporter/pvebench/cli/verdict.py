@@ -16,7 +16,6 @@ from typing import Any, Final
 import click
 
 from pvebench.analysis.case_history import FIGURES, CaseHistory, Figure, GoodRun, GoodRuns
-from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
@@ -64,8 +63,8 @@ def read_csv(path: Path, figure: Figure) -> Material:
     """
     problems: list[Problem] = []
     cases: dict[str, list[GoodRun]] = {}
-    for line, row in _rows(path, problems):
-        point = _point(path, line, row, problems)
+    for line, row, at in _rows(path, problems):
+        point = _point(path, line, row, at, problems)
         if point is not None:
             cases.setdefault(row.get("case") or path.stem, []).append(point)
         if len(problems) >= MAX_PROBLEMS:
@@ -109,8 +108,8 @@ def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
 Row = dict[str, str]
 
 
-def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
-    """Yield (line, column -> text); the header must be valid."""
+def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row, dict[str, int]]]:
+    """Yield (line, name -> text, name -> first column); the header must be valid."""
     line = 1
     text = read_text(path, most=MAX_BYTES, encoding="utf-8-sig")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -121,31 +120,17 @@ def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
             return
         for cells in itertools.islice(reader, MAX_RUNS + 1):
             line = reader.line_num
-            if any(cell.strip() for cell in cells):
-                yield line, _row(path, line, header, cells, problems)
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(header):
+                message = f"{len(cells)} values for {len(header)} columns"
+                problems.append(Problem(str(path), line, 1, message))
+            starts = itertools.accumulate((len(cell) + 1 for cell in cells), initial=1)
+            placed = list(zip(header, cells, starts, strict=False))
+            texts = {name: cell.strip() for name, cell, _ in placed}
+            yield line, texts, {name: start for name, _, start in placed}
     except csv.Error as error:
         problems.append(Problem(str(path), line + 1, 1, f"invalid CSV: {error}"))
-
-
-def _row(
-    path: Path, line: int, header: list[str], cells: list[str], problems: list[Problem]
-) -> Row:
-    if len(cells) != len(header):
-        message = f"{len(cells)} values for {len(header)} columns"
-        problems.append(Problem(str(path), line, 1, message))
-    return {name: cell.strip() for name, cell in zip(header, cells, strict=False)} | {
-        "\0columns": ",".join(str(place) for place in _columns(header, cells))
-    }
-
-
-def _columns(header: list[str], cells: list[str]) -> list[int]:
-    """Return the start of each of CSV_COLUMNS in its line, 1 if absent."""
-    starts, place = [], 1
-    for cell in cells:
-        starts.append(place)
-        place += len(cell) + 1
-    begins = dict(zip(header, starts, strict=False))
-    return [begins.get(name, 1) for name in CSV_COLUMNS]
 
 
 def _header_problems(path: Path, header: list[str]) -> list[Problem]:
@@ -157,15 +142,16 @@ def _header_problems(path: Path, header: list[str]) -> list[Problem]:
     return [Problem(str(path), 1, 1, message) for message in messages]
 
 
-def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> GoodRun | None:
-    columns = [int(place) for place in row["\0columns"].split(",")]
+def _point(
+    path: Path, line: int, row: Row, at: dict[str, int], problems: list[Problem]
+) -> GoodRun | None:
     time, value = _time(row.get("time", "")), _value(row.get("value", ""))
     if time is None:
         text = f"{row.get('time', '')[:50]!r} is not a time: write 2026-03-01T12:00:00Z or seconds"
-        problems.append(Problem(str(path), line, columns[0], text))
+        problems.append(Problem(str(path), line, at.get("time", 1), text))
     if value is None:
         text = f"{row.get('value', '')[:50]!r} is not a positive number"
-        problems.append(Problem(str(path), line, columns[1], text))
+        problems.append(Problem(str(path), line, at.get("value", 1), text))
     if time is None or value is None:
         return None
     return GoodRun(time, row.get("environment", ""), value)
@@ -221,12 +207,9 @@ def show_verdicts(
 
 def _print_text(verdicts: Verdicts, *, every: bool) -> None:
     """Print verdicts for a terminal."""
-    for line in (count_line(verdicts), *_redefined(verdicts)):
-        click.echo(line)
-    for change in verdicts.changes:
-        click.echo(f"{mark(change)} {_dated(change)}")
-    for line in progress_lines(verdicts, datetime.now(UTC).timestamp()):
-        click.echo(line)
+    click.echo(count_line(verdicts))
+    for sign, line in _lines(verdicts):
+        click.echo(f"{sign} {line}".strip())
     if every and verdicts.verdicts:
         click.echo()
         # Lines, not columns: in a narrow terminal, cut names would look alike.
@@ -240,11 +223,7 @@ def _print_text(verdicts: Verdicts, *, every: bool) -> None:
 def _print_markdown(verdicts: Verdicts, *, every: bool) -> None:
     """Print verdicts as Markdown, for a forum or an issue."""
     click.echo(f"**{count_line(verdicts)}**\n")
-    for line in _redefined(verdicts):
-        click.echo(f"- {line}")
-    for change in verdicts.changes:
-        click.echo(f"- {_dated(change)}")
-    for line in progress_lines(verdicts, datetime.now(UTC).timestamp()):
+    for _, line in _lines(verdicts):
         click.echo(f"- {line}")
     if every and verdicts.verdicts:
         click.echo(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
@@ -252,9 +231,15 @@ def _print_markdown(verdicts: Verdicts, *, every: bool) -> None:
             click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
 
 
-def _dated(change: Change) -> str:
-    """Return the sentence of a change with its date."""
-    return f"{datetime.fromtimestamp(change.begin, UTC):%Y-%m-%d}: {sentence(change)}"
+def _lines(verdicts: Verdicts) -> Iterator[tuple[str, str]]:
+    """Yield (mark, line): changed definitions, changes, and what is missing until when."""
+    for text in _redefined(verdicts):
+        yield "", text
+    for change in verdicts.changes:
+        begin = datetime.fromtimestamp(change.begin, UTC)
+        yield mark(change), f"{begin:%Y-%m-%d}: {sentence(change)}"
+    for line in progress_lines(verdicts, datetime.now(UTC).timestamp()):
+        yield "", line
 
 
 def _redefined(verdicts: Verdicts) -> Iterator[str]:
