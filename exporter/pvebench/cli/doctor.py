@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ import click
 
 from pvebench.cli.options import (
     PATH,
+    F,
     format_option,
     read_settings,
     scale_option,
@@ -72,48 +73,58 @@ def findings_of(options: dict[str, Any], scale: float = 1.0) -> Iterator[Finding
 PAUSE_SECONDS: Final = 1.0
 
 
+def _login_options(command: F) -> F:
+    """Add --exporter-login-file and --grafana-password-file."""
+    command = click.option(
+        "--grafana-password-file",
+        type=PATH,
+        help="File with the admin's password, if Grafana requires a login.",
+    )(command)
+    return click.option(
+        "--exporter-login-file",
+        type=PATH,
+        help="File with USER:PASSWORD, if the exporter requires a login.",
+    )(command)
+
+
+def _timeout_option(help_text: str) -> Callable[[F], F]:
+    seconds = click.FloatRange(min=1)
+    return click.option("--timeout", type=seconds, default=60.0, show_default=True, help=help_text)
+
+
+def _logins(
+    exporter_login_file: Path | None, grafana_password_file: Path | None
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the login headers of the exporter and of Grafana."""
+    return (
+        login_header(exporter_login_file, "", "pass the login file with --exporter-login-file"),
+        login_header(
+            grafana_password_file, "admin:", "pass the password file with --grafana-password-file"
+        ),
+    )
+
+
 @click.command()
 @click.option("--exporter", default="http://127.0.0.1:9620", show_default=True)
 @click.option("--prometheus", default="http://127.0.0.1:9690", show_default=True)
 @click.option("--grafana", default="http://127.0.0.1:9692", show_default=True)
-@click.option(
-    "--exporter-login-file",
-    type=PATH,
-    help="File with USER:PASSWORD, if the exporter requires a login.",
-)
-@click.option(
-    "--grafana-password-file",
-    type=PATH,
-    help="File with the admin's password, if Grafana requires a login.",
-)
+@_login_options
 @click.option("--without-grafana", is_flag=True, help="Check Prometheus only.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for each server; longer than the scrape interval.",
-)
+@_timeout_option("Seconds to wait for each server; longer than the scrape interval.")
 def selftest(
     exporter: str,
     prometheus: str,
     grafana: str,
-    exporter_login_file: Path | None,
-    grafana_password_file: Path | None,
     without_grafana: bool,
     timeout: float,
+    **files: Path | None,
 ) -> None:
     """Check that metrics reach Prometheus and Grafana.
 
     Each `/metrics` response contains its creation time. Prometheus and Grafana must return a
     response created after this command started.
     """
-    exporter_login = login_header(
-        exporter_login_file, "", "pass the login file with --exporter-login-file"
-    )
-    login = login_header(
-        grafana_password_file, "admin:", "pass the password file with --grafana-password-file"
-    )
+    exporter_login, login = _logins(**files)
     started = time.time()
     exposed, _ = read_exposition(exporter, exporter_login)
     click.echo(f"exporter    ok: {exporter} returned metrics of {_clock(exposed)}")
@@ -159,44 +170,27 @@ def _wait(query: Callable[[], float | None], timeout: float) -> float | None:
 )
 @click.option("--prometheus", default="", help="URL of Prometheus, such as http://127.0.0.1:9690.")
 @click.option("--grafana", default="", help="URL of Grafana, such as http://127.0.0.1:9692.")
-@click.option("--exporter-login-file", type=PATH, help="File with USER:PASSWORD for the exporter.")
-@click.option(
-    "--grafana-password-file", type=PATH, help="File with the password of Grafana's admin."
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait; later answers are reported as unknown.",
-)
+@_login_options
+@_timeout_option("Seconds to wait; later answers are reported as unknown.")
 @format_option()
 def doctor(
-    exporter: str,
-    prometheus: str,
-    grafana: str,
-    exporter_login_file: Path | None,
-    grafana_password_file: Path | None,
-    timeout: float,
-    form: str,
-    **options: Any,
+    exporter: str, prometheus: str, grafana: str, timeout: float, form: str, **options: Any
 ) -> None:
     """Diagnose the instance and its monitoring. Nothing is changed.
 
     It covers everything that `check` covers, the database, leftovers, clocks, the running service,
     Prometheus, Grafana, Alertmanager and notifications. The most important comes first.
     """
+    exporter_login, grafana_login = _logins(
+        options.pop("exporter_login_file"), options.pop("grafana_password_file")
+    )
     settings = read_settings(**options)
     servers = Servers(
         exporter=exporter.rstrip("/"),
         prometheus=prometheus.rstrip("/"),
         grafana=grafana.rstrip("/"),
-        exporter_login=login_header(
-            exporter_login_file, "", "pass the login file with --exporter-login-file"
-        ),
-        grafana_login=login_header(
-            grafana_password_file, "admin:", "pass the password file with --grafana-password-file"
-        ),
+        exporter_login=exporter_login,
+        grafana_login=grafana_login,
     )
     observations = diagnose(settings, servers, seconds=timeout)
     if form == "json":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import click
@@ -210,8 +211,9 @@ def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> 
     load = _loader(options, selection)
     request = Request(load=load, config=options["config"], cycles=cycles, web=web)
     outcomes = measure(request, Terminal())
-    click.echo(f"results are in {read_settings(**options).state / 'pvebench.db'}")
-    conclude(outcomes)
+    state = read_settings(**options).state
+    click.echo(f"results are in {state / 'pvebench.db'}")
+    conclude(outcomes, state)
 
 
 def _loader(rest: dict[str, Any], selection: dict[str, Any]) -> Callable[[], Configuration]:
@@ -224,8 +226,8 @@ def _loader(rest: dict[str, Any], selection: dict[str, Any]) -> Callable[[], Con
     return load
 
 
-def conclude(outcomes: Sequence[Outcome]) -> None:
-    """Print the outcomes of the cycles, by the last run of each case.
+def conclude(outcomes: Sequence[Outcome], state: Path) -> None:
+    """Print the outcomes of the cycles, by the last run of each case, stored in `state`.
 
     Raises:
         CycleIncomplete: a case has no publishable result.
@@ -243,7 +245,7 @@ def conclude(outcomes: Sequence[Outcome]) -> None:
         raise CycleIncomplete(
             f"{len(unpublished)} of {len(outcomes)} cases have no publishable result "
             f"({', '.join(sorted(set(unpublished)))})",
-            next_step="list the reasons: `pvebench results --not-ok` with the same --state",
+            next_step=f"list the reasons: `pvebench results --not-ok --state {state}`",
         )
 
 

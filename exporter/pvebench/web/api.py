@@ -105,7 +105,7 @@ class Status(Head):
 
 
 class Value(ApiModel):
-    """A value of a case's latest successful run, with its spread over recent runs."""
+    """The number of a case that the ranking uses, with its spread over recent runs."""
 
     direction: str
     metric: str

@@ -149,13 +149,6 @@ def test_noisy_runs_give_0_and_a_case_without_a_publishable_result_gives_9(
     assert simulated(tmp_path / "failed", SMALL) == (9, {Outcome.FAILED})
 
 
-def test_verdict_gives_0_before_the_first_verdict_and_10_with_strict(tmp_path: Path) -> None:
-    assert simulated(tmp_path, SMALL)[0] == 0
-    options = ["--driver", "simulated", "--state", str(tmp_path / "state")]
-    assert run_cli(["verdict", *options]) == 0
-    assert run_cli(["verdict", *options, "--strict"]) == 10
-
-
 def test_a_stop_gives_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (KeyboardInterrupt(), Interrupted("stopped")):
 

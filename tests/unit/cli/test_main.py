@@ -134,15 +134,16 @@ def test_a_noisy_case_is_not_called_ok_at_the_end(
     outcomes: Sequence[Outcome], said: str, capsys: Captured
 ) -> None:
     """Its result counts, so the command ends well: seen in a container where ten of twelve were."""
-    conclude(outcomes)
+    conclude(outcomes, Path())
     assert capsys.readouterr().out == f"{said}\n"
 
 
 def test_a_case_without_a_result_ends_the_command_with_its_outcome(capsys: Captured) -> None:
     with pytest.raises(
         CycleIncomplete, match=r"1 of 3 cases have no publishable result \(failed\)"
-    ):
-        conclude([Outcome.OK, Outcome.NOISY, Outcome.FAILED])
+    ) as raised:
+        conclude([Outcome.OK, Outcome.NOISY, Outcome.FAILED], Path("/srv/state"))
+    assert "`pvebench results --not-ok --state /srv/state`" in raised.value.next_step
     assert capsys.readouterr().out == "1 of 3 cases ok, 1 noisy, 1 failed\n"
 
 
