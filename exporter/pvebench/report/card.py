@@ -46,6 +46,8 @@ KINDS: Final = (
 compared: SEQ1M Q8T1 and RND4K Q32T1."""
 VERSIONS: Final = (("pve", "Proxmox VE"), ("kernel", "kernel"), ("qemu", "QEMU"))
 NOT_MEASURED: Final = "not measured"
+NOT_RANKED: Final = "not ranked"
+"""Only results that the ranking excludes, such as reads from a warm cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,9 @@ def _row(kind: tuple[str, str, int, int], rankings: Sequence[Ranking]) -> CardRo
         if ranking.fastest is not None and ranking.fastest.definition.parameters.get("rw") == rw
     ]
     if not candidates:
-        return CardRow(title=title, fastest=NOT_MEASURED)
+        excluded = (place for ranking in rankings for place in ranking.excluded)
+        known = any(place.definition.parameters.get("rw") == rw for place in excluded)
+        return CardRow(title=title, fastest=NOT_RANKED if known else NOT_MEASURED)
     ranking, first = min(candidates, key=lambda pair: _distance(pair[1].definition, block, depth))
     default = ranking.usual
     unflushed = " (unflushed)" if writes_unflushed(first.definition) else ""

@@ -220,3 +220,15 @@ def test_the_page_links_to_it_and_refuses_what_it_does_not_know(tmp_path: Path) 
             "size=9": 400,
             "theme=dark&theme=x": 400,
         }
+
+
+def test_results_that_are_all_excluded_are_not_called_unmeasured(tmp_path: Path) -> None:
+    simulation = measured(tmp_path)
+    view = results_of(simulation).now
+    cases = {
+        key: replace(case, options={**case.options, "host_cache": "arc"})
+        for key, case in of_storage(shown_definitions(view))["lab/local"].items()
+    }
+    card = make_card(view, Verdicts(), simulation.world.clock.now(), cases)
+    assert [row.fastest for row in card.rows][0::2] == ["not measured", "not ranked"]
+    assert card.rows[1].fastest.endswith("/s")  # writes are ranked
