@@ -27,6 +27,7 @@ from builder import (
     overview,
     regressions,
     trends,
+    under_load,
     upgrades,
     wall,
 )
@@ -52,6 +53,7 @@ DASHBOARDS: Final = {
     "cpu-cost": cpu.build,
     "diskmark": diskmark.build,
     "operations": operations.build,
+    "under-load": under_load.build,
 }
 
 

@@ -62,6 +62,17 @@ MAY_BE_EMPTY = {
         "pvebench-latency",
         "Completion latency distribution (workloads with histogram: true)",
     ): "the default case keeps none",
+    **{
+        ("pvebench-under-load", title): "the demo has none; see test_under_load.py"
+        for title in (
+            "Effect of each operation",
+            "Longest gap",
+            "p99 before, during and after",
+            "Recovery",
+            "Lost I/O",
+            "Several VMs at the same time",
+        )
+    },
     ("pvebench-upgrades", "Latency (p99), largest changes"): "the default storage lost nothing",
     ("pvebench-upgrades", "CPU per I/O, largest changes"): "nor did any CPU change",
     ("pvebench-regressions", "Inconclusive"): "the tests' verdicts are all known",

@@ -63,6 +63,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
     for figure in (
         _figure("throughput", "speed", "throughput", ("slower", "faster"), 0.015, 1e-3),
         _figure("longest_stall", "stall", "longest stall", _LONGER, 0.4, 1e-3),
+        _figure("operation_gap", "stall", "gap during the operation", _LONGER, 0.4, 0.1),
         _figure("cpu_cost", "cost", "host CPU per I/O", _HIGHER, 0.03, 1e-9),
         _figure("idle_cost", "cost", "host CPU of the idle VM", _HIGHER, 0.05, 1e-5),
         _figure("operation_seconds", "operation", "duration", _LONGER, 0.05, 1e-4),

@@ -22,6 +22,7 @@ Figure = Literal[
     "throughput",
     "latency_p99",
     "longest_stall",
+    "operation_gap",
     "cpu_cost",
     "idle_cost",
     "operation_seconds",

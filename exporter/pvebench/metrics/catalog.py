@@ -380,8 +380,8 @@ MOVED_BYTES = _counter(
 CYCLES = _counter("cycles", ("node", "tier"), "Completed cycles.")
 RESULTS = _gauge("results", (), "Runs in the database.")
 # --- verdicts ---
-# `metric` is throughput, latency_p99, longest_stall, cpu_cost, idle_cost or boot_time;
-# `direction` is empty if the metric does not belong to one direction.
+# `metric` is throughput, latency_p99, longest_stall, operation_gap, cpu_cost, idle_cost or
+# boot_time; `direction` is empty if the metric does not belong to one direction.
 CHANGE = _gauge(
     "change_ratio",
     JUDGED,

@@ -22,6 +22,7 @@ from pvebench.references.reference_series import ReferenceSeries
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store import StoredRun
 from pvebench.store.current import Trend
+from pvebench.verdicts.operation_text import operation_sentences
 from pvebench.verdicts.ranking import Place, Rank, levels_of
 from pvebench.verdicts.summary import Summary
 
@@ -258,6 +259,7 @@ def report_html(
         environments=known,
         facts=FACTS,
         doubtful=[row for row in rows if not row.good],
+        operations=operation_sentences(run for run in runs if run.outcome.good),
         profile=profile(row for row in rows if row.good),
         sweeps=_sweeps(rows),
         cases=len({row["scenario"] for row in rows}),

@@ -35,10 +35,12 @@ PER_DIRECTION: Final = {
 """At a fixed depth, bandwidth and mean latency say the same as the I/O rate: one is judged."""
 _CORES: Final = (("host_cpu", "", "qemu"), ("host_cpu", "", "total"))
 _BOOT: Final = ("boot_time", "", "")
+_GAP: Final = ("operation_gap", "", "")
 NUMBERS: Final[tuple[Number, ...]] = (
     *((metric, way.value, part) for metric, part in PER_DIRECTION for way in Direction),
     *_CORES,
     _BOOT,
+    _GAP,
 )
 """Stored numbers that metrics are derived from."""
 _OF_DIRECTIONS: Final = [(name, way.value) for name in PER_DIRECTION.values() for way in Direction]
@@ -69,6 +71,8 @@ def figures_of(values: Mapping[Number, Column], tool: str) -> dict[Place, Column
     # Any run may include a boot; only boot runs give a complete series.
     if tool == "boot" and _BOOT in values:
         columns["boot_time", ""] = values[_BOOT]
+    if _GAP in values:
+        columns["operation_gap", ""] = values[_GAP]
     return {place: column for place, column in columns.items() if not all(map(math.isnan, column))}
 
 

@@ -16,6 +16,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Conduct, Direction
 from pvebench.runner import Runner
 from pvebench.runner.companions import fairness
+from pvebench.runner.reparse import MEASURED
 from pvebench.scheduler.plan import Matrix, expand, make_plan
 from pvebench.workloads import TOOLS
 from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
@@ -70,6 +71,8 @@ def test_fairness_slowest_vm_and_boot_storm_are_figures_of_the_run(bench: Bench)
     rates = [job["read"]["iops"] for job in jobs]
     assert value(run, "vms_slowest") == pytest.approx(min(rates))
     assert value(run, "vms_fairness") == pytest.approx(fairness(rates))
+    own = {sample.metric for sample in run.samples if sample.metric.startswith("vms_")}
+    assert own == {name for name in MEASURED if name.startswith("vms_")}
     assert value(run, "vms_boot_time") == pytest.approx(BOOT_SECONDS)  # together, not in turn
 
 

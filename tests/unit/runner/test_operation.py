@@ -19,6 +19,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Conduct
 from pvebench.runner import Runner
 from pvebench.runner.operation import Look, figures, longest_gap, percentile, rates
+from pvebench.runner.reparse import MEASURED
 from pvebench.scheduler.plan import Matrix, expand
 from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
@@ -116,7 +117,11 @@ def run(directory: Path, world: RecordingHypervisor, times: int = 1) -> Run:
 def test_a_run_has_the_figures_and_the_looks_as_evidence(tmp_path: Path) -> None:
     one = run(tmp_path, RecordingHypervisor())
     assert one.outcome is Outcome.OK, one.reason
-    assert values(list(one.samples))["operation_time"] == pytest.approx(1.0, abs=0.11)
+    found = values(list(one.samples))
+    assert found["operation_time"] == pytest.approx(1.0, abs=0.11)
+    assert found["operation_resolution"] == pytest.approx(0.1)
+    own = {sample.metric for sample in one.samples if sample.metric.startswith("operation_")}
+    assert own == {name for name in MEASURED if name.startswith("operation_")}
     times = [line[0] for line in json.loads(one.evidence["operation"])]
     assert times[0] == pytest.approx(-10.0)
     assert times[-1] == pytest.approx(20.0)

@@ -20,6 +20,7 @@ from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import calm, standing
+from pvebench.verdicts.operation_text import operation_sentences
 from pvebench.verdicts.ranking import of_storage
 from pvebench.verdicts.summary import (
     Summary,
@@ -294,6 +295,7 @@ class Index:
         device: model, serial, file system and transport of the chosen storage; empty: unknown.
         costs: what measuring writes to each shown storage, in a line each.
         advice: status or next step while there is no result; empty otherwise.
+        operations: effects of backups and other operations on the chosen storage, as sentences.
     """
 
     now: datetime
@@ -315,6 +317,7 @@ class Index:
     device: str
     costs: tuple[str, ...]
     advice: str
+    operations: tuple[str, ...]
 
 
 def index_view(
@@ -361,6 +364,9 @@ def index_view(
             tuple(one for one in content.costs if f"{one.node}/{one.storage}" == chosen)
         ),
         advice="" if content.cases else _advice(workers),
+        operations=operation_sentences(
+            good for key in cases if (good := content.cases[key].good) is not None
+        ),
     )
 
 

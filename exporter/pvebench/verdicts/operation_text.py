@@ -1,0 +1,69 @@
+"""Effects of operations on a guest as sentences: stalls of a backup, with and without fleecing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pvebench.model.definition import Definition, workload_text
+from pvebench.store import StoredRun
+
+_WORDS: Final[Mapping[str, str]] = {
+    "backup": "a backup",
+    "backup-fleecing": "a backup with fleecing",
+    "move": "a move of the disk",
+    "snapshot": "a snapshot",
+    "delete-snapshot": "the removal of a snapshot",
+    "neighbour": "another VM",
+}
+_FLEECING: Final = "backup-fleecing"
+_OWN: Final = frozenset({"during"})
+"""Parameters that the compared workloads do not share."""
+
+
+@dataclass(slots=True)
+class _Load:
+    """One workload on one disk.
+
+    Attributes:
+        gaps: operation -> longest gap and its resolution, seconds.
+    """
+
+    definition: Definition
+    gaps: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def operation_sentences(runs: Iterable[StoredRun]) -> tuple[str, ...]:
+    """Return a sentence for each operation in the runs, of which the last of a case counts."""
+    loads: dict[tuple[str, ...], _Load] = {}
+    for run in runs:
+        own = run.definition
+        name = str(own.parameters.get("during", ""))
+        figures = {sample.metric: sample.value for sample in run.samples}
+        if name not in _WORDS or "operation_gap" not in figures:
+            continue
+        rest = {key: value for key, value in own.parameters.items() if key not in _OWN}
+        place = (own.node, own.scenario, str(sorted(rest.items())))
+        load = loads.setdefault(place, _Load(own))
+        load.gaps[name] = figures["operation_gap"], figures.get("operation_resolution", 0.0)
+    return tuple(line for load in loads.values() for line in _lines(load))
+
+
+def _lines(load: _Load) -> Iterable[str]:
+    own = load.definition
+    for name, word in _WORDS.items():
+        if name not in load.gaps or (name == _FLEECING and "backup" in load.gaps):
+            continue
+        text = f"{word} on {own.node}, {own.storage} stalls {workload_text(own)} "
+        text += f"for {_span(*load.gaps[name])}"
+        if name == "backup" and _FLEECING in load.gaps:
+            text += f"; with fleecing {_span(*load.gaps[_FLEECING])}"
+        yield text[0].upper() + text[1:]
+
+
+def _span(gap: float, resolution: float) -> str:
+    """Return a gap in words: two readings of the counters can be that far apart without one."""
+    if gap <= 2 * resolution:
+        return f"less than {2 * resolution:.2g} s"
+    return f"up to {gap:.2g} s"

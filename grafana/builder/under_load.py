@@ -1,0 +1,150 @@
+"""Operations under load: what a guest notices of backups, moves, snapshots and other VMs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.builders import dashboard, table, timeseries
+
+from builder.charts import lines
+from builder.panels import intro
+from builder.parts import base, node_variable, place, storage_variable, workload_variable
+from builder.promql import series, with_descriptions
+from builder.tables import Column, rows
+from pvebench.metrics import catalog as m
+
+CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
+KEYS: Final = "node, storage, scenario, workload"
+COLUMNS: Final = ("description", "configuration", "storage", "node", "scenario", "workload")
+LEGEND: Final = "{{workload}}: {{configuration}} ({{storage}}, {{node}})"
+NONE: Final = "no workload with `during` has run yet"
+ALONE: Final = "no workload with `vms` has run yet"
+INTRO: Final = (
+    "**What does a guest notice of a backup, a move or a snapshot?** The gap is the longest time "
+    "without completed I/O, timed outside the guest, whose clock can stand meanwhile. Compare "
+    "`during-backup` with `during-backup-fleecing`. Purple lines mark software updates."
+)
+
+
+def build() -> dashboard.Dashboard:
+    """Return the dashboard."""
+    return (
+        base("Operations under load", "pvebench-under-load", "Effects of backups and snapshots.")
+        .with_variable(node_variable())
+        .with_variable(storage_variable())
+        .with_variable(workload_variable(multi=True))
+        .with_panel(_table().grid_pos(place(0, 0, 24, 11)))
+        .with_panel(_gaps().grid_pos(place(0, 11, 12, 11)))
+        .with_panel(_phases().grid_pos(place(12, 11, 12, 11)))
+        .with_panel(_recovery().grid_pos(place(0, 22, 12, 10)))
+        .with_panel(_lost().grid_pos(place(12, 22, 12, 10)))
+        .with_panel(_together().grid_pos(place(0, 32, 24, 10)))
+        .with_panel(intro(INTRO, y=42))
+    )
+
+
+def _some(metric: m.Metric) -> str:
+    expression = series(metric, **CASE)
+    return with_descriptions(f"({expression} and topk(10, {expression} @ end()))", workload=False)
+
+
+def _column(title: str, metric: m.Metric, unit: str, **matchers: str) -> Column:
+    expression = f"max by ({KEYS}) ({series(metric, **CASE, **matchers)})"
+    return Column(title=title, expression=expression, unit=unit, decimals=2)
+
+
+def _table() -> table.Panel:
+    named = f"(max by (job, instance, {KEYS}) ({series(m.OPERATION_GAP, **CASE)}))"
+    return rows(
+        "Effect of each operation",
+        "Latest successful runs. Gaps have the resolution in the last column.",
+        COLUMNS,
+        (
+            Column(title="gap", expression=with_descriptions(named), unit="s", decimals=2),
+            _column("p99 before", m.OPERATION_LATENCY, "s", phase="before"),
+            _column("p99 during", m.OPERATION_LATENCY, "s", phase="during"),
+            _column("lost I/O", m.OPERATION_LOST, "short"),
+            _column("recovery", m.OPERATION_RECOVERY, "s"),
+            _column("duration", m.OPERATION_TIME, "s"),
+            _column("size", m.OPERATION_BYTES, "bytes"),
+            _column("resolution", m.OPERATION_RESOLUTION, "s"),
+        ),
+        sort="gap",
+        hidden=("scenario",),
+        missing=NONE,
+    )
+
+
+def _gaps() -> timeseries.Panel:
+    return lines(
+        "Longest gap",
+        "Longest time without completed I/O; the ten longest, logarithmic. Lower is better.",
+        {LEGEND: _some(m.OPERATION_GAP)},
+        unit="s",
+        log=True,
+        right=False,
+        missing=NONE,
+    )
+
+
+def _phases() -> timeseries.Panel:
+    latency = series(m.OPERATION_LATENCY, **CASE)
+    return lines(
+        "p99 before, during and after",
+        "Completion latency as QEMU sees it; the ten highest, logarithmic. Driver qemu only.",
+        {
+            f"{{{{phase}}}}, {LEGEND}": with_descriptions(
+                f"({latency} and topk(10, {latency} @ end()))", workload=False
+            )
+        },
+        unit="s",
+        log=True,
+        right=False,
+        missing=NONE,
+    )
+
+
+def _recovery() -> timeseries.Panel:
+    return lines(
+        "Recovery",
+        "Time from the dip to three seconds at 80% of the rate before. Lower is better.",
+        {LEGEND: _some(m.OPERATION_RECOVERY)},
+        unit="s",
+        right=False,
+        missing=NONE,
+    )
+
+
+def _lost() -> timeseries.Panel:
+    return lines(
+        "Lost I/O",
+        "Operations that the rate before would have completed. Lower is better.",
+        {LEGEND: _some(m.OPERATION_LOST)},
+        unit="short",
+        right=False,
+        missing=NONE,
+    )
+
+
+def _together() -> table.Panel:
+    named = f"(max by (job, instance, {KEYS}) ({series(m.VMS_FAIRNESS, **CASE)}))"
+    return rows(
+        "Several VMs at the same time",
+        "Totals of all VMs, Jain's index of their rates (1: equal), slowest VM, boot storm.",
+        COLUMNS,
+        (
+            Column(title="fairness", expression=with_descriptions(named), decimals=3),
+            Column(
+                title="all VMs",
+                expression=f"sum by ({KEYS}) ({series(m.IOPS, **CASE)}"
+                f" and on ({KEYS}) {series(m.VMS_FAIRNESS, **CASE)})",
+                unit="iops",
+            ),
+            _column("slowest VM", m.VMS_SLOWEST, "iops"),
+            _column("boot", m.VMS_BOOT_TIME, "s"),
+        ),
+        sort="fairness",
+        descending=False,
+        hidden=("scenario",),
+        missing=ALONE,
+    )

@@ -1,0 +1,76 @@
+"""Effects of operations on a guest as sentences, and as judged metrics."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pvebench.analysis.case_history import FIGURES
+from pvebench.model.run import Sample, Unit
+from pvebench.verdicts.feed import figures_of
+from pvebench.verdicts.operation_text import operation_sentences
+from testing.simulated_results import case
+
+
+def run(during: str, gap: float, resolution: float = 0.01, **parameters: Any) -> Any:
+    samples = (
+        Sample("operation_gap", None, gap, Unit.SECONDS),
+        Sample("operation_resolution", None, resolution, Unit.SECONDS),
+    )
+    plain = case("scsi.raw.none", sync=True, **parameters)
+    own = replace(plain, parameters={**plain.parameters, "during": during}, title="")
+    own = replace(own, workload="w", title="w")
+    return SimpleNamespace(definition=own, samples=samples)
+
+
+def test_a_backup_is_compared_with_one_with_fleecing() -> None:
+    (line,) = operation_sentences([run("backup", 3.4), run("backup-fleecing", 0.05)])
+    assert line == (
+        "A backup on lab, local stalls 4k random write, depth 1, each write synced "
+        "for up to 3.4 s; with fleecing up to 0.05 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("during", "word"),
+    [
+        ("backup-fleecing", "A backup with fleecing"),
+        ("move", "A move of the disk"),
+        ("snapshot", "A snapshot"),
+        ("delete-snapshot", "The removal of a snapshot"),
+    ],
+)
+def test_each_operation_has_a_sentence(during: str, word: str) -> None:
+    (line,) = operation_sentences([run(during, 1.25)])
+    assert line.startswith(f"{word} on lab, local stalls ")
+    assert line.endswith("for up to 1.2 s")
+
+
+def test_a_gap_below_the_resolution_is_no_number() -> None:
+    (line,) = operation_sentences([run("snapshot", 1.9, resolution=1.0)])
+    assert line.endswith("for less than 2 s")
+
+
+def test_other_loads_and_other_runs_are_not_mixed_with_it() -> None:
+    plain = replace(case("scsi.raw.none"), parameters={"rw": "read"})
+    lines = operation_sentences(
+        [
+            run("backup", 3.4),
+            run("backup-fleecing", 0.05, iodepth=8),
+            SimpleNamespace(definition=plain, samples=()),  # type: ignore[list-item] # a run
+        ]
+    )
+    assert len(lines) == 2
+    assert "; with fleecing" not in lines[0]
+
+
+def test_the_gap_is_judged_like_a_stall() -> None:
+    number = ("operation_gap", "", "")
+    columns = figures_of({number: array("d", [0.5, 1.0])}, "fio")
+    assert list(columns["operation_gap", ""]) == [0.5, 1.0]
+    assert FIGURES["operation_gap"].kind == FIGURES["longest_stall"].kind
+    assert not FIGURES["operation_gap"].more_is_better
