@@ -286,6 +286,7 @@ class Cluster(OperationCalls):
         return [
             {"storage": one.name, "type": one.type, "content": one.content}
             | ({"pool": one.pool} if one.pool else {})
+            | dict(one.options)
             | ({"snapshot-as-volume-chain": 1} if one.volume_chain else {})
             for one in self.storages.values()
             if type in {"", one.type}

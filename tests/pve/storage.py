@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class Storage:
         avail: free bytes that it claims to have.
         preallocates: its option `preallocation: full`: else a volume takes no space until written.
         pool: of ZFS, or a dataset of one.
+        options: further ones, as GET /storage shows them.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Storage:
     shared: bool = False
     preallocates: bool = False
     pool: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
     volume_chain: bool = False
     """Its option snapshot-as-volume-chain."""
 

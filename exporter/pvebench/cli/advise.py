@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import click
 
+from pvebench.advice.audit import audit
+from pvebench.advice.audit_text import audit_data, audit_lines
 from pvebench.advice.next_measurements import Proposal, pack_text, proposal_text, proposals
 from pvebench.advice.recommendation import Recommendation, compare, recommendations
 from pvebench.advice.text import (
@@ -25,7 +28,7 @@ from pvebench.analysis.joint_difference import JointDifference
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings, load_pack
-from pvebench.drivers import driver_of
+from pvebench.drivers import driver_of, engine_of
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.model.units import show_bytes
 from pvebench.scheduler.plan import expand, make_plan
@@ -51,14 +54,25 @@ _EVERY: Final = "1d"
     metavar="DIRECTORY",
     help="Write a pack per storage that measures what could still be the fastest.",
 )
+@click.option(
+    "--vms",
+    "audited",
+    is_flag=True,
+    help="Audit the disks of all VMs; needs `pvebench proxmox init --with-advice`.",
+)
 @format_option("markdown")
-def advise(present: str | None, directory: Path | None, form: str, **options: Any) -> None:
+def advise(
+    present: str | None, directory: Path | None, audited: bool, form: str, **options: Any
+) -> None:
     """Recommend configurations, by results of this installation.
 
     It never recommends settings that ignore flushes. With noisy, emulated or few runs, it
     recommends to measure first.
     """
     settings = read_settings(**options)
+    if audited:
+        _audit(settings, form)
+        return
     with results_of(settings) as store:
         view = Results(store).now
         found = recommendations(view)
@@ -77,6 +91,22 @@ def advise(present: str | None, directory: Path | None, form: str, **options: An
     click.echo("\n".join(lines) if lines else NOTHING)
     if present and not any(one.choice(present) for one in found):
         raise _unknown(present, found)
+
+
+def _audit(settings: Settings, form: str) -> None:
+    """Print the audit of all VMs of the cluster, with the results if there are any."""
+    cluster = engine_of(settings.driver).read_vms(settings)
+    if cluster is None:
+        message = f"--vms: driver {settings.driver} has no cluster; use --driver proxmox"
+        raise ConfigError([Problem("command line", 0, 0, message)])
+    has_results = (settings.state / "pvebench.db").exists()
+    with results_of(settings) if has_results else nullcontext() as store:
+        view = Results(store).now if store else View()
+    disks = audit(cluster, recommendations(view), view.trends)
+    if form == "json":
+        click.echo(json.dumps(audit_data(cluster, disks), indent=2))
+    else:
+        click.echo("\n".join(audit_lines(cluster, disks)))
 
 
 def _data(one: Recommendation, runs_of: RunsOf, over: JointDifference | None) -> dict[str, Any]:

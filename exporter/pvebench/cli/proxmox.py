@@ -61,13 +61,26 @@ def proxmox() -> None:
     "proxmox.operations.",
 )
 @click.option(
+    "--with-advice",
+    "advice",
+    is_flag=True,
+    help="Also let the token read all VMs, for `pvebench advise --vms`.",
+)
+@click.option(
     "--new-token",
     is_flag=True,
     help="With --apply: create a new token; the old one becomes invalid.",
 )
 @click.option("--user", default="root@pam", show_default=True, help="Administrator for --apply.")
 def init(
-    config: Path, apply_now: bool, scrub_guard: bool, operations: bool, new_token: bool, user: str
+    config: Path,
+    *,
+    apply_now: bool,
+    scrub_guard: bool,
+    operations: bool,
+    advice: bool,
+    new_token: bool,
+    user: str,
 ) -> None:
     """Create role, user, token and pool.
 
@@ -78,7 +91,7 @@ def init(
         raise click.UsageError("--new-token requires --apply")
     settings = load_settings(config)
     configured = section(settings)
-    more = {"scrub_guard": scrub_guard, "operations": operations}
+    more = {"scrub_guard": scrub_guard, "operations": operations, "advice": advice}
     needed = required_grants(configured, configured.version, **more)
     if not apply_now:
         click.echo(
@@ -104,7 +117,12 @@ def node_script() -> None:
 
 
 def required_grants(
-    configured: ProxmoxSettings, major: int, *, scrub_guard: bool, operations: bool = False
+    configured: ProxmoxSettings,
+    major: int,
+    *,
+    scrub_guard: bool,
+    operations: bool = False,
+    advice: bool = False,
 ) -> RequiredGrants:
     """Return the objects that these settings require on a server of that major version."""
     names = {entry.id or name for name, entry in configured.storages.items()}
@@ -116,6 +134,7 @@ def required_grants(
         storages=tuple(sorted({*names, configured.iso_storage})),
         scrub_guard=scrub_guard,
         operations=operations or configured.operations is not None,
+        advice=advice,
     )
 
 

@@ -20,6 +20,7 @@ from pvebench.errors import DriverError, PvebenchError, SwitchFailed
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.files import RUNTIME
 from pvebench.guest import GuestImage, build_image, default_directory, load_image, needs_build
+from pvebench.model.audit import AuditedCluster
 from pvebench.model.durability import Durability
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
@@ -241,6 +242,14 @@ class Engine(Protocol):
 
         Raises:
             VolumeError: not possible on that storage.
+        """
+        return None
+
+    def read_vms(self, settings: Any) -> AuditedCluster | None:
+        """Return all VMs of the cluster, for an audit; None: the driver has no cluster.
+
+        Raises:
+            AccessDenied: the token may not see them. Others as a request.
         """
         return None
 

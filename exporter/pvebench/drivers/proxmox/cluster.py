@@ -23,6 +23,7 @@ from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_
 from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api, Connection
 from pvebench.drivers.proxmox.api.faults import Rejected, readable
 from pvebench.drivers.proxmox.api.tasks import share_of_log
+from pvebench.drivers.proxmox.audit import read_cluster
 from pvebench.drivers.proxmox.cluster_access import (
     by_ssh,
     connect,
@@ -57,6 +58,7 @@ from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
 from pvebench.guest import GuestImage, load_image, needs_build
+from pvebench.model.audit import AuditedCluster
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Guard, HostProbe, Hypervisor, Journal, Site, Traffic
 from pvebench.model.scenario import Scenario
@@ -189,6 +191,13 @@ class ClusterEngine(Engine):
                 yield node, float(api.get(f"/nodes/{node}/time")["time"])
             except (AccessDenied, Rejected):
                 yield node, None
+
+    def read_vms(self, settings: ClusterSettings) -> AuditedCluster:
+        cluster, node, clock = section(settings), nodes_of(settings)[0], SystemClock()
+        names: dict[str, list[str]] = {}
+        for name, entry in cluster.storages.items():
+            names.setdefault(entry.id or name, []).append(name)
+        return read_cluster(connect(cluster, node, clock), clock, names)
 
     def orphan_finder(self, settings: ClusterSettings) -> ClusterOrphans:
         return ClusterOrphans(settings)

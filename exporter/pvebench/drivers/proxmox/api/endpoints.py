@@ -170,6 +170,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
                 status_=text,
                 hastate_=text,
                 vmid_=number,
+                template_=number,
                 lock_=text,
                 tags_=text,
             )
@@ -344,6 +345,13 @@ OPERATION_PRIVILEGES: Final = frozenset({"VM.Backup", "VM.Snapshot"})
 NODE_PRIVILEGES: Final = frozenset({"Sys.Audit"})
 """Privileges on /nodes: running kernel, versions, other activity."""
 
+AUDIT_ROLE: Final = "StorageBenchAudit"
+AUDIT_PRIVILEGES: Final = {
+    "/vms": frozenset({"VM.Audit"}),
+    "/storage": frozenset({"Datastore.Audit"}),
+}
+"""Path -> privileges with which `pvebench advise --vms` reads all VMs; AUDIT_ROLE has both."""
+
 SCRUB_PATH: Final = "/"
 """Path on which NODE_PRIVILEGES permit listing ZFS pools: /nodes/*/disks/zfs checks the root.
 Without inheritance they permit nothing below it, only cluster-wide information."""
@@ -381,6 +389,15 @@ def missing_rights(
     return missing
 
 
+def missing_audit_rights(table: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return `PATH: PRIVILEGE` for each path that an audit of all VMs cannot read, as above."""
+    return [
+        f"{path}: {' '.join(sorted(needed))}"
+        for path, needed in AUDIT_PRIVILEGES.items()
+        if not needed <= _rights_on(table, path, below=True)
+    ]
+
+
 def privileges_in(text: str) -> set[str]:
     """Return the privileges on the pool that an error message names."""
     return {name for name in _VM_PRIVILEGES if name in text}
@@ -391,11 +408,14 @@ def sees_scrubs(table: Mapping[str, Mapping[str, int]]) -> bool:
     return _rights_on(table, SCRUB_PATH) >= NODE_PRIVILEGES
 
 
-def _rights_on(table: Mapping[str, Mapping[str, int]], path: str) -> set[str]:
-    """Return the effective rights on a path: its own or the nearest listed parent's."""
+def _rights_on(
+    table: Mapping[str, Mapping[str, int]], path: str, *, below: bool = False
+) -> set[str]:
+    """Return the effective rights on a path, or below: its own or the nearest parent's."""
     for at in reversed(_upwards(path)):
         if at in table:
-            return {name for name, inherited in table[at].items() if inherited or at == path}
+            own = at == path and not below
+            return {name for name, inherited in table[at].items() if inherited or own}
     return set()
 
 

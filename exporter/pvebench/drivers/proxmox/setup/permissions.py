@@ -12,6 +12,8 @@ from typing import Any
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.endpoints import (
+    AUDIT_PRIVILEGES,
+    AUDIT_ROLE,
     NODE_PRIVILEGES,
     NODE_ROLE,
     SCRUB_PATH,
@@ -32,6 +34,7 @@ class RequiredGrants:
         storages: IDs of the measured storages and of the one for the guest image.
         scrub_guard: also grant the right to detect scrubs of ZFS pools.
         operations: also grant the rights for snapshots and backups of the benchmark VM.
+        advice: also grant the rights to read the configuration of all VMs and storages.
     """
 
     major: int
@@ -39,6 +42,7 @@ class RequiredGrants:
     storages: Sequence[str]
     scrub_guard: bool = False
     operations: bool = False
+    advice: bool = False
 
     @property
     def user(self) -> str:
@@ -137,6 +141,8 @@ def grant_steps(needed: RequiredGrants) -> list[GrantStep]:
     """Return the steps for exactly the rights that a token needs, in order."""
     on_pool = vm_privileges(needed.major, operations=needed.operations)
     roles = {VM_ROLE: on_pool, NODE_ROLE: set(NODE_PRIVILEGES)}
+    if needed.advice:
+        roles[AUDIT_ROLE] = set().union(*AUDIT_PRIVILEGES.values())
     steps = [step for name, privileges in roles.items() for step in _role(name, privileges)]
     steps.append(_pool(needed.pool))
     steps += [_member(needed.pool, name) for name in sorted(set(needed.storages))]
@@ -149,6 +155,8 @@ def _acls(needed: RequiredGrants) -> list[Acl]:
     if needed.scrub_guard:
         # Without propagation, rights on / do not apply to lower paths.
         places.append((SCRUB_PATH, NODE_ROLE, False))
+    if needed.advice:
+        places += [(path, AUDIT_ROLE, True) for path in AUDIT_PRIVILEGES]
     return [
         Acl(path, subject, role, inherited)
         for path, role, inherited in places
@@ -274,6 +282,7 @@ def surplus_steps(grants: ExistingGrants, needed: RequiredGrants) -> list[GrantS
     Another pvebench may need them.
     """
     required = {(entry.path, entry.role) for entry in _acls(needed)} | {(SCRUB_PATH, NODE_ROLE)}
+    required |= {(path, AUDIT_ROLE) for path in AUDIT_PRIVILEGES}
     steps = [
         _acl(entry, remove=True)
         for entry in _sorted(grants.acls)

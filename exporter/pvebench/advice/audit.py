@@ -1,0 +1,287 @@
+"""Audit of the disks of all VMs: effective settings, findings, measured difference. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvebench.advice.recommendation import Choice, Recommendation, compare
+from pvebench.analysis.joint_difference import JointDifference
+from pvebench.drivers.proxmox.vm.drive import SLOT, parse_drive
+from pvebench.model.audit import AuditedCluster, AuditedVm
+from pvebench.store.current import Trend
+from pvebench.verdicts.ranking import LEAST_RUNS
+
+_COMPARED: Final = ("bus", "format", "cache", "aio", "iothread")
+"""Options that decide which measured configuration is nearest, the most important first."""
+_CHANGED: Final = ("cache", "aio", "iothread")
+"""Of these, options that a drive string can change on the same slot."""
+_DIRECT: Final = ("none", "directsync")
+_NATIVE: Final = ("lvm", "cifs")
+"""Types on which Proxmox VE uses native or threads instead of io_uring, because of known hangs."""
+_THIN: Final = ("lvmthin", "rbd", "zfspool")
+_NO_AIO: Final = ("rbd", "iscsidirect", "zfs")
+_TRUE: Final = ("1", "on", "yes", "true")
+_MACHINE: Final = re.compile(r"-(?P<major>\d+)\.\d+")
+_CREATED: Final = re.compile(r"creation-qemu=(?P<major>\d+)")
+_VOLUME_CHAINS: Final = 10
+"""Major version of the machine type from which on disks are block devices with volume chains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something about a disk or its VM.
+
+    Attributes:
+        severe: whether data is at risk, or the VM may not start.
+        changes: options of the drive string that remedy it; None removes one.
+    """
+
+    text: str
+    severe: bool = False
+    changes: Mapping[str, str | None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedDisk:
+    """A disk with its findings.
+
+    Attributes:
+        storage: ID of its storage; empty: not on a storage.
+        effective: what the options mean, with Proxmox VE's defaults.
+        measured: nearest measured configuration; None: none on this storage.
+        exact: whether that one has the same options.
+        best: recommended configuration, if it is significantly faster than the measured one.
+        gain: its gain.
+        commands: lines that apply findings and the recommendation.
+    """
+
+    vm: AuditedVm
+    slot: str
+    storage: str
+    effective: Mapping[str, str]
+    findings: tuple[Finding, ...]
+    measured: Choice | None
+    exact: bool
+    best: Choice | None
+    gain: JointDifference | None
+    commands: tuple[str, ...]
+
+
+def audit(
+    cluster: AuditedCluster, advice: Sequence[Recommendation], trends: Mapping[str, Trend]
+) -> tuple[AuditedDisk, ...]:
+    """Return every disk: the largest gain first, then severe findings, then others."""
+    found = [
+        _disk(vm, slot, text, cluster, advice, trends)
+        for vm in cluster.vms
+        for slot, text in sorted(vm.config.items())
+        if SLOT.match(slot) and not _is_cdrom(text)
+    ]
+    return tuple(sorted(found, key=_order))
+
+
+def _is_cdrom(text: str) -> bool:
+    volid, options = parse_drive(text)
+    return options.get("media") == "cdrom" or volid in ("none", "cdrom")
+
+
+def _order(one: AuditedDisk) -> tuple[float, bool, int, int]:
+    severe = any(finding.severe for finding in one.findings)
+    return -(one.gain.ratio if one.gain else 0.0), not severe, -len(one.findings), one.vm.vmid
+
+
+def _disk(
+    vm: AuditedVm,
+    slot: str,
+    text: str,
+    cluster: AuditedCluster,
+    advice: Sequence[Recommendation],
+    trends: Mapping[str, Trend],
+) -> AuditedDisk:
+    volid, options = parse_drive(text)
+    storage = volid.partition(":")[0] if ":" in volid else ""
+    kind = cluster.storages.get(storage, {})
+    used = effective(vm, slot, volid, options, kind)
+    findings = tuple(_findings(vm, slot, options, used, kind))
+    names = cluster.names.get(storage, ())
+    own = [one for one in advice if one.storage in names]
+    nearest, exact, best, gain = _measured(used, own, trends)
+    changes = {key: value for one in findings for key, value in (one.changes or {}).items()}
+    return AuditedDisk(
+        vm=vm,
+        slot=slot,
+        storage=storage,
+        effective=used,
+        findings=findings,
+        measured=nearest,
+        exact=exact,
+        best=best,
+        gain=gain,
+        commands=tuple(_commands(vm, slot, text, used, best, changes)),
+    )
+
+
+def effective(
+    vm: AuditedVm, slot: str, volid: str, options: Mapping[str, str], kind: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the options of a disk with the defaults of Proxmox VE 8 and 9, as in `Disk`."""
+    bus, extension = slot.rstrip("0123456789"), volid.rpartition(".")[2]
+    page_cache = kind.get("type") == "btrfs" and kind.get("nocow", "0") not in _TRUE
+    cache = options.get("cache", "writeback" if page_cache else "none")
+    controller = vm.config.get("scsihw", "lsi") if bus == "scsi" else ""
+    real = bus == "virtio" or controller == "virtio-scsi-single"
+    return {
+        "bus": bus,
+        "format": extension if extension in ("qcow2", "vmdk") else "raw",
+        "cache": cache,
+        "aio": _aio(options, kind, direct=cache in _DIRECT),
+        "iothread": "1" if real and options.get("iothread") in _TRUE else "0",
+        "discard": "1" if options.get("discard") in ("on", "unmap") else "0",
+        "scsihw": controller,
+    }
+
+
+def _aio(options: Mapping[str, str], kind: Mapping[str, str], *, direct: bool) -> str:
+    """Return the method of a volume, by Proxmox VE's default; empty: QEMU's driver has none."""
+    name = kind.get("type", "")
+    if name in _NO_AIO and not _is_krbd(kind):
+        return ""
+    if asked := options.get("aio"):
+        return asked
+    if name in _NATIVE:
+        return "native" if direct else "threads"
+    return "threads" if _is_krbd(kind) and not direct else "io_uring"
+
+
+def _is_krbd(kind: Mapping[str, str]) -> bool:
+    return kind.get("type") == "rbd" and kind.get("krbd", "0") in _TRUE
+
+
+def _findings(
+    vm: AuditedVm,
+    slot: str,
+    options: Mapping[str, str],
+    used: Mapping[str, str],
+    kind: Mapping[str, str],
+) -> Iterator[Finding]:
+    yield from _cache_findings(options, used, kind)
+    yield from _bus_findings(options, used)
+    name, chained = kind.get("type", ""), kind.get("snapshot-as-volume-chain", "0") in _TRUE
+    thin = name in _THIN or used["format"] == "qcow2"
+    if thin and used["discard"] == "0":
+        text = "discard is off on thin storage: deleted data keeps its space"
+        yield Finding(text=text, changes={"discard": "on"})
+    if options.get("snapshot") in _TRUE:
+        text = "snapshot=1: all writes are lost when the VM stops"
+        yield Finding(text=text, severe=True, changes={"snapshot": None})
+    if chained and used["format"] == "qcow2" and _has_old_machine(vm):
+        text = "a snapshot chain needs machine version 10.0; with this one the VM does not start"
+        yield Finding(text=text, severe=True)
+    if name in ("nfs", "cifs") and used["format"] == "qcow2" and not chained:
+        text = "a snapshot of qcow2 on NFS or CIFS stops the VM for minutes if the image is large"
+        yield Finding(text=text)
+    if "parent" in vm.config:
+        yield Finding(text=f"has snapshots, the newest is {vm.config['parent']}")
+    if slot in vm.pending:
+        yield Finding(text="changed, in use only after the VM was stopped and started")
+    if vm.config.get("agent", "0").partition(",")[0] not in (*_TRUE, "enabled=1"):
+        yield Finding(text="no guest agent: backups do not freeze the file systems")
+
+
+def _cache_findings(
+    options: Mapping[str, str], used: Mapping[str, str], kind: Mapping[str, str]
+) -> Iterator[Finding]:
+    name, asked, direct = kind.get("type", ""), options.get("aio"), used["cache"] in _DIRECT
+    if used["cache"] == "unsafe":
+        text = "cache=unsafe ignores flushes: data is lost if the host crashes"
+        yield Finding(text=text, severe=True, changes={"cache": None})
+    if asked == "native" and not direct:
+        text = "aio=native with the page cache: the VM does not start"
+        yield Finding(text=text, severe=True, changes={"aio": None})
+    if asked == "io_uring" and (name in _NATIVE or (_is_krbd(kind) and not direct)):
+        text = f"aio=io_uring on {'krbd' if name == 'rbd' else name} can hang; Proxmox VE avoids it"
+        yield Finding(text=text, severe=True, changes={"aio": None})
+
+
+def _bus_findings(options: Mapping[str, str], used: Mapping[str, str]) -> Iterator[Finding]:
+    slow = used["scsihw"] if not used["scsihw"].startswith("virtio") else ""
+    if used["bus"] in ("ide", "sata") or slow:
+        yield Finding(text=f"emulated controller {slow or used['bus']}: slow, no I/O thread")
+    if options.get("iothread") in _TRUE and used["iothread"] == "0":
+        text = f"iothread=1 has no effect with {used['scsihw'] or used['bus']}"
+        yield Finding(text=f"{text}; it needs virtio-scsi-single")
+
+
+def _has_old_machine(vm: AuditedVm) -> bool:
+    """Return whether the next start uses a machine version without volume chains.
+
+    Proxmox VE pins Windows without a version to that of the VM's creation (Machine.pm).
+    """
+    match = _MACHINE.search(vm.config.get("machine", ""))
+    if match is None and vm.config.get("ostype", "").startswith("w"):
+        match = _CREATED.search(vm.config.get("meta", "creation-qemu=0"))
+    return match is not None and int(match["major"]) < _VOLUME_CHAINS
+
+
+# --- What the measurements of the same storage say.
+
+
+def _measured(
+    used: Mapping[str, str], advice: Sequence[Recommendation], trends: Mapping[str, Trend]
+) -> tuple[Choice | None, bool, Choice | None, JointDifference | None]:
+    """Return the nearest choice, whether it is equal, the best one and its certain gain."""
+    best: tuple[Choice, bool, Choice, JointDifference] | None = None
+    nearest: tuple[Choice, bool] | None = None
+    for one in advice:
+        ranked = sorted(one.choices, key=lambda choice: _distance(used, choice))
+        near = ranked[0]
+        exact = not any(_distance(used, near))
+        nearest = nearest or (near, exact)
+        if near is one.chosen or min(near.least_runs, one.chosen.least_runs) < LEAST_RUNS:
+            continue
+        gain = compare(near, one.chosen, trends)
+        if gain.low > 0 and (best is None or gain.ratio > best[3].ratio):
+            best = near, exact, one.chosen, gain
+    if best is not None:
+        return best
+    return (*(nearest or (None, False)), None, None)
+
+
+def _distance(used: Mapping[str, str], choice: Choice) -> tuple[bool, ...]:
+    options = choice.definition.options
+    controller = used["scsihw"] not in ("", options.get("scsihw"))
+    return (controller, *(used[name] not in ("", options.get(name)) for name in _COMPARED))
+
+
+def _commands(
+    vm: AuditedVm,
+    slot: str,
+    text: str,
+    used: Mapping[str, str],
+    best: Choice | None,
+    changes: Mapping[str, str | None],
+) -> Iterator[str]:
+    """Yield `qm` lines with the whole drive string, since `qm set` replaces it."""
+    wanted = dict(changes)
+    volid, known = parse_drive(text)
+    options = best.definition.options if best else {}
+    controller = used["scsihw"]
+    if best and options["bus"] != used["bus"]:
+        yield f"# {slot} -> {options['bus']}: needs the driver in the guest and another slot"
+    elif best:
+        wanted |= {
+            name: options[name] for name in _CHANGED if used[name] not in ("", options[name])
+        }
+        controller = options.get("scsihw", controller) if used["bus"] == "scsi" else controller
+    elif known.get("iothread") in _TRUE and used["scsihw"].startswith("virtio"):
+        controller = "virtio-scsi-single"
+    if controller != used["scsihw"]:
+        yield f"qm set {vm.vmid} --scsihw {shlex.quote(controller)}"
+    kept = {**known, **wanted}
+    line = ",".join([volid, *(f"{key}={value}" for key, value in kept.items() if value)])
+    if kept != known and line != text:
+        yield f"qm set {vm.vmid} --{slot} {shlex.quote(line)}"

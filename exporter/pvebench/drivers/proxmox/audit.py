@@ -1,0 +1,65 @@
+"""Reader of all VMs of a cluster, for `pvebench advise --vms`. It only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.endpoints import missing_audit_rights
+from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.errors import AccessDenied
+from pvebench.model.audit import AuditedCluster, AuditedVm
+from pvebench.model.ports import Clock
+
+_PAUSE_SECONDS: Final = 0.2
+"""Between two VMs: each of a node's three API workers handles one request at a time."""
+
+
+def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> AuditedCluster:
+    """Return all VMs, with one request for each.
+
+    Args:
+        names: ID of a storage -> its names in packs.
+
+    Raises:
+        AccessDenied: rights of `proxmox init --with-advice` are missing. Others as `Connection`.
+    """
+    if missing := missing_audit_rights(api.get("/access/permissions")):
+        raise AccessDenied(
+            f"the token lacks {'; '.join(missing)}",
+            cause="an audit reads all VMs, which a benchmark may not",
+            next_step="run `pvebench proxmox init --config SETTINGS --with-advice`",
+        )
+    vms: list[AuditedVm] = []
+    unread: list[str] = []
+    for row in api.get("/cluster/resources", type="vm"):
+        if row.get("type") != "qemu" or row.get("template"):
+            continue
+        try:
+            vms.append(_read_vm(api, row))
+        except (AccessDenied, Rejected) as error:  # moved or removed since the list, or no access
+            unread.append(f"VM {row['vmid']}: {error.happened}")
+        clock.sleep(_PAUSE_SECONDS)
+    return AuditedCluster(
+        vms=tuple(sorted(vms, key=lambda one: one.vmid)),
+        storages={str(row["storage"]): _texts(row) for row in api.get("/storage")},
+        names={key: tuple(own) for key, own in names.items()},
+        unread=tuple(unread),
+    )
+
+
+def _read_vm(api: Api, row: Mapping[str, Any]) -> AuditedVm:
+    keys = api.get(f"/nodes/{row['node']}/qemu/{row['vmid']}/pending")
+    config = {str(one["key"]): str(one["value"]) for one in keys if "value" in one}
+    return AuditedVm(
+        node=str(row["node"]),
+        vmid=int(row["vmid"]),
+        name=config.get("name", ""),
+        config=config,
+        pending=frozenset(str(one["key"]) for one in keys if "pending" in one or "delete" in one),
+    )
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in row.items()}

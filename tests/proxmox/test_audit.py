@@ -1,0 +1,158 @@
+"""`pvebench advise --vms` on a cluster with VMs of every bus, and only the rights that it needs.
+
+Keys, defaults and refusals of drives are those of PVE/QemuServer/Drive.pm; what GET pending and
+GET /storage show is in tests/pve/recordings-9.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pve.cluster import Cluster, cheap
+from pve.server import RunningApi
+from pve.storage import Storage
+from pve.vms import Vm
+from pvebench.cli.main import run_cli
+from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.drivers.clocks import SystemClock
+from testing.prepared_cluster import api, config, granted
+
+__all__ = ["api", "config", "granted"]
+Captured = pytest.CaptureFixture[str]
+DRIVES = {
+    "scsi0": "thin:vm-{vmid}-disk-0,size=32G",
+    "scsi1": "thin:vm-{vmid}-disk-1,cache=unsafe,discard=on,iothread=1,size=1T",
+    "virtio2": "lvm:vm-{vmid}-disk-2,aio=io_uring,iothread=on,size=4M",
+    "virtio15": "share:{vmid}/vm-{vmid}-disk-3.qcow2,cache=writeback,aio=native",
+    "sata0": "file=krbd:vm-{vmid}-disk-4,aio=io_uring,cache=writeback,snapshot=1",
+    "ide0": "/dev/disk/by-id/ata-X;Y,serial=a%20b",
+    "ide2": "local:iso/debian.iso,media=cdrom,size=600M",
+    "sata5": "none,media=cdrom",
+    "efidisk0": "thin:vm-{vmid}-disk-5,efitype=4m,size=4M",
+    "unused0": "thin:vm-{vmid}-disk-6",
+}
+
+
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the pauses of the driver's clock, which take no time."""
+    pauses: list[float] = []
+    monkeypatch.setattr(SystemClock, "sleep", lambda _, seconds: pauses.append(seconds))
+    return pauses
+
+
+def fill(cluster: Cluster, count: int) -> None:
+    """Add VMs of other people: each has one drive of each kind."""
+    for name, kind in (("lvm", "lvm"), ("krbd", "rbd")):
+        options = {"krbd": 1} if kind == "rbd" else {}
+        place = cluster.directory / name
+        cluster.storages[name] = Storage(name, kind, place, content="images", options=options)
+    cluster.storages["share"].options = {"snapshot-as-volume-chain": 1}
+    for vmid in range(200, 200 + count):
+        machine = cheap(vmid, cluster.directory / str(vmid), cluster.volumes, lambda: "9.2.0")
+        drives = {key: text.format(vmid=vmid) for key, text in DRIVES.items()}
+        vm = Vm(vmid, cluster.nodes[vmid % 2], machine, cluster.volumes)
+        vm.config = {"name": f"vm{vmid}", "machine": "pc-q35-9.2", "scsihw": "virtio-scsi-pci"}
+        vm.config |= drives
+        vm.pending = {"scsi0": f"{drives['scsi0']},ssd=1"}
+        cluster.vms[vmid] = vm
+
+
+def grant(config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    options = ["--config", str(config), "--apply", "--with-advice"]
+    assert run_cli(["proxmox", "init", *options]) == 0
+    capsys.readouterr()
+
+
+def findings(row: dict[str, object]) -> str:
+    return "; ".join(str(one["text"]) for one in row["findings"])  # type: ignore[attr-defined] # JSON
+
+
+def test_200_vms_are_audited_with_few_paced_requests_and_nothing_is_changed(
+    api: RunningApi,
+    granted: Path,
+    paused: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    grant(granted, monkeypatch, capsys)
+    fill(api.cluster, 200)
+    api.calls.clear()
+    state = str(granted.parent / "state")
+    arguments = ["advise", "--config", str(granted), "--state", state, "--vms", "--format", "json"]
+    assert run_cli(arguments) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {call.partition(" ")[0] for call in api.calls} == {"GET"}
+    assert len(api.calls) == 3 + 200
+    assert len(paused) >= 200
+    assert min(paused[-200:]) >= 0.1
+    assert len(data["disks"]) == 200 * 6
+    assert data["not_read"] == []
+    by_slot = {row["slot"]: row for row in data["disks"] if row["vmid"] == 201}
+    assert set(by_slot) == {"scsi0", "scsi1", "virtio2", "virtio15", "sata0", "ide0"}
+    assert by_slot["scsi0"]["effective"] == {
+        "bus": "scsi",
+        "format": "raw",
+        "cache": "none",
+        "aio": "io_uring",
+        "iothread": "0",
+        "discard": "0",
+        "scsihw": "virtio-scsi-pci",
+    }
+    assert "discard is off on thin storage" in findings(by_slot["scsi0"])
+    assert "in use only after the VM was stopped" in findings(by_slot["scsi0"])
+    assert "cache=unsafe ignores flushes" in findings(by_slot["scsi1"])
+    assert "iothread=1 has no effect" in findings(by_slot["scsi1"])
+    assert by_slot["scsi1"]["commands"] == [
+        "qm set 201 --scsihw virtio-scsi-single",
+        "qm set 201 --scsi1 thin:vm-201-disk-1,discard=on,iothread=1,size=1T",
+    ]
+    assert "aio=io_uring on lvm can hang" in findings(by_slot["virtio2"])
+    assert by_slot["virtio2"]["effective"]["iothread"] == "1"
+    assert "the VM does not start" in findings(by_slot["virtio15"])
+    assert "needs machine version 10.0" in findings(by_slot["virtio15"])
+    assert "aio=io_uring on krbd can hang" in findings(by_slot["sata0"])
+    assert "all writes are lost" in findings(by_slot["sata0"])
+    assert "emulated controller ide" in findings(by_slot["ide0"])
+    assert by_slot["ide0"]["storage"] == ""
+
+
+def test_without_the_right_the_audit_names_the_command_that_grants_it(
+    api: RunningApi, granted: Path, paused: list[float], capsys: Captured
+) -> None:
+    fill(api.cluster, 2)
+    state = str(granted.parent / "state")
+    assert run_cli(["advise", "--config", str(granted), "--state", state, "--vms"]) == 6
+    err = capsys.readouterr().err
+    assert "the token lacks /vms: VM.Audit; /storage: Datastore.Audit" in err
+    assert "--with-advice" in err
+    assert not [call for call in api.calls if "/qemu/" in call]
+
+
+def test_a_vm_that_left_meanwhile_is_named_and_the_others_are_audited(
+    api: RunningApi,
+    granted: Path,
+    paused: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    grant(granted, monkeypatch, capsys)
+    fill(api.cluster, 3)
+    api.cluster.vms[201].node = "gone"
+    state = str(granted.parent / "state")
+    assert run_cli(["advise", "--config", str(granted), "--state", state, "--vms"]) == 0
+    out = capsys.readouterr().out
+    assert "### VM 200 (vm200), scsi0" in out
+    assert "### VM 201" not in out
+    assert "Not read: VM 201" in out
+    assert "Not visible through the API" in out
+
+
+def test_only_the_clusters_driver_has_vms_to_audit(tmp_path: Path, capsys: Captured) -> None:
+    options = ["--driver", "simulated", "--state", str(tmp_path)]
+    assert run_cli(["advise", *options, "--vms"]) == 2
+    assert "use --driver proxmox" in capsys.readouterr().err

@@ -1,0 +1,160 @@
+"""Audit of disks: defaults of Proxmox VE, findings, and what the measurements say.
+
+Defaults of aio, cache and controller are those of PVE/QemuServer/DriveDevice.pm and QemuServer.pm
+in qemu-server 8.4 and 9.2.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from pvebench.advice.audit import AuditedDisk, audit, effective
+from pvebench.advice.audit_text import audit_lines
+from pvebench.advice.recommendation import recommendations
+from pvebench.model.audit import AuditedCluster, AuditedVm
+from pvebench.store.current import View
+from testing.simulated_results import case, trend, view_of
+
+STORAGES = {
+    "thin": {"type": "lvmthin"},
+    "lvm": {"type": "lvm"},
+    "ceph": {"type": "rbd"},
+    "krbd": {"type": "rbd", "krbd": "1"},
+    "btrfs": {"type": "btrfs"},
+    "chain": {"type": "dir", "snapshot-as-volume-chain": "1"},
+    "nfs": {"type": "nfs"},
+}
+
+
+def vm(slot: str, drive: str, **config: str) -> AuditedVm:
+    known = {"agent": "1", "scsihw": "virtio-scsi-single", **config, slot: drive}
+    return AuditedVm(node="lab", vmid=100, name="web", config=known, pending=frozenset())
+
+
+def cluster(*vms: AuditedVm) -> AuditedCluster:
+    return AuditedCluster(vms=vms, storages=STORAGES, names={"thin": ("local",)})
+
+
+def disk(one: AuditedVm, view: View | None = None) -> AuditedDisk:
+    advice = recommendations(view) if view else ()
+    (found,) = audit(cluster(one), advice, view.trends if view else {})
+    return found
+
+
+def texts(one: AuditedDisk) -> str:
+    return "; ".join(finding.text for finding in one.findings)
+
+
+@pytest.mark.parametrize(
+    ("storage", "options", "aio"),
+    [
+        ("thin", {}, "io_uring"),
+        ("thin", {"cache": "writeback"}, "io_uring"),
+        ("lvm", {}, "native"),
+        ("lvm", {"cache": "writethrough"}, "threads"),
+        ("lvm", {"cache": "directsync"}, "native"),
+        ("krbd", {}, "io_uring"),
+        ("krbd", {"cache": "unsafe"}, "threads"),
+        ("ceph", {"aio": "native"}, ""),
+        ("lvm", {"aio": "threads"}, "threads"),
+    ],
+)
+def test_aio_has_the_default_of_the_storage(
+    storage: str, options: dict[str, str], aio: str
+) -> None:
+    one = vm("scsi0", "")
+    assert effective(one, "scsi0", "x:vm-100-disk-0", options, STORAGES[storage])["aio"] == aio
+
+
+def test_the_default_cache_uses_the_page_cache_on_btrfs_only() -> None:
+    one = vm("scsi0", "")
+    assert effective(one, "scsi0", "x:y", {}, {"type": "btrfs"})["cache"] == "writeback"
+    assert effective(one, "scsi0", "x:y", {}, {"type": "btrfs", "nocow": "1"})["cache"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("machine", "old"),
+    [
+        ({"machine": "pc-i440fx-9.2+pve1"}, True),
+        ({"machine": "pc-q35-10.0"}, False),
+        ({"machine": "q35"}, False),
+        ({}, False),
+        ({"ostype": "win11", "meta": "creation-qemu=9.2.0,ctime=1"}, True),
+        ({"ostype": "win11", "meta": "creation-qemu=10.1.2,ctime=1"}, False),
+        ({"ostype": "win11"}, True),
+    ],
+)
+def test_a_chain_needs_a_machine_that_the_next_start_has(
+    machine: dict[str, str], old: bool
+) -> None:
+    found = disk(vm("scsi0", "chain:100/vm-100-disk-0.qcow2,discard=on", **machine))
+    assert ("needs machine version 10.0" in texts(found)) is old
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (vm("scsi0", "nfs:100/vm-100-disk-0.qcow2,discard=on"), "stops the VM for minutes"),
+        (vm("scsi0", "lvm:vm-100-disk-0", parent="before"), "the newest is before"),
+        (vm("scsi0", "lvm:vm-100-disk-0", agent="0"), "no guest agent"),
+        (vm("scsi0", "lvm:vm-100-disk-0", scsihw="lsi"), "emulated controller lsi"),
+        (vm("sata1", "lvm:vm-100-disk-0"), "emulated controller sata"),
+        (vm("ide3", "lvm:vm-100-disk-0,snapshot=on"), "all writes are lost"),
+    ],
+)
+def test_a_finding_is_stated(one: AuditedVm, text: str) -> None:
+    assert text in texts(disk(one))
+
+
+def test_a_disk_as_proxmox_recommends_it_has_no_finding_and_no_command() -> None:
+    found = disk(vm("scsi0", "thin:vm-100-disk-0,discard=on,iothread=1,size=32G,ssd=1"))
+    assert (found.findings, found.commands) == ((), ())
+
+
+def measured(**levels: float) -> View:
+    noise = random.Random(1)
+    names = {"default": "scsi.raw.none", "thread": "scsi.raw.none.iothread-1"}
+    return view_of(
+        (case(names[name], fsync=1), trend(level, noise, sd=0.01)) for name, level in levels.items()
+    )
+
+
+def test_a_slower_setting_gets_the_whole_line_that_changes_it() -> None:
+    view = measured(default=700, thread=1000)
+    one = vm("scsi0", "thin:vm-100-disk-0,backup=0,discard=on,serial=a b,size=32G")
+    found = disk(one, view)
+    assert found.exact
+    assert found.gain is not None
+    assert found.gain.ratio == pytest.approx(1 / 0.7 - 1, abs=0.05)
+    assert found.commands == (
+        "qm set 100 --scsi0 "
+        "'thin:vm-100-disk-0,backup=0,discard=on,serial=a b,size=32G,iothread=1'",
+    )
+    lines = "\n".join(audit_lines(cluster(one, replace(one, vmid=101)), [found]))
+    assert "- 1 VM with scsi, raw, cache none on thin, measured 30% slower here." in lines
+
+
+def test_an_unknown_difference_is_no_advice() -> None:
+    found = disk(vm("scsi0", "thin:vm-100-disk-0,discard=on"), measured(default=1000, thread=1001))
+    assert (found.gain, found.commands) == (None, ())
+    assert (
+        disk(vm("scsi0", "lvm:vm-100-disk-0"), measured(default=700, thread=1000)).measured is None
+    )
+
+
+def test_the_largest_gain_comes_first_then_what_risks_data() -> None:
+    view = measured(default=700, thread=1000)
+    slow = vm("scsi0", "thin:vm-100-disk-0,discard=on")
+    plain = replace(vm("scsi0", "lvm:vm-99-disk-0"), vmid=99)
+    unsafe = replace(vm("scsi0", "lvm:vm-101-disk-0,cache=unsafe"), vmid=101)
+    found = audit(cluster(plain, unsafe, slow), recommendations(view), view.trends)
+    assert [one.vm.vmid for one in found] == [100, 101, 99]
+
+
+def test_text_of_a_guest_does_not_reach_the_terminal_raw() -> None:
+    one = replace(vm("scsi0", "lvm:\x1b[2J,cache=unsafe"), name="a\x1b[31mb\nc")
+    lines = list(audit_lines(cluster(one), [disk(one)]))
+    assert not [line for line in lines if "\x1b" in line or "\n" in line]
