@@ -63,7 +63,7 @@ demo: packages-run $(if $(CHECK),venv,venv-run) ## open the stack on a simulated
 test: packages-test venv ## run all tests in parallel; ARGS= goes to pytest, PARALLEL= disables it (needs the programs of run, Chromium and a few tools)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-check: venv ## format, lint, types, import rules, generated files, destructive calls (needs Python only)
+check: venv ## format, lint, types, import rules, generated files, destructive calls, readers (needs Python only)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -71,7 +71,7 @@ check: venv ## format, lint, types, import rules, generated files, destructive c
 	MYPYPATH=exporter:grafana $(BIN)/mypy grafana/builder/*.py
 	$(BIN)/lint-imports
 	scripts/generate --check
-	$(BIN)/python -m pytest -q -n0 tests/unit/test_destructive_calls.py
+	$(BIN)/python -m pytest -q -n0 tests/unit/test_destructive_calls.py tests/unit/test_readers.py
 
 format: venv ## format the code and apply the fixes of ruff (needs Python only)
 	$(BIN)/ruff check --fix-only

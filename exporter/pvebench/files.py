@@ -65,6 +65,16 @@ def _content(path: Path, most: int) -> bytes:
     return content
 
 
+def read_tail(path: Path, most: int) -> str:
+    """Return the text of a file's last `most` bytes; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - most))
+            return file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def read_secret(path: Path) -> str:
     """Return the content of a secret file, without surrounding white space.
 

@@ -32,6 +32,7 @@ from pvebench.drivers.proxmox.setup.permissions import (
     surplus_steps,
 )
 from pvebench.errors import AccessDenied, NotWritable
+from pvebench.files import read_text
 
 PASSWORD_VARIABLE = "PVEBENCH_PROXMOX_PASSWORD"  # noqa: S105 # the variable's name, not a secret
 CODE_VARIABLE = "PVEBENCH_PROXMOX_CODE"
@@ -234,7 +235,7 @@ def _holds_token(path: Path | None, name: str) -> bool:
 
 
 def _holds_another(path: Path, name: str) -> bool:
-    text = path.read_text("utf-8", "replace").strip() if path.exists() else ""
+    text = read_text(path, encoding="latin-1").strip() if path.exists() else ""
     return bool(text) and f"{name}=" not in text
 
 

@@ -19,6 +19,7 @@ from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem
+from pvebench.files import MAX_BYTES, read_text
 from pvebench.store.current import Results, View
 
 _FORMAT = "NAME=VERSION,… or FILE"
@@ -62,14 +63,14 @@ def upgrade(target: str, running: str | None, form: str, **options: Any) -> None
 def _text(given: str) -> str:
     """Return the content of the file that an option names, or the option's value."""
     if given == "-":
-        return sys.stdin.read()
+        return sys.stdin.read(MAX_BYTES)
     if "=" in given:
         return given
     try:
-        return Path(given).read_text("utf-8", "replace")
-    except OSError as error:
-        message = f"{given}: {error.strerror}; write NAME=VERSION, or the name of a file"
-        raise ConfigError([Problem("command line", 0, 0, message)]) from error
+        return read_text(Path(given), encoding="latin-1")
+    except ConfigError as error:
+        message = f"{error.problems[0].message}; write NAME=VERSION, or the name of a file"
+        raise ConfigError([Problem(given, 0, 0, message)]) from error
 
 
 def _outlooks(

@@ -121,9 +121,13 @@ class HostTools(Guest):
 
     def read_file(self, path: str) -> bytes:
         try:
-            return Path(path).read_bytes()
+            with Path(path).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
         except OSError as error:
             raise OutputUnreadable(f"cannot read {path}: {error.strerror}") from error
+        if len(content) > MAX_BYTES:
+            raise OutputUnreadable(f"{path} exceeds {show_bytes(MAX_BYTES)}")
+        return content
 
     def write_file(self, path: str, content: bytes) -> None:
         Path(path).write_bytes(content)

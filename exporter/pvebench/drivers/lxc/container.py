@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,7 @@ from pvebench.drivers.linux.cgroups import CPUS, GROUPS, MEMORY, end_groups, lim
 from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, is_own
 from pvebench.errors import HypervisorGone, SwitchFailed, ToolsMissing
-from pvebench.files import remove_tree
+from pvebench.files import read_tail, remove_tree
 from pvebench.guest import MOUNT_POINT, GuestImage, unpack_archive
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
@@ -195,9 +194,7 @@ class Container:
         ]
 
     def _gone(self, what: str) -> HypervisorGone:
-        log = ""
-        with suppress(OSError):
-            log = (self.directory / "log").read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
+        log = read_tail(self.directory / "log", _TAIL_BYTES)
         last = log.strip().splitlines()[-1].partition(" - ")[2] if log.strip() else ""
         return HypervisorGone(
             f"{what}: {last}" if last else what,

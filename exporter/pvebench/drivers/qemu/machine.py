@@ -25,7 +25,7 @@ from pvebench.errors import (
     OutcomeUnknown,
     ToolsMissing,
 )
-from pvebench.files import remove_tree
+from pvebench.files import read_tail, remove_tree
 from pvebench.guest import KERNEL_ARGUMENTS, GuestImage
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
@@ -41,6 +41,8 @@ is long: under TCG on a busy host a boot can take more than a minute."""
 SWITCH_SECONDS: Final = 60.0
 """Deadline of each step of a hot-plug or unplug, long for the same reason."""
 _TAIL_BYTES: Final = 2000
+CONSOLE: Final = "console.log"
+_CONSOLE_BYTES: Final = MIB
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -191,13 +193,17 @@ class QemuMachine:
 
     def console(self) -> str:
         """Return the end of the guest's console, for evidence."""
-        return self._tail("console.log")
+        return self._tail(CONSOLE)
 
     def _tail(self, name: str) -> str:
-        try:
-            return (self.directory / name).read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
-        except OSError:
-            return ""
+        return read_tail(self.directory / name, _TAIL_BYTES)
+
+    def bound_console(self) -> None:
+        """Empty the console log if it is large: the guest writes it, and QEMU appends."""
+        path = self.directory / CONSOLE
+        with contextlib.suppress(OSError):
+            if path.stat().st_size > _CONSOLE_BYTES:
+                os.truncate(path, 0)
 
     def quit(self) -> None:
         """Let QEMU close its images, then end it. Safe to call at any time."""
@@ -283,7 +289,7 @@ def arguments(
         "-device",
         "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
         "-chardev",
-        "file,id=console,path=console.log",
+        f"file,id=console,path={CONSOLE},append=on",
         "-device",
         "isa-serial,chardev=console",
         "-device",

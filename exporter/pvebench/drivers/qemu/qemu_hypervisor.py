@@ -128,6 +128,8 @@ class QemuHypervisor:
         if used is not None:
             self._storages[used.storage].check(used)
         if self._guest is not None and not self._must_restart(machine, cold):
+            if self._vm is not None:
+                self._vm.bound_console()
             return self._guest
         if (
             self._vm is not None

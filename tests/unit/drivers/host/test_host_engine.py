@@ -96,6 +96,8 @@ def test_output_without_end_is_rejected_and_its_program_ended(
     with pytest.raises(OutputUnreadable, match="output of sh exceeds 1"):
         _ = [tools.poll(pid) for _ in iter(int, 1)]
     assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(OutputUnreadable, match="/dev/zero exceeds 1"):
+        tools.read_file("/dev/zero")
     tools.close()
 
 

@@ -5,6 +5,7 @@ The witness is the kernel: real processes, real mounts, `/proc`.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from uuid import uuid4
 
 import pytest
 
+from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.local_undo import HANDLERS, VM_HANDLER, VM_KIND, undo_pending
+from pvebench.drivers.qemu.machine import CONSOLE, QemuMachine
 from pvebench.errors import MachineError
 from pvebench.files import mounted_below, remove_tree
 from pvebench.store import Store
@@ -121,6 +124,24 @@ def test_a_damaged_row_is_said_once_and_touches_nothing(
     assert "not changed" in line
     assert "damaged" in line
     assert undo(store, tmp_path / "run") == []
+
+
+def test_a_console_that_the_guest_made_huge_costs_neither_memory_nor_the_disk(
+    tmp_path: Path, store: Store
+) -> None:
+    vm = QemuMachine(tmp_path, journal=store.journal, clock=SystemClock())
+    vm.directory.mkdir()
+    with (vm.directory / CONSOLE).open("wb") as console:
+        console.truncate(1 << 37)
+        console.seek(0, os.SEEK_END)
+        console.write(b"Kernel panic")
+    assert vm.console().endswith("Kernel panic")
+    assert len(vm.console()) == 2000
+    vm.bound_console()
+    assert (vm.directory / CONSOLE).stat().st_size == 0
+    (vm.directory / CONSOLE).write_text("boot messages")
+    vm.bound_console()
+    assert vm.console() == "boot messages"
 
 
 def test_a_tree_in_which_something_is_mounted_is_not_removed(tmp_path: Path) -> None:

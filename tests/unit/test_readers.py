@@ -1,0 +1,164 @@
+"""Everything that reads foreign bytes has a bound, named here.
+
+A new reader fails here. Use a bounded one (`BOUNDED`), or add its place with the reason why its
+input has an end. The check reads the AST; a review sees the line.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from testing.packs import ROOT
+
+PACKAGE: Final = ROOT / "exporter/pvebench"
+METHODS: Final = frozenset(
+    {
+        *("read_text", "read_bytes", "readline", "readlines", "read1", "communicate", "recv"),
+        *("recv_into", "getresponse", "urlopen", "check_output", "Popen", "iter_content"),
+    }
+)
+"""Functions and methods; `read` counts only without a number of bytes."""
+NAMED: Final = frozenset({"json.load", "subprocess.run", "subprocess.Popen", "yaml.load"})
+BOUNDED: Final = {
+    "files.py:read_body": "bytes and seconds of an HTTP response; callers of `urlopen` use it",
+    "drivers/ssh/connection.py": "64 MiB of stdout, 64 KiB of stderr, seconds",
+    "drivers/linux/host_tools.py": "64 MiB, seconds: host programs, also in containers",
+    "drivers/proxmox/api/bounds.py": "bytes and seconds of an API response",
+    "drivers/qemu/qmp.py": "slices of the guest agent's files; qemu.qmp bounds a line",
+    "web/connection_limits.py": "request head, connections, seconds",
+    "web/request_filter.py": "request body",
+}
+"""Reader of the outside -> what it bounds; `files.read_text` bounds files of users (1 MiB)."""
+
+KERNEL: Final = "the kernel limits it"
+SHIPPED: Final = "installed with pvebench, or built by it"
+OWN: Final = "pvebench wrote it"
+PROGRAM: Final = "a program of this machine, about objects of this machine or its cluster"
+BUILD: Final = "Debian packages, verified by apt, while a guest image is built"
+WRAPPED: Final = "calls a bounded reader"
+PLACES: Final = {
+    KERNEL: """
+        drivers/host/device_tuning.py:_read drivers/host/device_tuning.py:_text
+        drivers/linux/block_devices.py:_btrfs_devices drivers/linux/block_devices.py:mount_of
+        drivers/linux/cgroups.py:_read drivers/linux/cgroups.py:cpu_seconds
+        drivers/linux/cgroups.py:group_seconds drivers/linux/cgroups.py:version_of
+        drivers/linux/io_counters.py:_text drivers/linux/io_counters.py:device_counters
+        drivers/linux/procfs.py:_host_cpu drivers/linux/procfs.py:_margins
+        drivers/linux/procfs.py:_name drivers/linux/procfs.py:_number
+        drivers/linux/procfs.py:_process_bytes drivers/linux/procfs.py:_read
+        drivers/linux/procfs.py:_stat_seconds drivers/linux/procfs.py:_vcpu_wait
+        drivers/linux/procfs.py:of_files drivers/linux/procfs.py:pressures
+        drivers/linux/procfs.py:vm_exits drivers/lxc/container.py:_allows_user_namespaces
+        drivers/lxc/container_disk.py:ContainerDisk.attach
+        drivers/lxc/container_disk.py:ContainerTools._check_mount
+        drivers/qemu/accelerator.py:_why_no_kvm drivers/qemu/accelerator.py:remembered_fault
+        drivers/qemu/disk_readback.py:opened_direct drivers/qemu/machine.py:_has_uuid
+        drivers/storages/contract.py:machine_token drivers/storages/directory.py:size_at
+        files.py:_is_mount files.py:mounted_below cli/setup/__init__.py:mounts
+        store/instance_lock.py:_place store/instance_lock.py:_start_of
+        store/instance_lock.py:holds_lock
+    """,
+    SHIPPED: """
+        cli/packs.py:_copy drivers/host/remote_machine.py: drivers/linux/block_devices.py:
+        drivers/lxc/container.py:Container._unpack
+        drivers/proxmox/containers/node_containers.py:NodeContainers._send_archive
+        drivers/proxmox/node/node_ssh.py: drivers/proxmox/vm/vm_create.py:_upload
+        guest/archives.py:make_iso guest/build.py:_build guest/image.py:_read_manifest
+        guest/recipe.py:script provision/grafana.py:shipped_dashboards
+        provision/scrape.py:prometheus_files references/library.py:published version.py:commit
+        references/library.py:ReferenceLibrary.get web/responses.py:_read_static
+        web/server.py:sections
+    """,
+    OWN: """
+        cli/setup/questions.py:write_settings drivers/qemu/accelerator.py:_recall
+        service/housekeeping.py:_digest store/state.py:pause_reason_of
+        notify/delivery.py:_deliver notify/delivery.py:main
+    """,
+    PROGRAM: """
+        drivers/host/device_tuning.py:_run drivers/linux/block_devices.py:_output
+        drivers/linux/host_tools.py:tool_version drivers/lxc/container.py:Container._info
+        drivers/lxc/container.py:Container._launch drivers/qemu/durability.py:_TestDisk.damaged
+        drivers/qemu/durability.py:_copy drivers/qemu/machine.py:QemuMachine._launch
+        drivers/storages/block.py:_losetup drivers/storages/ceph.py:_Pool._run
+        drivers/storages/directory.py:cached_bytes drivers/storages/directory.py:run_qemu_img
+        drivers/storages/identity.py:_uuid drivers/storages/network.py:_image_info
+        drivers/storages/settings.py:FaultCommand.begin version.py:_git
+    """,
+    BUILD: """
+        guest/archives.py:make_iso guest/build.py:_apt guest/build.py:_distribution
+        guest/build.py:_unpack guest/content.py:_builtin guest/content.py:_busybox
+        guest/content.py:_file guest/content.py:library_closure guest/content.py:unpacked_module
+    """,
+    WRAPPED: """
+        cli/verdict.py:_rows config/document.py:read_document config/tls_and_users.py:_context
+        cli/proxmox.py:_holds_another cli/upgrade.py:_text references/library.py:read_file
+        files.py:read_secret files.py:read_body diagnostics/pipeline.py:fetch
+        drivers/linux/host_tools.py:_content drivers/linux/host_tools.py:_launch
+        drivers/linux/host_tools.py:HostTools.run drivers/linux/node_exporter.py:fetch
+        drivers/linux/procfs.py:Fetched.open
+        drivers/linux/procfs.py:Fetched.read_text drivers/proxmox/api/bounds.py:_Socket.recv_into
+        drivers/proxmox/node/node_ssh.py:_pid drivers/proxmox/vm/bench_vm.py:BenchVm._await_change
+        drivers/proxmox/vm/bench_vm.py:BenchVm.verify_owner
+        drivers/proxmox/vm/leftovers.py:_is_born drivers/proxmox/vm/leftovers.py:_wait_for_lock
+        verdicts/verdict_service.py:VerdictService.judge
+    """,
+}
+"""Why the input has an end -> places, `file:function`."""
+
+
+def readers(source: str) -> Iterator[tuple[str, int]]:
+    """Yield function (`Class.method`) and line of each call that may read without a bound."""
+    yield from _calls(ast.parse(source), ())
+
+
+def _calls(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        scope = (*scope, node.name)
+    if isinstance(node, ast.Call) and _reads(node):
+        yield ".".join(scope), node.lineno
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child, scope)
+
+
+def _reads(call: ast.Call) -> bool:
+    function = call.func
+    name = function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+    return (
+        name in METHODS
+        or ast.unparse(function) in NAMED
+        or (name == "read" and not call.args and isinstance(function, ast.Attribute))
+    )
+
+
+def test_each_reader_has_a_bound_or_the_reason_why_its_input_has_an_end() -> None:
+    found = {
+        f"{path.relative_to(PACKAGE)}:{function}": line
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for function, line in readers(path.read_text("utf-8"))
+    }
+    known = {place for places in PLACES.values() for place in places.split()}
+    assert [f"{place} (line {line})" for place, line in found.items() if place not in known] == []
+    assert known - found.keys() == set()
+    assert all((PACKAGE / place.partition(":")[0]).is_file() for place in BOUNDED)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(path):\n    return path.read_text()",
+        "def f(file):\n    return file.read()",
+        "def f(file):\n    return json.load(file)",
+        "def f(argv):\n    return subprocess.run(argv, capture_output=True)",
+        "def f(url):\n    return urlopen(url)",
+    ],
+)
+def test_a_reader_without_a_bound_is_found(source: str) -> None:
+    assert list(readers(source)) == [("f", 2)]
+
+
+def test_a_number_of_bytes_is_a_bound() -> None:
+    assert list(readers("def f(file):\n    return file.read(100)")) == []
