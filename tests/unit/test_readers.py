@@ -96,6 +96,7 @@ PLACES: Final = {
     WRAPPED: """
         cli/verdict.py:_rows config/document.py:read_document config/tls_and_users.py:_context
         cli/proxmox.py:_holds_another cli/upgrade.py:_text references/library.py:read_file
+        fleet/connection.py:HubAddress._exchange
         files.py:read_secret files.py:read_body diagnostics/pipeline.py:fetch
         drivers/linux/host_tools.py:_content drivers/linux/host_tools.py:_launch
         drivers/linux/host_tools.py:HostTools.run drivers/linux/node_exporter.py:fetch
