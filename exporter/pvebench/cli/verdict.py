@@ -38,6 +38,7 @@ from pvebench.verdicts.headline import (
     verdict_row,
     verdicts_data,
 )
+from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.verdicts import changes_of
 
 # --- A history from a CSV file; errors have file:line:column.
@@ -232,12 +233,14 @@ def _print_markdown(verdicts: Verdicts, *, every: bool) -> None:
 
 
 def _lines(verdicts: Verdicts) -> Iterator[tuple[str, str]]:
-    """Yield (mark, line): changed definitions, changes, and what is missing until when."""
+    """Yield (mark, line): new definitions, changes, outages, and what is missing until when."""
     for text in _redefined(verdicts):
         yield "", text
     for change in verdicts.changes:
         begin = datetime.fromtimestamp(change.begin, UTC)
         yield mark(change), f"{begin:%Y-%m-%d}: {sentence(change)}"
+    for outage in verdicts.outages:
+        yield "!", outage_text(outage)
     for line in progress_lines(verdicts, datetime.now(UTC).timestamp()):
         yield "", line
 

@@ -282,6 +282,10 @@ def verdicts_data(verdicts: Verdicts) -> Data:
             for report in verdicts.reports
             for level in report.levels
         ],
+        "outages": [
+            {"node": one.node, "begin": moment(one.begin), "end": moment(one.end)}
+            for one in verdicts.outages
+        ],
         "definition_changes": [
             {"case_key": one.key, "time": moment(one.at.timestamp()), "text": one.text}
             for one in verdicts.definition_changes

@@ -12,6 +12,7 @@ from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.store import Decision
 from pvebench.store.definitions import DefinitionChange
 from pvebench.verdicts.one_event import of_one_event
+from pvebench.verdicts.outages import Outage, outages
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 """Most severe first."""
@@ -57,6 +58,12 @@ class Verdicts:
     definition_changes: tuple[DefinitionChange, ...] = ()
     changes: tuple[Change, ...] = ()
     failed: bool = False
+
+    @property
+    def outages(self) -> tuple[Outage, ...]:
+        """The times without results of each node, the newest first."""
+        found = (outage for report in self.reports for outage in outages(report))
+        return tuple(sorted(found, key=lambda outage: -outage.end))
 
     @property
     def open_changes(self) -> tuple[Change, ...]:

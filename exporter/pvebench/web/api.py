@@ -231,6 +231,7 @@ class Verdict(Head):
     changes: list[dict[str, Any]]
     verdicts: list[dict[str, Any]]
     levels: list[dict[str, Any]]
+    outages: list[dict[str, Any]]
     definition_changes: list[dict[str, Any]]
     decisions: list[dict[str, Any]]
 

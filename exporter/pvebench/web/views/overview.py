@@ -21,6 +21,7 @@ from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import calm, standing
 from pvebench.verdicts.operation_text import operation_sentences
+from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.ranking import of_storage
 from pvebench.verdicts.summary import (
     Summary,
@@ -287,6 +288,7 @@ class Index:
         verdict: the headline without a regression; may be empty.
         changes: open changes, regressions first.
         past: resolved and accepted changes, newest first.
+        outages: times without results of a node, in a sentence each, newest first.
         redefined: cases with a changed definition, the newest change first.
         ahead: upcoming results; empty once every case can have a verdict.
         choices: the storages to choose from; tables and year show `chosen`.
@@ -308,6 +310,7 @@ class Index:
     verdict: str
     changes: tuple[ChangeView, ...]
     past: tuple[PastChange, ...]
+    outages: tuple[str, ...]
     redefined: tuple[str, ...]
     ahead: tuple[UpcomingResult, ...]
     choices: tuple[StorageOption, ...]
@@ -353,6 +356,7 @@ def index_view(
         verdict=_verdict(content, verdicts, young=bool(upcoming)),
         changes=open_changes(verdicts, shown, now),
         past=past_changes(verdicts),
+        outages=tuple(outage_text(outage) for outage in verdicts.outages),
         redefined=tuple(one.text for one in content.definition_changes()[:REDEFINED]),
         ahead=upcoming,
         choices=storage_choices(chosen, verdicts, shown),

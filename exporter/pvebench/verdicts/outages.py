@@ -1,0 +1,59 @@
+"""Times without results of a node, from the histories of its cases."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final
+
+from pvebench.analysis.judge import NodeReport
+
+LEAST_SECONDS: Final = 86400.0
+OVERDUE: Final = 2.5
+"""Usual pauses of a case after which results are missing; as in the alert."""
+NEAR: Final = 10
+"""Pauses on each side that show what is usual at a time."""
+MOST: Final = 10
+"""Maximum outages per node, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Time between two results of a node, in Unix seconds."""
+
+    node: str
+    begin: float
+    end: float
+
+
+def outages(report: NodeReport) -> tuple[Outage, ...]:
+    """Return when a node had no result though several were due, the newest first."""
+    return tuple(reversed([*_outages(report)][-MOST:]))
+
+
+def _outages(report: NodeReport) -> Iterator[Outage]:
+    """Yield the long pauses of the case with most runs in which no other case had a run."""
+    histories = {one.history.of: one.history for one in report.verdicts if one.history.points}
+    times = max((history.times() for history in histories.values()), key=len, default=())
+    pauses = [after - before for before, after in pairwise(times)]
+    for place, (before, after) in enumerate(pairwise(times)):
+        usual = statistics.median(pauses[max(0, place - NEAR) : place + NEAR + 1])
+        least = max(LEAST_SECONDS, OVERDUE * usual)
+        if after - before < least:
+            continue
+        middle = (before + after) / 2
+        splits = [(history.times(), history.split(middle)) for history in histories.values()]
+        begin = max(ends[split - 1] for ends, split in splits if split)
+        end = min(ends[split] for ends, split in splits if split < len(ends))
+        if end - begin >= least:
+            yield Outage(report.node, begin, end)
+
+
+def outage_text(outage: Outage) -> str:
+    """Return `pve3 had no results for 7 days, from 2026-10-16 to 2026-10-23`."""
+    days = f"{(outage.end - outage.begin) / 86400:.0f} days"
+    begin, end = (datetime.fromtimestamp(at, UTC) for at in (outage.begin, outage.end))
+    return f"{outage.node or 'history'} had no results for {days}, from {begin:%F} to {end:%F}"
