@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from ports import check_ports
-from processes import Stack, claimed, end_marked, interruptible, marks, report_leftovers
+from processes import Stack, answers, claimed, end_marked, interruptible, marks, report_leftovers
 from services import (
     HOST,
     REPOSITORY,
@@ -38,9 +40,13 @@ from pvebench.errors import PvebenchError, ToolFailed
 PVEBENCH: Final = str(Path(sys.executable).with_name("pvebench"))
 PACK: Final = str(REPOSITORY / "scenarios" / "demo.yaml")
 STEP_SECONDS: Final = 8 * 3600
-"""Sample interval of constant values: long, so that filling a year takes only minutes."""
+"""Sample interval of constant values: long, so that filling a year takes only a minute."""
 GO_ON_SECONDS: Final = 3600.0
 """Maximum age of an interrupted import to continue: the time since its end becomes a gap."""
+NEWEST_DAYS: Final = 92.0
+"""Days before the end whose results are in Prometheus before it starts; the others follow."""
+DAY_SECONDS: Final = 86400.0
+YEAR_SECONDS: Final = 365 * DAY_SECONDS
 LOOK_BACK: Final = "--query.lookback-delta=490m"
 """Look-back of Prometheus, longer than its default five minutes because of STEP_SECONDS."""
 
@@ -82,24 +88,39 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
     report_leftovers(end_marked(marks(layout)))
     check_ports([exporter, *services])
     begun = time.monotonic()
-    fill(layout, f"{HOST}:{exporter.port}")
-    # Filling takes minutes, in which another process may have taken a port.
-    check_ports([exporter, *services])
-    write_prometheus_config(layout, exporter, services[1])
-    with showing(layout, exporter) as shown, Stack(layout, services) as stack:
-        stack.wait_ready(services[0].port)
-        announce(exporter, services, layout)
-        print(f"filled in {time.monotonic() - begun:.0f} s; all results are simulated")
-        sys.stdout.flush()
-        if options.check:
-            # In a process of its own: only the check needs the libraries of the tests.
-            panels = Path(__file__).with_name("panels.py")
-            address = f"http://{HOST}:{options.prometheus_port}"
-            return subprocess.run([sys.executable, panels, address], check=False).returncode
-        return shown.wait()
+    with filled(layout, f"{HOST}:{exporter.port}") as filling, showing(layout, exporter) as shown:
+        filling.import_files(until_days=365.0 if options.check else NEWEST_DAYS)
+        # Filling takes a minute, in which another process may have taken a port.
+        check_ports(services)
+        write_prometheus_config(layout, exporter, services[1])
+        with Stack(layout, services) as stack:
+            stack.wait_ready(services[0].port)
+            wait_for_page(shown, exporter.port)
+            announce(exporter, services, layout)
+            print(f"ready after {time.monotonic() - begun:.0f} s; all results are simulated")
+            sys.stdout.flush()
+            if options.check:
+                # In a process of its own: only the check needs the libraries of the tests.
+                panels = Path(__file__).with_name("panels.py")
+                address = f"http://{HOST}:{options.prometheus_port}"
+                return subprocess.run([sys.executable, panels, address], check=False).returncode
+            filling.import_rest()
+            return shown.wait()
 
 
-class Filling:
+def wait_for_page(shown: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until the exporter has judged the year and answers.
+
+    Raises:
+        ToolFailed: it ended.
+    """
+    while not answers(port):
+        if shown.poll() is not None:
+            raise ToolFailed(f"the demo's exporter ended with exit code {shown.returncode}")
+        time.sleep(0.2)
+
+
+class Progress:
     """Progress of an import, in a file, so that an interrupted import can be continued.
 
     The file exists from the simulation of the year until all of it is in Prometheus.
@@ -112,21 +133,21 @@ class Filling:
         self._of = {"instance": instance, "pack": pack, "version": __version__}
 
     def read(self) -> dict[str, float] | None:
-        """Return `end` of the year and `begin` of the missing samples; None: start again."""
+        """Return `end` of the year and of the missing samples (`before`); None: start again."""
         try:
             known = json.loads(self._path.read_text("utf-8"))
-            end, begin = float(known["end"]), float(known["begin"])
+            end, before = float(known["end"]), float(known["before"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         fits = {key: known.get(key) for key in self._of} == self._of
         fresh = 0 <= time.time() - end < GO_ON_SECONDS
         whole = fits and fresh and self._store.is_file()
-        return {"end": end, "begin": begin} if whole else None
+        return {"end": end, "before": before} if whole else None
 
-    def write(self, *, end: float, begin: float) -> None:
+    def write(self, *, end: float, before: float) -> None:
         """Write both atomically."""
         part = self._path.with_suffix(".part")
-        part.write_text(json.dumps(self._of | {"end": end, "begin": begin}), "utf-8")
+        part.write_text(json.dumps(self._of | {"end": end, "before": before}), "utf-8")
         part.replace(self._path)
 
     def forget(self) -> None:
@@ -134,42 +155,94 @@ class Filling:
         self._path.unlink(missing_ok=True)
 
 
-def fill(layout: Layout, instance: str) -> None:
-    """Create the store and the blocks of Prometheus: a year that ends now.
+class Filling:
+    """Import of the exported files into Prometheus, newest first."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        progress: Progress,
+        known: Mapping[str, float],
+        export: subprocess.Popen[bytes],
+    ) -> None:
+        self._data, self._past = layout.prometheus / "data", layout.state / "past"
+        self._progress, self._end = progress, known["end"]
+        self._begun = self._before = known["before"]
+        self._started = time.monotonic()
+        self._seen: set[Path] = set()
+        self._export = export
+
+    def import_files(self, *, until_days: float) -> None:
+        """Import the files of the newest days, or all that the export writes.
+
+        In order, and none after a failure, so that the missing samples stay one period.
+
+        Raises:
+            ToolFailed: a step failed; the error has its output.
+        """
+        for path in arriving(self._past, self._export, self._seen):
+            backfill(path, self._data)
+            self._before = float(path.stem)
+            self._progress.write(end=self._end, before=self._before)
+            path.unlink()
+            print(self._line(), flush=True)
+            if 0 < self._before <= self._end - until_days * DAY_SECONDS:
+                return
+        if self._export.wait() != 0:
+            raise ToolFailed("exporting the simulated year failed")
+        shutil.rmtree(self._past)
+        self._progress.forget()
+
+    def import_rest(self) -> None:
+        """Import the other files in the background; Prometheus finds new blocks by itself."""
+
+        def work() -> None:
+            try:
+                self.import_files(until_days=math.inf)
+            except (PvebenchError, OSError) as error:
+                print(f"pvebench: importing older results failed: {error}", file=sys.stderr)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def _line(self) -> str:
+        """Return the progress, with an estimate once there is one."""
+        if not self._before:
+            return "the verdicts and alerts of the year are in Prometheus; the demo is complete"
+        oldest = self._end - YEAR_SECONDS
+        done = max(1.0, self._begun - self._before)
+        left = max(0.0, self._before - oldest) / done * (time.monotonic() - self._started)
+        when = f"results since {time.strftime('%Y-%m-%d', time.gmtime(self._before))}"
+        after = "then the verdicts of the past"
+        return f"{when} are in Prometheus; the older ones take about {left:.0f} s, {after}"
+
+
+@contextmanager
+def filled(layout: Layout, instance: str) -> Iterator[Filling]:
+    """Create the store, and export it to files within the `with` block: a year that ends now.
 
     An import that was interrupted within the last hour is continued.
 
     Raises:
         ToolFailed: a step failed; the error has its output.
     """
-    data, past = layout.prometheus / "data", layout.state / "past"
-    filling = Filling(layout, instance)
-    known = filling.read()
+    progress = Progress(layout, instance)
+    known = progress.read()
     # Incomplete files of the export; the blocks in Prometheus stay.
-    shutil.rmtree(past, ignore_errors=True)
+    shutil.rmtree(layout.state / "past", ignore_errors=True)
     if known is None:
-        filling.forget()
-        simulate(layout, data)
-        known = {"end": time.time(), "begin": 0.0}
-        filling.write(**known)
+        progress.forget()
+        print("The first page opens after about 90 s on two idle cores.", flush=True)
+        simulate(layout, layout.prometheus / "data")
+        end = time.time()
+        known = {"end": end, "before": end}
+        progress.write(**known)
     else:
         print("continuing the interrupted import …", flush=True)
-    print("importing into Prometheus …", flush=True)
     with exporting(layout, instance, known) as export:
         try:
-            # In order, and none after a failure, so that the missing samples stay one period.
-            for path in arriving(past, export):
-                backfill(path, data)
-                # A file is named after its start; the next one starts later.
-                filling.write(end=known["end"], begin=float(path.stem) + 1)
-                path.unlink()
-        except BaseException:
+            yield Filling(layout, progress, known, export)
+        finally:
             export.terminate()
-            raise
-    if export.returncode != 0:
-        raise ToolFailed("exporting the simulated year failed")
-    shutil.rmtree(past)
-    filling.forget()
 
 
 def simulate(layout: Layout, data: Path) -> None:
@@ -196,7 +269,7 @@ def simulate(layout: Layout, data: Path) -> None:
 
 
 def exporting(layout: Layout, instance: str, known: Mapping[str, float]) -> subprocess.Popen[bytes]:
-    """Start the export of past samples to files, from `begin` to `end`."""
+    """Start the export of past samples to files: those of before `before`, newest first."""
     command = [
         PVEBENCH,
         "demo",
@@ -213,18 +286,17 @@ def exporting(layout: Layout, instance: str, known: Mapping[str, float]) -> subp
         str(STEP_SECONDS),
         "--until",
         str(known["end"]),
-        "--from",
-        str(known["begin"]),
+        "--before",
+        str(known["before"]),
     ]
     return subprocess.Popen(command)
 
 
-def arriving(directory: Path, process: subprocess.Popen[bytes]) -> Iterator[Path]:
-    """Yield each finished file until the exporting process has ended."""
-    seen: set[Path] = set()
+def arriving(directory: Path, process: subprocess.Popen[bytes], seen: set[Path]) -> Iterator[Path]:
+    """Yield each finished file, the newest first, until the exporting process has ended."""
     while True:
         ended = process.poll() is not None
-        new = sorted(set(directory.glob("*.om")) - seen)
+        new = sorted(set(directory.glob("*.om")) - seen, key=lambda path: -float(path.stem))[:1]
         seen |= set(new)
         yield from new
         if ended and not new:

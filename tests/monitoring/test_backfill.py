@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,12 +16,17 @@ from pvebench.cli.demo import demo_page
 from pvebench.cli.export import Window, write_past
 from pvebench.config import Settings
 from pvebench.metrics.catalog import LATENCY
+from pvebench.metrics.changes import collect_changes, firing_alerts
+from pvebench.metrics.text_format import Families
 from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.store import Store
+from pvebench.verdicts import Verdicts
 from pvebench.web import WebServer, listen
 from pvebench.web.server import make_app
 from testing import http_client
+from testing.changes import FINDING
 from testing.demo_year import filled_store, results_of
+from testing.packs import ROOT
 from testing.prometheus import Prometheus, backfill, free_port, prometheus
 
 HOUR = 3600.0
@@ -165,3 +171,45 @@ def test_the_command_writes_what_promtool_takes(tmp_path: Path) -> None:
         check=True,
     )
     assert json.dumps(listed.stdout).count("\\n") > 1
+
+
+def test_past_alerts_are_those_that_the_rules_raise(tmp_path: Path) -> None:
+    """Witness: promtool evaluates the shipped rules on the exposed changes."""
+    open_ = {"storages": ("a",), "known": True, "came_with": ()}
+    changes = (
+        replace(FINDING, id="slow", severity="critical", **open_),
+        replace(FINDING, id="gain", severity="warning", reason="too good", **open_),
+        replace(FINDING, id="better", severity="info", **open_),
+        replace(FINDING, id="over", severity="warning", state="resolved", **open_),
+    )
+    verdicts = Verdicts(changes=changes)
+    families = Families()
+    collect_changes(verdicts, families)
+    infos = [
+        sample.labels
+        for family in families.families()
+        for sample in family.samples
+        if sample.name == "pvebench_change_info"
+    ]
+    alerts = [sample.labels for sample in firing_alerts(verdicts).samples]
+    assert {labels["change"] for labels in alerts} == {"slow", "gain"}
+    series = [{"series": series_of("pvebench_change_info", one), "values": "1x10"} for one in infos]
+    check = {
+        "expr": 'ALERTS{alertname=~"PVEBenchChange|PVEBenchImplausibleGain"}',
+        "eval_time": "5m",
+        "exp_samples": [{"labels": series_of("ALERTS", one), "value": 1} for one in alerts],
+    }
+    path = tmp_path / "alerts.yml"
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": [check]}
+    rules = [str(ROOT / "prometheus/rules/alerts.yml")]
+    path.write_text(json.dumps({"rule_files": rules, "tests": [test]}), "utf-8")
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def series_of(name: str, labels: dict[str, str]) -> str:
+    return (
+        name + "{" + ",".join(f"{key}={json.dumps(value)}" for key, value in labels.items()) + "}"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from pvebench.cli.demo import demo_assignments, fill_store
 from pvebench.config import load_pack
 from pvebench.drivers.simulated.demo_year import YEAR, Story
-from pvebench.scheduler.plan import Assignment
+from pvebench.scheduler.plan import Assignment, Matrix
 from pvebench.service.instance import planned_cases
 from pvebench.store import Store
 from pvebench.store.current import Results
@@ -22,8 +22,21 @@ def last_days(days: float) -> Story:
     return replace(YEAR, days=days)
 
 
-def assignments() -> list[Assignment]:
-    return demo_assignments(load_pack(DEMO))
+def assignments(*workloads: str) -> list[Assignment]:
+    """Return the cases of these workloads on all nodes of the demo; without any, those of two."""
+    found = demo_assignments(load_pack(DEMO))
+    if not workloads:
+        return found[:2]
+    return [
+        Assignment(
+            one.pack,
+            Matrix(
+                cases=tuple(case for case in one.matrix.cases if case.workload.slug in workloads),
+                excluded=(),
+            ),
+        )
+        for one in found
+    ]
 
 
 def results_of(store: Store) -> Results:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -26,6 +24,7 @@ from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor,
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import StoreError
 from pvebench.metrics import Page
+from pvebench.metrics.changes import firing_alerts
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
 from pvebench.metrics.results import collect_verdicts
@@ -45,13 +44,13 @@ from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.server import make_app
 
-# --- Past verdicts of the last months, for the demo's timelines.
+# --- Past verdicts and alerts of the year, for the demo's timelines.
 
 DAY: Final = 86400.0
-VERDICT_DAYS: Final = 92.0
-"""Days before the end with verdicts; each judged moment costs seconds of CPU."""
-REGULAR_DAYS: Final = 16.0
-"""Days between regular moments."""
+RECENT_MONTHS: Final = 96.0
+REGULAR_DAYS: Final = (16.0, 32.0)
+"""Days between regular moments, within `RECENT_MONTHS` days before the end and before that: each
+costs seconds of CPU."""
 RECENT_DAYS: Final = (9.0, 4.0)
 """Also judged, in days before the end: a one-day doubt should not fill two weeks of the chart."""
 AFTER_CHANGE_DAYS: Final = 1.5
@@ -67,42 +66,43 @@ def judged_moments(changes: Iterable[float], end: float) -> list[float]:
         changes: first use of each environment, UNIX seconds.
         end: end of the simulated year, UNIX seconds.
     """
-    regular = {
-        end - days * REGULAR_DAYS * DAY for days in range(1, int(VERDICT_DAYS / REGULAR_DAYS) + 1)
-    }
-    regular |= {end - days * DAY for days in RECENT_DAYS}
+    near, far = REGULAR_DAYS
+    days = [near * number for number in range(1, round(RECENT_MONTHS / near) + 1)]
+    days += [
+        far * number for number in range(1, int(YEAR.days / far) + 1) if far * number > days[-1]
+    ]
+    regular = {end - ago * DAY for ago in (*days, *RECENT_DAYS)}
     soon = {moment + AFTER_CHANGE_DAYS * DAY for moment in changes}
     # Nodes upgraded on the same day are judged once, after the last upgrade.
     soon = {moment for moment in soon if not any(0 < later - moment < DAY for later in soon)}
     regular = {
         moment for moment in regular if all(abs(moment - new) > APART_DAYS * DAY for new in soon)
     }
-    return sorted(moment for moment in regular | soon if end - VERDICT_DAYS * DAY < moment < end)
+    return sorted(moment for moment in regular | soon if moment < end)
 
 
-def judge_past(database: Path, end: float) -> Sequence[PastMetrics]:
-    """Judge the simulated runs at past moments; a minute of CPU for a whole year."""
-    store = Store(database, simulated=True)
-    try:
-        results = Results(store)
-        changes = {episode.started.timestamp() for episode in results.now.periods}
-        past = []
-        for moment, verdicts in past_verdicts(
-            results, load_known_issues(), judged_moments(changes, end)
-        ):
-            families = Families()
-            collect_verdicts(verdicts, families)
-            past.append((moment, families.families()))
-        return past
-    finally:
-        store.close()
+def judge_past(store: Store, end: float) -> Sequence[PastMetrics]:
+    """Judge the simulated runs at past moments; minutes of CPU for a whole year."""
+    results, issues = Results(store), load_known_issues()
+    begun = {episode.started.timestamp() for episode in results.now.periods}
+    # The changes of the past get the IDs that the exporter gives them now.
+    known = VerdictService(Feed(results), issues).judge().changes
+    past = []
+    moments = judged_moments(begun, end)
+    for moment, verdicts in past_verdicts(results, issues, moments, known=known):
+        families = Families()
+        collect_verdicts(verdicts, families)
+        past.append((moment, [*families.families(), firing_alerts(verdicts)]))
+    return past
 
 
 NODES: Final[Mapping[str, Mapping[str, str]]] = {
     "pve1": {"local-zfs": "block", "ceph": "block"},
     "pve2": {"local-nvme": "dir"},
+    "pve3": {"local-lvm": "block"},
+    "pve4": {"local-lvm": "block"},
 }
-"""Node -> storage -> its kind. Two of them hold block volumes, so raw only."""
+"""Node -> storage -> its kind. All but one hold block volumes, so raw only."""
 PACK: Final = Path("demo")
 SHOWN: Final = Settings(
     wall=tuple(
@@ -177,11 +177,9 @@ def fill(state: Path, pack: Path, seed: int, days: float) -> None:
 )
 @click.option("--until", type=float, help="End of the year, in UNIX seconds; default: now.")
 @click.option(
-    "--from",
-    "begin",
+    "--before",
     type=float,
-    default=0.0,
-    help="Skip files that begin earlier, in UNIX seconds, because they already exist.",
+    help="Skip files that begin then or later, in UNIX seconds, because they already exist.",
 )
 def export(
     state: Path,
@@ -190,11 +188,11 @@ def export(
     instance: str,
     step: float,
     until: float | None,
-    begin: float,
+    before: float | None,
 ) -> None:
-    """Export the simulated year as OpenMetrics files, one per Prometheus block.
+    """Export the simulated year as OpenMetrics files, one per Prometheus block, newest first.
 
-    The last file has the verdicts of the last months; judging takes about half of the time.
+    The last file, 0.om, has the verdicts and alerts of the year: judging takes most of the time.
     """
     planned = planned_cases(demo_assignments(load_pack(pack_file(pack))))
     database, now = state / "pvebench.db", until or datetime.now(UTC).timestamp()
@@ -204,22 +202,20 @@ def export(
     directory.mkdir(parents=True, exist_ok=True)
     labels = {"job": "pvebench", "instance": instance}
     store = Store(database, simulated=True)
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-        verdicts = pool.submit(judge_past, database, now)
-        try:
-            results = Results(store, planned)
-            cases = list(histories(results))
-            for start, end in blocks(first_moment(results), now):
-                if start < begin:
-                    continue
-                with whole_file(directory, start) as file:
-                    window = Window(start=start, end=end, step=step, labels=labels)
-                    write_past(results, SHOWN, window, file, cases=cases)
-            with whole_file(directory, now) as file:
-                window = Window(start=now - VERDICT_DAYS * DAY, end=now, step=step, labels=labels)
-                file.writelines(past_metrics_text(verdicts.result(), window))
-        finally:
-            store.close()
+    try:
+        results = Results(store, planned)
+        cases = list(histories(results))
+        for start, end in reversed([*blocks(first_moment(results), now)]):
+            if before is not None and start >= before:
+                continue
+            with whole_file(directory, start) as file:
+                window = Window(start=start, end=end, step=step, labels=labels)
+                write_past(results, SHOWN, window, file, cases=cases)
+        with whole_file(directory, 0.0) as file:
+            window = Window(start=first_moment(results), end=now, step=step, labels=labels)
+            file.writelines(past_metrics_text(judge_past(store, now), window))
+    finally:
+        store.close()
     click.echo(f"wrote {directory}: {len(list(directory.glob('*.om')))} files")
 
 
@@ -229,7 +225,7 @@ def whole_file(directory: Path, begin: float) -> Iterator[TextIO]:
     part = directory / "part"
     with part.open("w", encoding="utf-8") as file:
         yield file
-    part.rename(directory / f"{begin:.0f}.om")
+    part.rename(directory / f"{int(begin)}.om")
 
 
 def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:
@@ -264,8 +260,9 @@ def show(state: Path, pack: Path, **web: Any) -> None:
             results=results,
             verdicts=lambda: service.current,
         )
-        # Judging a year takes half a minute; everything else is available at once.
-        with WebServer(app, open_socket(settings.listen), access), service:
+        click.echo("judging the year …")
+        service.judge()  # before the first page: it never shows a year without a verdict
+        with WebServer(app, open_socket(settings.listen), access):
             click.echo(f"simulated results on {access.scheme}://{settings.listen}/")
             threading.Event().wait()
 
@@ -294,7 +291,8 @@ def fill_store(
 ) -> int:
     """Write the simulated year to an empty store; return the number of runs."""
     templates: list[Run] = []
-    for node, assignment in zip(NODES, assignments, strict=True):
+    for assignment in assignments:
+        node = assignment.matrix.cases[0].scenario.node
         templates += simulated_runs(node, assignment, seed=seed)
         store.begin_cycle(
             f"demo-{node}",
@@ -305,8 +303,8 @@ def fill_store(
         )
     prepared = [replace(run, cycle=f"demo-{run.case.scenario.node}") for run in templates]
     count = store.add_history(history(prepared, story, end=end, seed=seed))
-    for node in NODES:
-        store.end_cycle(f"demo-{node}")
+    for cycle in {run.cycle for run in prepared}:
+        store.end_cycle(cycle)
     return count
 
 

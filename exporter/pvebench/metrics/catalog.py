@@ -438,8 +438,8 @@ CHANGE_INFO = _gauge(
     "change_info",
     ("change", "node", "storage", "kind", "severity", "since", "summary"),
     "Open change, always 1; at most 50, the most severe first. summary: the verdict without "
-    "numbers that vary with every run; since: a date; kind: level, drift, mode or "
-    "bursts; severity: critical, warning, or info for an improvement. "
+    "numbers that vary with every run; since: a date; kind: level, drift, mode, "
+    "bursts or implausible; severity: critical, warning, or info for an improvement. "
     "A change keeps its ID, also in pvebench_closed_change_info.",
 )
 CHANGE_CASES = _gauge("change_cases", ("change",), "Number of cases that a change affects.")

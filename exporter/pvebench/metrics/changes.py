@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from prometheus_client.metrics_core import Metric as Family
+
 from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import as_ratio
 from pvebench.metrics import catalog
@@ -46,10 +48,15 @@ def _about(change: Change) -> dict[str, str]:
         "change": change.id,
         "node": one_line(listed(change.nodes)),
         "storage": one_line(listed(change.storages)),
-        "kind": change.kind,
+        "kind": change_kind(change),
         "since": _date(change.begin),
         "summary": summary(change),
     }
+
+
+def change_kind(change: Change) -> str:
+    """Return the label `kind` of a change; alerts tell implausible gains from it."""
+    return "implausible" if change.implausible else change.kind
 
 
 def _date(time: float) -> str:
@@ -90,3 +97,15 @@ def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families
         if case in labels:
             where = {name: labels[case][name] for name in ("node", "scenario", "workload")}
             families.add(catalog.CHANGE_CASE, {"change": change.id} | where, 1)
+
+
+def firing_alerts(verdicts: Verdicts) -> Family:
+    """Return the alerts about open changes, as Prometheus stores what its rules make of them."""
+    family = Family("ALERTS", "Alerts that fired.", "gauge")
+    for change in verdicts.open_changes:
+        if change.severity != "info":
+            kind = change_kind(change)
+            name = "PVEBenchImplausibleGain" if change.implausible else "PVEBenchChange"
+            labels = {"change": change.id, "kind": kind, "severity": change.severity}
+            family.add_sample("ALERTS", {"alertname": name, "alertstate": "firing", **labels}, 1.0)
+    return family

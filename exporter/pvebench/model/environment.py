@@ -29,21 +29,19 @@ class Environment:
             `fio`, `cpu_model`, `microcode`, `governor`; truncated to MAX_FACT characters.
             Unknown facts are absent.
         simulated: whether there is no real hardware.
+        digest: of node and facts: equal ones are the same environment.
     """
 
     node: str
     facts: Mapping[str, str]
     simulated: bool = False
+    digest: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         cut = {name: text[:MAX_FACT] for name, text in self.facts.items()}
         object.__setattr__(self, "facts", MappingProxyType(cut))
-
-    @property
-    def digest(self) -> str:
-        """Digest of node and facts: equal ones are the same environment."""
-        text = json.dumps([self.node, dict(self.facts), self.simulated], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        text = json.dumps([self.node, cut, self.simulated], sort_keys=True)
+        object.__setattr__(self, "digest", hashlib.sha256(text.encode()).hexdigest()[:16])
 
     @property
     def slug(self) -> str:

@@ -244,6 +244,10 @@ def run_row(run: Run) -> dict[str, Any]:
     }
 
 
+SAMPLE_COLUMNS: Final = ("run", "metric", "direction", "part", "value", "unit")
+"""Columns of `sample_row` in its order."""
+
+
 def sample_row(number: int, sample: Sample) -> dict[str, Any]:
     """Return a sample of the run with this number as a row of `samples`."""
     return {

@@ -19,7 +19,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.write_cost import Wear
 from pvebench.store.engine import reading, writing
-from pvebench.store.records import GOOD, Sums, run_row, sample_row, summed
+from pvebench.store.records import GOOD, SAMPLE_COLUMNS, Sums, run_row, sample_row, summed
 from pvebench.store.tables import (
     case_outcomes,
     case_sums,
@@ -274,12 +274,21 @@ def _add_batch(
         _note_environment(connection, run.environment, first[digest].started, run.finished)
     numbered = list(enumerate(batch, start=number + 1))
     connection.execute(insert(runs), [{"id": at, **run_row(run)} for at, run in numbered])
-    rows = [sample_row(at, sample) for at, run in numbered for sample in run.samples]
+    rows = [
+        tuple(sample_row(at, sample).values()) for at, run in numbered for sample in run.samples
+    ]
     if rows:
-        connection.execute(insert(samples), rows)
+        # Positions instead of names: SQLAlchemy takes four times as long as SQLite for names.
+        connection.exec_driver_sql(_INSERT_SAMPLES, rows)
     _add_totals(connection, batch)
     for at, run in numbered:
         books.note(run, at)
+
+
+_INSERT_SAMPLES: Final = (
+    f"INSERT INTO {samples.name} ({', '.join(SAMPLE_COLUMNS)}) "  # noqa: S608 # constants
+    f"VALUES ({', '.join('?' * len(SAMPLE_COLUMNS))})"
+)
 
 
 def _insert_run(connection: Connection, run: Run) -> int:

@@ -40,11 +40,13 @@ class ChangeTracker:
 
     Args:
         kept: where known changes survive a restart; None: they do not.
+        known: changes with their IDs, to recognize them.
     """
 
-    def __init__(self, kept: Changes | None = None) -> None:
+    def __init__(self, kept: Changes | None = None, known: Iterable[Change] = ()) -> None:
         self._kept = kept
         self._known: dict[str, KnownChange] = {}
+        self._known = {change.id: self._as_known(change) for change in known}
 
     def name(self, verdicts: Verdicts) -> tuple[Change, ...]:
         """Return all changes in their order, with ID, storages and severity."""

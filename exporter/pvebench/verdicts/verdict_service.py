@@ -175,24 +175,29 @@ class VerdictService:
 
 
 def past_verdicts(
-    results: Results, issues: Sequence[KnownIssue], moments: Sequence[float]
+    results: Results,
+    issues: Sequence[KnownIssue],
+    moments: Sequence[float],
+    *,
+    known: Sequence[Change] = (),
 ) -> Iterator[tuple[float, Verdicts]]:
     """Yield (moment, verdicts at that moment), from the runs that had ended by then.
 
     Args:
         issues: known ones.
         moments: Unix seconds, oldest first. Each takes about as long as a full update.
+        known: later changes; the same ones of the past have their IDs.
     """
     cases = [
         piece.at(sorted(range(len(piece.runs)), key=piece.finished.__getitem__))
         for pieces in results.store.numbers.read(NUMBERS)
         for piece in pieces
     ]
-    feed, judge, tracker, begun = Feed(results), Judge(issues), ChangeTracker(), -math.inf
+    feed, judge, begun = Feed(results), Judge(issues), -math.inf
     for moment in moments:
         feed.take([_ended(cases, begun, moment)], until=moment)
         begun = moment
-        yield moment, judged(feed, judge, tracker)
+        yield moment, judged(feed, judge, ChangeTracker(known=known))
 
 
 def _ended(cases: Iterable[CaseNumbers], after: float, until: float) -> list[CaseNumbers]:

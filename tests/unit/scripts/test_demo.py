@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 PVEBENCH = """\
 #!{python}
-import pathlib, sys
+import pathlib, sys, time
 given = sys.argv[1:]
 with open("{log}", "a") as log:
     print(*given, file=log)
@@ -26,17 +26,22 @@ if "fill" in given:
 else:
     folder = pathlib.Path(value("--directory"))
     folder.mkdir()
-    for start in (1000, 2000, 3000):
-        if start >= float(value("--from")):
-            (folder / f"{{start}}.om").touch()
+    end = float(value("--until"))
+    for days in (0, 100, 200):
+        start = end - 86400.0 * days - 1000
+        if start < float(value("--before")):
+            (folder / f"{{int(start)}}.om").touch()
+            time.sleep(0.3)
+    (folder / "0.om").touch()
 """
 PROMTOOL = """\
 #!{python}
 import os, pathlib, sys
 path, data = map(pathlib.Path, sys.argv[-2:])
-if path.stem == os.environ.get("FAILS"):
+done = sorted(data.iterdir())
+if str(len(done)) == os.environ.get("FAILS"):
     sys.exit("no room on the device")
-(data / path.stem).mkdir()
+(data / f"{{len(done)}}-{{path.stem}}").mkdir()
 """
 DRIVER = """\
 import sys
@@ -46,11 +51,16 @@ from pathlib import Path
 demo.PVEBENCH, demo.find_program = sys.argv[1], lambda *names: sys.argv[2]
 layout = Layout(Path(sys.argv[3]))
 layout.make()
-demo.fill(layout, "127.0.0.1:9620")
+with demo.filled(layout, "127.0.0.1:9620") as filling:
+    filling.import_files(until_days=float(sys.argv[4]))
+    print("ready", flush=True)
+    filling.import_files(until_days=1e9)
 """
 
 
 class Filler:
+    output = ""
+
     def __init__(self, directory: Path) -> None:
         self.state = directory / "state"
         self.log = directory / "log"
@@ -61,31 +71,31 @@ class Filler:
             program.chmod(0o755)
             self.programs.append(str(program))
 
-    def fill(self, fails: str = "") -> str:
-        """Fill; return what went wrong."""
+    def fill(self, fails: str = "", days: float = 92.0) -> str:
+        """Fill; return what went wrong. `fails`: after how many blocks."""
         paths = f"{ROOT / 'scripts' / 'stack'}:{ROOT / 'exporter'}"
         done = subprocess.run(
-            [sys.executable, "-c", DRIVER, *self.programs, str(self.state)],
+            [sys.executable, "-c", DRIVER, *self.programs, str(self.state), str(days)],
             env=os.environ | {"PYTHONPATH": paths, "FAILS": fails},
             capture_output=True,
             text=True,
             check=False,
             timeout=300,
         )
+        self.output = done.stdout
         return done.stderr
 
     @property
     def done(self) -> list[str]:
         """What pvebench was asked for, in one word each."""
         lines = self.log.read_text("utf-8").splitlines()
-        begin = [line.partition("--from ")[2] for line in lines]
-        return [
-            "fill" if "fill" in line.split() else at for line, at in zip(lines, begin, strict=True)
-        ]
+        return ["fill" if "fill" in line.split() else "export" for line in lines]
 
     @property
-    def blocks(self) -> set[str]:
-        return {path.name for path in (self.state / "prometheus" / "data").iterdir()}
+    def blocks(self) -> list[str]:
+        """The starts of the blocks, in the order of their import."""
+        names = sorted(path.name for path in (self.state / "prometheus" / "data").iterdir())
+        return [name.partition("-")[2] for name in names]
 
 
 @pytest.fixture
@@ -94,17 +104,32 @@ def filler(tmp_path: Path) -> Filler:
 
 
 def test_an_interrupted_filling_goes_on_where_it_ended(filler: Filler) -> None:
-    assert "no room on the device" in filler.fill(fails="2000")
-    assert filler.blocks == {"1000"}
+    assert "no room on the device" in filler.fill(fails="1")
+    (newest,) = filler.blocks
     assert filler.fill() == ""
-    assert filler.blocks == {"1000", "2000", "3000"}
-    assert filler.done == ["fill", "0.0", "1001.0"]
+    assert filler.blocks[0] == newest
+    assert filler.blocks == sorted(filler.blocks, key=float, reverse=True)
+    assert len(set(filler.blocks)) == 4
+    assert filler.done == ["fill", "export", "export"]
+
+
+def test_the_newest_quarter_is_there_before_the_first_page_and_the_rest_is_reported(
+    filler: Filler,
+) -> None:
+    assert filler.fill() == ""
+    first, rest = filler.output.split("ready\n")
+    assert first.startswith("The first page opens after about 90 s")
+    assert first.count("are in Prometheus; the older ones take about ") == 2
+    assert rest.count("are in Prometheus; the older ones take about ") == 1
+    assert rest.endswith(
+        "verdicts and alerts of the year are in Prometheus; the demo is complete\n"
+    )
 
 
 def test_a_whole_one_begins_again(filler: Filler) -> None:
     assert filler.fill() == ""
     assert filler.fill() == ""
-    assert filler.done == ["fill", "0.0", "fill", "0.0"]
+    assert filler.done == ["fill", "export", "fill", "export"]
     assert not (filler.state / "filling.json").exists()
 
 
@@ -112,7 +137,7 @@ def test_a_whole_one_begins_again(filler: Filler) -> None:
     "spoilt", ["old", "other pack", "no store", "half a file", "another thing"]
 )
 def test_what_does_not_fit_begins_again(filler: Filler, spoilt: str) -> None:
-    assert filler.fill(fails="2000")
+    assert filler.fill(fails="1")
     file = filler.state / "filling.json"
     known = json.loads(file.read_text("utf-8"))
     if spoilt == "old":
@@ -124,7 +149,7 @@ def test_what_does_not_fit_begins_again(filler: Filler, spoilt: str) -> None:
     else:
         file.write_text('{"end": 1' if spoilt == "half a file" else "[1]", "utf-8")
     assert filler.fill() == ""
-    assert filler.done == ["fill", "0.0", "fill", "0.0"]
+    assert filler.done == ["fill", "export", "fill", "export"]
 
 
 def test_a_port_that_answers_at_the_other_loopback_address_is_taken() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Run, Sample, Unit, latency_bound
 from pvebench.model.workload import Case, Direction
@@ -35,13 +36,22 @@ class Upgrade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """Time without runs on a node; `begin` and `end` in days before the end of the year."""
+
+    node: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Effect of a version on some cases, as factors on their values.
+    """Effect of a version or of other load on some cases, as factors on their values.
 
     Attributes:
         begin, end: days before the end of the year; `end` 0: still active.
         speed: factor of rates; latencies get the inverse.
-        cpu: factor of host CPU.
+        cpu: factor of host CPU per I/O.
         stall: minimum of the longest latency, in seconds.
     """
 
@@ -55,12 +65,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """Year with its first environment, upgrades and their effects."""
+    """Year with its first environment, upgrades, effects and outages."""
 
     days: float
     facts: Mapping[str, str]
     upgrades: tuple[Upgrade, ...]
     effects: tuple[Effect, ...]
+    outages: tuple[Outage, ...] = ()
 
     def environment(self, node: str, days: float) -> dict[str, str]:
         """Return the facts of a node, `days` before the end."""
@@ -69,6 +80,10 @@ class Story:
             if days <= upgrade.days and node in (upgrade.nodes or (node,)):
                 facts |= upgrade.facts
         return facts
+
+    def measured(self, node: str, days: float) -> bool:
+        """Return whether a node measured, `days` before the end."""
+        return not any(one.node == node and one.end < days <= one.begin for one in self.outages)
 
     def effects_on(self, case: Case) -> tuple[Effect, ...]:
         """Return all effects on a case."""
@@ -89,6 +104,15 @@ def _on_second_node(case: Case) -> bool:
 
 def _reads_with_thread(case: Case) -> bool:
     return case.scenario.disk.iothread and case.workload.parameters.get("rw") == "randread"
+
+
+def _virtio_writes_on_lvm(case: Case) -> bool:
+    scenario, way = case.scenario, case.workload.parameters.get("rw")
+    return scenario.node == "pve4" and scenario.disk.bus == Bus.VIRTIO and way == "randwrite"
+
+
+def _on_ceph(case: Case) -> bool:
+    return case.scenario.storage == "ceph" and case.workload.tool == "fio"
 
 
 YEAR: Final = Story(
@@ -113,6 +137,8 @@ YEAR: Final = Story(
         Upgrade(days=180, facts={"pve": "8.3.5", "qemu": "9.2.0-1"}),
         Upgrade(days=130, facts={"qemu": "9.2.0-5"}),
         Upgrade(days=90, facts={"pve": "8.4.1", "kernel": "6.14.5-1-pve"}, nodes=("pve2",)),
+        Upgrade(days=75, facts={"kernel": "6.14.5-1-pve"}, nodes=("pve4",)),
+        Upgrade(days=66, facts={"kernel": "6.11.11-2-pve"}, nodes=("pve4",)),  # back to the former
         Upgrade(days=62, facts={"kernel": "6.14.8-2-pve"}, nodes=("pve2",)),
         Upgrade(days=20, facts={"pve": "9.0.3", "kernel": "6.14.11-1-pve", "qemu": "10.0.2-4"}),
     ),
@@ -120,23 +146,35 @@ YEAR: Final = Story(
         Effect(begin=240, end=212, matches=_syncs_on_zfs, speed=6.0),
         Effect(begin=180, end=130, matches=_idles, cpu=3.5),
         Effect(begin=90, end=62, matches=_on_second_node, stall=4.0),
-        Effect(begin=20, end=0, matches=_reads_with_thread, speed=0.6),
+        Effect(begin=75, end=66, matches=_virtio_writes_on_lvm, speed=0.75, cpu=1.3),
+        # A week in which backups run while it measures.
+        Effect(begin=57, end=50, matches=_on_ceph, speed=0.7),
+        Effect(begin=20, end=0, matches=_reads_with_thread, speed=0.6, cpu=1.4),
     ),
+    outages=(Outage(node="pve3", begin=40, end=33),),
 )
 
 
-RATES: Final = ("iops", "bandwidth", "bytes", "operations")
-LATENCIES: Final = ("clat_mean", "clat_percentile", "sync_percentile", "sync_mean", "lat_mean")
-LONGEST: Final = ("clat_max", "lat_max", "sync_max")
-COSTS: Final = ("host_cpu", "guest_cpu")
+RATES: Final = ("iops", "bandwidth", "bytes")
+LATENCIES: Final = ("clat_mean", "clat_percentile", "sync_percentile")
+LONGEST: Final = ("clat_max",)
 KEPT: Final = frozenset(
-    {*RATES, *LATENCIES, *LONGEST, *COSTS, "iops_variation", "iops_slope", "boot_time", "window"}
+    {
+        *RATES,
+        *LATENCIES,
+        *LONGEST,
+        "guest_cpu",
+        "iops_variation",
+        "iops_slope",
+        "boot_time",
+        "window",
+    }
 )
 """Samples of the simulated run in the history; the others are not displayed anywhere."""
 DENSE_DAYS: Final = 90.0
 """Days before the end with daily runs; earlier there is a run every third day."""
 NOISE: Final = 0.015
-STORAGE_SPEED: Final = {"local-zfs": 0.85, "ceph": 0.45, "local-nvme": 1.6}
+STORAGE_SPEED: Final = {"local-zfs": 0.85, "ceph": 0.45, "local-nvme": 1.6, "local-lvm": 1.1}
 FAILED_SHARE: Final = 0.004
 
 
@@ -158,13 +196,21 @@ def history(templates: Sequence[Run], story: Story, *, end: datetime, seed: int)
         (days, number)
         for number, _ in enumerate(templates)
         for days in _days(story.days, random.Random(f"{seed} {number}"))  # noqa: S311 # a simulation, not a secret
+        if story.measured(templates[number].case.scenario.node, days)
     )
     effects = [story.effects_on(template.case) for template in templates]
     rng = random.Random(seed)  # noqa: S311 # likewise
+    environments: dict[tuple[object, ...], Environment] = {}
     for count, (days, number) in enumerate(reversed(moments)):
-        run = _run(templates[number], effects[number], days, story, rng)
+        template = templates[number]
+        node = template.case.scenario.node
+        facts = story.environment(node, days)
+        environment = environments.setdefault(
+            (node, *facts.values()), Environment(node=node, facts=facts, simulated=True)
+        )
+        run = _run(template, effects[number], days, environment, rng)
         finished = end - timedelta(days=days)
-        duration = templates[number].duration_seconds
+        duration = template.duration_seconds
         yield replace(
             run,
             uid=f"{seed}-{count}",
@@ -181,11 +227,13 @@ def _days(days: float, rng: random.Random) -> Iterator[float]:
 
 
 def _run(
-    template: Run, effects: Sequence[Effect], days: float, story: Story, rng: random.Random
+    template: Run,
+    effects: Sequence[Effect],
+    days: float,
+    environment: Environment,
+    rng: random.Random,
 ) -> Run:
     scenario = template.case.scenario
-    facts = story.environment(scenario.node, days)
-    environment = Environment(node=scenario.node, facts=facts, simulated=True)
     if rng.random() < FAILED_SHARE:
         return replace(
             template,
@@ -197,9 +245,10 @@ def _run(
         )
     active = [effect for effect in effects if effect.end < days <= effect.begin]
     factors = _factors(active, STORAGE_SPEED.get(scenario.storage, 1.0), rng)
-    samples = tuple(_moved(sample, factors) for sample in template.samples if sample.metric in KEPT)
-    samples += (*_histogram(template.samples, factors), *_switches(factors))
-    return replace(template, environment=environment, samples=samples, evidence={})
+    samples = [_moved(sample, factors) for sample in template.samples if sample.metric in KEPT]
+    samples += _histogram(template.samples, factors)
+    samples += _host(scenario.disk, samples, factors)
+    return replace(template, environment=environment, samples=tuple(samples), evidence={})
 
 
 def _factors(effects: Sequence[Effect], speed: float, rng: random.Random) -> _Factors:
@@ -213,22 +262,22 @@ def _factors(effects: Sequence[Effect], speed: float, rng: random.Random) -> _Fa
 
 
 def _moved(sample: Sample, factors: _Factors) -> Sample:
-    if sample.metric in RATES:
-        return replace(sample, value=sample.value * factors.speed)
-    if sample.metric in LATENCIES:
+    name, value = sample.metric, sample.value
+    if name in RATES:
+        value *= factors.speed
+    elif name in LATENCIES:
         # The far tail varies more from run to run than the median.
-        tail = factors.tail if sample.part in ("99.9", "99.99") else 1.0
-        return replace(sample, value=sample.value / factors.speed * tail)
-    if sample.metric in LONGEST:
-        return replace(sample, value=max(sample.value / factors.speed, factors.stall))
-    if sample.metric in COSTS:
-        return replace(sample, value=sample.value * factors.cpu)
-    return sample
+        value *= (factors.tail if sample.part in ("99.9", "99.99") else 1.0) / factors.speed
+    elif name in LONGEST:
+        value = max(value / factors.speed * factors.tail, factors.stall)
+    elif name == "guest_cpu":
+        value *= factors.cpu
+    return Sample(name, sample.direction, value, sample.unit, sample.part)
 
 
 def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
     """Return the histogram after the change of speed."""
-    moved: dict[tuple[Direction | None, str], Sample] = {}
+    moved: dict[tuple[Direction | None, str], float] = {}
     for sample in samples:
         if sample.metric == "clat_histogram":
             part, value = sample.part, float(round(sample.value * factors.speed))
@@ -236,11 +285,53 @@ def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
                 value = sample.value  # more operations, which are shorter by the same factor
             elif part != LATENCY_BOUNDS[-1]:
                 part = latency_bound(round(0.75e9 * float(part) / factors.speed))
-            known = moved.get((sample.direction, part))
-            value += known.value if known else 0.0
-            moved[sample.direction, part] = replace(sample, part=part, value=value)
-    return list(moved.values())
+            moved[sample.direction, part] = moved.get((sample.direction, part), 0.0) + value
+    for direction in {direction for direction, _ in moved} if factors.stall else ():
+        stalled = latency_bound(round(1e9 * factors.stall))
+        moved[direction, SUM] += STALLED * factors.stall
+        moved[direction, stalled] = moved.get((direction, stalled), 0.0) + STALLED
+    return [
+        Sample(
+            "clat_histogram",
+            direction,
+            value,
+            Unit.SECONDS if part == SUM else Unit.OPERATIONS,
+            part,
+        )
+        for (direction, part), value in moved.items()
+    ]
 
 
-def _switches(factors: _Factors) -> tuple[Sample, ...]:
-    return (Sample("host_context_switches", None, 8e5 * factors.cpu, Unit.OPERATIONS),)
+# --- Host CPU of a simulated VM, by what it does.
+
+STALLED: Final = 3.0
+"""Operations of a run that a stall holds up."""
+IDLE_CORES: Final = {"qemu": 0.018, "vcpu": 0.011, "iothread": 0.0, "other": 0.012}
+CPU_SECONDS: Final = {Bus.VIRTIO: 15e-6, Bus.SCSI: 18e-6, Bus.SATA: 42e-6, Bus.IDE: 55e-6}
+"""Host CPU time per I/O: the emulation of older controllers costs more."""
+CPU_SECONDS_PER_BYTE: Final = 6e-11
+CPU_CACHE: Final = 1.12
+CPU_QCOW2: Final = 1.15
+"""Factors of a copy in the host's page cache, and of the tables of an image."""
+
+
+def _host(disk: Disk, samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
+    """Return host CPU by component, and context switches, for the rates of a run."""
+    rates = {"iops": 0.0, "bandwidth": 0.0, "window": 0.0}
+    for sample in samples:
+        if sample.metric in rates:
+            rates[sample.metric] += sample.value
+    busy = rates["iops"] * CPU_SECONDS.get(disk.bus, 10e-6)
+    busy += rates["bandwidth"] * CPU_SECONDS_PER_BYTE
+    busy *= CPU_CACHE if disk.cache in (Cache.WRITEBACK, Cache.WRITETHROUGH) else 1.0
+    busy *= CPU_QCOW2 if disk.format is Format.QCOW2 else 1.0
+    shares = {"qemu": 1.0, "vcpu": 0.45, "iothread": 0.4 * disk.iothread, "other": 0.2}
+    cores = {
+        name: factors.cpu * (IDLE_CORES[name] + share * busy) for name, share in shares.items()
+    }
+    cores["total"] = cores["qemu"] + cores["other"]
+    switches = factors.cpu * rates["window"] * (250.0 + rates["iops"])
+    return [
+        *(Sample("host_cpu", None, value, Unit.CORES, name) for name, value in cores.items()),
+        Sample("host_context_switches", None, switches, Unit.OPERATIONS),
+    ]
