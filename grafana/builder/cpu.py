@@ -193,28 +193,21 @@ def _watts() -> timeseries.Panel:
 
 
 def _table() -> table.Panel:
-    def cores(component: str) -> str:
-        usage = series(m.HOST_CPU, **HERE, workload=".*", component=component)
-        return f"max by ({CASE_KEYS}) ({usage})"
-
-    named = with_descriptions(
-        f"max by (job, instance, {CASE_KEYS}) "
-        f"({series(m.HOST_CPU, **HERE, workload='.*', component='total')})"
-    )
+    total, qemu = (series(m.HOST_CPU, **HERE, component=one) for one in ("total", "qemu"))
+    named = with_descriptions(f"max by (job, instance, {CASE_KEYS}) ({total})")
     switches = series(m.HOST_SWITCHES, **HERE)
     iops = f"sum by ({CASE_KEYS}) ({series(m.IOPS, **HERE)} > 0)"
     age = f"max by ({CASE_KEYS}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **HERE)})"
+    cost = f"max by ({CASE_KEYS}) ({_cost(HERE)})"
     return rows(
         "All cases",
         "Host CPU during the latest run, in cores; CPU time and context switches per I/O.",
         ("description", "configuration", "storage", "node", "scenario", "workload"),
         (
             Column("host, cores", named, decimals=2, gauge=True),
-            Column("CPU per I/O", f"max by ({CASE_KEYS}) ({_cost(HERE)})", unit="µs", decimals=1),
+            Column("CPU per I/O", cost, unit="µs", decimals=1, trend=cost),
             Column("age", age, unit="dtdurations", decimals=0),
-            Column("QEMU", cores("qemu"), decimals=2),
-            Column("vCPU threads", cores("vcpu"), decimals=2),
-            Column("I/O thread", cores("iothread"), decimals=2),
+            Column("QEMU", f"max by ({CASE_KEYS}) ({qemu})", decimals=2),
             Column("switches per I/O", f"max by ({CASE_KEYS}) ({switches}) / {iops}", decimals=2),
         ),
         sort="host, cores",

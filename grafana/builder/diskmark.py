@@ -87,7 +87,10 @@ def _table(title: str, description: str, metric: m.Metric, unit: str, decimals: 
         .transformations(
             [
                 transformation(
-                    "groupingToMatrix", rowField="test", columnField="direction", valueField="Value"
+                    "groupingToMatrix",
+                    rowField="test",
+                    columnField="direction",
+                    valueField="Value #A",
                 ),
                 transformation(
                     "organize",

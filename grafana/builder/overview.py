@@ -120,7 +120,7 @@ def _storages() -> table.Panel:
                 ),
                 Column("sync p99", sync, unit="s", decimals=2, wide=80, trend=sync),
                 Column("change", relative, wide=80, change=True),
-                Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=86),
+                Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=74),
                 Column(
                     "age",
                     f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
@@ -140,7 +140,7 @@ def _storages() -> table.Panel:
                 prop("links", [compare_link("__data.fields", "storage")]),
                 prop("mappings", values({"0": ("compare", BETTER)})),
                 prop("displayName", "compare"),
-                prop("custom.width", 84),
+                prop("custom.width", 78),
             ],
         )
     )

@@ -114,8 +114,11 @@ def held(expression: str) -> str:
 
 
 def held_moment() -> str:
-    """Return a query for `$held`: `end()` while an exporter answers, then its last answer."""
-    now = label("held", "end()")
+    """Return a query for `$held`: the end of the range while an exporter answers, else its last.
+
+    Not `end()`: that of a query over time is earlier, at a whole step.
+    """
+    now = 'count_values("held", vector(time()))'
     last = f'count_values("held", max({last_answer()}))'
     return f"({now} and on () {ANSWERS}) or on () {last} or on () {now}"
 

@@ -49,7 +49,7 @@ NAMES: Final = {
 
 TREND: Final = "trend"
 """Prefix of the letters of queries over time, and suffix of their columns."""
-TREND_PIXELS: Final = 74
+TREND_PIXELS: Final = 64
 _Look = list[dashboard_models.DynamicConfigValue]
 _TREND_LOOK: Final = [
     prop("displayName", TREND),
@@ -213,15 +213,14 @@ def _shaped(
     descending: bool,
 ) -> list[dashboard_models.DataTransformerConfig]:
     """Return the transformations that join all query results into one table."""
-    # With one query, Grafana names the column `Value`, with several `Value #A` and so on.
-    names = ["Value"] if len(columns) == 1 else [f"Value #{_ref(i)}" for i in range(len(columns))]
-    titles = {}
-    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
-        titles[name] = column.title
+    # With one query, Grafana names the column `Value`.
+    titles = {"Value": columns[0].title}
+    for index, column in enumerate(columns):
+        titles[f"Value #{_ref(index)}"] = column.title
         if column.trend:
             titles[f"Trend #{TREND}{_ref(index)}"] = f"{column.title}, {TREND}"
     transformations = [
-        *(_as_lines(TREND) for _ in _trends(columns)[:1]),
+        *(_with_lines() if _trends(columns) else ()),
         transformation("merge"),
         transformation(
             "organize",
@@ -242,11 +241,16 @@ def _shaped(
     return transformations
 
 
-def _as_lines(prefix: str) -> dashboard_models.DataTransformerConfig:
-    """Return the conversion of series to cells, without the other queries of one row."""
-    lines = transformation("timeSeriesTable")
-    lines.filter_val = dashboard_models.MatcherConfig(id_val="byRefId", options=f"/^{prefix}/")
-    return lines
+def _with_lines() -> Iterator[dashboard_models.DataTransformerConfig]:
+    """Yield the conversion of series to cells, and a merge of the other queries.
+
+    Grafana 12.4 merges by the columns that all queries have: an empty one has nothing but a time,
+    which series do not have as cells.
+    """
+    for name, pattern in (("merge", "/^[A-Z]$/"), ("timeSeriesTable", f"/^{TREND}/")):
+        one = transformation(name)
+        one.filter_val = dashboard_models.MatcherConfig(id_val="byRefId", options=pattern)
+        yield one
 
 
 def _column_look(column: Column) -> _Look:
@@ -268,7 +272,7 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
         yield NAMES.get(name, name), [prop("custom.minWidth", WIDE[name])]
     # Descriptions replace slugs, but the links need them.
     hide = [prop("custom.hidden", True)]
-    if "description" in keys and "workload" in keys:
+    if {"description", "configuration"} & {*keys}:
         yield "workload", hide
     if linked and {"configuration", "scenario"} & {*keys}:
         name = "configuration" if "configuration" in keys else "scenario"
@@ -329,7 +333,7 @@ def grid(
                     "groupingToMatrix",
                     rowField=row,
                     columnField=column,
-                    valueField="Value",
+                    valueField="Value #A",
                     emptyValue="null",
                 ),
                 transformation(

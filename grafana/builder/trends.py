@@ -76,18 +76,18 @@ def _table() -> table.Panel:
     iops = f"max by ({RESULT_KEYS}) ({series(m.IOPS, **RESULT)})"
     p99 = f"max by ({RESULT_KEYS}) ({series(m.LATENCY_PERCENTILE, percentile='99', **RESULT)})"
     cost = f"max by ({CASE_KEYS}) (1e6 / ({recorded(IOPS_PER_CORE, **CASE)} > 0))"
-    first = f"first_over_time({series(m.IOPS, **RESULT)}[$__range])"
-    change = f"{iops} / (max by ({RESULT_KEYS}) ({first}) > 0) - 1"
+    mean = f"avg_over_time({series(m.IOPS, **RESULT)}[$__range])"
+    change = f"{iops} / (max by ({RESULT_KEYS}) ({mean}) > 0) - 1"
     bandwidth = f"max by ({RESULT_KEYS}) ({series(m.BANDWIDTH, **RESULT)})"
     named = f"max by (job, instance, {RESULT_KEYS}) ({series(m.IOPS, **RESULT)})"
     return rows(
         "Configurations",
-        "Latest values with their course over the time range, and the throughput relative to its "
-        "first value in it. Click a configuration to see its case.",
+        "Latest values with their course over the time range; the throughput also relative to its "
+        "mean in it. Click a configuration to see its case.",
         ("configuration", "storage", "node", "direction", "scenario", "workload"),
         (
             Column("IOPS", with_descriptions(named, workload=False), unit="iops", trend=iops),
-            Column("change", change, change=True),
+            Column("to mean", change, change=True),
             Column("bandwidth", bandwidth, unit="Bps", decimals=1),
             Column("p99", p99, unit="s", decimals=2, trend=p99),
             Column("CPU per I/O", cost, unit="µs", decimals=1, trend=cost),

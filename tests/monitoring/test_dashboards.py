@@ -359,6 +359,24 @@ def test_an_empty_panel_says_what_is_missing(board: dict[str, Any]) -> None:
     assert board["uid"].startswith("pvebench-wall") or "No data?" in texts[0]
 
 
+def test_a_table_names_the_values_of_its_queries_as_grafana_does() -> None:
+    """Witness: `getValueText` of grafana/grafana, packages/grafana-prometheus, at 12.4.0.
+
+    Of one query it is `Value`, of several `Value #A`: those of held values' color count too.
+    """
+    for where, panel in of_kind("table"):
+        tables = [one for one in panel["targets"] if one.get("format") == "table"]
+        for change in panel.get("transformations", []):
+            named = {change["options"].get("valueField")} - {None}
+            if change["id"] == "organize":
+                named = {*change["options"].get("renameByName", ())}
+            if change["id"] in {"organize", "groupingToMatrix"} and tables:
+                letters = {one["refId"] for one in tables} - {GRAYS, STANDS_IN}
+                some = {"Value"} if len(tables) == 1 else {f"Value #{one}" for one in letters}
+                of_values = {one for one in named if one.startswith("Value")}
+                assert some <= of_values or not of_values, (where, change["id"])
+
+
 def of_kind(kind: str) -> list[tuple[str, dict[str, Any]]]:
     """(where, panel) of every panel of a kind."""
     return [
