@@ -22,7 +22,15 @@ from builder.parts import (
     transformation,
     workload_variable,
 )
-from builder.promql import CASE_KEYS, IOPS_PER_CORE, factors, recorded, series, with_descriptions
+from builder.promql import (
+    CASE_KEYS,
+    IOPS_PER_CORE,
+    cpu_per_io,
+    factors,
+    recorded,
+    series,
+    with_descriptions,
+)
 from builder.tables import Column, grid, rows
 from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
@@ -195,20 +203,17 @@ def _watts() -> timeseries.Panel:
 def _table() -> table.Panel:
     total, qemu = (series(m.HOST_CPU, **HERE, component=one) for one in ("total", "qemu"))
     named = with_descriptions(f"max by (job, instance, {CASE_KEYS}) ({total})")
-    switches = series(m.HOST_SWITCHES, **HERE)
-    iops = f"sum by ({CASE_KEYS}) ({series(m.IOPS, **HERE)} > 0)"
     age = f"max by ({CASE_KEYS}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **HERE)})"
     cost = f"max by ({CASE_KEYS}) ({_cost(HERE)})"
     return rows(
         "All cases",
-        "Host CPU during the latest run, in cores; CPU time and context switches per I/O.",
+        "Host CPU during the latest run, in cores; CPU time per I/O.",
         ("description", "configuration", "storage", "node", "scenario", "workload"),
         (
             Column("host, cores", named, decimals=2, gauge=True),
-            Column("CPU per I/O", cost, unit="µs", decimals=1, trend=cost),
+            Column("CPU per I/O", cost, unit="µs", decimals=1, trend=cpu_per_io(**HERE)),
             Column("age", age, unit="dtdurations", decimals=0),
             Column("QEMU", f"max by ({CASE_KEYS}) ({qemu})", decimals=2),
-            Column("switches per I/O", f"max by ({CASE_KEYS}) ({switches}) / {iops}", decimals=2),
         ),
         sort="host, cores",
         hidden=("scenario",),

@@ -159,9 +159,9 @@ def _closed_changes(node: str) -> dashboards.AnnotationQuery:
         for one in (series(m.CLOSED_CHANGE_BEGIN), series(m.CLOSED_CHANGE_END))
     )
     times = region(begin, f"({end} or {begin})")
-    marks = _marks("Closed changes", "gray", times, "since {{since}}, {{state}}", "{{summary}}")
     # Their cases are not known: they would stand on charts that they did not affect.
-    return marks.enable(False)
+    title = "since {{since}}, {{state}}"
+    return _marks("Closed changes", "gray", times, title, "{{summary}}").enable(False)
 
 
 def label_variable(

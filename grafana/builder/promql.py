@@ -136,6 +136,12 @@ def count_or_zero(condition: str, population: str) -> str:
     return f"count({condition}) or 0 * count({population})"
 
 
+def cpu_per_io(**matchers: str) -> str:
+    """Return the CPU time per I/O by case, in µs; imports of the past have no recorded ratio."""
+    cores = f"max by ({CASE_KEYS}) ({series(m.HOST_CPU, component='total', **matchers)})"
+    return f"1e6 * {cores} / (sum by ({CASE_KEYS}) ({series(m.IOPS, **matchers)}) > 0)"
+
+
 def label(name: str, text: str, expression: str = "vector(1)") -> str:
     """Add a label with a text to the series of an expression."""
     return f'label_replace({expression}, "{name}", "{text}", "", "")'

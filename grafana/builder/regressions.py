@@ -161,7 +161,6 @@ def _list() -> table.Panel:
     iops = series(m.IOPS, node="$node", storage="$storage")
     course = f"{iops} and on ({SAME_CASE}) ({_of_change(end=True)} <= $worst)"
     course = f"sum by ({CASE_KEYS}) ({course})"
-    runs = of_case(series(m.BASELINE_RUNS, node="$node"))
     age = f"time() - {of_case(series(m.RUN_TIMESTAMP, node='$node'))}"
     return rows(
         "Cases",
@@ -183,7 +182,6 @@ def _list() -> table.Panel:
             Column("change", of(shown), change=True, coded=True, trend=course),
             Column("noise ±", of(noise), unit="percentunit", decimals=1),
             Column("× noise", clearest, decimals=1),
-            Column("baseline runs", runs),
             Column("age", age, unit="dtdurations", decimals=0),
         ),
         sort="× noise",

@@ -27,13 +27,13 @@ from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query,
 from builder.promql import if_empty, label
 
 SHORT_PIXELS: Final = 86
-NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 126, "storage": 120}
+NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 112, "storage": 120}
 """Label -> pixels of its column."""
 MAX_LETTER_PIXELS: Final = 8
 """Maximum width of a letter of an empty table's text."""
 MIN_COLUMN_PIXELS: Final = 110
 """Minimum width of a column without its own; on a narrow screen the table scrolls."""
-WIDE: Final = {"description": 250, "configuration": 250, "scenario": 310, "summary": 420}
+WIDE: Final = {"description": 240, "configuration": 230, "scenario": 310, "summary": 420}
 """Label -> minimum pixels of its column, so that it is readable on a narrow screen."""
 PLACEHOLDER: Final = "nothing"
 """Label of an empty table's text: a separate column has no link and is not cut."""
@@ -98,7 +98,7 @@ class Column:
     @property
     def pixels(self) -> int:
         """Return the width that its title needs."""
-        return self.wide or max(104 if self.state else SHORT_PIXELS, 8 * len(self.title) + 24)
+        return self.wide or max(124 if self.state else SHORT_PIXELS, 8 * len(self.title) + 24)
 
     def properties(self) -> list[dashboard_models.DynamicConfigValue]:
         """Return the column's field properties."""

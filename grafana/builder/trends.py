@@ -17,14 +17,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import (
-    CASE_KEYS,
-    IOPS_PER_CORE,
-    RESULT_KEYS,
-    recorded,
-    series,
-    with_descriptions,
-)
+from builder.promql import RESULT_KEYS, cpu_per_io, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -75,7 +68,7 @@ def _table() -> table.Panel:
     """Return one row per configuration: latest values, their lines, the change since the start."""
     iops = f"max by ({RESULT_KEYS}) ({series(m.IOPS, **RESULT)})"
     p99 = f"max by ({RESULT_KEYS}) ({series(m.LATENCY_PERCENTILE, percentile='99', **RESULT)})"
-    cost = f"max by ({CASE_KEYS}) (1e6 / ({recorded(IOPS_PER_CORE, **CASE)} > 0))"
+    cost = cpu_per_io(**CASE)
     mean = f"avg_over_time({series(m.IOPS, **RESULT)}[$__range])"
     change = f"{iops} / (max by ({RESULT_KEYS}) ({mean}) > 0) - 1"
     bandwidth = f"max by ({RESULT_KEYS}) ({series(m.BANDWIDTH, **RESULT)})"
