@@ -105,7 +105,7 @@ def test_a_run_costs_at_most_100_bytes_of_log(store: Store) -> None:
         assert (connection.execute(pages).fetchone()[0] - before) / 5000 <= 100
 
 
-def test_retention_keeps_what_the_hub_lacks_unless_it_is_told_otherwise(store: Store) -> None:
+def test_retention_keeps_what_the_hub_lacks_unless_asked_otherwise(store: Store) -> None:
     store.fleet.begin()
     for day in range(60):
         store.add_run(run(day))
