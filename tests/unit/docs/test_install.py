@@ -99,6 +99,11 @@ def test_the_search_finds_it_in_a_heading(words: str) -> None:
     assert words.lower() in headings().lower()
 
 
+def test_readme_leads_to_every_page() -> None:
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages - set(re.findall(r"\(docs/([a-z-]+\.md)", text("README.md"))) == set()
+
+
 @pytest.mark.parametrize("page", ["existing-grafana", "wall-screen", "uninstall"])
 def test_readme_and_index_lead_to_the_page(page: str) -> None:
     assert f"(docs/{page}.md)" in text("README.md")
