@@ -45,17 +45,26 @@ class Lab:
         self.storage = directory / "storage"
         self.storage.mkdir(exist_ok=True)
         self.clock = SystemClock()
-        options = StorageOptions(name="local", kind="dir", owner="test", path=str(self.storage))
-        self.storages = {"local": DirectoryStorage(options, self.store.journal)}
-        self.qemu = kind(
+        self._image, self._kind = image, kind
+        self.storages, self.qemu = self._make("test")
+
+    def _make(self, owner: str) -> tuple[dict[str, DirectoryStorage], QemuHypervisor]:
+        options = StorageOptions(name="local", kind="dir", owner=owner, path=str(self.storage))
+        storages = {"local": DirectoryStorage(options, self.store.journal)}
+        vm = self._kind(
             node="lab",
-            storages=self.storages,
-            image=image,
+            storages=storages,
+            image=self._image,
             accelerator=Accelerator.TCG,
-            runtime=directory / "run",
+            runtime=self.directory / "run",
             journal=self.store.journal,
             clock=self.clock,
         )
+        return storages, vm
+
+    def further_vm(self, number: int) -> QemuHypervisor:
+        """Return another VM with volumes of its own, as `make_storages` gives it."""
+        return self._make(f"test-vm{number}")[1]
 
     def plug(self, wanted: Scenario) -> tuple[Guest, Attachment]:
         """Attach the scenario's disk as a run does: by a boot where the bus cannot hot-plug."""
@@ -91,6 +100,7 @@ class LabBench:
             networks=networks or {},
             take_snapshots=lab.qemu.take_snapshots,
             operate=lab.qemu.operate,
+            further_vm=lab.further_vm,
         )
         self.runner = Runner(site, Recorder())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
@@ -14,6 +15,7 @@ from pvebench.model.disk import Bus, Format
 from pvebench.model.run import Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
+from pvebench.model.workload import Direction
 from testing.real_outcomes import MEASURED
 
 
@@ -75,3 +77,23 @@ def test_each_operation_ends_and_the_disk_is_used_again(
         assert figures["operation_bytes"] >= tested.volume_bytes
     names = [path.name for path in bench.lab.storage.iterdir()]
     assert len([name for name in names if name.endswith(("target", "fleece", "overlay"))]) <= 2
+
+
+def test_two_vms_run_a_job_together_on_volumes_of_their_own(bench: Bench) -> None:
+    run = bench.run(scenario(size=16 * MIB), seconds=4, vms=2)
+    assert run.outcome in MEASURED, run.reason + run.evidence.get("error", "")
+    jobs = json.loads(run.evidence["output"])["jobs"]
+    assert len(jobs) == 2
+    values = {(one.metric, one.direction): one.value for one in run.samples}
+    total = sum(job["write"]["iops"] for job in jobs)
+    assert values["iops", Direction.WRITE] == pytest.approx(total)
+    assert values["vms_slowest", None] == pytest.approx(min(job["write"]["iops"] for job in jobs))
+    assert 0.5 <= values["vms_fairness", None] <= 1
+    assert values["vms_boot_time", None] > 0
+    # QEMU's counters of both VMs: each write of either guest reached a disk.
+    (reached,) = (
+        one.value for one in run.samples if (one.metric, one.part) == ("qemu_operations", "write")
+    )
+    assert reached >= 0.5 * sum(job["write"]["total_ios"] for job in jobs)
+    names = {path.name for path in bench.lab.storage.iterdir()}
+    assert {"pvebench-test-test-local.raw", "pvebench-test-test-vm2-local.raw"} <= names

@@ -88,6 +88,13 @@ CHAIN_PACKS: Final = (
     SMALL,
 )
 """Of schedules in which a volume has snapshots."""
+OPERATION_PACKS: Final = (
+    SMALL.replace("[virtio, scsi]", "[scsi]")
+    + "  - fio: {rw: randwrite, bs: 4k, during: [backup, backup-fleecing, move, delete-snapshot]}\n"
+    + "  - fio: {rw: randread, bs: 4k, vms: 2}\n",
+    SMALL,
+)
+"""Of schedules with operations during runs, and with a further VM."""
 BAD: Final = (b"pack: [", b"\xff\xfe", b"pack: small\nevery: 0s\n", b"a: &a [*a]\n")
 """What a hand may leave in the pack's file."""
 
@@ -212,7 +219,8 @@ class _Story:
         self.copies = Copies(self.state, self.broken, random.Random(f"copies/{seed}"))
         self.told, self.reality, self.node = Told(), Reality(), SimulatedNode()
         self.on_node = seed % 2 == 1
-        self.packs = NODE_PACKS if self.on_node else CHAIN_PACKS if seed % 8 == 4 else PACKS
+        special = {4: CHAIN_PACKS, 6: OPERATION_PACKS}
+        self.packs = NODE_PACKS if self.on_node else special.get(seed % 8, PACKS)
         self.existing = Existing(self.reality, self.node, OWN, self.broken)
         cases = list(self.cases.values())
         self.neighbour = _Neighbour(self.reality, self.node, self.existing, cases)
@@ -325,6 +333,9 @@ class _Life:
                 hypervisor=hypervisor,
                 take_snapshots=(
                     site.take_snapshots if self._story.on_node else hypervisor.take_snapshots
+                ),
+                further_vm=lambda number: UnreliableHypervisor(
+                    self._world.further_vm(number), self._clock, trouble
                 ),
                 probe=WrongProbe(site.probe, trouble),
                 identify=self._story.copies.device.identify,
@@ -442,7 +453,7 @@ def _loaded(path: Path) -> list[Assignment]:
 def _known_cases(where: Path) -> dict[str, Case]:
     """Return key -> case of all packs of the schedules."""
     path, found = where / "known.yaml", {}
-    for text in (*PACKS, *NODE_PACKS, *CHAIN_PACKS):
+    for text in (*PACKS, *NODE_PACKS, *CHAIN_PACKS, *OPERATION_PACKS):
         path.write_text(text, "utf-8")
         found |= {case.key: case for one in _loaded(path) for case in one.matrix.cases}
     path.unlink()

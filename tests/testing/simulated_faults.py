@@ -152,7 +152,7 @@ class Unreliable:
 
 GUEST: Final = ("run", "start", "poll", "read_file", "write_file")
 HYPERVISOR: Final = (
-    *("boot", "volume", "take_snapshots", "attach", "detach", "counters", "power_off"),
+    *("boot", "launch", "volume", "take_snapshots", "attach", "detach", "counters", "power_off"),
 )
 REPEATED: Final = ("run", "read_file", "write_file", "detach", "counters", "power_off")
 

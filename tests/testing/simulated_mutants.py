@@ -116,6 +116,32 @@ def journalled_too_late() -> AbstractContextManager[Any]:
     return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "volume", volume)
 
 
+def operation_without_journal() -> AbstractContextManager[Any]:
+    """The target of an operation is noted nowhere."""
+    real = simulated_hypervisor.SimulatedHypervisor.make_target
+
+    def make(node: simulated_hypervisor.SimulatedHypervisor) -> None:
+        journal, node._journal = node._journal, NullJournal()
+        try:
+            real(node)
+        finally:
+            node._journal = journal
+
+    return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "make_target", make)
+
+
+def further_vm_without_journal() -> AbstractContextManager[Any]:
+    """Only the benchmark VM is noted, not those beside it."""
+    real = simulated_hypervisor.SimulatedHypervisor.further_vm
+
+    def make(node: simulated_hypervisor.SimulatedHypervisor, number: int) -> Any:
+        made = real(node, number)
+        made._journal = NullJournal()
+        return made
+
+    return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "further_vm", make)
+
+
 def container_without_journal() -> AbstractContextManager[Any]:
     """A container of a node is made before anything is noted of it."""
     real = node_containers.make_container
@@ -230,6 +256,8 @@ MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]]
     "device-believed": (device_believed, "moved"),
     "without-journal": (without_journal, "orphaned"),
     "journalled-too-late": (journalled_too_late, "orphaned"),
+    "operation-without-journal": (operation_without_journal, "orphaned"),
+    "further-vm-without-journal": (further_vm_without_journal, "orphaned"),
     "container-without-journal": (container_without_journal, "orphaned"),
     "container-forgotten": (container_forgotten, "orphaned"),
     "not-locked": (not_locked, "shared"),

@@ -89,8 +89,15 @@ class Existing:
             self._broken.add("foreign", f"{name} is gone")
         mine = [sum(name.startswith(self._own) for name in kind) for kind in self._kinds()]
         levels = sum(name.startswith(self._own) and ".snap" in name for name in self._all())
-        if mine[0] > 1 or mine[1] - levels > 2 or levels > LEVELS:
+        further = [
+            sum(name.startswith(f"{self._own}vm") for name in kind) for kind in self._kinds()
+        ]
+        targets = sum(name == f"{self._own}operation-target" for name in self._all())
+        own = [all_ - beside for all_, beside in zip(mine, further, strict=True)]
+        if max(own[0], further[0]) > 1 or own[1] - levels - targets > 2 or levels > LEVELS:
             self._broken.add("unbounded", f"{mine[0]} VMs and {mine[1]} volumes at once")
+        if further[1] > 2:
+            self._broken.add("unbounded", f"{further[1]} volumes of further VMs at once")
         if (held := len(self._node.names(self._own))) > CONTAINERS:
             self._broken.add("unbounded", f"{held} containers at once")
 

@@ -29,6 +29,7 @@ from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 BOOT_SECONDS: Final = 7.0
 SWITCH_SECONDS: Final = 0.5
+_TARGET: Final = "operation-target"
 
 
 @dataclass(slots=True)
@@ -168,8 +169,18 @@ class SimulatedHypervisor:
 
     def operate(self, name: str, target_rate: int) -> SimulatedOperation:
         """As `Site.operate`."""
-        del name, target_rate
-        return SimulatedOperation(self)
+        del target_rate
+        return SimulatedOperation(self, name)
+
+    def make_target(self) -> None:
+        """Create the volume that an operation copies to; it ends with the attachment."""
+        self._entries[_TARGET] = self._journal.open(VOLUME_KIND, {"name": self._own(_TARGET)})
+        self.reality.make_volume(self._own(_TARGET))
+
+    def _remove_target(self) -> None:
+        if _TARGET in self._entries:
+            self.reality.remove_volume(self._own(_TARGET))
+            self._journal.close(self._entries.pop(_TARGET))
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         self._alive()
@@ -196,6 +207,7 @@ class SimulatedHypervisor:
         if self.faults.strikes(Fault.DETACH_FAILS):
             self._end_vm()
             raise SwitchFailed("simulated: the guest does not release the disk")
+        self._remove_target()
         self.plugged = None
 
     def drop_caches(self, volume: Volume) -> int | None:
@@ -254,6 +266,7 @@ class SimulatedHypervisor:
         if self.guest is not None:
             self.guest.alive = False
         self.guest = self.plugged = self._launched = None
+        self._remove_target()
         entry = self._entries.pop("vm", None)
         if entry is not None:
             self.reality.end_vm(self._own(self.node))
@@ -273,12 +286,14 @@ class SimulatedOperation:
     bounds = (0.001,)
     look_seconds = 0.1
 
-    def __init__(self, world: SimulatedHypervisor) -> None:
+    def __init__(self, world: SimulatedHypervisor, name: str) -> None:
         self._world = world
+        self._copies = name in ("backup", "backup-fleecing", "move")
         self._begun: float | None = None
 
     def prepare(self) -> None:
-        pass
+        if self._copies:
+            self._world.make_target()
 
     def begin(self) -> None:
         self._begun = self._world.clock.monotonic()
