@@ -29,7 +29,7 @@ def gate_lines(result: GateResult, now: datetime, regressions: Sequence[str] = (
         regressions: confirmed regressions of the verdict on the node since the upgrade.
     """
     decision = decided(result, regressions)
-    yield f"{_HEADS[decision].format(tolerance=f'{result.tolerance:.0%}')} ({result.canary})."
+    yield f"{_HEADS[decision].format(tolerance=f'{100 * result.tolerance:g}%')} ({result.canary})."
     started = datetime.fromtimestamp(result.since, UTC)
     against = ", ".join(result.peers)
     yield f"Upgraded {started:%Y-%m-%d %H:%M} UTC; compared with " + (
@@ -71,19 +71,19 @@ def judged_text(one: Judged) -> str:
 
 
 def _until(result: GateResult, now: datetime) -> str:
-    seconds = result.seconds
     if not result.groups:
         return "Measure first: no case has enough paired runs before the upgrade."
-    if seconds is None:
+    if result.wait is None:
         return "When it will be decided is unknown: the loss is too near to the tolerance."
-    at = moment_text(now + timedelta(seconds=seconds), now)
-    return f"Expected decision: about {at}, if the loss stays the same."
+    first, last = (moment_text(now + timedelta(seconds=one), now) for one in result.wait)
+    return f"Expected decision: between {first} and {last}, if the loss stays the same."
 
 
 def gate_data(result: GateResult, now: datetime, regressions: Sequence[str]) -> dict[str, Any]:
     """Return a look as plain data."""
     decision = decided(result, regressions)
-    seconds = result.seconds if decision is Decision.UNDECIDED else 0.0
+    wait = result.wait if decision is Decision.UNDECIDED else None
+    times = [(now + timedelta(seconds=one)).isoformat(timespec="seconds") for one in wait or ()]
     return {
         "canary": result.canary,
         "decision": str(decision),
@@ -91,9 +91,7 @@ def gate_data(result: GateResult, now: datetime, regressions: Sequence[str]) -> 
         "since": datetime.fromtimestamp(result.since, UTC).isoformat(),
         "tolerance_ratio": result.tolerance,
         "peers": list(result.peers),
-        "expected": None
-        if seconds is None
-        else (now + timedelta(seconds=seconds)).isoformat(timespec="seconds"),
+        "expected_between": times or None,
         "regressions": list(regressions),
         "groups": [_judged_data(one) for one in result.groups],
         "cases": [_judged_data(one) for one in result.cases],

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.advice.gate import GateResult, gate
-from pvebench.advice.gate_text import gate_lines
+from pvebench.advice.gate_text import gate_data, gate_lines
 from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound, thinning
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
@@ -193,7 +193,20 @@ def test_a_tolerance_within_the_noise_is_undecided(tmp_path: Path, capsys: Captu
     assert run_cli([*command, "--tolerance", "0.5%"]) == 10
     text = capsys.readouterr().out
     assert "Undecided: " in text
-    assert "Expected decision: about " in text or "is unknown" in text
+    assert "neither a loss above 0.5% nor its absence" in text
+    assert "When it will be decided is unknown" in text
+
+
+def test_an_undecided_look_states_the_range_of_the_decision() -> None:
+    found = results(0.02, peers=1)
+    open_bound = replace(found.groups[0].bound, decision=Decision.UNDECIDED)
+    waiting = tuple(replace(one, bound=open_bound, seconds=10 * HOUR) for one in found.groups)
+    found = replace(found, groups=waiting, decision=Decision.UNDECIDED)
+    assert found.wait == (pytest.approx(7 * HOUR), pytest.approx(22 * HOUR))
+    text = "\n".join(gate_lines(found, START))
+    assert "Expected decision: between 07:00 UTC and 22:00 UTC, if the loss stays the same." in text
+    data = gate_data(found, START, [])
+    assert data["expected_between"] == ["2026-01-01T07:00:00+00:00", "2026-01-01T22:00:00+00:00"]
 
 
 @pytest.mark.parametrize(
