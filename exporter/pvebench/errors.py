@@ -345,9 +345,14 @@ class HubUnreachable(FleetError):
 
 
 class HubDatabaseError(FleetError):
-    """The database of the hub, which is unreachable or has another schema."""
+    """The database of the hub, which is unreachable, full or has another schema.
+
+    Attributes:
+        full: whether its disk is full.
+    """
 
     exit_code = MachineError.exit_code
+    full = False
 
 
 class NotificationError(PvebenchError):

@@ -21,7 +21,7 @@ GROUPS: Final = {
     "Results": "verdict results report card export baseline judge import",
     "Decide": "advise durability upgrade gate",
     "Set up": "setup check packs plan schema storage guest proxmox grafana print",
-    "Fleet": "fleet",
+    "Fleet": "fleet hub",
     "Maintain": "doctor selftest notify cleanup prune restore reparse",
     "Demo": "demo",
 }

@@ -1,0 +1,192 @@
+"""`pvebench hub`: the centre of a fleet, with PostgreSQL. Needs the extra `hub`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pvebench.cli.options import format_option, web_options
+from pvebench.errors import PvebenchError, ToolsMissing
+from pvebench.fields import MAX_NAME
+from pvebench.model.units import show_seconds
+from pvebench.web import Access, WebServer
+from pvebench.web import listen as open_socket
+
+if TYPE_CHECKING:
+    from pvebench.hub.store import HubDatabase
+
+DOOR: Final = "pvebench_door"
+"""Role with the rights of `serve`; `migrate` creates it."""
+
+database_option = click.option(
+    "--database",
+    "url",
+    envvar="PVEBENCH_HUB_DATABASE",
+    default="postgresql:///pvebench",
+    show_default=True,
+    help="Database, as a URL of libpq.",
+)
+
+
+@contextmanager
+def _opened(url: str, *, role: str = "") -> Iterator[HubDatabase]:
+    try:
+        from pvebench.hub.store import HubDatabase  # noqa: PLC0415 # only with the extra
+    except ImportError as error:
+        raise _without_extra() from error
+    database = HubDatabase(url, role=role)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _without_extra() -> PvebenchError:
+    return ToolsMissing(
+        "the hub needs psycopg, which is not installed",
+        cause="pvebench was installed without the extra `hub`",
+        next_step="install pvebench[hub]",
+    )
+
+
+@click.group()
+def hub() -> None:
+    """Run the hub of a fleet: results of many sites in PostgreSQL."""
+
+
+@hub.command()
+@database_option
+def migrate(url: str) -> None:
+    """Create or upgrade the schema of the hub's database."""
+    try:
+        from pvebench.hub import schema, store  # noqa: F401, PLC0415 # only with the extra
+    except ImportError as error:
+        raise _without_extra() from error
+    schema.migrate(url)
+    click.echo(f"schema {schema.HEAD}")
+
+
+@hub.command()
+@database_option
+@click.option("--listen", default="127.0.0.1:9630", show_default=True, help="Listen address.")
+@web_options
+def serve(url: str, listen: str, host_names: tuple[str, ...], web_config_file: Path | None) -> None:
+    """Take the results of sites until SIGTERM or Ctrl-C."""
+    with _opened(url, role=DOOR) as database:
+        from pvebench.hub.app import make_app  # noqa: PLC0415 # only with the extra
+        from pvebench.hub.door import Door  # noqa: PLC0415 # likewise
+
+        with database.connection():
+            pass  # a wrong schema or address is an error now, not at the first request
+        access = Access(listen, names=host_names, file=web_config_file)
+        stopped = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stopped.set())
+        app = make_app(Door(database.begin, _step), database)
+        with WebServer(app, open_socket(listen), access):
+            click.echo(f"hub on {access.scheme}://{listen}/")
+            stopped.wait()
+
+
+def _step() -> int:
+    from pvebench.hub.rules import STEP  # noqa: PLC0415 # only with the extra
+
+    return 1 + secrets.randbelow(STEP)
+
+
+# --- `pvebench hub sites`
+
+
+@hub.group()
+def sites() -> None:
+    """Manage the sites of the fleet."""
+
+
+def _valid_name(_: click.Context, __: click.Parameter, name: str) -> str:
+    if not 0 < len(name) <= MAX_NAME or not set(name) <= _NAME:
+        raise click.BadParameter("use lower-case letters, digits, '-' and '_'")
+    return name
+
+
+_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+name_argument = click.argument("name", callback=_valid_name)
+
+
+@sites.command()
+@database_option
+@name_argument
+def add(url: str, name: str) -> None:
+    """Add a site, or a further token of one, and print the token once.
+
+    The two newest tokens of a site are valid.
+    """
+    token = secrets.token_hex(32)
+    with _opened(url) as database:
+        database.add_token(name, token)
+    click.echo(token)
+
+
+@sites.command("list")
+@database_option
+@format_option()
+def list_(url: str, form: str) -> None:
+    """List the sites with state, last contact, runs and processes."""
+    with _opened(url) as database:
+        rows = database.sites()
+    if form == "json":
+        click.echo(json.dumps(rows, indent=2, default=int))
+        return
+    for row in rows:
+        click.echo(_site_line(row, time.time()))
+    if not rows:
+        click.echo("no sites; add one with `pvebench hub sites add NAME`")
+
+
+def _site_line(row: dict[str, Any], now: float) -> str:
+    contact = row["contact"]
+    seen = "never seen" if contact is None else f"seen {show_seconds(now - contact)} ago"
+    parts = [row["name"], row["state"], seen, f"{row['runs']} runs received"]
+    parts += [f"{row['refused']} lines refused"] * bool(row["refused"])
+    skew = row["skew_seconds"] or 0.0
+    parts += [f"clock off by {show_seconds(abs(skew))}"] * (abs(skew) > 30)
+    parts += [f"processes {', '.join(row['processes'])}"] * (row["state"] == "held")
+    return "  ".join(parts)
+
+
+@sites.command()
+@database_option
+@name_argument
+@click.option("--keep", metavar="PROCESS", help="End the hold: this process is the site.")
+def hold(url: str, name: str, keep: str | None) -> None:
+    """Hold a site, or select the process that is the site.
+
+    `pvebench fleet status` at a machine shows its process.
+    """
+    with _opened(url) as database:
+        if keep is None:
+            database.hold(name)
+            click.echo(f"{name} is held")
+        elif database.keep(name, keep, _step):
+            click.echo(f"{name} is process {keep}; it sends everything again")
+        else:
+            raise click.BadParameter(f"{name} has no process {keep!r}", param_hint="--keep")
+
+
+@sites.command()
+@database_option
+@name_argument
+@click.option("--apply", "write", is_flag=True, help="Delete; otherwise only count.")
+def forget(url: str, name: str, write: bool) -> None:
+    """Delete the results of a site and refuse it."""
+    with _opened(url) as database:
+        count = database.forget(name, apply=write)
+    click.echo(f"{count} runs of {name} {'deleted' if write else 'would be deleted; add --apply'}")

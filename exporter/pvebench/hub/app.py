@@ -1,0 +1,114 @@
+"""HTTP application of the hub: the addresses of sites, and health."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from pvebench.errors import HubDatabaseError
+from pvebench.hub.door import Door
+from pvebench.hub.store import CONNECTIONS, HubDatabase, SiteUnknown
+
+RETRY_SECONDS: Final = 5
+LONG_RETRY_SECONDS: Final = 60
+_TOKEN_CHARACTERS: Final = 200
+
+log = structlog.get_logger()
+
+
+class SiteEndpoints:
+    """Handles requests of sites, at most CONNECTIONS at once.
+
+    Attributes:
+        door: rules of the protocol. database: identifies sites by their tokens.
+    """
+
+    def __init__(self, door: Door, database: HubDatabase) -> None:
+        self._door = door
+        self._database = database
+        self._places = threading.BoundedSemaphore(CONNECTIONS)
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request; a busy or broken database asks the site to come back."""
+        if not self._places.acquire(blocking=False):
+            return _later(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once")
+        try:
+            body = await self._body(request)
+            if body is None:
+                text = f"larger than {self._door.limits.bytes} bytes"
+                return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+            return await run_in_threadpool(self._answer, request, body)
+        except ClientDisconnect:
+            return Response(status_code=HTTPStatus.BAD_REQUEST)
+        finally:
+            self._places.release()
+
+    async def _body(self, request: Request) -> bytes | None:
+        """Return the body of a request; None: it is too large."""
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > self._door.limits.bytes:
+                return None
+        return bytes(body)
+
+    def _answer(self, request: Request, body: bytes) -> Response:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        path = f"{request.path_params['name']}?{request.url.query}"
+        try:
+            if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARACTERS:
+                return _unknown()
+            site = self._database.site_of(token)
+            status, content = self._door.answer(site, request.method, path, body)
+        except SiteUnknown:
+            return _unknown()
+        except HubDatabaseError as error:
+            log.warning("request of a site failed", reason=error.reason)
+            full = error.full
+            status = HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.SERVICE_UNAVAILABLE
+            return _later(status, "the hub's database is full" if full else "database unavailable")
+        return Response(content, status, media_type="application/json")
+
+
+def _error(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
+    body = json.dumps({"error": text})
+    return Response(body, status, headers=headers, media_type="application/json")
+
+
+def _unknown() -> Response:
+    return _error(HTTPStatus.UNAUTHORIZED, "unknown token", {"www-authenticate": "Bearer"})
+
+
+def _later(status: HTTPStatus, text: str) -> Response:
+    soon = status == HTTPStatus.TOO_MANY_REQUESTS
+    seconds = RETRY_SECONDS if soon else LONG_RETRY_SECONDS
+    return _error(status, text, {"retry-after": str(seconds)})
+
+
+async def _healthy(_: Request) -> Response:
+    return PlainTextResponse("pvebench hub is healthy.\n")
+
+
+def make_app(door: Door, database: HubDatabase) -> Starlette:
+    """Return the application."""
+    endpoints = SiteEndpoints(door, database)
+    # A Starlette endpoint is a function: an object would be an ASGI application.
+
+    async def sites(request: Request) -> Response:
+        return await endpoints(request)
+
+    return Starlette(
+        routes=[
+            Route("/fleet/1/{name}", sites, methods=["GET", "POST"]),
+            Route("/-/healthy", _healthy),
+        ]
+    )

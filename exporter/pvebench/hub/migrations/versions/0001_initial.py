@@ -1,0 +1,132 @@
+"""All tables, roles' rights and policies of the first release.
+
+Revision: 0001
+Revises: nothing
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+# Every key begins with the site. A run is one row with its numbers as an array; the names of an
+# array's places are a row of `shape`. Times are UNIX seconds as floats, as at the sites.
+TABLES = """
+CREATE TABLE site (
+    site smallint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL UNIQUE,
+    state text NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'held', 'forgotten')),
+    turn bigint NOT NULL DEFAULT 0,
+    process text NOT NULL DEFAULT '',
+    acked bigint NOT NULL DEFAULT 0,
+    chain text NOT NULL DEFAULT '',
+    contact float8,
+    skew_seconds float8
+);
+CREATE TABLE token (
+    sha256 bytea PRIMARY KEY, site smallint NOT NULL REFERENCES site, made float8 NOT NULL
+);
+CREATE TABLE process (
+    site smallint NOT NULL REFERENCES site, process text NOT NULL, turn bigint NOT NULL,
+    banned boolean NOT NULL, seen float8 NOT NULL, PRIMARY KEY (site, process)
+);
+CREATE TABLE mark (
+    site smallint NOT NULL REFERENCES site, seq bigint NOT NULL, chain text NOT NULL,
+    at float8 NOT NULL, PRIMARY KEY (site, seq)
+);
+CREATE TABLE refused (
+    site smallint NOT NULL REFERENCES site, seq bigint NOT NULL, at float8 NOT NULL,
+    reason text NOT NULL, line text NOT NULL
+);
+CREATE INDEX refused_of_site ON refused (site, at);
+CREATE TABLE environment (
+    env integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    site smallint NOT NULL REFERENCES site, digest text NOT NULL, node text NOT NULL DEFAULT '',
+    slug text NOT NULL DEFAULT '', facts jsonb NOT NULL DEFAULT '{}', UNIQUE (site, digest)
+);
+CREATE TABLE cycle (
+    site smallint NOT NULL REFERENCES site, uid text NOT NULL, node text NOT NULL,
+    pack text NOT NULL, tier text NOT NULL, planned integer NOT NULL, started float8 NOT NULL,
+    finished float8, PRIMARY KEY (site, uid)
+);
+CREATE TABLE "case" (
+    case_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    site smallint NOT NULL REFERENCES site, key text NOT NULL, node text NOT NULL,
+    definition jsonb, first_started float8, UNIQUE (site, key)
+);
+CREATE TABLE decision (
+    site smallint NOT NULL REFERENCES site, number integer NOT NULL, made float8 NOT NULL,
+    kind text NOT NULL, cases text NOT NULL, until float8 NOT NULL, reason text NOT NULL,
+    PRIMARY KEY (site, number)
+);
+CREATE TABLE shape (
+    shape integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, digest text NOT NULL UNIQUE,
+    numbers jsonb NOT NULL
+);
+CREATE TABLE run (
+    site smallint NOT NULL, case_id integer NOT NULL, finished float8 NOT NULL, uid text NOT NULL,
+    env integer NOT NULL, shape integer NOT NULL, number bigint NOT NULL, revision integer NOT NULL,
+    started float8 NOT NULL, arrived float8 NOT NULL, pass integer NOT NULL, outcome text NOT NULL,
+    cycle text NOT NULL, reason text NOT NULL, vals float8[] NOT NULL,
+    PRIMARY KEY (site, case_id, finished, uid)
+) PARTITION BY RANGE (finished);
+CREATE TABLE run_other PARTITION OF run DEFAULT;
+-- What a line has replaced: restored if it came from a clone.
+CREATE TABLE replaced (turn bigint NOT NULL, LIKE run, PRIMARY KEY (site, turn, uid));
+CREATE TABLE arrived (
+    site smallint NOT NULL REFERENCES site, node text NOT NULL, count bigint NOT NULL,
+    PRIMARY KEY (site, node)
+);
+CREATE TABLE role_sees (role text NOT NULL, site smallint NOT NULL REFERENCES site,
+    PRIMARY KEY (role, site));
+"""
+
+# The only statement for which the door needs more than rows: the next month. A month whose rows are
+# in the default partition already, because a clock was ahead, gets no partition of its own.
+ADD_MONTH = """
+CREATE FUNCTION add_month(at float8) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT AS $$
+DECLARE
+    first timestamptz := date_trunc('month', to_timestamp(at), 'UTC');
+    name text := 'run_' || to_char(first AT TIME ZONE 'UTC', 'YYYY_MM');
+BEGIN
+    IF to_regclass(name) IS NULL THEN
+        EXECUTE format('CREATE TABLE %I PARTITION OF run FOR VALUES FROM (%s) TO (%s)', name,
+            extract(epoch FROM first),
+            extract(epoch FROM date_trunc('month', first + interval '32 days', 'UTC')));
+    END IF;
+EXCEPTION WHEN check_violation OR duplicate_table THEN NULL;
+END $$;
+REVOKE ALL ON FUNCTION add_month(float8) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION add_month(float8) TO pvebench_door;
+"""
+
+ROLES = "".join(
+    f"DO $$ BEGIN CREATE ROLE pvebench_{role} NOLOGIN; "
+    "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;\n"
+    for role in ("door", "pages")
+)
+RIGHTS = """
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO pvebench_door;
+REVOKE ALL ON token, role_sees, alembic_version FROM pvebench_door;
+GRANT SELECT ON token TO pvebench_door;
+GRANT SELECT ON site, shape, run, "case", environment, cycle, decision, arrived, role_sees
+    TO pvebench_pages;
+"""
+# Readers see the sites that `role_sees` lists for their role. A setting of the connection would be
+# no wall: whoever sends SQL can change it.
+OF_SITE = ("site", "run", "case", "environment", "cycle", "decision", "arrived")
+POLICY = """
+ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+CREATE POLICY door ON {table} TO pvebench_door USING (true) WITH CHECK (true);
+CREATE POLICY readers ON {table} FOR SELECT TO pvebench_pages
+    USING (site IN (SELECT seen.site FROM role_sees seen WHERE seen.role = current_user));
+"""
+POLICIES = "".join(POLICY.format(table=f'"{table}"') for table in OF_SITE)
+
+
+def upgrade() -> None:
+    for statements in (TABLES, ROLES, ADD_MONTH, RIGHTS, POLICIES):
+        op.execute(statements)

@@ -1,0 +1,176 @@
+"""The hub over HTTP, with real sites: SQLite on one side, PostgreSQL on the other."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from pvebench.fleet import connection
+from pvebench.fleet.connection import HubAddress, sending
+from pvebench.fleet.wire import Limits
+from pvebench.hub.app import make_app
+from pvebench.hub.door import Door
+from pvebench.hub.store import CONNECTIONS, HubDatabase
+from pvebench.model.run import Outcome
+from pvebench.store import ReplacedRun, Store
+from pvebench.web import WebServer
+from pvebench.web import listen as open_socket
+from testing.prometheus import free_port
+from testing.stored_runs import SECOND, run
+
+TOKENS = {"vienna": "a" * 64, "graz": "b" * 64}
+HELLO = {"process": "0" * 16, "seen": 0, "version": "x", "schemas": [1], "now": 0.0}
+
+
+@contextmanager
+def serving(database: HubDatabase) -> Iterator[str]:
+    address = f"127.0.0.1:{free_port()}"
+    door = Door(database.begin, lambda: 1, Limits(wait_seconds=0))
+    with WebServer(make_app(door, database), open_socket(address)):
+        yield f"http://{address}"
+
+
+@pytest.fixture
+def hub_url(hub: HubDatabase, door: HubDatabase) -> Iterator[str]:
+    for name, token in TOKENS.items():
+        hub.add_token(name, token)
+    with serving(door) as url:
+        yield url
+
+
+def ask(
+    url: str, path: str, body: bytes = b"", *, method: str = "POST", token: str = TOKENS["vienna"]
+) -> tuple[int, dict[str, str], bytes]:
+    client = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    client.request(method, f"/fleet/1/{path}", body, headers)
+    answer = client.getresponse()
+    content = answer.read()
+    client.close()
+    return answer.status, {k.lower(): v for k, v in answer.getheaders()}, content
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "not within the time"
+        threading.Event().wait(0.02)
+
+
+def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
+    hub_url: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LEAST_WAIT", 0.0)
+    monkeypatch.setattr("pvebench.fleet.push.POLL_SECONDS", 0.05)
+    for name, token in TOKENS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        secret = folder / "token"
+        secret.write_text(token)
+        secret.chmod(0o600)
+        store = Store(folder / "pvebench.db", simulated=False)
+        store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
+        first = store.add_run(run(0))
+        with sending(HubAddress(url=hub_url, token_file=secret), store.fleet):
+            store.add_run(run(1, SECOND))
+            correction = ReplacedRun(
+                number=first, gone=(), put=(), outcome=Outcome.NOISY, reason="noisy"
+            )
+            store.replacement.apply([correction])
+            until(lambda log=store.fleet: log.position()[0] == 7)
+        store.close()
+    with psycopg.connect(url) as opened:
+        found = opened.execute(
+            "SELECT s.name, uid, outcome, vals, definition->'labels'->>'node', e.facts->>'kernel' "
+            'FROM run r JOIN site s USING (site) JOIN "case" c USING (case_id) '
+            "JOIN environment e USING (env) ORDER BY 1, r.finished"
+        ).fetchall()
+    assert [(name, outcome) for name, _, outcome, *_ in found] == [
+        ("graz", "noisy"),
+        ("graz", "ok"),
+        ("vienna", "noisy"),
+        ("vienna", "ok"),
+    ]
+    assert [row[3:] for row in found] == [([1000.0], "lab", "6.8.12")] * 4
+
+
+@pytest.mark.parametrize("token", ["", "c" * 64, "a" * 63, "a" * 10_000])
+@pytest.mark.parametrize("path", ["hello", "push", "rewind", "marks"])
+def test_no_address_answers_without_the_token_of_a_site(
+    path: str, token: str, hub_url: str
+) -> None:
+    method = "GET" if path == "marks" else "POST"
+    status, headers, _ = ask(hub_url, path, b"{}", method=method, token=token)
+    assert (status, headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_a_message_that_breaks_the_protocol_gets_its_status(hub_url: str) -> None:
+    assert ask(hub_url, "hello", b"{")[0] == 400
+    assert ask(hub_url, "push", b"not gzip")[0] == 400
+    assert ask(hub_url, "hello", json.dumps({**HELLO, "schemas": [9]}).encode())[0] == 422
+    assert ask(hub_url, "elsewhere", b"{}")[0] == 404
+    assert ask(hub_url, "hello", b"x" * (5 * 1024 * 1024))[0] == 413
+
+
+def test_a_push_without_the_turn_gets_412_and_a_held_site_423(
+    hub_url: str, hub: HubDatabase
+) -> None:
+    rewind = {"process": "0" * 16, "turn": 5, "seen": [0, ""], "to": [0, ""]}
+    assert ask(hub_url, "rewind", json.dumps(rewind).encode())[0] == 412
+    hub.hold("vienna")
+    assert ask(hub_url, "hello", json.dumps(HELLO).encode())[0] == 423
+    assert ask(hub_url, "hello", json.dumps(HELLO).encode(), token=TOKENS["graz"])[0] == 200
+    assert hub.keep("vienna", "0" * 16, lambda: 1)
+    assert ask(hub_url, "hello", json.dumps(HELLO).encode())[0] == 200
+
+
+def test_more_requests_than_connections_are_asked_to_come_back(
+    hub_url: str, door: HubDatabase
+) -> None:
+    taken = [door._free.get() for _ in range(CONNECTIONS)]
+    threads = [
+        threading.Thread(target=ask, args=(hub_url, "hello", json.dumps(HELLO).encode()))
+        for _ in range(CONNECTIONS)
+    ]
+    for thread in threads:
+        thread.start()
+    answers: list[tuple[int, dict[str, str], bytes]] = []
+
+    def refused() -> bool:
+        answers.append(ask(hub_url, "hello", b"{}", token=""))
+        return answers[-1][0] == 429
+
+    until(refused)
+    assert answers[-1][1]["retry-after"] == "5"
+    for one in taken:
+        door._free.put(one)
+    for thread in threads:
+        thread.join(20)
+
+
+def test_a_database_that_is_gone_is_503_with_a_time_to_come_back(tmp_path: Path) -> None:
+    gone = HubDatabase(f"postgresql://nobody@/none?host={tmp_path}")
+    with serving(gone) as url:
+        status, headers, _ = ask(url, "hello", json.dumps(HELLO).encode())
+    assert (status, headers["retry-after"]) == (503, "60")
+
+
+def test_a_full_disk_is_507(
+    hub_url: str, door: HubDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        with door.connection():
+            raise psycopg.errors.DiskFull("could not extend file")
+
+    monkeypatch.setattr(HubDatabase, "site_of", full)
+    status, headers, _ = ask(hub_url, "hello", json.dumps(HELLO).encode())
+    assert (status, headers["retry-after"]) == (507, "60")

@@ -1,0 +1,281 @@
+"""The hub's database, PostgreSQL as Debian ships it: what a push stores, and who sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from pvebench.errors import HubDatabaseError
+from pvebench.fleet.wire import Head, pack, shape_of
+from pvebench.hub.door import Door
+from pvebench.hub.rules import SiteRow
+from pvebench.hub.store import HubDatabase, SiteTransaction, SiteUnknown
+from testing.simulated_fleet import Killed, Schedule, run_data
+
+PROCESS = "0123456789abcdef"
+TOKEN = "a" * 64
+
+
+def rows(url: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(query.encode(), values).fetchall()
+
+
+class Sending:
+    """A site that speaks to the door, line by line."""
+
+    def __init__(self, database: HubDatabase, name: str = "lab") -> None:
+        self.door = Door(database.begin, lambda: 1)
+        self.name, self.place, self.turn = name, (0, ""), 0
+
+    def request(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        status, content = self.door.answer(self.name, method, path, body)
+        return status, json.loads(content)
+
+    def hello(self) -> None:
+        body = {"process": PROCESS, "seen": 0, "version": "x", "schemas": [1], "now": 0.0}
+        status, answer = self.request("POST", "hello", json.dumps(body).encode())
+        assert status == 200
+        self.turn = answer["turn"]
+
+    def push(self, *lines: dict[str, Any] | bytes) -> tuple[int, dict[str, Any]]:
+        texts = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in lines]
+        to = (self.place[0] + len(lines), f"{self.place[0] + len(lines):032x}")
+        head = Head(
+            turn=self.turn,
+            process=PROCESS,
+            after=self.place[0],
+            chain=self.place[1],
+            to=to,
+            count=len(texts),
+            now=0.0,
+        )
+        status, answer = self.request("POST", "push", pack(head, texts))
+        self.place = answer["acked"], answer["chain"]
+        return status, answer
+
+
+def line(at: int, *, revision: int = 0, value: float = 1.0, **fields: Any) -> dict[str, Any]:
+    data = run_data(f"r{at}", revision, 0, bad=False)
+    shape = shape_of(data.pop("samples"))
+    return {**data, "kind": "run", "seq": at + 1, "shape": shape.shape, "values": [value], **fields}
+
+
+SHAPE = shape_of(run_data("r0", 0, 0, bad=False)["samples"]).model_dump_json().encode()
+
+
+@pytest.fixture
+def site(hub: HubDatabase, door: HubDatabase) -> Sending:
+    hub.add_token("lab", TOKEN)
+    sending = Sending(door)
+    sending.hello()
+    return sending
+
+
+def test_a_later_line_replaces_an_earlier_one_and_nothing_is_stored_twice(
+    site: Sending, url: str
+) -> None:
+    assert site.push(SHAPE, line(0), line(1))[0] == 200
+    assert site.push(SHAPE, line(0, revision=1, value=7.0))[0] == 200
+    found = rows(url, "SELECT uid, revision, vals FROM run ORDER BY uid")
+    assert found == [("r0", 1, [7.0]), ("r1", 0, [1.0])]
+
+
+def test_a_bad_line_is_refused_and_the_others_are_stored(site: Sending, url: str) -> None:
+    lines = [
+        line(0),
+        b"{not json",
+        line(1, values=[1.0, 2.0]),  # not the length of its shape
+        line(2, shape="0" * 16),  # an unknown shape
+        line(3, reason="\0"),
+        line(4, number=2**61),
+        line(5, finished=1e308),
+        {"kind": "environment", "seq": 9, "digest": "e", "node": "\0", "slug": "", "facts": {}},
+        {
+            "kind": "environment",
+            "seq": 10,
+            "digest": "f",
+            "node": "",
+            "slug": "",
+            "facts": {"a": "\0"},
+        },
+        {"kind": "tomorrow's", "seq": 11},
+        line(12),
+    ]
+    status, answer = site.push(SHAPE, *lines)
+    assert status == 200
+    assert sorted(answer["refused"]) == [0, 2, 3, 4, 9, 10, 11]
+    assert {uid for (uid,) in rows(url, "SELECT uid FROM run")} == {"r0", "r4", "r5", "r12"}
+    assert rows(url, "SELECT count(*) FROM refused") == [(7,)]
+
+
+def test_a_statement_that_fails_for_one_row_stores_the_others(
+    site: Sending, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("ALTER TABLE run ADD CHECK (uid <> 'r1')")
+    status, answer = site.push(SHAPE, line(0), line(1), line(2))
+    assert (status, answer["refused"]) == (200, [2])
+    assert {uid for (uid,) in rows(url, "SELECT uid FROM run")} == {"r0", "r2"}
+
+
+def test_each_month_has_a_partition_and_odd_clocks_share_one(site: Sending, url: str) -> None:
+    site.push(SHAPE, line(0), line(1, finished=0.0), line(2, finished=4e9))
+    query = "SELECT tableoid::regclass::text, uid FROM run ORDER BY uid"
+    assert rows(url, query) == [("run_2023_11", "r0"), ("run_other", "r1"), ("run_other", "r2")]
+
+
+@pytest.mark.parametrize("path", ["hello", "rewind", "marks"])
+def test_an_unknown_site_gets_nothing(path: str, door: HubDatabase) -> None:
+    body = {"process": PROCESS, "seen": 0, "version": "x", "schemas": [1], "now": 0.0}
+    if path == "rewind":
+        body = {"process": PROCESS, "turn": 1, "seen": [0, ""], "to": [0, ""]}
+    method, content = ("GET", b"") if path == "marks" else ("POST", json.dumps(body).encode())
+    with pytest.raises(SiteUnknown):
+        Sending(door, "nobody").request(method, path, content)
+
+
+def test_a_site_cannot_write_rows_of_another(site: Sending, hub: HubDatabase, url: str) -> None:
+    hub.add_token("other", "b" * 64)
+    site.push(SHAPE, line(0))
+    other = Sending(site.door.begin.__self__, "other")  # type: ignore[attr-defined]
+    other.hello()
+    other.push(SHAPE, line(0, value=99.0))
+    query = "SELECT name, vals FROM run JOIN site USING (site) ORDER BY name"
+    assert rows(url, query) == [("lab", [1.0]), ("other", [99.0])]
+
+
+def test_a_reader_sees_only_the_sites_of_its_role(
+    site: Sending, hub: HubDatabase, url: str
+) -> None:
+    hub.add_token("other", "b" * 64)
+    site.push(SHAPE, line(0))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS viewer")
+        connection.execute("CREATE ROLE viewer IN ROLE pvebench_pages")
+        connection.execute("SET ROLE viewer")
+        assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
+        connection.execute("RESET ROLE")
+        connection.execute(
+            "INSERT INTO role_sees SELECT 'viewer', site FROM site WHERE name = 'lab'"
+        )
+        connection.execute("SET ROLE viewer")
+        assert connection.execute("SELECT name FROM site").fetchall() == [("lab",)]
+        assert connection.execute("SELECT count(*) FROM run").fetchone() == (1,)
+        for statement in ("DELETE FROM run", "SELECT * FROM token", "SELECT * FROM replaced"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement.encode())
+
+
+def test_the_door_can_neither_add_tokens_nor_change_tables(door: HubDatabase) -> None:
+    for statement in (b"DELETE FROM token", b"DROP TABLE run", b"CREATE TABLE mine (a int)"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), door.connection() as connection:
+            connection.execute(statement)
+
+
+def test_two_tokens_are_valid_while_one_is_changed(hub: HubDatabase, door: HubDatabase) -> None:
+    for letter in "abc":
+        hub.add_token("lab", letter * 64)
+    assert [door.site_of(letter * 64) for letter in "bc"] == ["lab", "lab"]
+    with pytest.raises(SiteUnknown):
+        door.site_of("a" * 64)
+
+
+def test_a_forgotten_site_gets_410_and_its_rows_are_gone(
+    site: Sending, hub: HubDatabase, url: str
+) -> None:
+    site.push(SHAPE, line(0))
+    assert hub.forget("lab", apply=False) == 1
+    assert rows(url, "SELECT count(*) FROM run") == [(1,)]
+    assert hub.forget("lab", apply=True) == 1
+    assert rows(url, "SELECT count(*) FROM run") == [(0,)]
+    assert site.push(SHAPE, line(1))[0] == 410
+
+
+def test_a_database_without_the_schema_names_the_command(server: str) -> None:
+    with pytest.raises(HubDatabaseError, match="schema none") as refused:
+        HubDatabase(server).sites()
+    assert "pvebench hub migrate" in str(refused.value)
+
+
+# --- The simulation, with the tables of PostgreSQL.
+
+
+class Dying(SiteTransaction):
+    """Dies before its statement number `left`."""
+
+    left = 0
+
+    def _run(self, query: str, *values: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+        return super()._run(query, *values)
+
+
+class PostgresHub:
+    """The hub of a schedule; a backup is a copy of the rows of all tables."""
+
+    tables = (
+        "site",
+        "process",
+        "mark",
+        "refused",
+        "environment",
+        "case",
+        "shape",
+        "run",
+        "replaced",
+        "arrived",
+        "cycle",
+        "decision",
+    )
+
+    def __init__(self, database: HubDatabase, url: str) -> None:
+        self.database, self.url, self.dies_at = database, url, 0
+        self.connection = psycopg.connect(url, autocommit=True)
+        self.connection.execute("SET session_replication_role = replica")  # as pg_restore does
+
+    @contextmanager
+    def begin(self, site: str, sent: float | None) -> Iterator[Any]:
+        with self.database.connection() as connection:
+            Dying.left = self.dies_at
+            yield Dying(connection, site, sent)
+
+    def rows(self) -> dict[str, int]:
+        found = self.connection.execute("SELECT uid, vals[1]::int FROM run").fetchall()
+        assert len(found) == len(dict(found)), "a run is there twice"
+        return dict(found)
+
+    def site(self) -> SiteRow:
+        with self.database.begin("lab", None) as change:
+            return change.site
+
+    def back_up(self) -> dict[str, list[tuple[Any, ...]]]:
+        return {
+            table: self.connection.execute(f'SELECT t::text FROM "{table}" t').fetchall()
+            for table in self.tables
+        }
+
+    def restore(self, backup: dict[str, list[tuple[Any, ...]]]) -> None:
+        for table in reversed(self.tables):
+            self.connection.execute(f'DELETE FROM "{table}"')
+        for table, content in backup.items():
+            for (text,) in content:
+                query = f'INSERT INTO "{table}" OVERRIDING SYSTEM VALUE SELECT (%s::"{table}").*'
+                self.connection.execute(query, (text,))
+
+
+@pytest.mark.parametrize("seed", [36, 58, 69])
+def test_the_tables_of_the_hub_hold_the_rules_of_the_simulation(
+    seed: int, hub: HubDatabase, door: HubDatabase, url: str
+) -> None:
+    hub.add_token("lab", TOKEN)
+    played = PostgresHub(door, url)
+    assert Schedule(seed, hub=played).play().broken == []
+    played.connection.close()
