@@ -11,7 +11,7 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
@@ -122,11 +122,11 @@ class HubDatabase:
         return opened
 
     def close(self) -> None:
-        """Close all free connections."""
-        for _ in range(CONNECTIONS):
-            if (connection := self._free.get()) is not None:
-                connection.close()
-            self._free.put(None)
+        """Close all free connections; one in use ends with its request."""
+        with suppress(queue.Empty):
+            while True:
+                if (connection := self._free.get_nowait()) is not None:
+                    connection.close()
 
     @contextmanager
     def begin(self, site: str, sent: float | None) -> Iterator[SiteTransaction]:
