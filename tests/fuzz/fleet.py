@@ -8,13 +8,14 @@ import random
 from pvebench.errors import FleetError
 from pvebench.fleet.push import LONGEST_WAIT, Reply, Sender
 from pvebench.fleet.wire import Shape, unpack
-from pvebench.hub.rules import read_push
+from pvebench.hub.rules import read_lines, read_push
 from testing.simulated_fleet import ModelLog, Schedule
 
 
 def fleet_push(content: bytes) -> None:
     """A push at the hub: what is taken can be stored, and each line is taken or refused."""
-    batch = read_push(unpack(content) if content.startswith(b"\x1f\x8b") else content)
+    unpacked = unpack(content) if content.startswith(b"\x1f\x8b") else content
+    batch = read_lines(*read_push(unpacked))
     assert len(batch.lines) + len(batch.refused) == batch.head.count
     for line in batch.lines:
         text = line.model_dump_json()

@@ -55,9 +55,9 @@ class Door:
                 with self.begin(site, greeting.now) as change:
                     return hello(change, greeting, self.step)
             case "POST", "push":
-                batch = read_push(unpack(body, self.limits.bytes))
-                with self.begin(site, batch.head.now) as change:
-                    return push(change, batch)
+                head, texts = read_push(unpack(body, self.limits.bytes))
+                with self.begin(site, head.now) as change:
+                    return push(change, head, texts)
             case "POST", "rewind":
                 request = read_message(Rewind, body)
                 with self.begin(site, None) as change:

@@ -165,14 +165,14 @@ def release(change: Transaction, keep: str, step: Callable[[], int]) -> bool:
     return True
 
 
-def push(change: Transaction, batch: Batch) -> Answered:
-    """Store the lines of a push, if they continue what is stored."""
-    site, head = change.site, batch.head
+def push(change: Transaction, head: Head, texts: Sequence[bytes]) -> Answered:
+    """Store the lines of a push, if they continue what is stored; else they are not even read."""
+    site = change.site
     if (rejected := _rejected(site, head.turn, head.process)) is not None:
         return rejected
     if (head.after, head.chain) != site.cursor:
         return HTTPStatus.CONFLICT, _cursor(site)
-    refused = change.store(batch, site.turn)
+    refused = change.store(read_lines(head, texts), site.turn)
     site = replace(site, cursor=head.to)
     change.add_mark(site.cursor)
     change.save(site)
@@ -213,8 +213,8 @@ def _cursor(site: SiteRow) -> dict[str, Any]:
     return {"turn": site.turn, "acked": site.cursor[0], "chain": site.cursor[1]}
 
 
-def read_push(content: bytes) -> Batch:
-    """Return the content of a push; lines that break the protocol are among the refused.
+def read_push(content: bytes) -> tuple[Head, list[bytes]]:
+    """Return the head of a push and its lines, still as text.
 
     Raises:
         FleetMessageInvalid: the head is invalid, or lines are missing.
@@ -223,6 +223,11 @@ def read_push(content: bytes) -> Batch:
     head = read_message(Head, first)
     if len(texts) != head.count or head.to[0] < head.after:
         raise FleetMessageInvalid(f"{len(texts)} lines instead of {head.count}, to {head.to[0]}")
+    return head, texts
+
+
+def read_lines(head: Head, texts: Sequence[bytes]) -> Batch:
+    """Return the lines of a push; those that break the protocol are among the refused."""
     lines: list[Line] = []
     refused: list[tuple[int, str, str]] = []
     for text in texts:

@@ -103,9 +103,9 @@ def test_a_push_keeps_the_limits_of_the_hub_and_has_the_shape_of_its_runs() -> N
     sender.step()
     sender.step()
     (push,) = pushes
-    _, *lines = unpack(push).splitlines()
-    assert [read_line(line).kind for line in lines] == ["shape", "run", "run"]
-    assert [getattr(line, "seq", None) for line in read_push(unpack(push)).lines] == [None, 1, 2]
+    head, texts = read_push(unpack(push))
+    assert head.to[0] == 2
+    assert [read_line(text).kind for text in texts] == ["shape", "run", "run"]
 
 
 # --- Over HTTP, with the real log.

@@ -66,10 +66,11 @@ CREATE TABLE shape (
     numbers jsonb NOT NULL
 );
 CREATE TABLE run (
-    site smallint NOT NULL, case_id integer NOT NULL, finished float8 NOT NULL, uid text NOT NULL,
-    env integer NOT NULL, shape integer NOT NULL, number bigint NOT NULL, revision integer NOT NULL,
-    started float8 NOT NULL, arrived float8 NOT NULL, pass integer NOT NULL, outcome text NOT NULL,
-    cycle text NOT NULL, reason text NOT NULL, vals float8[] NOT NULL,
+    finished float8 NOT NULL, started float8 NOT NULL, arrived float8 NOT NULL,
+    number bigint NOT NULL, case_id integer NOT NULL, env integer NOT NULL, shape integer NOT NULL,
+    revision integer NOT NULL, pass integer NOT NULL, site smallint NOT NULL,
+    outcome text NOT NULL, uid text NOT NULL, cycle text NOT NULL, reason text NOT NULL,
+    vals float8[] NOT NULL,
     PRIMARY KEY (site, case_id, finished, uid)
 ) PARTITION BY RANGE (finished);
 CREATE TABLE run_other PARTITION OF run DEFAULT;
