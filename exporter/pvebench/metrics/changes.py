@@ -55,7 +55,7 @@ def _about(change: Change) -> dict[str, str]:
 
 
 def change_kind(change: Change) -> str:
-    """Return the label `kind` of a change; alerts tell implausible gains from it."""
+    """Return the label `kind` of a change, which alerts use; gains may be implausible."""
     return "implausible" if change.implausible else change.kind
 
 
