@@ -22,7 +22,7 @@ from pvebench.errors import AlreadyRunning
 from pvebench.store.backups import copy_database
 from pvebench.store.instance_lock import recorded_holder
 
-SECONDS: Final = 120
+SECONDS: Final = 60
 
 
 @dataclass
@@ -50,7 +50,8 @@ class RealCopies:
 
     def pvebench(self, *words: str, config: Path | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pvebench", *words, "--config", str(config or self.config)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        command = ["timeout", "--signal=INT", str(SECONDS), *command]  # status 124
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def start_beside(self, process: subprocess.Popen[bytes], when: str) -> None:
         """Copy the state of a running instance, and start and clean up the copy meanwhile.
@@ -58,11 +59,13 @@ class RealCopies:
         The copy's journal lists the original's VM and volumes, with its id.
         """
         process.send_signal(signal.SIGSTOP)  # so that it does not end first
-        holder = recorded_holder(self._state)
-        has_database = (self._state / "pvebench.db").exists()
-        if has_database and holder is not None and holder.pid == process.pid:
-            self._start_copy(when)
-        process.send_signal(signal.SIGCONT)
+        try:
+            holder = recorded_holder(self._state)
+            has_database = (self._state / "pvebench.db").exists()
+            if has_database and holder is not None and holder.pid == process.pid:
+                self._start_copy(when)
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def _start_copy(self, when: str) -> None:
         copy = self.directory / "copied"
