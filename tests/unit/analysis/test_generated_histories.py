@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pvebench.analysis.case_history import FIGURES
+from pvebench.analysis.judge import Judge
 from pvebench.cli.main import run_cli
 from pvebench.cli.verdict import read_csv
 from testing.answers import LEVEL, ask, ask_node, material
@@ -138,3 +139,11 @@ def test_an_interval_holds_the_true_size_although_the_place_was_estimated(number
     changes = ask(series.changed(100, float(np.exp(effect)))).changes
     (found,) = [one for one in changes if abs(one.index(series.times.tolist()) - 100) <= 8]
     assert np.log1p(found.low) <= effect <= np.log1p(found.high)
+
+
+@pytest.mark.parametrize("kind", ["modes of about 25 runs", "day load 15%", "bursts"])
+def test_run_by_run_ends_with_the_same_answer_as_from_nothing(kind: str) -> None:
+    series, known = unchanged(kind, stream(4, kind), 260, 8).changed(180, 0.8), Judge()
+    for runs in range(20, 260, 12):
+        ask(series.until(runs), known)
+    assert ask(series, known) == ask(series)
