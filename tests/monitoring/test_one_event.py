@@ -97,7 +97,8 @@ def column(uid: str, title: str, named: str) -> str:
         for one in panel["transformations"]
         if one["id"] == "organize"
     )
-    (ref,) = (key.removeprefix("Value #") for key, value in renames.items() if value == named)
+    (key,) = (key for key, value in renames.items() if value == named and "#" in key)
+    ref = key.removeprefix("Value #")
     return query(uid, title, ref)
 
 
