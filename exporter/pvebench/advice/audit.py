@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.advice.recommendation import Choice, Recommendation, compare
+from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
 from pvebench.analysis.joint_difference import JointDifference
 from pvebench.drivers.proxmox.vm.drive import SLOT, parse_drive
 from pvebench.model.audit import AuditedCluster, AuditedVm
@@ -54,8 +54,8 @@ class AuditedDisk:
         effective: what the options mean, with Proxmox VE's defaults.
         measured: nearest measured configuration; None: none on this storage.
         exact: whether that one has the same options.
-        best: recommended configuration, if it is significantly faster than the measured one.
-        gain: its gain.
+        advice: recommendation whose configuration is significantly faster than the measured one.
+        gain: the gain of that configuration.
         commands: lines that apply findings and the recommendation.
     """
 
@@ -66,9 +66,14 @@ class AuditedDisk:
     findings: tuple[Finding, ...]
     measured: Choice | None
     exact: bool
-    best: Choice | None
+    advice: Recommendation | None
     gain: JointDifference | None
     commands: tuple[str, ...]
+
+    @property
+    def best(self) -> Choice | None:
+        """Return the recommended configuration."""
+        return self.advice.chosen if self.advice else None
 
 
 def audit(
@@ -109,7 +114,8 @@ def _disk(
     findings = tuple(_findings(vm, slot, options, used, kind))
     names = cluster.names.get(storage, ())
     own = [one for one in advice if one.storage in names]
-    nearest, exact, best, gain = _measured(used, own, trends)
+    nearest, exact, faster, gain = _measured(used, own, trends)
+    best = faster.chosen if faster else None
     changes = {key: value for one in findings for key, value in (one.changes or {}).items()}
     return AuditedDisk(
         vm=vm,
@@ -119,7 +125,7 @@ def _disk(
         findings=findings,
         measured=nearest,
         exact=exact,
-        best=best,
+        advice=faster,
         gain=gain,
         commands=tuple(_commands(vm, slot, text, used, best, changes)),
     )
@@ -232,20 +238,25 @@ def _has_old_machine(vm: AuditedVm) -> bool:
 
 def _measured(
     used: Mapping[str, str], advice: Sequence[Recommendation], trends: Mapping[str, Trend]
-) -> tuple[Choice | None, bool, Choice | None, JointDifference | None]:
-    """Return the nearest choice, whether it is equal, the best one and its certain gain."""
-    best: tuple[Choice, bool, Choice, JointDifference] | None = None
+) -> tuple[Choice | None, bool, Recommendation | None, JointDifference | None]:
+    """Return the nearest choice, whether it is equal, the advice that beats it, and the gain.
+
+    That is the largest certain gain, only of advice that is not `Measure first`, from real runs.
+    """
+    best: tuple[Choice, bool, Recommendation, JointDifference] | None = None
     nearest: tuple[Choice, bool] | None = None
     for one in advice:
         ranked = sorted(one.choices, key=lambda choice: _distance(used, choice))
         near = ranked[0]
         exact = not any(_distance(used, near))
         nearest = nearest or (near, exact)
+        if one.standing is Standing.MEASURE or Doubt.SIMULATED in one.doubts:
+            continue
         if near is one.chosen or min(near.least_runs, one.chosen.least_runs) < LEAST_RUNS:
             continue
         gain = compare(near, one.chosen, trends)
         if gain.low > 0 and (best is None or gain.ratio > best[3].ratio):
-            best = near, exact, one.chosen, gain
+            best = near, exact, one, gain
     if best is not None:
         return best
     return (*(nearest or (None, False)), None, None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pvebench.advice.audit import AuditedDisk
-from pvebench.advice.text import gain_data, gain_text
+from pvebench.advice.text import PURPOSES, gain_data, gain_text
 from pvebench.analysis.verdict import count_text
 from pvebench.model.audit import AuditedCluster
 from pvebench.model.definition import configuration_text
@@ -68,9 +68,10 @@ def measured_text(one: AuditedDisk) -> str:
         return f"No measurement on {one.storage or 'this volume'}."
     near = configuration_text(one.measured.definition)
     kind = "Measured with the same options" if one.exact else f"Nearest measured: {near}"
-    if one.gain is None or one.best is None:
+    if one.gain is None or one.advice is None:
         return f"{kind}: no faster configuration known."
-    return f"{kind}: {configuration_text(one.best.definition)} is {gain_text(one.gain)}."
+    best = configuration_text(one.advice.chosen.definition)
+    return f"{kind}, {PURPOSES[one.advice.purpose]}: {best} is {gain_text(one.gain)}."
 
 
 def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[str, Any]:
@@ -88,6 +89,7 @@ def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[st
                 "nearest": one.measured.scenario if one.measured else None,
                 "nearest_is_equal": one.exact,
                 "best": one.best.scenario if one.best else None,
+                "purpose": one.advice.purpose.value if one.advice else None,
                 "gain": gain_data(one.gain),
                 "commands": list(one.commands),
             }

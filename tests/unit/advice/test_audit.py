@@ -12,10 +12,11 @@ from dataclasses import replace
 import pytest
 
 from pvebench.advice.audit import AuditedDisk, audit, effective
-from pvebench.advice.audit_text import audit_lines
+from pvebench.advice.audit_text import audit_data, audit_lines
 from pvebench.advice.recommendation import recommendations
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.store.current import View
+from pvebench.verdicts.ranking import EMULATED
 from testing.simulated_results import case, trend, view_of
 
 STORAGES = {
@@ -135,6 +136,30 @@ def test_a_slower_setting_gets_the_whole_line_that_changes_it() -> None:
     )
     lines = "\n".join(audit_lines(cluster(one, replace(one, vmid=101)), [found]))
     assert "- 1 VM with scsi, raw, cache none on thin, measured 30% slower here." in lines
+    assert "- Measured with the same options, databases and mail: scsi, raw" in lines
+    assert audit_data(cluster(one), [found])["disks"][0]["purpose"] == "database"
+
+
+def measure_first() -> dict[str, View]:
+    """Return results by which `advise` recommends nothing, or only to a simulation."""
+    noise, good = random.Random(1), measured(default=700, thread=1000)
+    levels = {"scsi.raw.writeback": 700, "scsi.raw.writeback.iothread-1": 1000}
+    period = replace(good.periods[0], facts={"accel": EMULATED})
+    return {
+        "emulated": replace(good, periods=(period,)),
+        "simulated": replace(good, simulated=True),
+        "volatile": view_of(
+            (case(slug), trend(level, noise, sd=0.01)) for slug, level in levels.items()
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache"), [("emulated", "none"), ("simulated", "none"), ("volatile", "writeback")]
+)
+def test_what_advise_does_not_recommend_is_no_advice_for_a_disk(kind: str, cache: str) -> None:
+    found = disk(vm("scsi0", f"thin:vm-1-disk-0,discard=on,cache={cache}"), measure_first()[kind])
+    assert (found.exact, found.gain, found.best, found.commands) == (True, None, None, ())
 
 
 def test_an_unknown_difference_is_no_advice() -> None:
