@@ -10,7 +10,7 @@ from typing import Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
 from pvebench.analysis.joint_difference import JointDifference
-from pvebench.drivers.proxmox.vm.drive import SLOT, parse_drive
+from pvebench.drivers.proxmox.vm.drive import SLOT, STORAGE_TYPES, parse_drive
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.store.current import Trend
 from pvebench.verdicts.ranking import LEAST_RUNS
@@ -112,8 +112,8 @@ def _disk(
     kind = cluster.storages.get(storage, {})
     used = effective(vm, slot, volid, options, kind)
     findings = tuple(_findings(vm, slot, options, used, kind))
-    names = cluster.names.get(storage, ())
-    own = [one for one in advice if one.storage in names]
+    same = [one for one in advice if one.storage in cluster.names.get(storage, ())]
+    own = [one for one in same if one.node == vm.node] or (same if _is_shared(kind) else [])
     nearest, exact, faster, gain = _measured(used, own, trends)
     best = faster.chosen if faster else None
     changes = {key: value for one in findings for key, value in (one.changes or {}).items()}
@@ -161,6 +161,12 @@ def _aio(options: Mapping[str, str], kind: Mapping[str, str], *, direct: bool) -
     if name in _NATIVE:
         return "native" if direct else "threads"
     return "threads" if _is_krbd(kind) and not direct else "io_uring"
+
+
+def _is_shared(kind: Mapping[str, str]) -> bool:
+    """Return whether the storage has the same disks on all nodes, so that their results count."""
+    known = STORAGE_TYPES.get(kind.get("type", ""))
+    return kind.get("shared", "0") in _TRUE or (known is not None and known.of_server)
 
 
 def _is_krbd(kind: Mapping[str, str]) -> bool:

@@ -27,6 +27,7 @@ STORAGES = {
     "btrfs": {"type": "btrfs"},
     "chain": {"type": "dir", "snapshot-as-volume-chain": "1"},
     "nfs": {"type": "nfs"},
+    "san": {"type": "lvm", "shared": "1"},
 }
 
 
@@ -36,7 +37,8 @@ def vm(slot: str, drive: str, **config: str) -> AuditedVm:
 
 
 def cluster(*vms: AuditedVm) -> AuditedCluster:
-    return AuditedCluster(vms=vms, storages=STORAGES, names={"thin": ("local",)})
+    names = dict.fromkeys(("thin", "nfs", "san"), ("local",))
+    return AuditedCluster(vms=vms, storages=STORAGES, names=names)
 
 
 def disk(one: AuditedVm, view: View | None = None) -> AuditedDisk:
@@ -168,6 +170,26 @@ def test_an_unknown_difference_is_no_advice() -> None:
     assert (
         disk(vm("scsi0", "lvm:vm-100-disk-0"), measured(default=700, thread=1000)).measured is None
     )
+
+
+@pytest.mark.parametrize(("storage", "known"), [("thin", False), ("nfs", True), ("san", True)])
+def test_results_of_another_node_count_for_a_shared_storage_only(storage: str, known: bool) -> None:
+    one = replace(vm("scsi0", f"{storage}:vm-100-disk-0,discard=on"), node="other")
+    found = disk(one, measured(default=700, thread=1000))
+    assert (found.measured is not None, found.gain is not None) == (known, known)
+
+
+def test_results_of_the_same_node_are_better_than_those_of_another() -> None:
+    noise = random.Random(1)
+    levels = {"lab": (1, 900), "a": (2, 9000)}
+    view = view_of(
+        (replace(case(slug, fsync=sync), node=node), trend(value, noise, sd=0.01))
+        for node, (sync, level) in levels.items()
+        for slug, value in (("scsi.raw.none", 700), ("scsi.raw.none.iothread-1", level))
+    )
+    found = disk(vm("scsi0", "nfs:vm-100-disk-0,discard=on"), view)
+    assert found.advice is not None
+    assert found.advice.node == "lab"
 
 
 def test_the_largest_gain_comes_first_then_what_risks_data() -> None:
