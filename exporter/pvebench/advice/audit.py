@@ -282,23 +282,30 @@ def _commands(
     best: Choice | None,
     changes: Mapping[str, str | None],
 ) -> Iterator[str]:
-    """Yield `qm` lines with the whole drive string, since `qm set` replaces it."""
+    """Yield `qm` lines with the whole drive string, since `qm set` replaces it.
+
+    None has a key with a pending change, which it would discard. Another controller needs its
+    driver in the guest: Windows without it does not start.
+    """
     wanted = dict(changes)
     volid, known = parse_drive(text)
-    options = best.definition.options if best else {}
-    controller = used["scsihw"]
+    options, old = (best.definition.options if best else {}), used["scsihw"]
+    controller = options.get("scsihw", old) if used["bus"] == "scsi" else old
+    driven = old.startswith("virtio") or controller == old
     if best and options["bus"] != used["bus"]:
+        controller = old
         yield f"# {slot} -> {options['bus']}: needs the driver in the guest and another slot"
+    elif best and not driven:
+        yield f"# scsihw {old} -> {controller}: needs the driver in the guest for all SCSI disks"
     elif best:
         wanted |= {
             name: options[name] for name in _CHANGED if used[name] not in ("", options[name])
         }
-        controller = options.get("scsihw", controller) if used["bus"] == "scsi" else controller
-    elif known.get("iothread") in _TRUE and used["scsihw"].startswith("virtio"):
+    elif known.get("iothread") in _TRUE and old.startswith("virtio"):
         controller = "virtio-scsi-single"
-    if controller != used["scsihw"]:
+    if controller != old and driven and "scsihw" not in vm.pending:
         yield f"qm set {vm.vmid} --scsihw {shlex.quote(controller)}"
     kept = {**known, **wanted}
     line = ",".join([volid, *(f"{key}={value}" for key, value in kept.items() if value)])
-    if kept != known and line != text:
+    if kept != known and line != text and slot not in vm.pending:
         yield f"qm set {vm.vmid} --{slot} {shlex.quote(line)}"

@@ -192,6 +192,42 @@ def test_results_of_the_same_node_are_better_than_those_of_another() -> None:
     assert found.advice.node == "lab"
 
 
+@pytest.mark.parametrize(
+    ("controller", "command"),
+    [
+        ("virtio-scsi-pci", "qm set 100 --scsihw virtio-scsi-single"),
+        (
+            "lsi",
+            "# scsihw lsi -> virtio-scsi-single: needs the driver in the guest for all SCSI disks",
+        ),
+        ("megasas", "# scsihw megasas -> virtio-scsi-single: needs the driver in the guest "),
+    ],
+)
+def test_a_guest_may_lack_the_driver_of_another_controller(controller: str, command: str) -> None:
+    drive = "thin:vm-100-disk-0,discard=on,size=8G"
+    found = disk(vm("scsi0", drive, scsihw=controller), measured(default=700, thread=1000))
+    assert found.commands[0].startswith(command)
+    runs = [line for line in found.commands if line.startswith("qm")]
+    assert bool(runs) is (controller == "virtio-scsi-pci")
+
+
+@pytest.mark.parametrize(
+    ("pending", "commands"),
+    [
+        ((), ("qm set 100 --scsihw virtio-scsi-single", "qm set 100 --scsi0 {drive},iothread=1")),
+        (("scsi0",), ("qm set 100 --scsihw virtio-scsi-single",)),
+        (("scsihw",), ("qm set 100 --scsi0 {drive},iothread=1",)),
+    ],
+)
+def test_no_command_discards_a_pending_change(
+    pending: tuple[str, ...], commands: tuple[str, ...]
+) -> None:
+    drive = "thin:vm-100-disk-0,discard=on"
+    one = replace(vm("scsi0", drive, scsihw="virtio-scsi-pci"), pending=frozenset(pending))
+    expected = tuple(line.format(drive=drive) for line in commands)
+    assert disk(one, measured(default=700, thread=1000)).commands == expected
+
+
 def test_the_largest_gain_comes_first_then_what_risks_data() -> None:
     view = measured(default=700, thread=1000)
     slow = vm("scsi0", "thin:vm-100-disk-0,discard=on")
