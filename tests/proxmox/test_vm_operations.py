@@ -274,6 +274,41 @@ def test_a_backup_that_runs_at_a_crash_is_removed_before_its_vm(allowed: Site) -
     assert kinds(allowed) == []
 
 
+def test_a_backup_on_a_storage_that_is_offline_blocks_nothing_and_is_removed_later(
+    allowed: Site,
+) -> None:
+    volume = attach(allowed)
+    one = operate(allowed, "backup")
+    until(lambda: one.look().ended)
+    # Text of `activate_storage` in PVE/Storage.pm.
+    offline = "storage 'local' is not online"
+    allowed.faults.add("status", "GET", "/storage/local/content", times=9, text=offline)
+    allowed.node.detach()
+    allowed.node.attach(volume, scenario(kind=Format.QCOW2).disk)
+    assert kinds(allowed) == [KIND, "proxmox-vm"]
+    allowed.faults.active.clear()
+    allowed.clock.sleep(601)
+    allowed.node.boot(MACHINE)
+    assert allowed.cluster.volumes.archives(allowed.node.vmid) == []
+    assert kinds(allowed) == ["proxmox-vm"]
+
+
+def test_a_backup_on_a_storage_that_is_gone_does_not_keep_the_vm(allowed: Site) -> None:
+    attach(allowed)
+    operate(allowed, "backup")
+    until(lambda: bool(allowed.cluster.backups))
+    _, _, details = next(one for one in allowed.store.journal.pending() if one[1] == KIND)
+    allowed.store.journal.open(KIND, {**details, "storage": "deleted"})
+    lines = undo_pending(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
+    assert "on deleted of VM 9000 not checked: the storage is gone" in lines[0]
+    assert notes(details["mark"]) in lines[0]
+    assert lines[1:] == [
+        "removed 1 backups of VM 9000 on local",
+        "removed VM 9000 with its volumes",
+    ]
+    assert kinds(allowed) == []
+
+
 def test_backups_of_a_vm_that_is_gone_are_named(allowed: Site) -> None:
     details = {"node": "pve1", "vmid": "9000", "storage": "local", "mark": "0" * 32}
     allowed.store.journal.open(KIND, details)

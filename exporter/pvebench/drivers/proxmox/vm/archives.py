@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+import structlog
+
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.errors import DriverError
 from pvebench.model.ports import Clock, Journal
+
+log = structlog.get_logger()
 
 KIND: Final = "proxmox-backup"
 """Kind of a journal entry of an archive to remove."""
@@ -35,6 +40,8 @@ def expect_archive(journal: Journal, vm: BenchVm, node: str, storage: str) -> No
 def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> list[str]:
     """Remove the recorded archives of a VM; return a line about each record.
 
+    A record on a storage that the token no longer sees is closed: it was deleted, or left the pool.
+
     Raises:
         DriverError: not possible at present; the records stay.
     """
@@ -43,10 +50,22 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
         if kind != KIND or not details.keys() >= _KEYS or details["mark"] != vm.mark:
             continue
         vm.require_unlocked("remove its backup")
-        count = _remove(api, clock, details)
-        lines.append(f"removed {count} backups of VM {vm.vmid} on {details['storage']}")
+        if details["storage"] in {str(row["storage"]) for row in api.get("/storage")}:
+            count = _remove(api, clock, details)
+            lines.append(f"removed {count} backups of VM {vm.vmid} on {details['storage']}")
+        else:
+            lines.append(_unchecked(details, "the storage is gone or not in the pool"))
         journal.close(number)
     return lines
+
+
+def try_to_remove(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> None:
+    """Remove the recorded archives of a VM in use, if possible at present; else records stay."""
+    try:
+        for line in remove_archives(journal, api, clock, vm):
+            log.info("backups of an operation", result=line)
+    except DriverError as error:
+        log.warning("backups of an operation remain; pvebench retries", reason=error.reason)
 
 
 def close_lost(journal: Journal, node: str, marks: set[str]) -> list[str]:
@@ -59,13 +78,16 @@ def close_lost(journal: Journal, node: str, marks: set[str]) -> list[str]:
     for number, kind, details in journal.pending():
         if kind != KIND or details.get("node") != node or details.get("mark") in marks:
             continue
-        where = f"{details.get('storage')} of VM {details.get('vmid')}"
-        lines.append(
-            f"backups on {where} not checked: the VM is gone; remove those whose notes are "
-            f"{notes(details.get('mark', ''))!r}"
-        )
+        lines.append(_unchecked(details, "the VM is gone"))
         journal.close(number)
     return lines
+
+
+def _unchecked(details: Mapping[str, str], why: str) -> str:
+    return (
+        f"backups on {details.get('storage')} of VM {details.get('vmid')} not checked: {why}; "
+        f"remove those whose notes are {notes(details.get('mark', ''))!r}"
+    )
 
 
 def _remove(api: Api, clock: Clock, details: Mapping[str, str]) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.archives import expect_archive, notes, remove_archives
+from pvebench.drivers.proxmox.vm.archives import expect_archive, notes, try_to_remove
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import parse_drive
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
@@ -191,7 +191,10 @@ class VmOperation:
             ) from error
 
     def cancel(self) -> None:
-        """End it, and remove what it created. Raises DriverError: later calls try again."""
+        """End it, and remove what it created. Raises DriverError: later calls try again.
+
+        An archive that cannot be removed yet blocks nothing: its record stays in the journal.
+        """
         self.stop()
         if self._upid:
             self._wait()
@@ -200,7 +203,7 @@ class VmOperation:
         if self._name in ("snapshot", "delete-snapshot"):
             self._snapshots.remove(self._volid, temporary=True)
         if self._name in ("backup", "backup-fleecing"):
-            remove_archives(self._site.journal, self._api, self._clock, self._vm)
+            try_to_remove(self._site.journal, self._api, self._clock, self._vm)
 
     def stop(self) -> None:
         """Request the end of a task that runs and can be stopped. Raises DriverError."""

@@ -13,6 +13,7 @@ import structlog
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.vm.archives import try_to_remove
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, Filled, VmPlace, filled_of
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
@@ -338,10 +339,11 @@ class VmVolumes:
         return self._held is not None
 
     def tidy(self) -> None:
-        """Retry periodically to remove own VMs that were locked before."""
+        """Retry periodically to remove own archives, and own VMs that were locked before."""
         if self.vm is None or self._clock.monotonic() - self._tidied < _TIDY_SECONDS:
             return
         self._tidied = self._clock.monotonic()
+        try_to_remove(self._journal, self._api, self._clock, self.vm)
         node, keep, used = self._place.node, self._options.keep, self.vm.vmid
         for line in undo_pending(
             self._journal, self._api, self._clock, node=node, keep=keep, but=used
