@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from pvebench.errors import DriverError
 from pvebench.model.ports import Operation, Progress, Site
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Case
@@ -42,6 +43,7 @@ class Watch:
             self._operation.prepare()
         self._looks: list[Look] = []
         self._begun: float | None = None
+        self._remains = ""
 
     def wait(self, seconds: float) -> None:
         """Wait; read the disk's counters meanwhile. Raises DriverError, Interrupted."""
@@ -65,10 +67,19 @@ class Watch:
             self._operation.begin()
 
     def end(self) -> None:
-        """End an operation that still runs, as the guest may wait for it. Raises DriverError."""
+        """End an operation that still runs, as the guest may wait for it.
+
+        What it leaves must not cost the run its output: the next `detach` removes it.
+
+        Raises:
+            OperationFailed, DriverError: the operation failed within the window.
+        """
         if self._operation is not None:
             self._look(self._operation)
-            self._operation.cancel()
+            try:
+                self._operation.cancel()
+            except DriverError as error:
+                self._remains = error.reason
 
     @property
     def evidence(self) -> dict[str, str]:
@@ -87,6 +98,8 @@ class Watch:
         if self._operation is None or self._begun is None:
             return [], ()
         samples, notes = figures(self._looks, self._begun, self._operation.bounds)
+        if self._remains:
+            notes = (*notes, f"the operation could not be undone yet: {self._remains}")
         resolution = self._operation.look_seconds
         samples.append(Sample("operation_resolution", None, resolution, Unit.SECONDS))
         return samples, notes

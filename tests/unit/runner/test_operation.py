@@ -12,7 +12,7 @@ from pvebench.config import load_pack
 from pvebench.drivers.driver import volume_bytes
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedOperation, simulated_site
 from pvebench.drivers.storages import STORAGE_KINDS
-from pvebench.errors import OperationFailed
+from pvebench.errors import Busy, DriverError, OperationFailed
 from pvebench.model.ports import Progress
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.units import MIB
@@ -142,6 +142,20 @@ def test_an_operation_that_fails_is_a_failed_run(
     monkeypatch.setattr(SimulatedOperation, "begin", fail)
     one = run(tmp_path, RecordingHypervisor())
     assert (one.outcome, one.reason) == (Outcome.FAILED, "backup failed: No space left on device")
+
+
+@pytest.mark.parametrize("error", [OperationFailed("did not end"), Busy("VM 9000 is locked")])
+def test_an_operation_that_cannot_be_undone_yet_does_not_cost_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: DriverError
+) -> None:
+    def fail(operation: SimulatedOperation) -> None:
+        raise error
+
+    monkeypatch.setattr(SimulatedOperation, "cancel", fail)
+    one = run(tmp_path, RecordingHypervisor())
+    assert one.outcome is Outcome.OK, one.reason
+    assert json.loads(one.evidence["output"])["jobs"]
+    assert f"could not be undone yet: {error.reason}" in one.evidence["notes"]
 
 
 def test_the_plan_has_the_space_and_the_bytes_of_the_copies(tmp_path: Path) -> None:
