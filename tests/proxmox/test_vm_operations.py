@@ -18,6 +18,7 @@ from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.api.endpoints import OPERATION_PRIVILEGES
+from pvebench.drivers.proxmox.cluster import _needs
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.vm.archives import KIND, notes
@@ -336,13 +337,32 @@ def test_no_backup_begins_while_another_one_runs(allowed: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "storage"), [("backup", "local"), ("backup-fleecing", "thin"), ("move", "thin")]
+    ("name", "storage"),
+    [
+        ("backup", "local"),
+        ("backup-fleecing", "thin"),
+        ("move", "thin"),
+        ("snapshot", "local"),
+        ("delete-snapshot", "local"),
+    ],
 )
 def test_a_copy_that_does_not_fit_is_not_begun(allowed: Site, name: str, storage: str) -> None:
     attach(allowed)
     allowed.cluster.storages[storage].avail = 1 << 20
     with pytest.raises(NoSpace, match=f"storage {storage}"):
         operate(allowed, name)
+    assert allowed.cluster.snapshots(allowed.node.vmid) == {}
+
+
+def test_the_check_counts_the_space_of_the_snapshots_of_operations() -> None:
+    cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": {}})
+    one = scenario(kind=Format.QCOW2)
+    sizes = {
+        name: _needs(cluster, [Case(scenario=one, workload=workload(name))])
+        for name in ("", "move", "snapshot", "delete-snapshot")
+    }
+    once, twice = {"local": one.volume_bytes}, {"local": 2 * one.volume_bytes}
+    assert sizes == {"": once, "move": once, "snapshot": twice, "delete-snapshot": twice}
 
 
 def test_a_backup_without_the_right_fails_with_the_tasks_log(site: Site) -> None:

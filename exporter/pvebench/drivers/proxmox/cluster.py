@@ -53,7 +53,7 @@ from pvebench.drivers.proxmox.setup.checks import Needs, inspect
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.drive import space_needed
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
-from pvebench.drivers.proxmox.vm.operations import OperationTargets
+from pvebench.drivers.proxmox.vm.operations import SNAPSHOT_OPERATIONS, OperationTargets
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
@@ -367,7 +367,8 @@ def _needs(cluster: ProxmoxSettings, cases: Sequence[Case]) -> dict[str, int]:
     """Return storage -> bytes of all volumes; containers have their own volumes."""
 
     def needed(case: Case) -> int:
-        return space_needed(case.scenario, cluster.storages[case.scenario.storage].type)
+        size = space_needed(case.scenario, cluster.storages[case.scenario.storage].type)
+        return size + case.scenario.volume_bytes * (case.workload.during in SNAPSHOT_OPERATIONS)
 
     inside = [case for case in cases if case.scenario.disk.in_container]
     guests = [case for case in cases if not case.scenario.disk.in_container]

@@ -30,6 +30,8 @@ _LOCK_MINUTES: Final = 1
 """Maximum wait of a backup for another one; 0 is the node's default of three hours."""
 _STOPPABLE: Final = frozenset({"backup", "backup-fleecing", "move"})
 """Operations that Proxmox undoes if their task is stopped."""
+SNAPSHOT_OPERATIONS: Final = frozenset({"snapshot", "delete-snapshot"})
+"""Operations with a snapshot on the storage of the volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class VmOperation:
             "backup": self._prepare_backup,
             "backup-fleecing": self._prepare_backup,
             "move": lambda: self._need_space(self._targets.move_storage),
-            "snapshot": lambda: None,
+            "snapshot": self._need_space_of_snapshot,
             "delete-snapshot": self._take_snapshot,
         }
         prepare[self._name]()
@@ -110,6 +112,10 @@ class VmOperation:
         free = int(status.get("avail", 0))
         if lacking := lacks_space(storage, self._site.node, free, size):
             raise NoSpace(lacking, next_step="free space, or reduce volume.size of the pack")
+
+    def _need_space_of_snapshot(self) -> None:
+        """Require space for a copy: writes after a snapshot may replace the whole volume."""
+        self._need_space(self._volid.partition(":")[0])
 
     def _include_in_backups(self) -> None:
         """Set the disk's option `backup`, which is off so that no backup job reads the disk."""
@@ -166,6 +172,7 @@ class VmOperation:
         return self._begin("qmmove", "move_disk", {**target, **limit})
 
     def _take_snapshot(self) -> None:
+        self._need_space_of_snapshot()
         self._snapshots.take_temporary(self._volid)
 
     def _delete_snapshot(self) -> str:
@@ -200,7 +207,7 @@ class VmOperation:
             self._wait()
             self._upid = ""
             self._vm.verify_owner()  # the task changed the configuration
-        if self._name in ("snapshot", "delete-snapshot"):
+        if self._name in SNAPSHOT_OPERATIONS:
             self._snapshots.remove(self._volid, temporary=True)
         if self._name in ("backup", "backup-fleecing"):
             try_to_remove(self._site.journal, self._api, self._clock, self._vm)
