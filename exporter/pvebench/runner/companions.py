@@ -6,6 +6,7 @@ long a boot storm takes, and end after it, as the host needs their memory.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, cast
@@ -76,19 +77,20 @@ class Companions:
         """End the VMs, but not their volumes; return the bytes that they wrote. Never raises."""
         written = 0
         for vm, setup in self._vms:
+            with contextlib.suppress(DriverError):
+                if setup.attachment is not None and (counted := vm.counters()) is not None:
+                    written += counted.write_bytes
             try:
-                if setup.attachment is not None:
-                    counted = vm.counters()
-                    written += counted.write_bytes if counted else 0
                 setup.renew()
             except DriverError:
                 setup.mark_unverified()
         return written
 
     def close(self) -> None:
-        """End the VMs and remove their volumes."""
-        for _, setup in self._vms:
-            setup.close()
+        """End the VMs and remove their volumes. Raises DriverError, after all were tried."""
+        with contextlib.ExitStack() as stack:
+            for _, setup in self._vms:
+                stack.callback(setup.close)
         self._vms.clear()
 
 

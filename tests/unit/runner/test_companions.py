@@ -10,9 +10,15 @@ import pytest
 from pvebench.config import load_pack
 from pvebench.drivers.driver import volume_bytes
 from pvebench.drivers.simulated.simulated_guest import Fault, Faults
-from pvebench.drivers.simulated.simulated_hypervisor import BOOT_SECONDS, simulated_site
+from pvebench.drivers.simulated.simulated_hypervisor import (
+    BOOT_SECONDS,
+    SimulatedHypervisor,
+    simulated_site,
+)
+from pvebench.errors import HypervisorGone
 from pvebench.model.run import Outcome, Run
 from pvebench.model.units import MIB
+from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Conduct, Direction
 from pvebench.runner import Runner
 from pvebench.runner.companions import fairness
@@ -106,6 +112,39 @@ def test_a_further_vm_that_fails_fails_the_run_and_leaves_no_vm(bench: Bench, fa
     assert not {name for name in bench.world.reality.vms if "vm" in name}
     again = bench.run(FOUR)
     assert again.outcome is Outcome.OK, again.reason
+
+
+def test_a_further_vm_whose_counters_cannot_be_read_is_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters = SimulatedHypervisor.counters
+
+    def fail(hypervisor: SimulatedHypervisor) -> BlockCounters:
+        if "vm" in hypervisor._instance:
+            raise HypervisorGone("QEMU does not report scsi1")
+        return counters(hypervisor)
+
+    monkeypatch.setattr(SimulatedHypervisor, "counters", fail)
+    run = bench.run(FOUR)
+    assert (run.outcome, run.reason) == (Outcome.FAILED, "QEMU does not report scsi1")
+    assert not {name for name in bench.world.reality.vms if "vm" in name}
+
+
+def test_a_further_vm_that_cannot_be_removed_leaves_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(FOUR)
+    shutdown = SimulatedHypervisor.shutdown
+
+    def fail(hypervisor: SimulatedHypervisor) -> None:
+        if hypervisor._instance.endswith("vm3."):
+            raise HypervisorGone("vm3 does not answer")
+        shutdown(hypervisor)
+
+    monkeypatch.setattr(SimulatedHypervisor, "shutdown", fail)
+    with pytest.raises(HypervisorGone, match="vm3"):
+        bench.runner.close()
+    assert len(bench.world.reality.volumes) == 1
 
 
 def test_the_plan_has_boots_fills_bytes_and_space_of_all_vms(tmp_path: Path) -> None:
