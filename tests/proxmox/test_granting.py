@@ -135,6 +135,17 @@ def test_no_role_has_a_name_that_the_server_keeps_for_itself(api: RunningApi, in
     assert own == {"StorageBenchVM", "StorageBenchNode"}
 
 
+def test_the_rights_for_operations_stay_when_another_instance_is_set_up(
+    api: RunningApi, init: Init
+) -> None:
+    assert init("--with-operations") == 0
+    before = api.cluster.access.rights(FULL_TOKEN, f"/pool/{POOL}")
+    assert before >= {"VM.Backup", "VM.Snapshot"}
+    for options in ([], ["--with-advice"]):
+        assert init(*options) == 0
+        assert api.cluster.access.rights(FULL_TOKEN, f"/pool/{POOL}") == before
+
+
 def test_after_an_upgrade_only_the_role_is_repaired(
     api: RunningApi, init: Init, major: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

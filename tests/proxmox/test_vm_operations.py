@@ -17,7 +17,11 @@ from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.api.endpoints import OPERATION_PRIVILEGES
+from pvebench.drivers.proxmox.api.endpoints import (
+    OPERATION_PRIVILEGES,
+    OPERATION_ROLE,
+    vm_privileges,
+)
 from pvebench.drivers.proxmox.cluster import _needs
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
@@ -532,8 +536,8 @@ def test_the_rights_for_operations_are_granted_by_name_and_missing_ones_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert findings(granted, capsys)["rights"][0]
-    role = api.cluster.access.roles["StorageBenchVM"]
-    assert not OPERATION_PRIVILEGES & role
+    whole = vm_privileges(api.cluster.major)
+    assert api.cluster.access.roles["StorageBenchVM"] == whole
     api.cluster.storages["share"].content = "images"
     text = granted.read_text("utf-8")
     granted.write_text(f"{text}  operations: {{backup_storage: share}}\n", "utf-8")
@@ -547,10 +551,12 @@ def test_the_rights_for_operations_are_granted_by_name_and_missing_ones_named(
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     init = ["proxmox", "init", "--config", str(granted), "--apply"]
     assert run_cli([*init, "--with-operations"]) == 0
-    assert api.cluster.access.roles["StorageBenchVM"] >= OPERATION_PRIVILEGES
+    assert api.cluster.access.roles[OPERATION_ROLE] == OPERATION_PRIVILEGES
+    assert run_cli([*init, "--with-advice"]) == 0  # nor do other rights remove those
     granted.write_text(f"{text}  operations: {{backup_storage: share}}\n", "utf-8")
     assert run_cli(init) == 0  # the settings have the section: the rights stay
-    assert api.cluster.access.roles["StorageBenchVM"] >= OPERATION_PRIVILEGES
+    assert api.cluster.access.roles[OPERATION_ROLE] == OPERATION_PRIVILEGES
+    assert api.cluster.access.roles["StorageBenchVM"] == whole  # that of all instances
     found = findings(granted, capsys)
     assert found["rights"][0]
     assert found["operations on share"][1].startswith("share does not allow backup; run pvesm set")

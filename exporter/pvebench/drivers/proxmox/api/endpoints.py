@@ -340,6 +340,8 @@ _VM_PRIVILEGES: Final[Mapping[str, range]] = {
     "VM.PowerMgmt": _ALWAYS,
 }
 """Privilege on the pool -> major versions that need it; others may not know the privilege."""
+OPERATION_ROLE: Final = "StorageBenchOperations"
+"""Role of its own: every pvebench of the cluster shares VM_ROLE, but not all have operations."""
 OPERATION_PRIVILEGES: Final = frozenset({"VM.Backup", "VM.Snapshot"})
 """Further privileges on the pool for snapshots and backups of the benchmark VM."""
 NODE_PRIVILEGES: Final = frozenset({"Sys.Audit"})

@@ -16,6 +16,8 @@ from pvebench.drivers.proxmox.api.endpoints import (
     AUDIT_ROLE,
     NODE_PRIVILEGES,
     NODE_ROLE,
+    OPERATION_PRIVILEGES,
+    OPERATION_ROLE,
     SCRUB_PATH,
     TOKEN_NAME,
     VM_ROLE,
@@ -139,8 +141,9 @@ class GrantStep:
 
 def grant_steps(needed: RequiredGrants) -> list[GrantStep]:
     """Return the steps for exactly the rights that a token needs, in order."""
-    on_pool = vm_privileges(needed.major, operations=needed.operations)
-    roles = {VM_ROLE: on_pool, NODE_ROLE: set(NODE_PRIVILEGES)}
+    roles = {VM_ROLE: vm_privileges(needed.major), NODE_ROLE: set(NODE_PRIVILEGES)}
+    if needed.operations:
+        roles[OPERATION_ROLE] = set(OPERATION_PRIVILEGES)
     if needed.advice:
         roles[AUDIT_ROLE] = set().union(*AUDIT_PRIVILEGES.values())
     steps = [step for name, privileges in roles.items() for step in _role(name, privileges)]
@@ -155,6 +158,8 @@ def _acls(needed: RequiredGrants) -> list[Acl]:
     if needed.scrub_guard:
         # Without propagation, rights on / do not apply to lower paths.
         places.append((SCRUB_PATH, NODE_ROLE, False))
+    if needed.operations:
+        places.append((f"/pool/{needed.pool}", OPERATION_ROLE, True))
     if needed.advice:
         places += [(path, AUDIT_ROLE, True) for path in AUDIT_PRIVILEGES]
     return [
@@ -283,6 +288,7 @@ def surplus_steps(grants: ExistingGrants, needed: RequiredGrants) -> list[GrantS
     """
     required = {(entry.path, entry.role) for entry in _acls(needed)} | {(SCRUB_PATH, NODE_ROLE)}
     required |= {(path, AUDIT_ROLE) for path in AUDIT_PRIVILEGES}
+    required.add((f"/pool/{needed.pool}", OPERATION_ROLE))
     steps = [
         _acl(entry, remove=True)
         for entry in _sorted(grants.acls)
