@@ -22,12 +22,13 @@ from pvebench.drivers.proxmox.api.endpoints import (
     OPERATION_ROLE,
     vm_privileges,
 )
-from pvebench.drivers.proxmox.cluster import _needs
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
+from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm.archives import KIND, notes
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.drivers.proxmox.vm.operations import OperationTargets, VmOperation
+from pvebench.drivers.proxmox.vm.vm_volumes import RESERVE_BYTES
 from pvebench.errors import AccessDenied, Busy, NoSpace, NotOwned, OperationFailed, OutcomeUnknown
 from pvebench.model.disk import ChainKind, Format
 from pvebench.model.rules import why_not, why_not_run
@@ -358,11 +359,32 @@ def test_a_copy_that_does_not_fit_is_not_begun(allowed: Site, name: str, storage
     assert allowed.cluster.snapshots(allowed.node.vmid) == {}
 
 
+def test_a_backup_and_its_fleecing_image_on_one_storage_need_space_for_both(allowed: Site) -> None:
+    allowed.node.targets = OperationTargets(backup_storage="thin", fleecing_storage="thin")
+    size = attach(allowed).size_bytes
+    allowed.cluster.storages["thin"].avail = RESERVE_BYTES + 2 * size - 1
+    allowed.node.operate("backup", 0).prepare()
+    with pytest.raises(NoSpace, match="storage thin"):
+        allowed.node.operate("backup-fleecing", 0).prepare()
+    allowed.cluster.storages["thin"].avail += 1
+    allowed.node.operate("backup-fleecing", 0).prepare()
+
+
+def test_the_check_adds_what_one_operation_needs_on_one_storage() -> None:
+    targets = dict.fromkeys(("backup_storage", "fleecing_storage", "move_storage"), "fast")
+    cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": targets})
+    one = scenario(kind=Format.QCOW2)
+    both, size = frozenset({"backup", "images"}), one.volume_bytes
+    for name, copies in (("backup", 1), ("backup-fleecing", 2), ("move", 1), ("snapshot", 0)):
+        cases = [Case(scenario=one, workload=workload(name))]
+        assert needs_of(cluster, "pve1", cases).operations == {"fast": (both, copies * size)}
+
+
 def test_the_check_counts_the_space_of_the_snapshots_of_operations() -> None:
     cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": {}})
     one = scenario(kind=Format.QCOW2)
     sizes = {
-        name: _needs(cluster, [Case(scenario=one, workload=workload(name))])
+        name: needs_of(cluster, "pve1", [Case(scenario=one, workload=workload(name))]).volumes
         for name in ("", "move", "snapshot", "delete-snapshot")
     }
     once, twice = {"local": one.volume_bytes}, {"local": 2 * one.volume_bytes}
@@ -442,6 +464,7 @@ FULL = {"backup_storage": "pbs1", "fleecing_storage": "fast", "move_storage": "f
         ({}, "backup", "requires proxmox.operations.backup_storage"),
         ({"fleecing_storage": "fast"}, "backup-fleecing", "requires proxmox.operations.fleecing"),
         ({}, "move", "requires proxmox.operations.move_storage"),
+        ({"move_storage": "local"}, "move", "is the storage of the volume itself"),
         ({**FULL, "max_size": "32M"}, "backup", "larger than max_size of operations, 32M"),
         (FULL, "backup", None),
         (FULL, "snapshot", None),

@@ -11,14 +11,7 @@ from typing import Any, Final
 
 from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import (
-    DriverContext,
-    Engine,
-    Finding,
-    attempt,
-    guest_image,
-    volume_bytes,
-)
+from pvebench.drivers.driver import DriverContext, Engine, Finding, attempt, guest_image
 from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api, Connection
 from pvebench.drivers.proxmox.api.faults import Rejected, readable
@@ -33,7 +26,7 @@ from pvebench.drivers.proxmox.cluster_access import (
     storages_of,
 )
 from pvebench.drivers.proxmox.containers.container import KIND as CONTAINER
-from pvebench.drivers.proxmox.containers.container import ROOT_BYTES, undo_containers
+from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.node.claims import Claims
@@ -49,11 +42,11 @@ from pvebench.drivers.proxmox.settings import (
     nodes_of,
     section,
 )
-from pvebench.drivers.proxmox.setup.checks import Needs, inspect
+from pvebench.drivers.proxmox.setup.checks import inspect
+from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
-from pvebench.drivers.proxmox.vm.drive import space_needed
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
-from pvebench.drivers.proxmox.vm.operations import SNAPSHOT_OPERATIONS, OperationTargets
+from pvebench.drivers.proxmox.vm.operations import OperationTargets
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
@@ -346,47 +339,6 @@ def _operation_guards(cluster: ProxmoxSettings, node: str, api: Connection) -> l
     return [OperationGuard(api, node, str(api.login), per_day=cluster.operations.per_day)]
 
 
-def _target_needs(cluster: ProxmoxSettings, cases: Sequence[Case]) -> dict[str, tuple[str, int]]:
-    """Return cluster storage -> content and bytes that operations need on it."""
-    chosen = cluster.operations or OperationSettings()
-    sizes = {case.workload.during: case.scenario.volume_bytes for case in sorted(cases, key=_size)}
-    backup = max(sizes.get(name, 0) for name in ("backup", "backup-fleecing"))
-    needs = [
-        (chosen.fleecing_storage, "images", sizes.get("backup-fleecing", 0)),
-        (chosen.move_storage, "images", sizes.get("move", 0)),
-        (chosen.backup_storage, "backup", backup),
-    ]
-    return {storage: (content, size) for storage, content, size in needs if storage}
-
-
-def _size(case: Case) -> int:
-    return case.scenario.volume_bytes
-
-
-def _needs(cluster: ProxmoxSettings, cases: Sequence[Case]) -> dict[str, int]:
-    """Return storage -> bytes of all volumes; containers have their own volumes."""
-
-    def needed(case: Case) -> int:
-        size = space_needed(case.scenario, cluster.storages[case.scenario.storage].type)
-        return size + case.scenario.volume_bytes * (case.workload.during in SNAPSHOT_OPERATIONS)
-
-    inside = [case for case in cases if case.scenario.disk.in_container]
-    guests = [case for case in cases if not case.scenario.disk.in_container]
-    sizes = volume_bytes(guests, needed)
-    root = 0 if cluster.container_storage else ROOT_BYTES
-    for name, size in volume_bytes(inside).items():
-        sizes[name] = sizes.get(name, 0) + size + root
-    return sizes
-
-
-def _container_storages(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> set[str]:
-    """Return the cluster storages for the volumes of the cases' containers."""
-    known = storages_of(cluster, node)
-    names = {case.scenario.storage for case in cases if case.scenario.disk.in_container}
-    roots = {cluster.container_storage} if names and cluster.container_storage else set()
-    return {known[name].id for name in names} | roots
-
-
 def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> Iterator[Finding]:
     cluster = section(settings)
     try:
@@ -402,11 +354,7 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
             storages=storages_of(cluster, node),
             iso_storage=cluster.iso_storage,
             major=cluster.version,
-            needs=Needs(
-                volumes=_needs(cluster, cases),
-                containers=_container_storages(cluster, node, cases),
-                operations=None if cluster.operations is None else _target_needs(cluster, cases),
-            ),
+            needs=needs_of(cluster, node, cases),
         )
     )
     yield from findings

@@ -196,12 +196,19 @@ class OperationSettings(Strict):
         """The cluster storages that it names."""
         return {self.backup_storage, self.fleecing_storage, self.move_storage} - {""}
 
-    def kind(self, entry: ClusterStorageSettings) -> Operations:
-        """Return the possible operations on volumes of a storage."""
+    def kind(self, entry: ClusterStorageSettings, storage: str) -> Operations:
+        """Return the possible operations on volumes of a storage.
+
+        Args:
+            storage: its ID in the cluster.
+        """
         missing = {name: f"requires proxmox.operations.{key}" for name, key in _TARGETS.items()}
         has = {name for name, key in _TARGETS.items() if getattr(self, key)}
         if not self.backup_storage:
             has.discard("backup-fleecing")
+        if self.move_storage == storage:  # refused by `move_vm_disk` in PVE/API2/Qemu.pm
+            has.discard("move")
+            missing["move"] = "proxmox.operations.move_storage is the storage of the volume itself"
         snapshots = "Proxmox has no snapshots of volumes on this storage"
         missing |= {"snapshot": snapshots, "delete-snapshot": snapshots}
         if entry.chains:
@@ -281,9 +288,9 @@ class ProxmoxSettings(Strict):
         if self._lacks_chains(entry):
             chains = frozenset()
             no_chain = "snapshot_as_volume_chain needs Proxmox VE 9 and a machine type from 10.0 on"
-        return replace(
-            kind, chains=chains, no_chain=no_chain, operations=self.operations.kind(entry)
-        )
+        names = (entry.id or name for name, one in self.storages.items() if one is entry)
+        operations = self.operations.kind(entry, next(names, ""))
+        return replace(kind, chains=chains, no_chain=no_chain, operations=operations)
 
     def _lacks_chains(self, entry: ClusterStorageSettings) -> bool:
         version = _MACHINE.search(self.machine)

@@ -39,13 +39,13 @@ class Needs:
     Attributes:
         volumes: storage name -> bytes of volumes.
         containers: cluster storages for containers' volumes.
-        operations: cluster storage -> content type and bytes that operations need on it; None:
+        operations: cluster storage -> content types and bytes that operations need on it; None:
             the settings have no operations.
     """
 
     volumes: Mapping[str, int]
     containers: Collection[str] = ()
-    operations: Mapping[str, tuple[str, int]] | None = None
+    operations: Mapping[str, tuple[Collection[str], int]] | None = None
 
 
 def inspect(
@@ -246,25 +246,28 @@ def _containers(api: Api, place: VmPlace, storages: Collection[str]) -> Iterator
         yield f"containers on {name}", allowed, text
 
 
-def _targets(api: Api, place: VmPlace, needs: Mapping[str, tuple[str, int]]) -> Iterator[Finding]:
+def _targets(
+    api: Api, place: VmPlace, needs: Mapping[str, tuple[Collection[str], int]]
+) -> Iterator[Finding]:
     """Yield whether the storages of backups, fleecing images and moves can be used."""
     rows = _rows(api, place)
-    for name, (content, size) in needs.items():
+    for name, (contents, size) in needs.items():
         row = rows.get(name)
+        wanted = ",".join(sorted(contents))
         if row is None:
             text = f"{name} not on {place.node} or not in the pool; run pvebench proxmox init "
             text += "--config SETTINGS --with-operations"
-        elif content not in str(row.get("content")).split(","):
-            text = f"{name} does not allow {content}; run {_allow(row, content)}"
+        elif lacking := sorted(set(contents) - set(str(row.get("content")).split(","))):
+            text = f"{name} does not allow {','.join(lacking)}; run {_allow(row, *lacking)}"
         else:
             text = _too_small(row, size)
-        yield f"operations on {name}", not text, text or f"{content}, {show_bytes(size)} needed"
+        yield f"operations on {name}", not text, text or f"{wanted}, {show_bytes(size)} needed"
 
 
-def _allow(row: Mapping[str, Any], kind: str) -> str:
-    """Return the command that also allows `kind`; it replaces the whole list of content types."""
+def _allow(row: Mapping[str, Any], *more: str) -> str:
+    """Return the command that also allows `more`; it replaces the whole list of content types."""
     kinds = [known for known in str(row.get("content", "")).split(",") if known not in ("", "none")]
-    return f"pvesm set {row['storage']} --content {','.join([*kinds, kind])}"
+    return f"pvesm set {row['storage']} --content {','.join([*kinds, *more])}"
 
 
 def _wrong_storage(row: Mapping[str, Any], storage: ClusterStorage) -> str:

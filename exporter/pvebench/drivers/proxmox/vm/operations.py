@@ -101,13 +101,14 @@ class VmOperation:
                 cause="a backup job started",
                 next_step="no action needed; pvebench retries later",
             )
-        self._need_space(self._targets.backup_storage)
-        if self._name == "backup-fleecing":
-            self._need_space(self._targets.fleecing_storage)
+        fleecing = {self._targets.fleecing_storage} if self._name == "backup-fleecing" else set()
+        shared = fleecing == {self._targets.backup_storage}
+        for storage in sorted({self._targets.backup_storage} | fleecing):
+            self._need_space(storage, copies=1 + shared)
         self._include_in_backups()
 
-    def _need_space(self, storage: str) -> None:
-        size = self._plugged.plug.volume.size_bytes
+    def _need_space(self, storage: str, *, copies: int = 1) -> None:
+        size = self._plugged.plug.volume.size_bytes * copies
         status = self._api.get(f"/nodes/{self._site.node}/storage/{storage}/status")
         free = int(status.get("avail", 0))
         if lacking := lacks_space(storage, self._site.node, free, size):
