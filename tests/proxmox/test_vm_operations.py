@@ -315,6 +315,22 @@ def test_a_backup_on_a_storage_that_is_gone_does_not_keep_the_vm(allowed: Site) 
     assert kinds(allowed) == []
 
 
+def test_a_backup_that_waits_for_another_one_keeps_its_record(allowed: Site) -> None:
+    """Until it has the node's lock, it does not lock its VM (`exec_backup` in PVE/VZDump.pm)."""
+    attach(allowed)
+    allowed.faults.add("drop_before", "POST", "/vzdump")
+    with pytest.raises(OutcomeUnknown):
+        operate(allowed, "backup")
+    waiting = allowed.cluster.tasks.foreign("pve1", "vzdump", str(allowed.node.vmid))
+    allowed.node.detach()
+    assert kinds(allowed) == [KIND, "proxmox-vm"]
+    waiting.end = "OK"
+    allowed.cluster.tasks.foreign("pve1", "vzdump", "100")
+    allowed.clock.sleep(601)
+    allowed.node.boot(MACHINE)
+    assert kinds(allowed) == ["proxmox-vm"]
+
+
 def test_backups_of_a_vm_that_is_gone_are_named(allowed: Site) -> None:
     details = {"node": "pve1", "vmid": "9000", "storage": "local", "mark": "0" * 32}
     allowed.store.journal.open(KIND, details)

@@ -15,7 +15,7 @@ import structlog
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
-from pvebench.errors import DriverError
+from pvebench.errors import Busy, DriverError
 from pvebench.model.ports import Clock, Journal
 
 log = structlog.get_logger()
@@ -24,6 +24,9 @@ KIND: Final = "proxmox-backup"
 """Kind of a journal entry of an archive to remove."""
 _KEYS: Final = frozenset({"node", "vmid", "storage", "mark"})
 _REMOVE_SECONDS: Final = 300.0
+LOCK_MINUTES: Final = 1
+"""Maximum wait of a backup for another one; 0 is the node's default of three hours."""
+_WAIT_SECONDS: Final = 60.0 * LOCK_MINUTES + 10.0
 
 
 def notes(mark: str) -> str:
@@ -35,6 +38,13 @@ def expect_archive(journal: Journal, vm: BenchVm, node: str, storage: str) -> No
     """Record that an archive of the VM is about to be created on a storage."""
     details = {"node": node, "vmid": str(vm.vmid), "storage": storage, "mark": vm.mark}
     journal.open(KIND, details)
+
+
+def runs_backup(api: Api, node: str, vmid: str = "") -> bool:
+    """Return whether a backup runs on a node, or waits for another one; with `vmid`, of that VM."""
+    only = {"vmid": vmid} if vmid else {}
+    rows = api.get(f"/nodes/{node}/tasks", source="active", typefilter="vzdump", limit=50, **only)
+    return any(str(row.get("status") or "RUNNING").upper() == "RUNNING" for row in rows)
 
 
 def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> list[str]:
@@ -50,6 +60,7 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
         if kind != KIND or not details.keys() >= _KEYS or details["mark"] != vm.mark:
             continue
         vm.require_unlocked("remove its backup")
+        _wait_for_backup(api, clock, details)
         if details["storage"] in {str(row["storage"]) for row in api.get("/storage")}:
             count = _remove(api, clock, details)
             lines.append(f"removed {count} backups of VM {vm.vmid} on {details['storage']}")
@@ -57,6 +68,23 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
             lines.append(_unchecked(details, "the storage is gone or not in the pool"))
         journal.close(number)
     return lines
+
+
+def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None:
+    """Wait for the end of a backup that does not lock the VM yet: its archive appears later.
+
+    Raises:
+        Busy: it does not end.
+    """
+    deadline = clock.monotonic() + _WAIT_SECONDS
+    while runs_backup(api, details["node"], details["vmid"]):
+        if clock.monotonic() > deadline:
+            raise Busy(
+                f"a backup of VM {details['vmid']} runs on {details['node']}",
+                cause="it waits for another backup, or a backup job includes the VM",
+                next_step="no action needed; pvebench retries later",
+            )
+        clock.sleep(1.0)
 
 
 def try_to_remove(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> None:

@@ -13,7 +13,13 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.archives import expect_archive, notes, try_to_remove
+from pvebench.drivers.proxmox.vm.archives import (
+    LOCK_MINUTES,
+    expect_archive,
+    notes,
+    runs_backup,
+    try_to_remove,
+)
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import parse_drive
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
@@ -26,8 +32,6 @@ from pvebench.model.units import KIB
 _LOOK_SECONDS: Final = 1.0
 """Interval of looks: each is two requests to the node."""
 _CANCEL_SECONDS: Final = 600.0
-_LOCK_MINUTES: Final = 1
-"""Maximum wait of a backup for another one; 0 is the node's default of three hours."""
 _STOPPABLE: Final = frozenset({"backup", "backup-fleecing", "move"})
 """Operations that Proxmox undoes if their task is stopped."""
 SNAPSHOT_OPERATIONS: Final = frozenset({"snapshot", "delete-snapshot"})
@@ -93,9 +97,7 @@ class VmOperation:
         prepare[self._name]()
 
     def _prepare_backup(self) -> None:
-        node = f"/nodes/{self._site.node}"
-        rows = self._api.get(f"{node}/tasks", source="active", typefilter="vzdump", limit=50)
-        if any(str(row.get("status") or "RUNNING").upper() == "RUNNING" for row in rows):
+        if runs_backup(self._api, self._site.node):
             raise Busy(
                 f"{self._name}: another backup runs on {self._site.node}",
                 cause="a backup job started",
@@ -161,7 +163,7 @@ class VmOperation:
                 mode="snapshot",
                 compress="zstd",
                 remove=0,  # older backups stay, whatever the storage's retention is
-                lockwait=_LOCK_MINUTES,
+                lockwait=LOCK_MINUTES,
                 **options,
             ),
             kind="vzdump",
