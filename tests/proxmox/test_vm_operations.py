@@ -29,7 +29,15 @@ from pvebench.drivers.proxmox.vm.archives import KIND, notes
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.drivers.proxmox.vm.operations import OperationTargets, VmOperation
 from pvebench.drivers.proxmox.vm.vm_volumes import RESERVE_BYTES
-from pvebench.errors import AccessDenied, Busy, NoSpace, NotOwned, OperationFailed, OutcomeUnknown
+from pvebench.errors import (
+    AccessDenied,
+    Busy,
+    HypervisorGone,
+    NoSpace,
+    NotOwned,
+    OperationFailed,
+    OutcomeUnknown,
+)
 from pvebench.model.disk import ChainKind, Format
 from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Scenario
@@ -214,6 +222,29 @@ def test_a_backup_keeps_older_ones_and_no_other_disk_option_changes(allowed: Sit
     assert sent["fleecing"] == "enabled=1,storage=thin"
     assert not {"bwlimit", "prune-backups", "prune_backups", "performance"} & set(sent)
     one.cancel()
+
+
+def test_a_snapshot_that_blocks_qemus_monitor_is_a_pause_without_io(
+    allowed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer from QEMU, `vmstatus` in PVE/QemuServer.pm has its status only."""
+    attach(allowed)
+    allowed.cluster.seconds = 1.0
+    one = allowed.node.operate("delete-snapshot", 0)
+    one.prepare()
+    before = one.look()
+    vm = allowed.node.vm
+    assert vm is not None
+    whole = vm.status
+    silent = {"status": "running", "qmpstatus": "running"}
+    monkeypatch.setattr(vm, "status", lambda: silent)
+    with pytest.raises(HypervisorGone):
+        one.look()  # nothing explains it yet
+    one.begin()
+    assert one.look() == before
+    until(lambda: allowed.cluster.snapshots(vm.vmid) == {})
+    monkeypatch.setattr(vm, "status", whole)
+    until(lambda: one.look().ended)
 
 
 def test_backups_of_others_stay(allowed: Site) -> None:

@@ -79,7 +79,7 @@ class VmOperation:
         self._snapshots = VmSnapshots(site.api, vm)
         self._upid = ""
         self._ended = False
-        self._bytes = 0
+        self._bytes = self._operations = 0
 
     @property
     def _volid(self) -> str:
@@ -183,13 +183,27 @@ class VmOperation:
         return self._vm.tasks.begin(lambda: self._api.delete(path), kind="qmdelsnapshot")
 
     def look(self) -> Progress:
-        counters = block_counters(self._vm.status(), self._plugged.slot)
         if self._upid and not self._ended and self._has_ended():
             self._ended = True
             if self._name in _STOPPABLE:
                 self._bytes = self._plugged.plug.volume.size_bytes
-        done = counters.operations + counters.flush_operations
-        return Progress(operations=done, latencies=(), bytes=self._bytes, ended=self._ended)
+        self._count()
+        return Progress(
+            operations=self._operations, latencies=(), bytes=self._bytes, ended=self._ended
+        )
+
+    def _count(self) -> None:
+        """Read the completed I/O, if QEMU can report it.
+
+        An internal snapshot blocks QEMU's monitor: the node then reports a running VM without
+        counters (`vmstatus` in PVE/QemuServer.pm). No I/O completes meanwhile.
+        """
+        status = self._vm.status()
+        runs = bool(self._upid) and not self._ended
+        if runs and status.get("qmpstatus") == "running" and not status.get("blockstat"):
+            return
+        counters = block_counters(status, self._plugged.slot)
+        self._operations = counters.operations + counters.flush_operations
 
     def _has_ended(self) -> bool:
         try:
