@@ -80,13 +80,20 @@ class HubDatabase:
         """Yield a connection in a transaction.
 
         Raises:
-            HubDatabaseError: PostgreSQL is unreachable, or the schema is not this version's.
+            HubDatabaseError: PostgreSQL is unreachable, the schema is not this version's, or the
+                login lacks a right.
         """
         connection = self._free.get()
         try:
             connection = self._opened(connection)
             with connection.transaction():
                 yield connection
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise HubDatabaseError(
+                f"the hub's database refused: {str(error).strip()}"[:500],
+                cause="the login is not the role that migrated the database",
+                next_step="log in as the role that ran `pvebench hub migrate`",
+            ) from error
         except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
             failed = HubDatabaseError(
                 f"the hub's database failed: {str(error).strip()}"[:500],
@@ -106,19 +113,12 @@ class HubDatabase:
             self._url, row_factory=dict_row, autocommit=True, connect_timeout=CONNECT_SECONDS
         )
         try:
-            revision = opened.execute("SELECT version_num FROM alembic_version").fetchone()
-        except psycopg.errors.UndefinedTable:
-            revision = None
-        found = revision["version_num"] if revision else "none"
-        if found != HEAD:
+            _check_schema(opened)
+            if self._role:
+                opened.execute(f'SET ROLE "{self._role}"')
+        except BaseException:
             opened.close()
-            raise HubDatabaseError(
-                f"the hub's database has schema {found}, this pvebench has {HEAD}",
-                cause="it was never migrated, or by another version",
-                next_step="run `pvebench hub migrate`",
-            )
-        if self._role:
-            opened.execute(f'SET ROLE "{self._role}"')
+            raise
         return opened
 
     def close(self) -> None:
@@ -211,6 +211,20 @@ _OF_SITE: Final = (
     *("run", "replaced", "case", "environment", "cycle", "decision", "arrived"),
     *("mark", "process", "refused"),
 )
+
+
+def _check_schema(connection: Connection) -> None:
+    try:
+        revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except psycopg.errors.UndefinedTable:
+        revision = None
+    found = revision["version_num"] if revision else "none"
+    if found != HEAD:
+        raise HubDatabaseError(
+            f"the hub's database has schema {found}, this pvebench has {HEAD}",
+            cause="it was never migrated, or by another version",
+            next_step="run `pvebench hub migrate`",
+        )
 
 
 def _digest(token: str) -> bytes:

@@ -1,4 +1,7 @@
-"""One cluster for all tests of the hub; each test gets a database of its own, by its template."""
+"""One cluster for all tests of the hub; each test gets a database of its own, by its template.
+
+Role and database are made as docs/fleet.md says: the role that migrates is no superuser.
+"""
 
 from __future__ import annotations
 
@@ -19,31 +22,43 @@ _NUMBERS = itertools.count()
 def server() -> Iterator[str]:
     with cluster() as url:
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("CREATE DATABASE pattern")
-        migrate(url.replace("/postgres?", "/pattern?"))
+            connection.execute("CREATE ROLE pvebench LOGIN CREATEROLE")
+            connection.execute("CREATE DATABASE pattern OWNER pvebench")
+        migrate(as_documented(url.replace("/postgres?", "/pattern?")))
         yield url
+
+
+def as_documented(url: str) -> str:
+    """Return the URL with the login of docs/fleet.md."""
+    return url.replace("//owner@", "//pvebench@")
 
 
 @pytest.fixture
 def url(server: str) -> str:
-    """A migrated database."""
+    """A migrated database, for a superuser."""
     name = f"hub{next(_NUMBERS)}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE pattern")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE pattern OWNER pvebench")
     return server.replace("/postgres?", f"/{name}?")
 
 
 @pytest.fixture
-def hub(url: str) -> Iterator[HubDatabase]:
+def login(url: str) -> str:
+    """A migrated database, for the role that has migrated it."""
+    return as_documented(url)
+
+
+@pytest.fixture
+def hub(login: str) -> Iterator[HubDatabase]:
     """The database as its owner reaches it."""
-    database = HubDatabase(url)
+    database = HubDatabase(login)
     yield database
     database.close()
 
 
 @pytest.fixture
-def door(url: str) -> Iterator[HubDatabase]:
+def door(login: str) -> Iterator[HubDatabase]:
     """The database with the rights of the door."""
-    database = HubDatabase(url, role="pvebench_door")
+    database = HubDatabase(login, role="pvebench_door")
     yield database
     database.close()

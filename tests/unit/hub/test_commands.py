@@ -11,23 +11,23 @@ from pvebench.cli.main import run_cli
 from pvebench.hub.store import HubDatabase
 
 
-def test_migrating_again_changes_nothing(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(["hub", "migrate", "--database", url]) == 0
+def test_migrating_again_changes_nothing(login: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["hub", "migrate", "--database", login]) == 0
     assert capsys.readouterr().out == "schema 0001\n"
 
 
 def test_a_site_is_added_held_continued_and_forgotten(
-    url: str, hub: HubDatabase, capsys: pytest.CaptureFixture[str]
+    login: str, hub: HubDatabase, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def sites(*words: str) -> tuple[int, str]:
-        code = run_cli(["hub", "sites", words[0], "--database", url, *words[1:]])
+        code = run_cli(["hub", "sites", words[0], "--database", login, *words[1:]])
         return code, capsys.readouterr().out
 
     assert "no sites" in sites("list")[1]
     code, token = sites("add", "vienna")
     assert (code, len(token.strip())) == (0, 64)
     assert hub.site_of(token.strip()) == "vienna"
-    with psycopg.connect(url) as connection:  # only a digest is stored
+    with psycopg.connect(login) as connection:  # only a digest is stored
         stored = connection.execute("SELECT sha256 FROM token").fetchone()
         assert stored is not None
         assert token.strip().encode() not in stored[0]

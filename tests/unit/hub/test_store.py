@@ -174,8 +174,22 @@ def test_a_reader_sees_only_the_sites_of_its_role(
 
 def test_the_door_can_neither_add_tokens_nor_change_tables(door: HubDatabase) -> None:
     for statement in (b"DELETE FROM token", b"DROP TABLE run", b"CREATE TABLE mine (a int)"):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege), door.connection() as connection:
+        with pytest.raises(HubDatabaseError) as refused, door.connection() as connection:
             connection.execute(statement)
+        assert isinstance(refused.value.__cause__, psycopg.errors.InsufficientPrivilege)
+
+
+def test_a_login_without_the_role_of_the_door_is_told_which_one_to_use(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS stranger")
+        connection.execute("CREATE ROLE stranger LOGIN")
+    stranger = HubDatabase(url.replace("//owner@", "//stranger@"), role="pvebench_door")
+    with (
+        pytest.raises(HubDatabaseError, match="permission denied") as refused,
+        stranger.connection(),
+    ):
+        pass
+    assert "as the role that ran `pvebench hub migrate`" in str(refused.value)
 
 
 def test_two_tokens_are_valid_while_one_is_changed(hub: HubDatabase, door: HubDatabase) -> None:

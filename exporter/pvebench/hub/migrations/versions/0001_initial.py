@@ -104,10 +104,14 @@ REVOKE ALL ON FUNCTION add_month(float8) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION add_month(float8) TO pvebench_door;
 """
 
-ROLES = "".join(
-    f"DO $$ BEGIN CREATE ROLE pvebench_{role} NOLOGIN; "
-    "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;\n"
-    for role in ("door", "pages")
+# `hub serve` logs in as the role that migrates, which is no superuser, and changes to the door's.
+ROLES = (
+    "".join(
+        f"DO $$ BEGIN CREATE ROLE pvebench_{role} NOLOGIN; "
+        "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;\n"
+        for role in ("door", "pages")
+    )
+    + "GRANT pvebench_door TO CURRENT_USER;\n"
 )
 RIGHTS = """
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO pvebench_door;
