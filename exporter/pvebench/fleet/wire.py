@@ -11,9 +11,17 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from pvebench.errors import FleetMessageInvalid
 from pvebench.model.run import Outcome, Sample, Unit
@@ -75,6 +83,13 @@ class Shape(Message):
     kind: Literal["shape"] = "shape"
     shape: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
     numbers: Annotated[list[tuple[Text, Text, Text, Text]], Field(max_length=MAX_VALUES)]
+
+    @model_validator(mode="after")
+    def _is_its_own(self) -> Self:
+        """Reject another digest: all sites of a hub share its shapes."""
+        if self.shape != _digest(self.numbers):
+            raise ValueError("the digest is not that of the numbers")
+        return self
 
 
 class EnvironmentLine(Message):
@@ -296,8 +311,11 @@ def pack(head: Head, lines: Iterable[bytes]) -> bytes:
 def shape_of(samples: Sequence[Sample]) -> Shape:
     """Return the shape of a run with these samples."""
     numbers = [(s.metric, str(s.direction or ""), s.part, str(s.unit)) for s in samples]
-    digest = hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:16]
-    return Shape(shape=digest, numbers=numbers)
+    return Shape(shape=_digest(numbers), numbers=numbers)
+
+
+def _digest(numbers: Sequence[tuple[str, str, str, str]]) -> str:
+    return hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:16]
 
 
 UNITS: Final = frozenset(map(str, Unit))

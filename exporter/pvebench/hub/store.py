@@ -319,11 +319,11 @@ class SiteTransaction:
     def store(self, batch: Batch, turn: int) -> Sequence[int]:
         """Store lines, of which the later replaces the earlier; return refused numbers."""
         refused = [*batch.refused]
-        shapes: dict[str, tuple[int, int]] = {}
+        shapes = self._shapes(line for line in batch.lines if isinstance(line, Shape))
         for line in batch.lines:
-            if isinstance(line, Shape):
-                shapes[line.shape] = self._shape(line)
-            elif not isinstance(line, RunLine) and (reason := self._try(self._store_one, line)):
+            if isinstance(line, RunLine | Shape):
+                continue
+            if reason := self._try(self._store_one, line):
                 refused.append((line.seq, reason, line.model_dump_json()))
         runs = [line for line in batch.lines if isinstance(line, RunLine)]
         # A statement cannot replace a row twice.
@@ -353,14 +353,22 @@ class SiteTransaction:
             return str(error).partition("\n")[0] or type(error).__name__
         return ""
 
-    def _shape(self, line: Shape) -> tuple[int, int]:
-        """Return the id of a shape, and the number of its places."""
-        query = (
-            "INSERT INTO shape (digest, numbers) VALUES (%s, %s) ON CONFLICT (digest) "
-            "DO UPDATE SET digest = excluded.digest RETURNING shape"
-        )
-        row = self._one(query, line.shape, Jsonb(line.numbers))
-        return int(row["shape"]) if row else 0, len(line.numbers)
+    def _shapes(self, lines: Iterable[Shape]) -> dict[str, tuple[int, int]]:
+        """Return the id of each shape, and the number of its places, by its digest.
+
+        All sites share these rows: a known one is not locked, and new ones come in one order.
+        """
+        numbers = {line.shape: line.numbers for line in lines}
+        found = self._shape_ids(numbers)
+        for digest in sorted(numbers.keys() - found.keys()):
+            query = "INSERT INTO shape (digest, numbers) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+            self._run(query, digest, Jsonb(numbers[digest]))
+        found |= self._shape_ids(numbers.keys() - found.keys())
+        return {digest: (found[digest], len(numbers[digest])) for digest in numbers}
+
+    def _shape_ids(self, digests: Iterable[str]) -> dict[str, int]:
+        query = "SELECT digest, shape FROM shape WHERE digest = ANY(%s)"
+        return {row["digest"]: row["shape"] for row in self._run(query, [*digests])}
 
     def _store_one(self, line: Line) -> None:
         match line:
