@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -179,12 +180,16 @@ class DatabaseMaintenance:
         # A full disk would stop the measurements: then results go that the hub lacks.
         usage = shutil.disk_usage(self._results.store.path.parent)
         short = usage.free < SHORT_SHARE * usage.total
-        removal, done = self._results.store.prune(
+        prune = partial(
+            self._results.store.prune,
             now,
             evidence_seconds=settings.keep_evidence,
             runs_seconds=settings.keep_runs,
-            keep_unsent=not short,
         )
+        removal, done = prune()
+        if short and done and removal.unsent:
+            # What is left is the backlog for the hub: however large, it is no mistake of a clock.
+            removal, done = prune(keep_unsent=False, certain=True)
         self._results.recount()
         if removal.unsent:
             log.warning("expired results kept until the hub has them", runs=removal.unsent)

@@ -125,7 +125,7 @@ class _Expired:
         self._runs = expired if unsent is None else expired.where(runs.c.uid.not_in(unsent))
         self._unsent = None if unsent is None else expired.where(runs.c.uid.in_(unsent))
         self._evidence = candidates.where(runs.c.finished < at - evidence_seconds)
-        self._overdue_runs = candidates.where(runs.c.finished < at - runs_seconds - AGING_SECONDS)
+        self._overdue_runs = self._runs.where(runs.c.finished < at - runs_seconds - AGING_SECONDS)
         self._overdue_evidence = candidates.where(
             runs.c.finished < at - evidence_seconds - AGING_SECONDS
         )

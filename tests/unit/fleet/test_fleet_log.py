@@ -7,12 +7,17 @@ import subprocess
 import sys
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pvebench.config import Settings
 from pvebench.model.run import Outcome
+from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Decision, ReplacedRun, Store
+from pvebench.store.current import Results
 from pvebench.store.fleet_log import FIRST, KEPT_SECONDS
 from testing.simulated_fleet import Schedule
 from testing.sqlite_fleet_log import SqliteLog, maker, template
@@ -118,6 +123,31 @@ def test_retention_keeps_what_the_hub_lacks_unless_asked_otherwise(store: Store)
     assert removal.unsent == 10
     removal, done = store.prune(now, certain=True, keep_unsent=False, **ages)
     assert (removal.runs, removal.unsent, done) == (10, 0, True)
+
+
+def test_a_hub_that_is_away_for_long_does_not_stop_the_removal_of_what_it_has(store: Store) -> None:
+    store.fleet.begin()
+    store.add_history(run(day) for day in range(300))
+    *_, after = store.fleet.batch(53)  # the lines of 50 runs and of what they refer to
+    now = START + timedelta(days=300)
+    store.fleet.advance(after, now.timestamp())
+    ages = {"evidence_seconds": 9999 * DAY, "runs_seconds": 20 * DAY}
+    removal, done = store.prune(now, **ages)
+    assert (removal.runs, removal.overdue, done) == (50, 50, True)
+    assert removal.unsent > 200
+
+
+def test_a_short_disk_removes_the_backlog_of_an_absent_hub(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.fleet.begin()
+    store.add_history(run(day) for day in range(300))
+    usage = SimpleNamespace(total=1000, free=10)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    settings = Settings.model_validate({"keep_runs": "20d", "keep_evidence": "9999d"})
+    clock = partial(START.__add__, timedelta(days=300))
+    DatabaseMaintenance(Results(store), lambda: settings, clock)._remove_old(clock())
+    assert store.totals().runs == 40  # 20 days before the newest 20 runs
 
 
 def test_lines_go_90_days_after_their_acknowledgment_and_the_rest_keeps_its_chain(
