@@ -158,6 +158,7 @@ class HubDatabase:
             connection.execute(
                 "INSERT INTO site (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,)
             )
+            _check_known(SiteTransaction(connection, name, None))
             connection.execute(
                 "INSERT INTO token SELECT %s, site, %s FROM site WHERE name = %s",
                 (_digest(token), time.time(), name),
@@ -183,17 +184,21 @@ class HubDatabase:
     def keep(self, name: str, process: str, step: Callable[[], int]) -> bool:
         """Select the process that is the site; return whether the hub knows it."""
         with self.begin(name, None) as change:
+            _check_known(change)
             return release(change, process, step)
 
     def hold(self, name: str) -> None:
         """Hold a site until `keep`."""
         with self.begin(name, None) as change:
+            _check_known(change)
             change.save(SiteRow(state=State.HELD, turn=change.site.turn, cursor=change.site.cursor))
 
     def forget(self, name: str, *, apply: bool) -> int:
         """Return the number of a site's runs; remove them and refuse the site if `apply`."""
         with self.connection() as connection:
-            row = connection.execute("SELECT site FROM site WHERE name = %s", (name,)).fetchone()
+            row = connection.execute(
+                "SELECT site FROM site WHERE name = %s FOR UPDATE", (name,)
+            ).fetchone()
             if row is None:
                 raise SiteUnknown(f"no site {name!r}")
             site = (row["site"],)
@@ -211,6 +216,11 @@ _OF_SITE: Final = (
     *("run", "replaced", "case", "environment", "cycle", "decision", "arrived"),
     *("mark", "process", "refused"),
 )
+
+
+def _check_known(change: SiteTransaction) -> None:
+    if change.site.state is State.FORGOTTEN:
+        raise SiteUnknown("the site was forgotten", next_step="add a site of another name")
 
 
 def _check_schema(connection: Connection) -> None:

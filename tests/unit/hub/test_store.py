@@ -255,6 +255,32 @@ def test_a_forgotten_site_gets_410_and_its_rows_are_gone(
     assert site.push(SHAPE, line(1))[0] == 410
 
 
+def test_a_forgotten_site_stays_forgotten(site: Sending, hub: HubDatabase, url: str) -> None:
+    hub.forget("lab", apply=True)
+    for change in (
+        lambda: hub.hold("lab"),
+        lambda: hub.keep("lab", PROCESS, lambda: 1),
+        lambda: hub.add_token("lab", "c" * 64),
+    ):
+        with pytest.raises(SiteUnknown, match="was forgotten"):
+            change()
+    assert rows(url, "SELECT state FROM site") == [("forgotten",)]
+    assert rows(url, "SELECT count(*) FROM token") == [(1,)]
+
+
+def test_a_site_is_not_forgotten_in_the_middle_of_its_push(
+    site: Sending, hub: HubDatabase, door: HubDatabase
+) -> None:
+    site.push(SHAPE, line(0))
+    hub.sites()
+    opened = hub._free.get()
+    assert opened is not None
+    opened.execute("SET lock_timeout = '100ms'")
+    hub._free.put(opened)
+    with door.begin("lab", None), pytest.raises(HubDatabaseError, match="lock timeout"):
+        hub.forget("lab", apply=False)
+
+
 def test_a_database_without_the_schema_names_the_command(server: str) -> None:
     with pytest.raises(HubDatabaseError, match="schema none") as refused:
         HubDatabase(server).sites()
