@@ -41,6 +41,7 @@ FIRST_WAIT: Final = 2.0
 LONGEST_WAIT: Final = 3600.0
 MOVED: Final = "the cursor of the hub moved"
 Place = tuple[int, str]
+FIRST: Final[Place] = (0, "")
 
 log = structlog.get_logger()
 
@@ -251,6 +252,8 @@ class Sender:
         return self._limits.wait_seconds
 
     def _common_mark(self) -> Place | None:
+        if self._log.position() == FIRST:
+            return FIRST  # as after `renew`: no mark of the hub is of this log
         before = 2**62 - 1
         for _ in range(MAX_PAGES):
             reply = self._send("GET", f"marks?before={before}", b"")

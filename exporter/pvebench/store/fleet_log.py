@@ -34,6 +34,9 @@ KEPT_SECONDS: Final = 90 * 86400.0
 """Minimum age of acknowledged lines before removal: longer than the backups of a hub are kept."""
 MARK_EVERY: Final = 256
 """Minimum lines between two stored chain values."""
+FARTHEST: Final = 10_000
+"""Maximum lines between a stored chain value and a line that the hub has: MARK_EVERY and a push or
+two. A line farther on is none of its places, and not worth to hash all lines up to it."""
 FIRST: Final = 0, ""
 """Place before the first line of every log."""
 Place = tuple[int, str]
@@ -167,7 +170,7 @@ def _position(connection: Connection) -> Place | None:
 def _chain_at(connection: Connection, seq: int) -> str | None:
     query = select(fleet_marks.c.seq, fleet_marks.c.chain).where(fleet_marks.c.seq <= seq)
     mark = connection.execute(query.order_by(fleet_marks.c.seq.desc()).limit(1)).first()
-    if mark is None:
+    if mark is None or seq - mark.seq > FARTHEST:
         return None
     between = select(fleet_log).where(fleet_log.c.seq > mark.seq, fleet_log.c.seq <= seq)
     lines = connection.execute(between.order_by(fleet_log.c.seq)).all()

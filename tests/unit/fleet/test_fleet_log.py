@@ -169,6 +169,16 @@ def test_lines_go_90_days_after_their_acknowledgment_and_the_rest_keeps_its_chai
     assert store.fleet.chain_at(0) is None
 
 
+def test_a_line_far_after_the_newest_mark_is_not_looked_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.fleet.begin()
+    store.add_history(run(day) for day in range(20))
+    monkeypatch.setattr("pvebench.store.fleet_log.FARTHEST", 10)
+    assert store.fleet.chain_at(10) is not None
+    assert store.fleet.chain_at(11) is None
+
+
 def test_a_removed_run_is_a_line_without_content(store: Store) -> None:
     store.fleet.begin()
     store.add_run(run(0))

@@ -108,6 +108,17 @@ def test_a_push_keeps_the_limits_of_the_hub_and_has_the_shape_of_its_runs() -> N
     assert [read_line(text).kind for text in texts] == ["shape", "run", "run"]
 
 
+def test_a_log_that_starts_over_asks_for_no_marks_of_the_hub() -> None:
+    asked: list[str] = []
+
+    def send(_: str, path: str, body: bytes) -> Reply:
+        asked.append(path)
+        return Reply(200, answer(turn=1, acked=3, chain="0" * 32))
+
+    sender_to(filled(), send).step()
+    assert asked == ["hello", "rewind"]
+
+
 # --- Over HTTP, with the real log.
 
 
