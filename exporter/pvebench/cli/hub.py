@@ -54,7 +54,7 @@ def _without_extra() -> PvebenchError:
     return ToolsMissing(
         "the hub needs psycopg, which is not installed",
         cause="pvebench was installed without the extra `hub`",
-        next_step="install pvebench[hub]",
+        next_step="install the wheel with the extra hub; see docs/fleet.md",
     )
 
 
