@@ -186,7 +186,10 @@ class Sender:
             entries, before, after = self._log.batch(most)
             known = set[str]()
             lines = [line for entry in entries for line in _lines(entry, known)]
-            if len(entries) <= 1 or sum(map(len, lines)) < self._limits.bytes - HEAD_BYTES:
+            if (
+                len(entries) <= 1
+                or sum(len(line) + 1 for line in lines) < self._limits.bytes - HEAD_BYTES
+            ):
                 break
             most = len(entries) // 2
         if not entries:

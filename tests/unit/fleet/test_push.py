@@ -19,8 +19,8 @@ from pvebench.config import load_settings
 from pvebench.errors import ConfigError, HubUnreachable
 from pvebench.fleet import connection
 from pvebench.fleet.connection import HubAddress, sending
-from pvebench.fleet.push import LONGEST_WAIT, Reply, Sender
-from pvebench.fleet.wire import read_line, unpack
+from pvebench.fleet.push import HEAD_BYTES, LONGEST_WAIT, Reply, Sender
+from pvebench.fleet.wire import Limits, read_line, unpack
 from pvebench.hub.rules import read_push
 from pvebench.model.run import Outcome
 from pvebench.store import ReplacedRun, Store
@@ -117,6 +117,28 @@ def test_a_log_that_starts_over_asks_for_no_marks_of_the_hub() -> None:
 
     sender_to(filled(), send).step()
     assert asked == ["hello", "rewind"]
+
+
+def test_a_push_is_within_the_bytes_of_the_hub_with_its_line_ends() -> None:
+    log = ModelLog(random.Random(1))
+    for number in range(60):
+        log.add(f"r{number}", number, bad=False)
+    pushes: list[bytes] = []
+
+    def send(_: str, path: str, body: bytes) -> Reply:
+        if path == "push":
+            pushes.append(unpack(body).partition(b"\n")[2])
+        return Reply(200, answer(**WELCOME))
+
+    sender = sender_to(log, send)
+    sender.step()
+    sender.step()
+    most = HEAD_BYTES + len(pushes[0]) - 10  # smaller than a hub may say
+    sender = sender_to(log, send)
+    sender.step()
+    sender._limits = Limits.model_construct(bytes=most)
+    sender.step()
+    assert len(pushes[1]) < most - HEAD_BYTES
 
 
 # --- Over HTTP, with the real log.
