@@ -310,6 +310,7 @@ PASSING: tuple[tuple[tuple[object, ...], str], ...] = (
         POST /pools
         PUT /pools
         PUT /nodes/{node}/qemu/{vmid}/config
+        DELETE /nodes/{node}/tasks/{upid}
         POST /nodes/{node}/qemu/{vmid}/agent/ping
         POST /nodes/{node}/qemu/{vmid}/agent/file-write""",
     ),
@@ -329,7 +330,8 @@ PASSING: tuple[tuple[tuple[object, ...], str], ...] = (
         GET /storage
         GET /nodes/{node}/storage
         GET /nodes/{node}/storage/{storage}/content
-        GET /nodes/{node}/qemu/{vmid}/pending""",
+        GET /nodes/{node}/qemu/{vmid}/pending
+        GET /nodes/{node}/qemu/{vmid}/snapshot""",
     ),
     (
         ([], [{}]),  # rows whose members may all be missing

@@ -379,7 +379,7 @@ def test_the_generated_commands_are_those_of_the_table(monkeypatch: pytest.Monke
 
 
 def test_a_changed_command_in_the_script_fails_the_check(tmp_path: Path) -> None:
-    for name in ("scripts", "scenarios", "docs", "packaging/proxmox"):
+    for name in ("scripts", "scenarios", "docs", "packaging/proxmox", "tests/golden/durability"):
         shutil.copytree(ROOT / name, tmp_path / name)
     script = tmp_path / SCRIPT.relative_to(ROOT)
     command = [sys.executable, str(tmp_path / "scripts/generate_text.py"), "--check"]

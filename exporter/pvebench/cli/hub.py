@@ -18,6 +18,7 @@ from pvebench.cli.options import format_option, web_options
 from pvebench.errors import PvebenchError, ToolsMissing
 from pvebench.fields import MAX_NAME
 from pvebench.model.units import show_seconds
+from pvebench.service.workers import handle_signals
 from pvebench.web import Access, WebServer
 from pvebench.web import listen as open_socket
 
@@ -89,10 +90,9 @@ def serve(url: str, listen: str, host_names: tuple[str, ...], web_config_file: P
             pass  # a wrong schema or address is an error now, not at the first request
         access = Access(listen, names=host_names, file=web_config_file)
         stopped = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stopped.set())
+        stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stopped.set)
         app = make_app(Door(database.begin, _step), database)
-        with WebServer(app, open_socket(listen), access):
+        with handle_signals(stop), WebServer(app, open_socket(listen), access):
             click.echo(f"hub on {access.scheme}://{listen}/")
             stopped.wait()
 

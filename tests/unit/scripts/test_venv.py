@@ -50,6 +50,8 @@ import demo, measure, ports, processes, services
 import honcho, hatchling
 import pvebench
 for module in pkgutil.walk_packages(pvebench.__path__, "pvebench."):
+    if module.name.startswith("pvebench.hub."):
+        continue  # needs the libraries of its extra
     if "migrations" not in module.name and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 """
@@ -142,8 +144,7 @@ def test_the_guest_image_is_built_while_libraries_are_installed(tree: Tree) -> N
     done = tree.venv("run", "guest")
     assert done.returncode == 0
     calls = tree.installs()
-    assert calls[0] == "guest exporter"
-    assert calls[1:] == [RUN, EDITABLE]
+    assert sorted(calls) == sorted(["guest exporter", RUN, EDITABLE])
     assert re.search(r"building the guest image .* … \d+ s more$", done.stdout)
     assert "guest" not in tree.venv("run", "guest").stdout
 

@@ -369,7 +369,9 @@ def index_view(
         ),
         advice="" if content.cases else _advice(workers),
         operations=operation_sentences(
-            good for key in cases if (good := content.cases[key].good) is not None
+            record.good
+            for key in cases
+            if (record := content.cases.get(key)) is not None and record.good is not None
         ),
     )
 
