@@ -115,7 +115,7 @@ def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     del image  # is there then
     folder = tmp_path_factory.mktemp("node")
     with (
-        container_node(folder, lxc=True) as node,
+        container_node(folder, vmids=NUMBERS) as node,
         running_api(Cluster(folder / "cluster", major=9)) as server,
     ):
         api = Api(server, folder, 9)

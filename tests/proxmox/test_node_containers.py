@@ -79,7 +79,7 @@ class Api:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ContainerNode]:
-    with container_node(tmp_path, lxc=False) as made:
+    with container_node(tmp_path) as made:
         (made.folder / "archives" / f"{DIGEST}.tar.gz").touch()
         yield made
 

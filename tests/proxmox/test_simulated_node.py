@@ -55,7 +55,7 @@ class Hasty(SimulatedClock):
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[ContainerNode]:
-    with container_node(tmp_path, lxc=False) as made:
+    with container_node(tmp_path) as made:
         (made.folder / "archives" / f"{DIGEST}.tar.gz").touch()
         yield made
 

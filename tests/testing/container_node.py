@@ -6,7 +6,9 @@ The script is the one that is installed, with only its places changed; what it c
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -49,10 +51,12 @@ class ContainerNode:
         path = self.folder / "bin" / name
         before = path.read_text() if path.exists() else ""
         self._program(name, text)
-        yield
-        path.unlink()
-        if before:
-            self._program(name, before)
+        try:
+            yield
+        finally:
+            path.unlink()
+            if before:
+                self._program(name, before)
 
     @contextmanager
     def killed(self, name: str, word: str = "", *, when: str = "before") -> Iterator[None]:
@@ -140,13 +144,42 @@ class ContainerNode:
 
 
 @contextmanager
-def container_node(folder: Path, *, lxc: bool) -> Iterator[ContainerNode]:
+def container_node(folder: Path, *, vmids: range = range(0)) -> Iterator[ContainerNode]:
     """Yield such a node, and end it.
 
     Args:
-        lxc: whether containers can run; else there are only their configurations.
+        vmids: numbers of containers that can run; empty: there are only configurations.
     """
-    with ssh_server(folder / "sshd") as server:
-        node = ContainerNode(folder / "node", server, lxc=lxc)
-        yield node
-        node.close()
+    with alone(vmids), ssh_server(folder / "sshd") as server:
+        node = ContainerNode(folder / "node", server, lxc=bool(vmids))
+        try:
+            yield node
+        finally:
+            node.close()
+            remove(vmids)
+
+
+@contextmanager
+def alone(vmids: range) -> Iterator[None]:
+    """Wait for other runs with these containers, and remove what killed runs left of them."""
+    if not vmids:
+        yield
+        return
+    with Path(f"/run/lock/pvebench-test-{vmids[0]}").open("wb") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        remove(vmids)
+        yield
+
+
+def remove(vmids: range) -> None:
+    """Remove what is left of containers, of whichever run."""
+    for vmid in map(str, vmids):
+        if standin_pct.running(vmid):
+            subprocess.run(["lxc-stop", "-n", vmid, "--kill"], check=True)
+        if f" {standin_pct.mounted(vmid)} " in Path("/proc/self/mountinfo").read_text("utf-8"):
+            subprocess.run(["umount", standin_pct.mounted(vmid)], check=True)
+        for line in losetup().splitlines():
+            if f"/node/volumes/vm-{vmid}-disk-" in line:
+                subprocess.run(["losetup", "-d", line.split()[0]], check=True)
+        if (standin_pct.LXC / vmid).exists():
+            shutil.rmtree(standin_pct.LXC / vmid)

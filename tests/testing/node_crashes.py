@@ -43,7 +43,7 @@ def node_crashes(
 ) -> Iterator[NodeCrashTest]:
     """Yield the test of a node, and end what it stands on."""
     cluster = Cluster(directory / "cluster", major=9)
-    with container_node(directory, lxc=True) as node, running_api(cluster) as api:
+    with container_node(directory, vmids=NUMBERS) as node, running_api(cluster) as api:
         cluster.storages["thin"].content = "images,rootdir"
         (directory / "token").write_text(cluster.grant(POOL, vm_privileges(9)))
         (directory / "token").chmod(0o600)
