@@ -138,6 +138,14 @@ def test_a_cell_shows_the_last_good_number_its_spread_age_trend_and_the_failure_
     ]
 
 
+def test_a_planned_case_without_a_run_yet_does_not_break_the_page(measured: Simulation) -> None:
+    first, *others = results_of(measured).now.planned.values()
+    results = Results(measured.store, [replace(first, key=f"{first.key}0"), *others])
+    assert set(results.now.planned) - set(results.now.cases) == {f"{first.key}0"}
+    view = index_view(results.now, [], measured.world.clock.now())
+    assert len(view.tables) == 2
+
+
 def test_options_that_differ_from_their_defaults_make_rows_of_their_own(tmp_path: Path) -> None:
     text = SMALL.replace("cache: [none]", "cache: [none]\n  aio: [io_uring, threads]")
     simulation = simulate(tmp_path, pack=write_pack(tmp_path, text))
