@@ -118,7 +118,6 @@ def by_group(
             members[shared, key[1]] = members.pop(key)
     for direction in (True, False):
         _join_everything(members, worse=direction)
-        _narrow_everything(members, verdicts, worse=direction)
     return members
 
 
@@ -130,32 +129,6 @@ def _join_everything(members: dict[GroupKey, list[Changed]], *, worse: bool) -> 
     for key in [key for key in members if key[0] and key[1] == worse]:
         if _similar_size(members[key], everything):
             everything += members.pop(key)
-
-
-def _narrow_everything(
-    members: dict[GroupKey, list[Changed]], verdicts: Sequence[Verdict], *, worse: bool
-) -> None:
-    """Name a change of nearly all cases after the labels that only those that changed have.
-
-    Too few other cases for a contrast leave such a group undetected.
-    """
-    everything = members.get(((), worse))
-    if everything is None:
-        return
-    changed = {verdict.history.of: verdict.history.labels for verdict, _ in everything}
-    judged = _judged_labels(verdicts, first_figure(everything))
-    group = common_group([*changed.values()], [*judged.values()])
-    if group and all(case in changed for case in judged if set(group) <= judged[case].items()):
-        members.setdefault((group, worse), []).extend(members.pop(((), worse)))
-
-
-def _judged_labels(verdicts: Sequence[Verdict], name: str) -> dict[str, Mapping[str, str]]:
-    """Return case -> labels, of the cases with a verdict on a metric."""
-    return {
-        verdict.history.of: verdict.history.labels
-        for verdict in verdicts
-        if verdict.state.judged and verdict.history.figure.name == name
-    }
 
 
 def _similar_size(some: Sequence[Changed], others: Sequence[Changed]) -> bool:

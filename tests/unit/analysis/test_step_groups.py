@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, CaseStep, GoodRuns, Group
+from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.change import Change, Difference, Move, merge_nodes
-from pvebench.analysis.step_groups import by_group
-from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.verdicts.change_text import sentence
 
 MOVE = Move(
@@ -66,37 +64,3 @@ def test_three_nodes_are_reported_once_too() -> None:
     assert found.nodes == ("pve1", "pve2", "pve3")
     assert "on pve1, pve2 and pve3)" in sentence(found)
     assert found.moves[0].cases == 10
-
-
-def test_a_change_of_all_cases_but_two_is_named_after_what_only_those_lack() -> None:
-    lacking, changed = "ab", "cdefghij"
-    assert groups(changed, lacking) == {(("iothread", "1"),): list(changed)}
-    # One more case with the label did not change: the label does not tell which cases did.
-    assert groups(changed[1:], lacking + "c") == {(): list(changed[1:])}
-    assert groups(changed + lacking, "") == {(): list(changed + lacking)}
-
-
-def groups(changed: str, others: str) -> dict[Group | None, list[str]]:
-    """Return group -> cases, when some moved with all; `a` and `b` have no I/O thread."""
-    step = CaseStep(
-        time=100.0, known=True, effect=-0.5, low=-0.6, high=-0.4, p_value=1e-6, runs=5, group=()
-    )
-    verdicts = [
-        Verdict(
-            history=CaseHistory(
-                case=case,
-                of=case,
-                name=case,
-                figure=FIGURES["throughput"],
-                labels={"iothread": "0" if case in "ab" else "1", "bus": "scsi"},
-                points=GoodRuns(()),
-            ),
-            state=VerdictState.SLOWER if case in changed else VerdictState.UNCHANGED,
-        )
-        for case in changed + others
-    ]
-    pairs = [(verdict, step) for verdict in verdicts if verdict.history.of in changed]
-    return {
-        group: [verdict.history.of for verdict, _ in members]
-        for (group, _), members in by_group(pairs, verdicts).items()
-    }
