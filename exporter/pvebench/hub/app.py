@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import structlog
 from starlette.applications import Starlette
@@ -22,11 +23,18 @@ RETRY_SECONDS: Final = 5
 LONG_RETRY_SECONDS: Final = 60
 _TOKEN_CHARACTERS: Final = 200
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 log = structlog.get_logger()
 
 
+class _Busy(Exception):  # a state, not an error
+    """All connections to the database are in use."""
+
+
 class SiteEndpoints:
-    """Handles requests of sites, at most CONNECTIONS at once.
+    """Handles requests of sites; at most CONNECTIONS use the database at once.
 
     Attributes:
         door: rules of the protocol. database: identifies sites by their tokens.
@@ -39,16 +47,32 @@ class SiteEndpoints:
 
     async def __call__(self, request: Request) -> Response:
         """Answer a request; a busy or broken database asks the site to come back."""
-        if not self._places.acquire(blocking=False):
-            return _later(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once")
         try:
+            site = await self._with_place(self._site, request)
+            # Without a place: a slow client would keep other sites out.
             body = await self._body(request)
             if body is None:
                 text = f"larger than {self._door.limits.bytes} bytes"
                 return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
-            return await run_in_threadpool(self._answer, request, body)
+            return await self._with_place(self._answer, site, request, body)
         except ClientDisconnect:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
+        except SiteUnknown:
+            return _error(HTTPStatus.UNAUTHORIZED, "unknown token", {"www-authenticate": "Bearer"})
+        except _Busy:
+            return _later(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once")
+        except HubDatabaseError as error:
+            log.warning("request of a site failed", reason=error.reason)
+            full = error.full
+            status = HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.SERVICE_UNAVAILABLE
+            return _later(status, "the hub's database is full" if full else "database unavailable")
+
+    async def _with_place(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that uses the database; raises _Busy if all connections are in use."""
+        if not self._places.acquire(blocking=False):
+            raise _Busy
+        try:
+            return await run_in_threadpool(function, *args, **kwargs)
         finally:
             self._places.release()
 
@@ -61,31 +85,22 @@ class SiteEndpoints:
                 return None
         return bytes(body)
 
-    def _answer(self, request: Request, body: bytes) -> Response:
+    def _site(self, request: Request) -> str:
+        """Return the site whose token a request has; raises SiteUnknown."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARACTERS:
+            raise SiteUnknown("no token")
+        return self._database.site_of(token)
+
+    def _answer(self, site: str, request: Request, body: bytes) -> Response:
         path = f"{request.path_params['name']}?{request.url.query}"
-        try:
-            if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARACTERS:
-                return _unknown()
-            site = self._database.site_of(token)
-            status, content = self._door.answer(site, request.method, path, body)
-        except SiteUnknown:
-            return _unknown()
-        except HubDatabaseError as error:
-            log.warning("request of a site failed", reason=error.reason)
-            full = error.full
-            status = HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.SERVICE_UNAVAILABLE
-            return _later(status, "the hub's database is full" if full else "database unavailable")
+        status, content = self._door.answer(site, request.method, path, body)
         return Response(content, status, media_type="application/json")
 
 
 def _error(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
     body = json.dumps({"error": text})
     return Response(body, status, headers=headers, media_type="application/json")
-
-
-def _unknown() -> Response:
-    return _error(HTTPStatus.UNAUTHORIZED, "unknown token", {"www-authenticate": "Bearer"})
 
 
 def _later(status: HTTPStatus, text: str) -> Response:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -156,8 +157,21 @@ def test_more_requests_than_connections_are_asked_to_come_back(
     assert answers[0][1]["retry-after"] == "5"
 
 
+@pytest.mark.parametrize("token", [TOKENS["graz"], "c" * 64])
+def test_incomplete_requests_keep_no_site_out(hub_url: str, token: str) -> None:
+    address = urlsplit(hub_url)
+    head = f"POST /fleet/1/push HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: 100\r\n"
+    with ExitStack() as slow:
+        for _ in range(2 * CONNECTIONS):
+            client = slow.enter_context(socket.create_connection((address.hostname, address.port)))
+            client.sendall(f"{head}Authorization: Bearer {token}\r\n\r\nx".encode())
+        body = json.dumps(HELLO).encode()
+        until(lambda: ask(hub_url, "hello", body)[0] == 200, seconds=10)
+        assert [ask(hub_url, "hello", body)[0] for _ in range(5)] == [200] * 5
+
+
 def test_a_database_that_is_gone_is_503_with_a_time_to_come_back(tmp_path: Path) -> None:
-    gone = HubDatabase(f"postgresql://nobody@/none?host={tmp_path}")
+    gone = HubDatabase(f"postgresql://unknown@/none?host={tmp_path}")
     with serving(gone) as url:
         status, headers, _ = ask(url, "hello", json.dumps(HELLO).encode())
     assert (status, headers["retry-after"]) == (503, "60")
