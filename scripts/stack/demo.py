@@ -194,7 +194,7 @@ class Filling:
         self._progress.forget()
 
     def import_rest(self) -> None:
-        """Import the other files in the background; Prometheus finds new blocks by itself."""
+        """Import the other files in the background; Prometheus finds the blocks."""
 
         def work() -> None:
             try:

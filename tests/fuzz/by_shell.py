@@ -73,9 +73,9 @@ def container(content: bytes) -> None:
     shown = (here / "shown").read_bytes()
     assert len(shown) <= _MOST_SHOWN
     assert all(line.startswith(b"container: ") for line in shown.splitlines())
-    told = shown + done.stderr
-    assert told.isascii(), "a terminal obeys it"
-    assert told.decode().replace("\n", "").isprintable(), "a terminal obeys it"
+    printed = shown + done.stderr
+    assert printed.isascii(), "a terminal obeys it"
+    assert printed.decode().replace("\n", "").isprintable(), "a terminal obeys it"
     if done.returncode:
         assert done.returncode == 1
         raise ToolFailed(done.stderr.decode())

@@ -46,7 +46,7 @@ def times(
     directory: Path,
     uid: str,
     chosen: dict[str, str],
-    wanted: dict[int, int],
+    expected: dict[int, int],
     *,
     name: str = "Changes",
     labels: str = LABELS,
@@ -63,7 +63,7 @@ def times(
             "eval_time": f"{moment}h",
             "exp_samples": [{"labels": labels, "value": time * HOUR * 1000}] if time else [],
         }
-        for moment, time in wanted.items()
+        for moment, time in expected.items()
     ]
     # promtool loads samples to the last moment that is asked for.
     last = {"expr": "0", "eval_time": f"{HOURS}h", "exp_samples": [{"labels": "{}", "value": 0}]}
@@ -94,5 +94,5 @@ def test_a_change_of_another_workload_is_not_marked(tmp_path: Path) -> None:
 
 def test_a_closed_change_is_marked_from_its_start_to_its_end_on_request(tmp_path: Path) -> None:
     labels = '{job="j",instance="a",change="old",since="d",state="resolved",summary="was slower"}'
-    wanted = {8: 0, 10: 10, 15: 15, 20: 20, 22: 0}
-    times(tmp_path, "pvebench-trends", CHOSEN, wanted, name="Closed changes", labels=labels)
+    expected = {8: 0, 10: 10, 15: 15, 20: 20, 22: 0}
+    times(tmp_path, "pvebench-trends", CHOSEN, expected, name="Closed changes", labels=labels)

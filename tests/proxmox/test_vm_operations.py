@@ -69,15 +69,15 @@ def allowed(site: Site) -> Site:
     return site
 
 
-def volume_of(site: Site, wanted: Scenario) -> Volume:
-    return site.node.volume(wanted)[0]
+def volume_of(site: Site, asked: Scenario) -> Volume:
+    return site.node.volume(asked)[0]
 
 
-def attach(site: Site, wanted: Scenario | None = None) -> Volume:
-    wanted = wanted or scenario(kind=Format.QCOW2)
-    volume = volume_of(site, wanted)
+def attach(site: Site, asked: Scenario | None = None) -> Volume:
+    asked = asked or scenario(kind=Format.QCOW2)
+    volume = volume_of(site, asked)
     site.node.boot(MACHINE)
-    site.node.attach(volume, wanted.disk)
+    site.node.attach(volume, asked.disk)
     return volume
 
 
@@ -111,36 +111,36 @@ def workload(during: str, **options: object) -> Workload:
 def test_a_chain_is_snapshots_of_the_vm_and_is_read_back(
     allowed: Site, storage: str, kind: Format, place: ChainKind
 ) -> None:
-    wanted = scenario(kind=kind, storage=storage, chain=3, chain_kind=place)
-    volume = volume_of(allowed, wanted)
-    allowed.node.take_snapshots(volume, wanted.disk)
+    asked = scenario(kind=kind, storage=storage, chain=3, chain_kind=place)
+    volume = volume_of(allowed, asked)
+    allowed.node.take_snapshots(volume, asked.disk)
     assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 3
     allowed.node.boot(MACHINE)
-    seen = allowed.node.attach(volume, wanted.disk).effective
+    seen = allowed.node.attach(volume, asked.disk).effective
     assert (seen["chain"], seen["chain_kind"]) == ("3", str(place))
     allowed.node.shutdown()
     assert (allowed.cluster.vms, allowed.cluster.volumes.owned(9000)) == ({}, [])
 
 
 def test_what_was_written_since_the_newest_snapshot_is_removed(allowed: Site) -> None:
-    wanted = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
-    volume = volume_of(allowed, wanted)
+    asked = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
+    volume = volume_of(allowed, asked)
     path = allowed.cluster.volumes.path(volume.volid)
     for content in (b"\1", b"\2"):
         with path.open("r+b") as file:
             file.write(content)
-        allowed.node.take_snapshots(volume, wanted.disk)
+        allowed.node.take_snapshots(volume, asked.disk)
     assert path.read_bytes()[:1] == b"\1"
     assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 2
 
 
 def test_a_snapshot_that_is_gone_shows_in_the_depth(allowed: Site) -> None:
-    wanted = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
-    volume = volume_of(allowed, wanted)
-    allowed.node.take_snapshots(volume, wanted.disk)
+    asked = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
+    volume = volume_of(allowed, asked)
+    allowed.node.take_snapshots(volume, asked.disk)
     allowed.cluster.snapshots(allowed.node.vmid).popitem()
     allowed.node.boot(MACHINE)
-    assert allowed.node.attach(volume, wanted.disk).effective["chain"] == "1"
+    assert allowed.node.attach(volume, asked.disk).effective["chain"] == "1"
 
 
 def test_a_volume_is_freed_with_its_snapshots_only(allowed: Site) -> None:
@@ -159,25 +159,25 @@ def test_a_volume_is_freed_with_its_snapshots_only(allowed: Site) -> None:
 
 
 def test_without_the_right_the_error_names_it(site: Site) -> None:
-    wanted = scenario(storage="thin", chain=1, chain_kind=ChainKind.STORAGE)
+    asked = scenario(storage="thin", chain=1, chain_kind=ChainKind.STORAGE)
     with pytest.raises(AccessDenied, match=r"VM\.Snapshot"):
-        site.node.take_snapshots(volume_of(site, wanted), wanted.disk)
+        site.node.take_snapshots(volume_of(site, asked), asked.disk)
 
 
 def test_a_lost_answer_to_a_snapshot_is_looked_for(allowed: Site) -> None:
-    wanted = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
-    volume = volume_of(allowed, wanted)
+    asked = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
+    volume = volume_of(allowed, asked)
     allowed.faults.add("drop_after", "POST", "/snapshot")
-    allowed.node.take_snapshots(volume, wanted.disk)
+    allowed.node.take_snapshots(volume, asked.disk)
     assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 2
 
 
 def test_a_vm_with_snapshots_is_not_kept(allowed: Site) -> None:
     node = allowed.node = allowed.driver("pve1", keep=True)
-    wanted = scenario(storage="thin", chain=1, chain_kind=ChainKind.STORAGE)
-    volume = attach(allowed, wanted)
+    asked = scenario(storage="thin", chain=1, chain_kind=ChainKind.STORAGE)
+    volume = attach(allowed, asked)
     node.note(volume, "data")
-    node.take_snapshots(volume, wanted.disk)
+    node.take_snapshots(volume, asked.disk)
     node.shutdown()
     assert allowed.cluster.vms == {}
 
@@ -201,11 +201,11 @@ def test_an_operation_ends_and_leaves_the_volume_alone(allowed: Site, name: str)
 
 
 def test_an_operation_on_a_chain_leaves_the_chain(allowed: Site) -> None:
-    wanted = scenario(storage="local", kind=Format.QCOW2, chain=2, chain_kind=ChainKind.INTERNAL)
-    volume = volume_of(allowed, wanted)
-    allowed.node.take_snapshots(volume, wanted.disk)
+    asked = scenario(storage="local", kind=Format.QCOW2, chain=2, chain_kind=ChainKind.INTERNAL)
+    volume = volume_of(allowed, asked)
+    allowed.node.take_snapshots(volume, asked.disk)
     for name in ("snapshot", "delete-snapshot", "move"):
-        attach(allowed, wanted)
+        attach(allowed, asked)
         one = operate(allowed, name)
         until(lambda one=one: one.look().ended)  # type: ignore[misc] # mypy cannot infer it
         allowed.node.detach()
@@ -522,18 +522,18 @@ def test_the_plan_says_what_an_operation_lacks(
 ) -> None:
     cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": operations})
     kind = cluster.kind_of(cluster.storages["local"])
-    told = why_not_run(scenario(kind=Format.QCOW2), workload(during), kind)
-    assert told == reason or (reason and reason in (told or ""))
+    reason_given = why_not_run(scenario(kind=Format.QCOW2), workload(during), kind)
+    assert reason_given == reason or (reason and reason in (reason_given or ""))
 
 
 def test_the_plan_says_that_only_moves_can_be_limited() -> None:
     cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": FULL})
     kind = cluster.kind_of(cluster.storages["local"])
-    told = {
+    reasons = {
         name: why_not_run(scenario(), workload(name, target_rate="1M"), kind)
         for name in ("backup", "move")
     }
-    assert told == {
+    assert reasons == {
         "backup": "pvebench cannot limit the target of a backup on this storage",
         "move": None,
     }
@@ -570,8 +570,13 @@ def test_an_old_machine_type_is_the_reason_for_no_chain() -> None:
     cluster = ProxmoxSettings.model_validate(
         {"host": "h", "storages": {"one": entry}, "operations": {}, "machine": "pc-i440fx-9.2"}
     )
-    told = why_not(scenario(kind=Format.QCOW2, chain=1), cluster.kind_of(cluster.storages["one"]))
-    assert told == "snapshot_as_volume_chain needs Proxmox VE 9 and a machine type from 10.0 on"
+    reason_given = why_not(
+        scenario(kind=Format.QCOW2, chain=1), cluster.kind_of(cluster.storages["one"])
+    )
+    assert (
+        reason_given
+        == "snapshot_as_volume_chain needs Proxmox VE 9 and a machine type from 10.0 on"
+    )
 
 
 def test_a_type_without_volume_chains_is_a_mistake_in_the_settings() -> None:
@@ -588,12 +593,12 @@ def test_a_chain_on_lvm_needs_the_space_of_all_levels(
     one.volume_chain = True
     one.avail = copies * GIB  # 256 MiB must stay free
     allowed.node = allowed.driver("pve1")
-    wanted = scenario(kind=Format.QCOW2, storage=one.name, chain=3, size=GIB)
-    assert allowed.node.needs_bytes(wanted) == copies * GIB
+    asked = scenario(kind=Format.QCOW2, storage=one.name, chain=3, size=GIB)
+    assert allowed.node.needs_bytes(asked) == copies * GIB
     with pytest.raises(NoSpace):
-        allowed.node.volume(wanted)
+        allowed.node.volume(asked)
     one.avail += GIB
-    allowed.node.volume(wanted)
+    allowed.node.volume(asked)
 
 
 # --- rights
@@ -612,10 +617,10 @@ def test_the_rights_for_operations_are_granted_by_name_and_missing_ones_named(
     text = granted.read_text("utf-8")
     granted.write_text(f"{text}  operations: {{backup_storage: share}}\n", "utf-8")
     found = findings(granted, capsys)
-    good, told = found["rights"]
+    good, text = found["rights"]
     assert not good
-    assert "/pool/bench: VM.Backup VM.Snapshot" in told
-    assert "--with-operations" in told
+    assert "/pool/bench: VM.Backup VM.Snapshot" in text
+    assert "--with-operations" in text
     assert "share not on pve1 or not in the pool" in found["operations on share"][1]
     granted.write_text(text, "utf-8")
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")

@@ -177,7 +177,7 @@ class OperationCalls:
             self.access.need(who, f"/storage/{target}", ["Datastore.AllocateSpace"])
         self.access.need(who, f"/storage/{storage}", ["Datastore.AllocateSpace"])
         volumes = self.volumes_on[node]
-        told = {"vmid": vmid, "storage": storage, "fleecing": fleecing, **options}
+        request = {"vmid": vmid, "storage": storage, "fleecing": fleecing, **options}
 
         def back_up(task: Task) -> None:
             wait = 60 * int(options.get("lockwait") or 180)
@@ -187,7 +187,7 @@ class OperationCalls:
                 if "VM.Backup" not in self.access.rights(who, f"/vms/{vmid}"):
                     task.log.append(f"ERROR: Backup of VM {vmid} failed - Permission check failed")
                     raise TaskFailure("job errors")
-                self.backups.append(told)
+                self.backups.append(request)
                 vm = self.vm(node, vmid)
                 disks = [volid for volid in _attached(vm) if vm.backs_up(volid)]
                 if not disks:

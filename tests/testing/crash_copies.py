@@ -133,9 +133,9 @@ class RealCopies:
             rows = database.execute("SELECT opened, kind, details FROM journal").fetchall()
             database.execute("UPDATE journal SET closed = NULL")
             for opened, kind, details in rows:
-                told = json.loads(details)
+                entry = json.loads(details)
                 path = str(others / "data")
-                named = {key: path if "/" in str(one) else one for key, one in told.items()}
+                named = {key: path if "/" in str(one) else one for key, one in entry.items()}
                 database.execute(
                     "INSERT INTO journal (opened, kind, details) VALUES (?, ?, ?)",
                     (opened, kind, json.dumps(named)),

@@ -32,7 +32,7 @@ class Report:
     moments: int = 0
     victims: Counter[str] = field(default_factory=Counter)
     copies: int = 0
-    told: int = 0
+    reported: int = 0
     stored: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Report:
         shown = ", ".join(f"{count} {name}" for name, count in self.outcomes.most_common())
         return (
             f"{self.moments} moments (killed: {victims}; {self.copies} copies started or "
-            f"restored); {self.told} runs were told, "
+            f"restored); {self.reported} runs were reported, "
             f"{self.stored} are stored ({shown}); {len(self.wrong)} rules broken"
         )
 
@@ -125,7 +125,7 @@ class CrashTest:
             subprocess.Popen(self._command("run"), stdout=out, stderr=errors) as process,
         ):
             yield process
-        self.report.told += len(re.findall(r"^\[\d+/\d+\] ", said.read_text(), re.MULTILINE))
+        self.report.reported += len(re.findall(r"^\[\d+/\d+\] ", said.read_text(), re.MULTILINE))
 
     def _command(self, name: str) -> list[str]:
         return [sys.executable, "-m", "pvebench", name, "--config", str(self._config)]
@@ -145,8 +145,8 @@ class CrashTest:
         report.stored = len(runs)
         report.outcomes.update(str(run.outcome) for run in runs)
         # Told after it is stored: each death may fall between the two, once.
-        if not report.told <= report.stored <= report.told + report.moments:
-            report.wrong.append(f"{report.told} runs were told, {report.stored} are stored")
+        if not report.reported <= report.stored <= report.reported + report.moments:
+            report.wrong.append(f"{report.reported} runs were reported, {report.stored} are stored")
         if len({run.uid for run in runs}) != len(runs):
             report.wrong.append("a run is stored twice")
         if runs[0].outcome not in MEASURED:

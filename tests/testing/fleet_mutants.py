@@ -119,7 +119,7 @@ def no_question() -> Break:
 
 
 def no_holding() -> Break:
-    """Twins are not told from each other: each takes the turn."""
+    """Twins are not distinguished: each takes the turn."""
 
     def hold(change: Any, twin: Any) -> Any:
         site = replace(change.site, turn=change.site.turn + 1, process=twin.process)

@@ -287,7 +287,7 @@ def _commands(
     None has a key with a pending change, which it would discard. Another controller needs its
     driver in the guest: Windows without it does not start.
     """
-    wanted = dict(changes)
+    suggested = dict(changes)
     volid, known = parse_drive(text)
     options, old = (best.definition.options if best else {}), used["scsihw"]
     controller = options.get("scsihw", old) if used["bus"] == "scsi" else old
@@ -298,14 +298,14 @@ def _commands(
     elif best and not driven:
         yield f"# scsihw {old} -> {controller}: needs the driver in the guest for all SCSI disks"
     elif best:
-        wanted |= {
+        suggested |= {
             name: options[name] for name in _CHANGED if used[name] not in ("", options[name])
         }
     elif known.get("iothread") in _TRUE and old.startswith("virtio"):
         controller = "virtio-scsi-single"
     if controller != old and driven and "scsihw" not in vm.pending:
         yield f"qm set {vm.vmid} --scsihw {shlex.quote(controller)}"
-    kept = {**known, **wanted}
+    kept = {**known, **suggested}
     line = ",".join([volid, *(f"{key}={value}" for key, value in kept.items() if value)])
     if kept != known and line != text and slot not in vm.pending:
         yield f"qm set {vm.vmid} --{slot} {shlex.quote(line)}"

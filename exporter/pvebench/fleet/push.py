@@ -63,13 +63,22 @@ class Entry(Protocol):
 
 
 class Log(Protocol):
-    """The site's log; `Store.fleet` is one, with the meaning of its methods documented there."""
+    """The site's log; `Store.fleet` is one."""
 
-    def position(self) -> Place: ...  # noqa: D102
-    def chain_at(self, seq: int) -> str | None: ...  # noqa: D102
-    def advance(self, place: Place, now: float) -> None: ...  # noqa: D102
-    def batch(self, most: int) -> tuple[Sequence[Entry], Place, Place]: ...  # noqa: D102
-    def renew(self) -> None: ...  # noqa: D102
+    def position(self) -> Place:
+        """Return the last place that the hub acknowledged."""
+
+    def chain_at(self, seq: int) -> str | None:
+        """Return the chain value after a line; None: not in the log, or too far."""
+
+    def advance(self, place: Place, now: float) -> None:
+        """Record that the hub acknowledged all lines up to a place."""
+
+    def batch(self, most: int) -> tuple[Sequence[Entry], Place, Place]:
+        """Return the next lines, at most `most`, and the places before and after them."""
+
+    def renew(self) -> None:
+        """Start the log again with all results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -419,15 +419,15 @@ class SiteTransaction:
     def _ids(self, table: str, key: str, names: Iterable[str]) -> dict[str, int]:
         """Return name -> id; a name whose own line was refused gets an empty row."""
         id_of = {"case": "case_id", "environment": "env"}[table]
-        wanted = sorted(set(names))
-        nodes = [_node(name) for name in wanted] if table == "case" else [""] * len(wanted)
+        distinct = sorted(set(names))
+        nodes = [_node(name) for name in distinct] if table == "case" else [""] * len(distinct)
         self._run(
             f'INSERT INTO "{table}" (site, {key}, node) SELECT %s, name, node '  # noqa: S608 # constants
             "FROM unnest(%s::text[], %s::text[]) AS t(name, node) ON CONFLICT DO NOTHING",
-            *(self._site, wanted, nodes),
+            *(self._site, distinct, nodes),
         )
         query = f'SELECT {key} AS name, {id_of} AS id FROM "{table}" WHERE site = %s AND {key} = ANY(%s)'  # noqa: S608, E501 # constants
-        return {row["name"]: row["id"] for row in self._run(query, self._site, wanted)}
+        return {row["name"]: row["id"] for row in self._run(query, self._site, distinct)}
 
     def _rows(
         self, runs: Sequence[RunLine], shapes: Mapping[str, tuple[int, int]]

@@ -38,4 +38,4 @@ def test_a_site_is_added_held_continued_and_forgotten(
     assert "would be deleted" in sites("forget", "vienna")[1]
     assert "0 runs of vienna deleted" in sites("forget", "vienna", "--apply")[1]
     assert sites("add", "Not A Name")[0] == 2
-    assert sites("hold", "nobody")[0] == 1
+    assert sites("hold", "unknown")[0] == 1

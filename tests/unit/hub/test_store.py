@@ -92,7 +92,7 @@ def test_a_shape_whose_digest_is_not_of_its_numbers_is_refused_for_all_sites(
     status, answer = site.push(forged, line(0))
     assert (status, answer["refused"]) == (200, [0, 1])
     hub.add_token("other", "b" * 64)
-    other = Sending(site.door.begin.__self__, "other")  # type: ignore[attr-defined]
+    other = Sending(site.door.begin.__self__, "other")  # type: ignore[attr-defined] # a bound method
     other.hello()
     assert other.push(SHAPE, line(0))[1]["refused"] == []
     query = "SELECT numbers FROM shape JOIN run USING (shape)"
@@ -181,13 +181,13 @@ def test_an_unknown_site_gets_nothing(path: str, door: HubDatabase) -> None:
         body = {"process": PROCESS, "turn": 1, "seen": [0, ""], "to": [0, ""]}
     method, content = ("GET", b"") if path == "marks" else ("POST", json.dumps(body).encode())
     with pytest.raises(SiteUnknown):
-        Sending(door, "nobody").request(method, path, content)
+        Sending(door, "unknown").request(method, path, content)
 
 
 def test_a_site_cannot_write_rows_of_another(site: Sending, hub: HubDatabase, url: str) -> None:
     hub.add_token("other", "b" * 64)
     site.push(SHAPE, line(0))
-    other = Sending(site.door.begin.__self__, "other")  # type: ignore[attr-defined]
+    other = Sending(site.door.begin.__self__, "other")  # type: ignore[attr-defined] # a bound method
     other.hello()
     other.push(SHAPE, line(0, value=99.0))
     query = "SELECT name, vals FROM run JOIN site USING (site) ORDER BY name"

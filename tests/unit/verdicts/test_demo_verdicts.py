@@ -1,4 +1,4 @@
-"""The simulated year, told: what was put into it comes out in sentences a person would say."""
+"""The simulated year, reported: what was put into it comes out in sentences a person would say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvebench.verdicts.change_text import sentence
 from testing.demo_year import assignments
 
 END = datetime(2026, 7, 1, tzinfo=UTC)
-WANTED = ("randwrite-4k-qd1-fsync1", "randread-4k-qd1", "write-1M-qd8", "idle")
+WORKLOADS = ("randwrite-4k-qd1-fsync1", "randread-4k-qd1", "write-1M-qd8", "idle")
 """Four of the demo's ten workloads: a test need not judge all of it."""
 
 
@@ -33,7 +33,7 @@ def filled(directory: Path, story: Story, *workloads: str) -> Path:
 
 @pytest.fixture(scope="module")
 def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return filled(tmp_path_factory.mktemp("year"), YEAR, *WANTED)
+    return filled(tmp_path_factory.mktemp("year"), YEAR, *WORKLOADS)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def test_the_year_is_reported_as_it_was_put_in(
     assert status == 1
     assert text.startswith("1 regression: ")
     every = "on pve1, pve2, pve3 and pve4)"
-    told = [line for line in text.splitlines() if line[:2] in {"× ", "+ ", "- "}]
-    story = [line.partition(": ")[2] for line in told]
+    lines = [line for line in text.splitlines() if line[:2] in {"× ", "+ ", "- "}]
+    story = [line.partition(": ")[2] for line in lines]
     # Random reads with an I/O thread lost 40 % with the last upgrade, on all nodes; still so.
     assert story[0].startswith("Random read with iothread=1 is 40% slower since QEMU 10.0.2-4")
     assert story[0].endswith(every)
@@ -89,7 +89,7 @@ def test_the_year_is_reported_as_it_was_put_in(
     # All that was put in and nothing else: when it began and when it ended.
     put_in = {days for effect in YEAR.effects for days in (effect.begin, effect.end) if days}
     put_in -= {75, 66}  # two cases of a node, in the test below
-    seen = {(END.date() - date.fromisoformat(line[2:12])).days for line in told}
+    seen = {(END.date() - date.fromisoformat(line[2:12])).days for line in lines}
     near = {day: min({*put_in, 75, 66}, key=lambda one, day=day: abs(one - day)) for day in seen}
     assert all(abs(day - true) <= 4 for day, true in near.items())
     assert set(near.values()) >= put_in

@@ -21,8 +21,8 @@ END = datetime(2026, 7, 1, tzinfo=UTC)
 @pytest.fixture(scope="module")
 def templates() -> list[Run]:
     found = []
-    wanted = assignments("idle", "randwrite-4k-qd1-fsync1", "randread-4k-qd1")
-    for node, assignment in zip(NODES, wanted, strict=True):
+    chosen = assignments("idle", "randwrite-4k-qd1-fsync1", "randread-4k-qd1")
+    for node, assignment in zip(NODES, chosen, strict=True):
         found += simulated_runs(node, assignment, seed=1)
     return found
 

@@ -253,7 +253,7 @@ def _targets(
     rows = _rows(api, place)
     for name, (contents, size) in needs.items():
         row = rows.get(name)
-        wanted = ",".join(sorted(contents))
+        needed = ",".join(sorted(contents))
         if row is None:
             text = f"{name} not on {place.node} or not in the pool; run pvebench proxmox init "
             text += "--config SETTINGS --with-operations"
@@ -261,7 +261,7 @@ def _targets(
             text = f"{name} does not allow {','.join(lacking)}; run {_allow(row, *lacking)}"
         else:
             text = _too_small(row, size)
-        yield f"operations on {name}", not text, text or f"{wanted}, {show_bytes(size)} needed"
+        yield f"operations on {name}", not text, text or f"{needed}, {show_bytes(size)} needed"
 
 
 def _allow(row: Mapping[str, Any], *more: str) -> str:

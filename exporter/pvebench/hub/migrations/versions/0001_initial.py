@@ -121,7 +121,7 @@ GRANT SELECT ON site, shape, run, "case", environment, cycle, decision, arrived,
     TO pvebench_pages;
 """
 # Readers see the sites that `role_sees` lists for their role. A setting of the connection would be
-# no wall: whoever sends SQL can change it.
+# no protection: every sender of SQL can change it.
 OF_SITE = ("site", "run", "case", "environment", "cycle", "decision", "arrived")
 POLICY = """
 ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
