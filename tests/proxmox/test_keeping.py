@@ -14,7 +14,8 @@ from pve.site import MACHINE, POOL, Site, scenario
 from pve.vms import Vm
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, Filled, description, filled_of, mark_of
+from pvebench.drivers.proxmox.vm.bench_vm import KIND
+from pvebench.drivers.proxmox.vm.description import Filled, description, filled_of, mark_of
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.errors import DriverError, OutcomeUnknown
 from pvebench.model.disk import Bus, Format

@@ -11,7 +11,7 @@ from pve.site import MACHINE, POOL, QuickClock, Site, scenario
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard
-from pvebench.drivers.proxmox.vm.bench_vm import CLAIM_SECONDS, claim_of, filled_of
+from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, claim_of, filled_of
 from pvebench.model.ports import HoldKind
 from pvebench.model.workload import Case
 from pvebench.store import Store

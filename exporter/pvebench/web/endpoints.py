@@ -22,7 +22,7 @@ from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage
 from pvebench.verdicts.summary import shown_definitions
 from pvebench.web import api
-from pvebench.web.api import DEFAULT_LIMIT, MAX_LIMIT, document
+from pvebench.web.openapi import CHANGE_STATES, DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.responses import (
     KINDS,
     STATIC,
@@ -233,7 +233,7 @@ class Pages:
     def changes_data(self, request: Request) -> Response:
         """Serve `/api/v1/changes`: closed changes too."""
         state = query_parameters(request, ("state",)).get("state", "")
-        if state and state not in api.CHANGE_STATES:
+        if state and state not in CHANGE_STATES:
             raise Refused(400, f"unknown state {state!r}", "use open or closed")
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> str:

@@ -14,7 +14,7 @@ from schemathesis import GenerationMode
 from starlette.routing import Route
 
 from pvebench.drivers.simulated.simulated_guest import Fault
-from pvebench.web.api import PATHS, document
+from pvebench.web.openapi import PATHS, document
 from testing import http_client
 from testing.packs import Simulation, simulate
 from testing.simulated_site import app_of, served

@@ -29,13 +29,11 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
     KIND,
     BenchVm,
     VmPlace,
-    claim_of,
-    is_valid_claim,
-    mark_of,
     named_volumes,
     node_time,
     refuse_without_rights,
 )
+from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, mark_of
 from pvebench.drivers.proxmox.vm.drive import held_volumes
 from pvebench.drivers.proxmox.vm.leftovers import KEPT
 from pvebench.errors import AccessDenied, NotOwned, PvebenchError

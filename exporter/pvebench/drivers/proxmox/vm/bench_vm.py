@@ -1,21 +1,22 @@
-"""Benchmark VM at the API: ownership marker, changes, start, stop, removal.
-
-The VM's description contains the ownership marker and the contents of its volumes. It moves with
-the VM, so a later start of pvebench recognizes a kept VM by it.
-"""
+"""Benchmark VM at the API: proof of ownership, changes, start, stop, removal."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.endpoints import missing_rights, privileges_in
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected, vm_locked
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
+from pvebench.drivers.proxmox.vm.description import (
+    Filled,
+    claim_of,
+    description,
+    filled_of,
+    mark_of,
+)
 from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes, is_moved, test_slots
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, OutcomeUnknown
 from pvebench.model.ports import Clock
@@ -24,8 +25,6 @@ KIND: Final = "proxmox-vm"
 """Kind of this module's journal entries."""
 TAG: Final = "pvebench"
 CHANGE_SECONDS: Final = 120.0
-CLAIM_SECONDS: Final = 1200.0
-"""Validity of a claim of the node, seconds."""
 _POWER_SECONDS: Final = 120.0
 _SCSI_SLOTS: Final = 31
 _NO_CONFIGURATION: Final = "does not exist"
@@ -404,87 +403,3 @@ def pool_members(api: Api, pool: str) -> set[int]:
 
 def _unchanged(vmid: int, why: str) -> str:
     return f"VM {vmid} not changed: {why}"
-
-
-_MARK: Final = re.compile(r"^pvebench-mark: (?P<mark>[0-9a-f]{32})$", re.MULTILINE)
-_CLAIM: Final = re.compile(r"^pvebench-measures-until: (?P<until>\d{1,12})$", re.MULTILINE)
-_FILLED: Final = re.compile(r"^pvebench-filled: (?P<json>\{.*\})$", re.MULTILINE)
-_CHARACTERS: Final = 8192
-"""Maximum length of a description in Proxmox, characters."""
-_WORDS: Final = (
-    "Benchmark VM, changed and removed automatically by pvebench: do not store data here.\n\n"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
-    """Volume that was written completely and not invalidated since.
-
-    Attributes:
-        key: key of the volume, `Scenario.volume`.
-        storage: name in packs.
-        size_bytes: requested size; `listed_bytes`: size that the storage reported.
-        content: its content, in the format of `Layout.content`.
-    """
-
-    key: str
-    storage: str
-    volid: str
-    format: str
-    size_bytes: int
-    listed_bytes: int
-    content: str
-
-
-def description(mark: str, filled: Iterable[Filled] = (), claim: float = 0.0) -> str:
-    """Return the description, without the records that exceed the length limit.
-
-    The volumes of omitted records are filled again later.
-
-    Args:
-        claim: end of the claim of the node, Unix seconds; 0: no claim.
-    """
-    text = f"{_WORDS}pvebench-mark: {mark}\n"
-    if claim:
-        text += f"pvebench-measures-until: {claim:.0f}\n"
-    for volume in filled:
-        line = f"pvebench-filled: {json.dumps(asdict(volume), sort_keys=True)}\n"
-        if len(text) + len(line) <= _CHARACTERS:
-            text += line
-    return text
-
-
-def mark_of(config: Mapping[str, Any]) -> str:
-    """Return the ownership marker in a VM's description, or an empty string."""
-    match = _MARK.search(str(config.get("description", "")))
-    return match["mark"] if match else ""
-
-
-def claim_of(config: Mapping[str, Any]) -> float:
-    """Return the end of the claim of the pvebench that uses this VM, Unix seconds; 0: no claim."""
-    match = _CLAIM.search(str(config.get("description", "")))
-    return float(match["until"]) if match else 0.0
-
-
-def is_valid_claim(until: float, now: float) -> bool:
-    """Return whether a claim holds at `now`, the node's time; a later end is a damaged one."""
-    return now < until <= now + 2 * CLAIM_SECONDS
-
-
-def filled_of(config: Mapping[str, Any]) -> list[Filled]:
-    """Return the filled volumes in a VM's description; ignore damaged lines."""
-    volumes = []
-    for match in _FILLED.finditer(str(config.get("description", ""))):
-        try:
-            volumes.append(_checked(Filled(**json.loads(match["json"]))))
-        except (TypeError, ValueError, RecursionError):
-            continue
-    return volumes
-
-
-def _checked(volume: Filled) -> Filled:
-    sizes = (volume.size_bytes, volume.listed_bytes)
-    names = (volume.key, volume.storage, volume.volid, volume.format, volume.content)
-    if {*map(type, sizes)} != {int} or {*map(type, names)} != {str}:
-        raise TypeError("a size is not a number, or a name is not text")
-    return volume

@@ -19,7 +19,8 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.archives import close_lost, remove_archives
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace, filled_of
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace
+from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.errors import AccessDenied, DriverError, HypervisorGone, NotOwned

@@ -18,14 +18,13 @@ from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.vm.bench_vm import (
     CHANGE_SECONDS,
-    CLAIM_SECONDS,
     KIND,
     TAG,
     BenchVm,
     VmPlace,
-    description,
     node_time,
 )
+from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, description
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT
 from pvebench.errors import DriverError, GuestImageError, NotOwned
 from pvebench.guest import GuestImage

@@ -14,7 +14,8 @@ import structlog
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.archives import try_to_remove
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, Filled, VmPlace, filled_of
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, VmPlace
+from pvebench.drivers.proxmox.vm.description import Filled, filled_of
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
     ClusterStorage,
