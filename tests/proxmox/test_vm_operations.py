@@ -614,21 +614,21 @@ def test_the_rights_for_operations_are_granted_by_name_and_missing_ones_named(
     whole = vm_privileges(api.cluster.major)
     assert api.cluster.access.roles["StorageBenchVM"] == whole
     api.cluster.storages["share"].content = "images"
-    text = granted.read_text("utf-8")
-    granted.write_text(f"{text}  operations: {{backup_storage: share}}\n", "utf-8")
+    settings = granted.read_text("utf-8")
+    granted.write_text(f"{settings}  operations: {{backup_storage: share}}\n", "utf-8")
     found = findings(granted, capsys)
     good, text = found["rights"]
     assert not good
     assert "/pool/bench: VM.Backup VM.Snapshot" in text
     assert "--with-operations" in text
     assert "share not on pve1 or not in the pool" in found["operations on share"][1]
-    granted.write_text(text, "utf-8")
+    granted.write_text(settings, "utf-8")
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     init = ["proxmox", "init", "--config", str(granted), "--apply"]
     assert run_cli([*init, "--with-operations"]) == 0
     assert api.cluster.access.roles[OPERATION_ROLE] == OPERATION_PRIVILEGES
     assert run_cli([*init, "--with-advice"]) == 0  # nor do other rights remove those
-    granted.write_text(f"{text}  operations: {{backup_storage: share}}\n", "utf-8")
+    granted.write_text(f"{settings}  operations: {{backup_storage: share}}\n", "utf-8")
     assert run_cli(init) == 0  # the settings have the section: the rights stay
     assert api.cluster.access.roles[OPERATION_ROLE] == OPERATION_PRIVILEGES
     assert api.cluster.access.roles["StorageBenchVM"] == whole  # that of all instances
