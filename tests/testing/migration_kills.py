@@ -68,7 +68,10 @@ def killed(database: Path, step: int) -> bool:
 def main(database: Path, directory: Path) -> None:
     with tempfile.TemporaryDirectory() as warm:
         # Imports everything once instead of in each child.
-        engine.open_engine(Path(warm) / "any.db").dispose()
+        first = Path(warm) / database.name
+        if database.exists():
+            shutil.copy(database, first)
+        engine.open_engine(first).dispose()
     step = 0
     while True:
         step += 1

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DatabaseError
 from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
 from pvebench.files import give_to_owner
 from pvebench.store.backups import copy_database
-from pvebench.store.tables import HEAD, TRIGGERS
+from pvebench.store.tables import HEAD, TRIGGERS, metadata
 
 _DAMAGE: Final = frozenset(
     {
@@ -32,6 +32,10 @@ _DAMAGE: Final = frozenset(
     }
 )
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
+VERSION_TABLE: Final = (
+    "CREATE TABLE alembic_version "
+    "(version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
 BUSY_SECONDS = 30.0
 """Maximum wait for a lock of another connection."""
 OPENING_SECONDS = 600.0
@@ -59,7 +63,7 @@ def open_engine(path: Path) -> Engine:
             with reading(engine) as connection:
                 revision = _revision(connection)
             if revision != HEAD:
-                _migrate(path)
+                _create_or_migrate(path)
     except DatabaseError as error:
         engine.dispose()
         raise StoreLost(
@@ -264,7 +268,35 @@ def _revision(connection: Connection) -> str | None:
     return str(row[0]) if row else None
 
 
-def _migrate(path: Path) -> None:
+def _create_or_migrate(path: Path) -> None:
+    # Foreign keys are off: dropping a table that is rebuilt would delete the rows that refer to it.
+    engine = _engine(path, foreign_keys="OFF")
+    try:
+        # One transaction includes the backup, so that two processes that open at once migrate once.
+        with writing(engine) as connection:
+            revision = _revision(connection)
+            if revision is None:
+                _create(connection)
+            elif revision != HEAD:
+                _migrate(path, connection, revision)
+            # SQLite silently drops the triggers of a table that a migration rebuilds.
+            for statement in TRIGGERS:
+                connection.exec_driver_sql(statement)
+    finally:
+        engine.dispose()
+
+
+def _create(connection: Connection) -> None:
+    """Create all tables, and record their revision as Alembic does.
+
+    Source: Alembic's cookbook, "Building an Up to Date Database from Scratch".
+    """
+    metadata.create_all(connection, checkfirst=False)
+    connection.exec_driver_sql(VERSION_TABLE)
+    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+
+
+def _migrate(path: Path, connection: Connection, revision: str) -> None:
     # Alembic takes a third of a second to import and is needed only here.
     from alembic import command  # noqa: PLC0415 # slow to import
     from alembic.config import Config  # noqa: PLC0415 # slow to import
@@ -273,23 +305,11 @@ def _migrate(path: Path) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    # Foreign keys are off: dropping a table that is rebuilt would delete the rows that refer to it.
-    engine = _engine(path, foreign_keys="OFF")
-    try:
-        # One transaction includes the backup, so that two processes that open at once migrate once.
-        with writing(engine) as connection:
-            revision = _revision(connection)
-            if revision is not None and revision not in known:
-                raise _too_new(path, revision)
-            if revision not in (None, HEAD):
-                _back_up(path, path.with_name(f"{path.name}.before-{revision}"))
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            # SQLite silently drops the triggers of a table that a migration rebuilds.
-            for statement in TRIGGERS:
-                connection.exec_driver_sql(statement)
-    finally:
-        engine.dispose()
+    if revision not in known:
+        raise _too_new(path, revision)
+    _back_up(path, path.with_name(f"{path.name}.before-{revision}"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
 
 
 def _too_new(path: Path, revision: str) -> StoreTooNew:

@@ -1,4 +1,4 @@
-"""Table definitions. A change here needs a migration; a test compares the two.
+"""Table definitions of a new database. A change here needs a migration for older ones.
 
 Times are UTC seconds since the epoch as floats: SQLite has no time type, and a number sorts
 and subtracts without parsing.

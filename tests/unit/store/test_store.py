@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
@@ -26,8 +24,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.store import ReplacedRun, StateDirectory, Store, holder_of
-from pvebench.store.engine import open_engine
-from pvebench.store.tables import HEAD, metadata
+from pvebench.store.tables import HEAD
 from testing.packs import quick
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -128,13 +125,6 @@ def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path.write_bytes(b"this is not a database, only text that is long enough" * 20)
     with pytest.raises(StoreError, match="is damaged: file is not a database"):
         Store(path)
-
-
-def test_migrations_and_tables_say_the_same(tmp_path: Path) -> None:
-    engine = open_engine(tmp_path / "pvebench.db")
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-    engine.dispose()
 
 
 def test_the_journal_gives_open_changes_newest_first_also_after_a_new_opening(store: Store) -> None:
