@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pve.cluster import Cluster
-from pve.real import RealMachine, real
+from pve.real import RealMachine, direct
 from pve.server import running_api
 from pve.site import Site as Place
 from pve.site import scenario
@@ -37,7 +37,7 @@ WHOLE = tool_workload("dd", {"rw": "read", "bs": "1M", "direct": True})
 
 @pytest.fixture
 def place(tmp_path: Path, image: GuestImage) -> Iterator[Place]:
-    with running_api(Cluster(tmp_path / "cluster", major=9, make_machine=real)) as api:
+    with running_api(Cluster(tmp_path / "cluster", major=9, make_machine=direct(image))) as api:
         found = Place(api, tmp_path, 9, image=image, clock=SystemClock())
         found.node = found.driver("pve1", kvm=False, cpu="max")
         yield found

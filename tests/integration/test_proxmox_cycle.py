@@ -11,10 +11,11 @@ import pytest
 
 from pve.cluster import Cluster
 from pve.instance import write_settings
-from pve.real import real
+from pve.real import direct
 from pve.server import RunningApi, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.guest import GuestImage
 from pvebench.model.units import MIB
 from pvebench.store import Store
 from testing.packs import write_pack
@@ -42,12 +43,11 @@ STORAGES = {"local": "{type: dir, nodes: [pve1]}", "share": "{type: nfs}"}
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[RunningApi]:
-    with running_api(Cluster(tmp_path / "cluster", major=9, make_machine=real)) as found:
+def api(tmp_path: Path, image: GuestImage) -> Iterator[RunningApi]:
+    with running_api(Cluster(tmp_path / "cluster", major=9, make_machine=direct(image))) as found:
         yield found
 
 
-@pytest.mark.usefixtures("image")
 def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
     api: RunningApi,
     tmp_path: Path,
@@ -104,7 +104,6 @@ workloads:
 """
 
 
-@pytest.mark.usefixtures("image")
 def test_a_volume_that_is_kept_is_filled_once_for_two_starts(
     api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
