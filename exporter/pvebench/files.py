@@ -50,9 +50,9 @@ def read_text(path: Path, *, most: int = MAX_BYTES, encoding: str = "utf-8") -> 
         raise ConfigError([Problem(str(path), 0, 0, f"cannot be read: {error}")]) from error
 
 
-def _content(path: Path, most: int) -> bytes:
+def _content(path: Path, most: int, *, flags: int = 0) -> bytes:
     # Opening a pipe without a writer would block forever.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISDIR(status.st_mode):
@@ -132,6 +132,28 @@ def give_to_owner(fd: int, directory: Path) -> None:
         status = directory.stat()
         with contextlib.suppress(PermissionError):  # root of a container, or of an NFS client
             os.fchown(fd, status.st_uid, status.st_gid)
+
+
+# --- small files of the state directory, in which another user may put links, pipes and devices
+
+_OWN_BYTES: Final = 64 * 1024
+
+
+def read_own(path: Path) -> str:
+    """Return the text of a small regular file, never through a link. Raises OSError."""
+    return _content(path, _OWN_BYTES, flags=os.O_NOFOLLOW).decode("utf-8", "replace")
+
+
+def write_own(path: Path, text: str) -> None:
+    """Replace a small file, never through a link, even if the machine stops. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    with new.open("x", encoding="utf-8") as file:
+        give_to_owner(file.fileno(), path.parent)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
 
 
 Signature = tuple[tuple[int, ...], ...]

@@ -36,6 +36,7 @@ NO_WRITE: Final = "`count=0`, `nocreat`: it only drops the cache of a volume wit
 PROOFS: Final = {
     # what runs next to data of others
     "exporter/pvebench/files.py:remove_tree": "no link, no mount; callers prove the name",
+    "exporter/pvebench/files.py:write_own": "a file's name with `.new`",
     "exporter/pvebench/store/instance_lock.py:_signaled": "`holds_lock`, through a pidfd",
     f"{DRIVERS}/qemu/durability.py:QemuDurability._batch": "`QemuMachine.kill`, own volumes",
     f"{DRIVERS}/qemu/durability.py:QemuDurability._use": "`QemuMachine.kill`",
@@ -60,6 +61,7 @@ PROOFS: Final = {
     f"{DRIVERS}/proxmox/vm/vm_create.py:_tag": "`BenchVm.destroy`: marker, pool",
     "exporter/pvebench/guest/build.py:_install": "the guest image's own folder",
     "exporter/pvebench/store/backups.py:back_up": "a backup's name in the folder of backups",
+    "exporter/pvebench/store/backups.py:copy_database": "a copy's name with `.part`",
     "exporter/pvebench/store/engine.py:_remove": "a copy's name next to the locked database",
     "exporter/pvebench/store/state.py:StateDirectory.resume": "a file of the state directory",
     f"{DRIVERS}/host/remote_commands.sh:drop": NO_WRITE,

@@ -74,9 +74,8 @@ PLACES: Final = {
         web/server.py:sections
     """,
     OWN: """
-        cli/setup/questions.py:write_settings drivers/qemu/accelerator.py:_recall
-        service/housekeeping.py:_digest store/state.py:pause_reason_of
-        notify/delivery.py:_deliver notify/delivery.py:main
+        cli/setup/questions.py:write_settings
+        service/housekeeping.py:_digest notify/delivery.py:_deliver notify/delivery.py:main
     """,
     PROGRAM: """
         drivers/host/device_tuning.py:_run drivers/linux/block_devices.py:_output

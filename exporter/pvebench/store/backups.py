@@ -48,6 +48,7 @@ def copy_database(path: Path, copy: Path) -> None:
         OSError, sqlite3.Error: the database cannot be read, or the copy not written.
     """
     part = copy.with_name(f"{copy.name}.part")
+    part.unlink(missing_ok=True)  # SQLite would write through a link
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(part)) as target:
         source.backup(target)
         target.execute("PRAGMA journal_mode=DELETE")

@@ -78,7 +78,8 @@ def open_engine(path: Path) -> Engine:
 def _make_private(path: Path) -> None:
     """Create the file if it is absent; only its owner may read evidence and settings."""
     with contextlib.suppress(OSError):  # opening the database reports errors that matter
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # A link stays usable; what it leads to gets no other owner or mode.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.fchmod(fd, 0o600)
             give_to_owner(fd, path.parent)

@@ -14,7 +14,7 @@ from typing import Final, Self
 from sqlalchemy import Engine, create_engine
 
 from pvebench.errors import NotWritable, StoreLost
-from pvebench.files import RUNTIME
+from pvebench.files import RUNTIME, read_own, write_own
 from pvebench.store.backups import connect_read_only
 from pvebench.store.case_numbers import Numbers
 from pvebench.store.instance_lock import InstanceLock, holder_of, stop_holder
@@ -60,15 +60,19 @@ class StateDirectory:
     def pause(self, reason: str) -> None:
         """Request the instance that uses this directory to pause until `resume`."""
         try:
-            (self.path / _PAUSE).write_text(f"{reason}\n", "utf-8")
+            write_own(self.path / _PAUSE, f"{reason}\n")
         except OSError as error:
             raise self._not_writable(error) from error
 
     def resume(self) -> bool:
         """End the pause; return whether there was one."""
-        was_paused = (self.path / _PAUSE).exists()
-        (self.path / _PAUSE).unlink(missing_ok=True)
-        return was_paused
+        try:
+            (self.path / _PAUSE).unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._not_writable(error) from error
+        return True
 
     def pause_reason(self) -> str:
         """Return the reason for the pause, empty if there is none."""
@@ -125,7 +129,7 @@ class StateDirectory:
 def pause_reason_of(path: Path) -> str:
     """Return the reason for the pause of the state directory at `path`; empty: none."""
     try:
-        return (path / _PAUSE).read_text("utf-8").strip() or "paused"
+        return read_own(path / _PAUSE).strip() or "paused"
     except FileNotFoundError:
         return ""
     except OSError as error:

@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from pvebench.errors import DriverError, MachineError
+from pvebench.files import read_own, write_own
 from pvebench.guest import default_directory
 
 log = structlog.get_logger()
@@ -109,8 +110,8 @@ def remembered_fault(memory: Path) -> str | None:
 
 def _recall(memory: Path, boot: str) -> str | None:
     try:
-        known = json.loads(memory.read_text("utf-8"))
-    except (OSError, ValueError):
+        known = json.loads(read_own(memory))
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(known, dict) or known.get("boot") != boot:
         return None
@@ -119,6 +120,4 @@ def _recall(memory: Path, boot: str) -> str | None:
 
 def _remember(memory: Path, boot: str, fault: str) -> None:
     memory.parent.mkdir(parents=True, exist_ok=True)
-    fresh = memory.with_suffix(".new")
-    fresh.write_text(json.dumps({"boot": boot, "fault": fault}), "utf-8")
-    fresh.replace(memory)
+    write_own(memory, json.dumps({"boot": boot, "fault": fault}))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from pvebench.errors import AlreadyRunning, NotWritable
-from pvebench.files import give_to_owner
+from pvebench.files import read_own, write_own
 from pvebench.model.disk import Disk
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Volume
@@ -151,7 +150,7 @@ def bound_id(state: Path, *, adopt: bool) -> str:
             next_step="if the original no longer runs, run `pvebench cleanup --adopt`",
         )
     with _id_errors(state / _FILE):
-        _write_id(state / _FILE, f"{instance} {here}")
+        write_own(state / _FILE, f"{instance} {here}\n")
     return instance
 
 
@@ -169,9 +168,8 @@ def _id_and_machine(state: Path) -> tuple[str, str]:
     path = state / _FILE
     with _id_errors(path):
         if not path.exists():
-            _write_id(path, secrets.token_hex(_BYTES))
-        with path.open("rb") as opened:
-            content = opened.read(64).decode("ascii", "replace").strip()
+            write_own(path, f"{secrets.token_hex(_BYTES)}\n")
+        content = read_own(path).strip()
     instance, _, machine = content.partition(" ")
     if not _ID.fullmatch(instance) or (machine and not _ID.fullmatch(machine)):
         raise NotWritable(
@@ -191,17 +189,6 @@ def _id_errors(path: Path) -> Iterator[None]:
             f"cannot read or create the instance id in {path}: {error.strerror}",
             next_step="fix the permissions of the state directory",
         ) from error
-
-
-def _write_id(path: Path, text: str) -> None:
-    """Write the id atomically, even if the machine stops during it."""
-    new = path.with_name(f"{path.name}.new")
-    with new.open("w", encoding="ascii") as file:
-        give_to_owner(file.fileno(), path.parent)
-        file.write(f"{text}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
 
 
 def is_own(details: Mapping[str, str], instance: str) -> bool:
