@@ -26,7 +26,8 @@ NAMED: Final = frozenset({"json.load", "subprocess.run", "subprocess.Popen", "ya
 BOUNDED: Final = {
     "files.py:read_body": "bytes and seconds of an HTTP response; callers of `urlopen` use it",
     "drivers/ssh/connection.py": "64 MiB of stdout, 64 KiB of stderr, seconds",
-    "drivers/linux/host_tools.py": "64 MiB, seconds: host programs, also in containers",
+    "drivers/linux/host_tools.py": "64 MiB, 4 MiB for `run_program`, seconds: programs, also in "
+    "containers",
     "drivers/proxmox/api/bounds.py": "bytes and seconds of an API response",
     "drivers/qemu/qmp.py": "slices of the guest agent's files; qemu.qmp bounds a line",
     "web/connection_limits.py": "request head, connections, seconds",
@@ -37,7 +38,7 @@ BOUNDED: Final = {
 KERNEL: Final = "the kernel limits it"
 SHIPPED: Final = "installed with pvebench, or built by it"
 OWN: Final = "pvebench wrote it"
-PROGRAM: Final = "a program of this machine, about objects of this machine or its cluster"
+PROGRAM: Final = "its output goes to a file or nowhere, or Git wrote it"
 BUILD: Final = "Debian packages, verified by apt, while a guest image is built"
 WRAPPED: Final = "calls a bounded reader"
 PLACES: Final = {
@@ -78,13 +79,7 @@ PLACES: Final = {
         service/housekeeping.py:_digest notify/delivery.py:_deliver notify/delivery.py:main
     """,
     PROGRAM: """
-        drivers/host/device_tuning.py:_run drivers/linux/block_devices.py:_output
-        drivers/linux/host_tools.py:tool_version drivers/lxc/container.py:Container._info
-        drivers/lxc/container.py:Container._launch drivers/qemu/durability.py:_TestDisk.damaged
-        drivers/qemu/durability.py:_copy drivers/qemu/machine.py:QemuMachine._launch
-        drivers/storages/block.py:_losetup drivers/storages/ceph.py:_Pool._run
-        drivers/storages/directory.py:cached_bytes drivers/storages/directory.py:run_qemu_img
-        drivers/storages/identity.py:_uuid drivers/storages/network.py:_image_info
+        drivers/qemu/machine.py:QemuMachine._launch drivers/lxc/container.py:Container._launch
         drivers/storages/settings.py:FaultCommand.begin version.py:_git
     """,
     BUILD: """
@@ -98,7 +93,7 @@ PLACES: Final = {
         fleet/connection.py:HubAddress._exchange
         files.py:read_secret files.py:read_body diagnostics/pipeline.py:fetch
         drivers/linux/host_tools.py:_content drivers/linux/host_tools.py:_launch
-        drivers/linux/host_tools.py:HostTools.run drivers/linux/node_exporter.py:fetch
+        drivers/linux/host_tools.py:_Started.wait drivers/linux/node_exporter.py:fetch
         drivers/linux/procfs.py:Fetched.open
         drivers/linux/procfs.py:Fetched.read_text drivers/proxmox/api/bounds.py:_Socket.recv_into
         drivers/proxmox/node/node_ssh.py:_pid drivers/proxmox/vm/bench_vm.py:BenchVm._await_change

@@ -102,7 +102,7 @@ def test_no_damaged_entry_ends_the_cleanup_of_this_machine(
     def refused(*_: Any, **__: Any) -> Any:
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(subprocess, "run", refused)  # no program of the machine is needed
+    monkeypatch.setattr(subprocess, "Popen", refused)  # no program of the machine is needed
     monkeypatch.setattr("pvebench.drivers.storages.network.unlink", refused)
     entries = [*DAMAGED, *owned(instance_id(tmp_path))]
     for details in entries:

@@ -8,7 +8,6 @@ device of its own file. The journal has the old value before a change. Values ar
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
@@ -16,6 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from pvebench.drivers.linux import block_devices
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.identity import check_claim
 from pvebench.errors import DriverError, SwitchFailed, VolumeError
@@ -254,7 +254,7 @@ def _read(path: Path) -> str:
 
 def _run(*command: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command)
     except OSError as error:
         raise SwitchFailed(
             f"cannot start {command[0]}: {error.strerror}",

@@ -20,6 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.errors import VolumeError
 
 # --- identity, users and content of a block device, from the kernel and util-linux
@@ -153,7 +154,8 @@ def signatures(device: Path) -> list[str]:
 
 def _output(*command: str) -> dict[str, Any]:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
+        done = run_program(command, seconds=_SECONDS)
+        done.check_returncode()
         output: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         why = str(getattr(error, "stderr", "") or error).strip()

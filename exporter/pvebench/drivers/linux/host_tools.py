@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from pvebench.errors import GuestTimeout, OutputUnreadable, ToolFailed
+from pvebench.errors import GuestTimeout, OutputUnreadable, ToolFailed, VolumeError
 from pvebench.model.ports import Completed, Guest
 from pvebench.model.units import MIB, show_bytes
 
 MAX_BYTES: Final = 64 * MIB
 """Maximum of a program's output; the logs of a long job are the largest."""
+MAX_TEXT_BYTES: Final = 4 * MIB
+"""Maximum of the output of a program that reports or changes something, such as `ceph status`."""
 _CHECK_SECONDS: Final = 0.1
 """Interval of the checks of a short program's output."""
 
@@ -26,10 +30,28 @@ _CHECK_SECONDS: Final = 0.1
 def tool_version(program: str) -> str:
     """Return a program's version without its name; empty: not installed."""
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    except OSError:
+        done = run_program([program, "--version"])
+    except (OSError, VolumeError):
         return ""
     return done.stdout.strip().removeprefix(f"{program}-").removeprefix(f"{program} ")
+
+
+def run_program(
+    command: Sequence[str], *, seconds: float = math.inf
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that reports or changes something; return its exit status and its output.
+
+    Raises:
+        OSError: it cannot be started. VolumeError: its output is too large.
+        subprocess.TimeoutExpired: it did not end in time.
+    """
+    try:
+        started = _launch([*command], stdin=subprocess.DEVNULL, most=MAX_TEXT_BYTES)
+        done = started.wait(command[0], None, seconds)
+    except OutputUnreadable as error:
+        raise VolumeError(error.happened, cause=error.cause, next_step=error.next_step) from error
+    output, errors = (part.decode("utf-8", "replace") for part in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess([*command], done.exit_code, output, errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +61,29 @@ class _Started:
     process: subprocess.Popen[bytes]
     stdout: IO[bytes]
     stderr: IO[bytes]
+    most: int
+
+    def wait(self, program: str, stdin: bytes | None, seconds: float) -> Completed:
+        """Return the result; end the program if it exceeds a limit."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self.process.communicate(stdin, timeout=min(_CHECK_SECONDS, seconds))
+            except subprocess.TimeoutExpired:
+                stdin = None
+                self.check_size(program)
+                if time.monotonic() >= deadline:
+                    self.end()
+                    raise
+            else:
+                return self.completed(program)
 
     def check_size(self, program: str) -> None:
         """End the program if its output is too large: it may run in a container of others."""
-        if max(os.fstat(file.fileno()).st_size for file in (self.stdout, self.stderr)) > MAX_BYTES:
+        if max(os.fstat(file.fileno()).st_size for file in (self.stdout, self.stderr)) > self.most:
             self.end()
             raise OutputUnreadable(
-                f"output of {program} exceeds {show_bytes(MAX_BYTES)}",
+                f"output of {program} exceeds {show_bytes(self.most)}",
                 cause="it failed or was replaced",
                 next_step="run it by hand",
             )
@@ -68,17 +106,19 @@ class _Started:
                     file.close()
 
 
-def _launch(argv: list[str], *, stdin: int, own_session: bool) -> _Started:
+def _launch(
+    argv: list[str], *, stdin: int, most: int | None = None, own_session: bool = False
+) -> _Started:
     stdout, stderr = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 # closed with it
     try:
         process = subprocess.Popen(
             argv, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=own_session
         )
-    except OSError as error:
+    except OSError:
         stdout.close()
         stderr.close()
-        raise _cannot_start(argv[0], error) from error
-    return _Started(process, stdout, stderr)
+        raise
+    return _Started(process, stdout, stderr, most or MAX_BYTES)
 
 
 class HostTools(Guest):
@@ -88,25 +128,17 @@ class HostTools(Guest):
         self._running: dict[int, tuple[str, _Started]] = {}
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        started = _launch(argv, stdin=subprocess.PIPE, own_session=False)
-        deadline = time.monotonic() + timeout
-        rest: bytes | None = stdin
-        while True:
-            try:
-                started.process.communicate(rest, timeout=min(_CHECK_SECONDS, timeout))
-            except subprocess.TimeoutExpired as error:
-                rest = None
-                started.check_size(argv[0])
-                if time.monotonic() >= deadline:
-                    started.end()
-                    message = f"{argv[0]} did not end within {timeout:.0f} s"
-                    raise GuestTimeout(message) from error
-            else:
-                return started.completed(argv[0])
+        with _start_errors(argv[0]):
+            started = _launch(argv, stdin=subprocess.PIPE)
+        try:
+            return started.wait(argv[0], stdin, timeout)
+        except subprocess.TimeoutExpired as error:
+            raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s") from error
 
     def start(self, argv: list[str]) -> int:
         tied = [*_tied_to_parent(), *argv]
-        started = _launch(tied, stdin=subprocess.DEVNULL, own_session=True)
+        with _start_errors(tied[0]):
+            started = _launch(tied, stdin=subprocess.DEVNULL, own_session=True)
         self._running[started.process.pid] = argv[0], started
         return started.process.pid
 
@@ -150,9 +182,13 @@ def _content(file: IO[bytes]) -> bytes:
         return file.read()
 
 
-def _cannot_start(program: str, error: OSError) -> ToolFailed:
-    return ToolFailed(
-        f"cannot start {program} on the host: {error.strerror}",
-        cause="it is not installed",
-        next_step=f"install it (Debian: the package of the same name as {Path(program).name})",
-    )
+@contextlib.contextmanager
+def _start_errors(program: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ToolFailed(
+            f"cannot start {program} on the host: {error.strerror}",
+            cause="it is not installed",
+            next_step=f"install it (Debian: the package of the same name as {Path(program).name})",
+        ) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.cgroups import CPUS, GROUPS, MEMORY, end_groups, limit_of, version_of
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, is_own
 from pvebench.errors import HypervisorGone, SwitchFailed, ToolsMissing
@@ -155,9 +156,7 @@ class Container:
     def _info(self) -> str:
         query = [*self._command("lxc-info"), "-s", "-p"]
         try:
-            return subprocess.run(
-                query, capture_output=True, text=True, check=False, timeout=START_SECONDS
-            ).stdout
+            return run_program(query, seconds=START_SECONDS).stdout
         except subprocess.TimeoutExpired:
             return ""
 

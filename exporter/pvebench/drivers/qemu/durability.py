@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import random
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from pvebench.drivers.driver import DriverContext
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.block_graph import Names, block_nodes, devices, own_statistics
 from pvebench.drivers.qemu.machine import BOOT_SECONDS, SWITCH_SECONDS, QemuMachine, qemu_facts
@@ -208,7 +208,7 @@ class _TestDisk:
         if self.disk.format is Format.RAW:
             return False
         command = ["qemu-img", "check", "-q", "-f", "qcow2", str(image)]
-        return subprocess.run(command, capture_output=True, check=False).returncode not in _SOUND
+        return run_program(command).returncode not in _SOUND
 
     def survived(self, content: Path, sync: Sync, touch: Touch) -> Survival:
         """Return how many records of one kind have the newest completed content."""
@@ -391,6 +391,6 @@ def _states(
 def _copy(source: Path, target: Path) -> None:
     """Copy an image onto a file of ours, with its holes. Raises VolumeError."""
     command = ["cp", "--sparse=always", str(source), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     if done.returncode:
         raise VolumeError(f"cannot copy {source}: {done.stderr.strip()}")

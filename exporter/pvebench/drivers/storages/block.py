@@ -7,12 +7,12 @@ The content of a whole device is destroyed, so it must be claimed; see
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.directory import (
     OwnFile,
@@ -249,7 +249,7 @@ def loops_of(path: Path) -> list[str]:
 def _losetup(*arguments: str) -> str:
     command = ["losetup", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command)
     except FileNotFoundError as error:
         raise VolumeError(
             "losetup is not installed", next_step="run `apt-get install mount`"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.responses import Shape, anything, fields, rows, table, text, whole
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.errors import DriverError, NoSpace, VolumeError
@@ -342,9 +343,7 @@ class _Pool:
         access += ["--id", self.user] if self.user else []
         command = [program, *access, *arguments]
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS
-            )
+            done = run_program(command, seconds=COMMAND_SECONDS)
         except FileNotFoundError as error:
             raise VolumeError(
                 f"{program} is not installed",

@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.block_devices import sysfs
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.identity import identity_of_path
 from pvebench.errors import NoSpace, ToolsMissing, VolumeError
@@ -278,7 +278,7 @@ def create_image(
 def run_qemu_img(*arguments: str) -> str:
     """Run qemu-img; return its output. Raises VolumeError."""
     command = ["qemu-img", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     if done.returncode:
         raise VolumeError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
     return done.stdout
@@ -440,7 +440,7 @@ def cached_bytes(path: Path) -> int:
     """
     command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command)
     except FileNotFoundError as error:
         raise ToolsMissing(
             "fincore is not installed, which reports the cached bytes of a volume",

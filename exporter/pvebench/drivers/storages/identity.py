@@ -32,6 +32,7 @@ from pvebench.drivers.linux.block_devices import (
     users,
     users_of,
 )
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.errors import VolumeError
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Identity, is_certain
@@ -384,10 +385,8 @@ def _uuid(devices: list[int]) -> str:
     for device in devices[:1]:
         name = f"/dev/{sysfs(device).resolve().name.replace('!', '/')}"
         for command in _ASKED:
-            with contextlib.suppress(OSError, subprocess.SubprocessError):
-                done = subprocess.run(
-                    [*command, name], capture_output=True, text=True, check=True, timeout=_SECONDS
-                )
-                if done.stdout.strip():
+            with contextlib.suppress(OSError, subprocess.SubprocessError, VolumeError):
+                done = run_program([*command, name], seconds=_SECONDS)
+                if done.returncode == 0 and done.stdout.strip():
                     return done.stdout.strip()
     return ""

@@ -13,12 +13,12 @@ import errno
 import json
 import socket
 import statistics
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.block import part_of
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.directory import create_image
@@ -164,7 +164,7 @@ def undo_nfs(details: Mapping[str, str]) -> str:
 
 def _image_info(image: Node, what: str) -> dict[str, Any]:
     command = ["qemu-img", "info", "--output=json", "json:" + json.dumps(image)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     if done.returncode:
         raise VolumeError(
             f"{what}: cannot open the export: {done.stderr.strip()}",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -14,13 +16,15 @@ from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.host_engine import ThisMachine, local_router, undo_scratch
 from pvebench.drivers.linux import host_tools
-from pvebench.drivers.linux.host_tools import HostTools
+from pvebench.drivers.linux.block_devices import users_of
+from pvebench.drivers.linux.host_tools import HostTools, run_program
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import STORAGE_KINDS, ceph
+from pvebench.drivers.storages.block import loops_of
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.errors import GuestTimeout, OutputUnreadable, SwitchFailed, ToolFailed
+from pvebench.drivers.storages.directory import DirectoryStorage, cached_bytes, run_qemu_img
+from pvebench.errors import GuestTimeout, OutputUnreadable, SwitchFailed, ToolFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.rules import Rows
@@ -99,6 +103,35 @@ def test_output_without_end_is_rejected_and_its_program_ended(
     with pytest.raises(OutputUnreadable, match="/dev/zero exceeds 1"):
         tools.read_file("/dev/zero")
     tools.close()
+
+
+PROGRAMS: Final = {
+    "qemu-img": lambda: run_qemu_img("info", "x"),
+    "fincore": lambda: cached_bytes(Path("/x")),
+    "losetup": lambda: loops_of(Path("/x")),
+    "lsblk": lambda: users_of(Path("/x")),
+    "ceph": lambda: ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p")),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_without_end_of_output_is_an_error_of_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    (tmp_path / program).write_text("#!/bin/sh\nexec /bin/cat /dev/zero >&2\n", "ascii")
+    (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(VolumeError, match=f"output of {program} exceeds 4"):
+        PROGRAMS[program]()
+
+
+def test_a_short_program_is_answered_with_status_and_any_bytes() -> None:
+    done = run_program(["/bin/sh", "-c", "printf 'a\\377'; echo e >&2; exit 3"])
+    assert (done.returncode, done.stdout, done.stderr) == (3, "a\ufffd", "e\n")
+    with pytest.raises(FileNotFoundError):
+        run_program(["no-such-program"])
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_program(["sleep", "60"], seconds=0.1)
 
 
 def test_input_that_a_program_does_not_read_does_not_stop_its_time_limit() -> None:

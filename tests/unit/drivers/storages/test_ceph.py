@@ -160,7 +160,7 @@ class Answers:
 def test_an_answer_of_ceph_that_cannot_be_read_is_an_error_that_says_so(
     monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    monkeypatch.setattr("subprocess.run", Answers(df=said))
+    monkeypatch.setattr(ceph, "run_program", Answers(df=said))
     with pytest.raises(
         VolumeError, match=r"unexpected output of ceph df|pool p does not exist in this"
     ):
@@ -172,14 +172,14 @@ def test_check_reports_room_and_health_as_the_user_of_the_settings(
 ) -> None:
     room = '{"pools": [{"name": "p", "stats": {"max_avail": 1073741824}}]}'
     answers = Answers(df=room, status=json.dumps(status("degraded")))
-    monkeypatch.setattr("subprocess.run", answers)
+    monkeypatch.setattr(ceph, "run_program", answers)
     options = StorageOptions(name="c", kind="rbd", owner="", pool="p", conf="/c", user="u")
     assert ceph.look(options) == "pool p: 1.0 GiB free, HEALTH_WARN"
     assert all(one[:5] == ["ceph", "--conf", "/c", "--id", "u"] for one in answers.asked)
 
 
 def test_a_pool_is_known_by_the_id_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subprocess.run", Answers(status=json.dumps(status("healthy"))))
+    monkeypatch.setattr(ceph, "run_program", Answers(status=json.dumps(status("healthy"))))
     assert ceph.identify(StorageOptions(name="c", kind="rbd", owner="", pool="p")) == {
         "type": "rbd",
         "pool": "p",
@@ -190,10 +190,10 @@ def test_a_pool_is_known_by_the_id_of_its_cluster(monkeypatch: pytest.MonkeyPatc
 def test_a_cluster_without_monitors_is_waited_for_a_minute_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hang(command: list[str], *, timeout: float, **_: object) -> None:
-        raise subprocess.TimeoutExpired(command, timeout)
+    def hang(command: list[str], *, seconds: float) -> None:
+        raise subprocess.TimeoutExpired(command, seconds)
 
-    monkeypatch.setattr("subprocess.run", hang)
+    monkeypatch.setattr(ceph, "run_program", hang)
     with pytest.raises(VolumeError, match="no answer of the Ceph cluster to ceph within 60 s"):
         ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
 
@@ -204,7 +204,7 @@ ENTRY = {"pool": "p", "conf": "", "user": "", "owner": OWNER, "name": f"{MARK}{O
 
 def test_undo_leaves_an_image_that_says_it_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = Answers(list='{"pvebench.instance": "fedcba9876543210"}')
-    monkeypatch.setattr("subprocess.run", answers)
+    monkeypatch.setattr(ceph, "run_program", answers)
     with pytest.raises(VolumeError, match="not changed: another instance owns it"):
         KINDS["rbd"].undo["rbd"](ENTRY)
     assert not any("remove" in command for command in answers.asked)
@@ -222,7 +222,7 @@ def test_undo_waits_while_the_cluster_still_counts_a_killed_qemu_among_the_users
         code = codes.pop(0) if "remove" in command else 0
         return replace_code(answers(command), code)
 
-    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr(ceph, "run_program", run)
     monkeypatch.setattr("time.sleep", waited.append)
     assert KINDS["rbd"].undo["rbd"](ENTRY) == f"removed test volume p/{ENTRY['name']}"
     assert (codes, len(waited)) == ([], 2)
@@ -244,13 +244,13 @@ def test_undo_of_an_image_that_never_came_to_be_removes_nothing(
         asked.append(command)
         return subprocess.CompletedProcess(command, 2, "", "No such file or directory")
 
-    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr(ceph, "run_program", run)
     KINDS["rbd"].undo["rbd"](ENTRY)
     assert [command[1] for command in asked] == ["info"]
 
 
 def test_undo_removes_no_image_without_our_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("something was run"))
+    monkeypatch.setattr(ceph, "run_program", lambda *_, **__: pytest.fail("something was run"))
     for name in ("vm-100-disk-0", f"{MARK}fedcba9876543210-x", f"{MARK}{OWNER}g-x"):
         with pytest.raises(VolumeError, match="not changed"):
             KINDS["rbd"].undo["rbd"]({**ENTRY, "name": name})
