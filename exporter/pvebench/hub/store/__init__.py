@@ -1,0 +1,8 @@
+"""The hub's database: the only package with psycopg."""
+
+from __future__ import annotations
+
+from pvebench.hub.store.database import CONNECTIONS, HubDatabase
+from pvebench.hub.store.site_transaction import SiteTransaction, SiteUnknown
+
+__all__ = ["CONNECTIONS", "HubDatabase", "SiteTransaction", "SiteUnknown"]

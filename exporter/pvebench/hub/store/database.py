@@ -1,0 +1,203 @@
+"""The database of the hub: connections, sites and their tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from pvebench.errors import HubDatabaseError
+from pvebench.hub.rules import SiteRow, State, release
+from pvebench.hub.schema import HEAD
+from pvebench.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
+
+CONNECTIONS: Final = 4
+"""Maximum connections of the door, and so of requests that work at once."""
+CONNECT_SECONDS: Final = 5
+
+
+class HubDatabase:
+    """Connections to the database.
+
+    Args:
+        url: connection string of libpq; passwords belong into its `passfile`.
+        role: role to use after the login, with only the needed rights; empty: the login's own.
+    """
+
+    def __init__(self, url: str, *, role: str = "") -> None:
+        self._url = url
+        self._role = role
+        self._free: queue.LifoQueue[Connection | None] = queue.LifoQueue()
+        for _ in range(CONNECTIONS):
+            self._free.put(None)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction.
+
+        Raises:
+            HubDatabaseError: PostgreSQL is unreachable, the schema is not this version's, or the
+                login lacks a right.
+        """
+        connection = self._free.get()
+        try:
+            connection = self._opened(connection)
+            with connection.transaction():
+                yield connection
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise HubDatabaseError(
+                f"the hub's database refused: {str(error).strip()}"[:500],
+                cause="the login is not the role that migrated the database",
+                next_step="log in as the role that ran `pvebench hub migrate`",
+            ) from error
+        except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
+            failed = HubDatabaseError(
+                f"the hub's database failed: {str(error).strip()}"[:500],
+                cause="PostgreSQL is down, full or refuses this role",
+                next_step="check PostgreSQL; sites send again",
+            )
+            failed.full = isinstance(error, psycopg.errors.DiskFull)
+            raise failed from error
+        finally:
+            broken = connection is not None and (connection.closed or connection.broken)
+            self._free.put(None if broken else connection)
+
+    def _opened(self, connection: Connection | None) -> Connection:
+        if connection is not None and not connection.closed:
+            return connection
+        opened = psycopg.connect(
+            self._url, row_factory=dict_row, autocommit=True, connect_timeout=CONNECT_SECONDS
+        )
+        try:
+            _check_schema(opened)
+            if self._role:
+                opened.execute(f'SET ROLE "{self._role}"')
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def close(self) -> None:
+        """Close all free connections; one in use ends with its request."""
+        with suppress(queue.Empty):
+            while True:
+                if (connection := self._free.get_nowait()) is not None:
+                    connection.close()
+
+    @contextmanager
+    def begin(self, site: str, sent: float | None) -> Iterator[SiteTransaction]:
+        """Open the transaction of a site and lock its row; see `rules.Transaction`.
+
+        Args:
+            sent: clock of the site in the request, UNIX seconds.
+
+        Raises:
+            SiteUnknown: there is no such site.
+        """
+        with self.connection() as connection:
+            yield SiteTransaction(connection, site, sent)
+
+    # --- Sites and their tokens.
+
+    def site_of(self, token: str) -> str:
+        """Return the name of the site with a token; raises SiteUnknown."""
+        query = "SELECT name FROM token JOIN site USING (site) WHERE sha256 = %s"
+        with self.connection() as connection:
+            row = connection.execute(query, (_digest(token),)).fetchone()
+        if row is None:
+            raise SiteUnknown("unknown token")
+        return str(row["name"])
+
+    def add_token(self, name: str, token: str) -> None:
+        """Create the site if it is new, and let a token speak for it; of older ones, one stays."""
+        with self.connection() as connection:
+            connection.execute(
+                "INSERT INTO site (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,)
+            )
+            _check_known(SiteTransaction(connection, name, None))
+            connection.execute(
+                "INSERT INTO token SELECT %s, site, %s FROM site WHERE name = %s",
+                (_digest(token), time.time(), name),
+            )
+            connection.execute(
+                "DELETE FROM token WHERE sha256 IN (SELECT sha256 FROM token JOIN site USING (site)"
+                " WHERE name = %s ORDER BY made DESC OFFSET 2)",
+                (name,),
+            )
+
+    def sites(self) -> list[dict[str, Any]]:
+        """Return the sites with their processes and the number of their refused lines."""
+        query = (
+            "SELECT s.name, s.state, s.acked, s.contact, s.skew_seconds, s.process AS current, "
+            "(SELECT count(*) FROM refused f WHERE f.site = s.site) AS refused, "
+            "(SELECT coalesce(sum(count), 0) FROM arrived a WHERE a.site = s.site) AS runs, "
+            "ARRAY(SELECT p.process FROM process p WHERE p.site = s.site AND NOT p.banned "
+            "ORDER BY p.seen DESC LIMIT 5) AS processes FROM site s ORDER BY s.name"
+        )
+        with self.connection() as connection:
+            return connection.execute(query).fetchall()
+
+    def keep(self, name: str, process: str, step: Callable[[], int]) -> bool:
+        """Select the process that is the site; return whether the hub knows it."""
+        with self.begin(name, None) as change:
+            _check_known(change)
+            return release(change, process, step)
+
+    def hold(self, name: str) -> None:
+        """Hold a site until `keep`."""
+        with self.begin(name, None) as change:
+            _check_known(change)
+            change.save(SiteRow(state=State.HELD, turn=change.site.turn, cursor=change.site.cursor))
+
+    def forget(self, name: str, *, apply: bool) -> int:
+        """Return the number of a site's runs; remove them and refuse the site if `apply`."""
+        with self.connection() as connection:
+            row = connection.execute(
+                "SELECT site FROM site WHERE name = %s FOR UPDATE", (name,)
+            ).fetchone()
+            if row is None:
+                raise SiteUnknown(f"no site {name!r}")
+            site = (row["site"],)
+            counted = connection.execute("SELECT count(*) AS n FROM run WHERE site = %s", site)
+            count = int((counted.fetchone() or {"n": 0})["n"])
+            if apply:
+                for table in _OF_SITE:
+                    connection.execute(f'DELETE FROM "{table}" WHERE site = %s', site)  # noqa: S608 # constants
+                query = "UPDATE site SET state = 'forgotten', process = '' WHERE site = %s"
+                connection.execute(query, site)
+        return count
+
+
+_OF_SITE: Final = (
+    *("run", "replaced", "case", "environment", "cycle", "decision", "arrived"),
+    *("mark", "process", "refused"),
+)
+
+
+def _check_known(change: SiteTransaction) -> None:
+    if change.site.state is State.FORGOTTEN:
+        raise SiteUnknown("the site was forgotten", next_step="add a site of another name")
+
+
+def _check_schema(connection: Connection) -> None:
+    try:
+        revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except psycopg.errors.UndefinedTable:
+        revision = None
+    found = revision["version_num"] if revision else "none"
+    if found != HEAD:
+        raise HubDatabaseError(
+            f"the hub's database has schema {found}, this pvebench has {HEAD}",
+            cause="it was never migrated, or by another version",
+            next_step="run `pvebench hub migrate`",
+        )
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
