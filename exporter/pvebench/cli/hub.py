@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pvebench.cli.options import format_option, web_options
+from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import PvebenchError, ToolsMissing
 from pvebench.fields import MAX_NAME
 from pvebench.model.units import show_seconds
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 DOOR: Final = "pvebench_door"
 """Role with the rights of `serve`; `migrate` creates it."""
+JUDGE: Final = "pvebench_judge"
+"""Likewise for `judge`."""
 
 database_option = click.option(
     "--database",
@@ -95,6 +98,30 @@ def serve(url: str, listen: str, host_names: tuple[str, ...], web_config_file: P
         with handle_signals(stop), WebServer(app, open_socket(listen), access):
             click.echo(f"hub on {access.scheme}://{listen}/")
             stopped.wait()
+
+
+@hub.command()
+@database_option
+@click.option("--once", is_flag=True, help="End when no node is due.")
+def judge(url: str, once: bool) -> None:
+    """Judge the results of all sites until SIGTERM or Ctrl-C.
+
+    Start any number of these processes; each judges another node.
+    """
+    with _opened(url, role=JUDGE) as database:
+        from pvebench.hub.judging import judge_all, judge_next  # noqa: PLC0415 # only with the extra
+
+        with database.connection():
+            pass  # as in `serve`
+        issues = load_known_issues()
+        if once:
+            while judge_next(database, issues):
+                pass
+            return
+        stopped = threading.Event()
+        stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stopped.set)
+        with handle_signals(stop):
+            judge_all(database, issues, stopped.wait)
 
 
 def _step() -> int:

@@ -56,6 +56,8 @@ def _clean_data(value: Any) -> Any:
 Text = Annotated[str, Field(max_length=300), AfterValidator(_clean)]
 LongText = Annotated[str, Field(max_length=10_000), AfterValidator(_clean)]
 Real = Annotated[float, AfterValidator(_finite)]
+Time = Annotated[float, Field(ge=0, le=32_503_680_000)]
+"""UNIX seconds until the year 3000."""
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Sequence64 = Annotated[int, Field(ge=0, lt=2**62)]
 Process = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
@@ -113,8 +115,8 @@ class CycleLine(Message):
     pack: Text
     tier: Text
     planned: Count
-    started: Real
-    finished: Real | None = None
+    started: Time
+    finished: Time | None = None
 
 
 class DefinitionLine(Message):
@@ -124,7 +126,7 @@ class DefinitionLine(Message):
     seq: Sequence64
     key: Text
     definition: Data
-    first_started: Real
+    first_started: Time
 
 
 class DecisionLine(Message):
@@ -133,10 +135,10 @@ class DecisionLine(Message):
     kind: Literal["decision"] = "decision"
     seq: Sequence64
     number: Count
-    made: Real
+    made: Time
     decision: Literal["accept", "reset"]
     cases: Text
-    until: Real
+    until: Time
     reason: LongText
 
 
@@ -153,8 +155,8 @@ class RunLine(Message):
     case: Text
     cycle: Uid
     environment: Uid
-    started: Real
-    finished: Real
+    started: Time
+    finished: Time
     outcome: Outcome
     reason: LongText
     pass_number: Count = Field(alias="pass")

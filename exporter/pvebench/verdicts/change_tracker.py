@@ -16,8 +16,9 @@ import structlog
 from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.change import Change
 from pvebench.errors import StoreError
-from pvebench.store import Changes, Ending, KnownChange
+from pvebench.store import Ending, KnownChange
 from pvebench.verdicts.headline import severity_of, summary
+from pvebench.verdicts.source import KnownChanges
 from pvebench.verdicts.verdicts import Verdicts
 
 log = structlog.get_logger()
@@ -43,7 +44,7 @@ class ChangeTracker:
         known: changes with their IDs, to recognize them.
     """
 
-    def __init__(self, kept: Changes | None = None, known: Iterable[Change] = ()) -> None:
+    def __init__(self, kept: KnownChanges | None = None, known: Iterable[Change] = ()) -> None:
         self._kept = kept
         self._known: dict[str, KnownChange] = {}
         self._known = {change.id: self._as_known(change) for change in known}

@@ -16,9 +16,9 @@ from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
 from pvebench.model.workload import Direction
-from pvebench.store import CaseNumbers, Decision, Number, Store, not_measured
-from pvebench.store.current import Results
+from pvebench.store import CaseNumbers, Decision, Number, not_measured
 from pvebench.store.definitions import DefinitionChange
+from pvebench.verdicts.source import Source, StoredRuns
 
 # --- Judged metrics of a run, and the labels that related cases share.
 
@@ -243,7 +243,7 @@ class Feed:
         environments: digests; only runs in these count; None: all.
     """
 
-    def __init__(self, results: Results, *, environments: frozenset[str] | None = None) -> None:
+    def __init__(self, results: Source, *, environments: frozenset[str] | None = None) -> None:
         self._results = results
         self._environments = environments
         self._cases: dict[str, _Case] = {}
@@ -254,7 +254,7 @@ class Feed:
         self.newest_run = 0
 
     @property
-    def store(self) -> Store:
+    def store(self) -> StoredRuns:
         """The store with the runs."""
         return self._results.store
 

@@ -18,10 +18,11 @@ from pvebench.analysis.concurrent_changes import METRICS, OF_VERSION, concurrent
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.errors import StoreError
 from pvebench.model.environment import KnownIssue
-from pvebench.store import CaseNumbers, Changes, Store
+from pvebench.store import CaseNumbers
 from pvebench.store.current import Results
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.feed import NUMBERS, Feed
+from pvebench.verdicts.source import KnownChanges, StoredRuns
 from pvebench.verdicts.verdicts import Verdicts, changes_of
 
 # --- Other possible causes of open regressions, from the numbers stored with their runs.
@@ -34,7 +35,7 @@ EARLY: Final = 0.25
 """Share of a drift's duration whose runs count as those before it."""
 
 
-def with_concurrent_changes(report: NodeReport, store: Store) -> NodeReport:
+def with_concurrent_changes(report: NodeReport, store: StoredRuns) -> NodeReport:
     """Return the report whose open regressions have their other possible causes.
 
     Raises:
@@ -47,7 +48,7 @@ def with_concurrent_changes(report: NodeReport, store: Store) -> NodeReport:
     return replace(report, findings=changes)
 
 
-def _with_causes(change: Change, until: float, store: Store) -> Change:
+def _with_causes(change: Change, until: float, store: StoredRuns) -> Change:
     at = change.begin + (EARLY * (until - change.begin) if change.slow else 0.0)
     new = {difference.fact for difference in change.differences}
     metrics = [name for name in METRICS if not new & OF_VERSION.get(name, frozenset())]
@@ -106,7 +107,7 @@ class VerdictService:
         feed: Feed,
         issues: Sequence[KnownIssue],
         *,
-        kept: Changes | None = None,
+        kept: KnownChanges | None = None,
         on_update: Callable[[Verdicts], None] = lambda _: None,
         failed: Callable[[Verdicts], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,

@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 from pvebench.errors import HubDatabaseError
 from pvebench.hub.rules import SiteRow, State, release
 from pvebench.hub.schema import HEAD
+from pvebench.hub.store.node_transaction import NodeTransaction
 from pvebench.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
 
 CONNECTIONS: Final = 4
@@ -103,6 +104,25 @@ class HubDatabase:
         with self.connection() as connection:
             yield SiteTransaction(connection, site, sent)
 
+    # --- Judging.
+
+    @contextmanager
+    def begin_judging(self, now: float) -> Iterator[NodeTransaction | None]:
+        """Lock the most overdue node with unjudged runs, in a transaction; None: there is none."""
+        with self.connection() as connection:  # apart: another worker would wait for new rows
+            connection.execute(
+                "INSERT INTO node_state (site, node) SELECT site, node FROM arrived "
+                "ON CONFLICT DO NOTHING"
+            )
+        with self.connection() as connection:
+            yield NodeTransaction.of_next(connection, now)
+
+    def postpone(self, site: int, node: str, due: float, reason: str) -> None:
+        """Record that the judging of a node failed; `due`: when to try again, UNIX seconds."""
+        query = "UPDATE node_state SET due = %s, failed = %s WHERE site = %s AND node = %s"
+        with self.connection() as connection:
+            connection.execute(query, (due, reason[:300], site, node))
+
     # --- Sites and their tokens.
 
     def site_of(self, token: str) -> str:
@@ -176,7 +196,7 @@ class HubDatabase:
 
 _OF_SITE: Final = (
     *("run", "replaced", "case", "environment", "cycle", "decision", "arrived"),
-    *("mark", "process", "refused"),
+    *("mark", "process", "refused", "node_state", "case_state", "verdict", "change"),
 )
 
 

@@ -80,6 +80,32 @@ CREATE TABLE arrived (
     site smallint NOT NULL REFERENCES site, node text NOT NULL, count bigint NOT NULL,
     PRIMARY KEY (site, node)
 );
+-- What a judging concludes, all of a node in one transaction; `judged`: `arrived.count` before it.
+CREATE TABLE node_state (
+    site smallint NOT NULL REFERENCES site, node text NOT NULL, judged bigint NOT NULL DEFAULT 0,
+    due float8 NOT NULL DEFAULT 0, newest_env integer NOT NULL DEFAULT 0, judged_at float8,
+    seconds float8, failed text NOT NULL DEFAULT '', known jsonb NOT NULL DEFAULT '[]',
+    summary json, PRIMARY KEY (site, node)
+);
+CREATE TABLE case_state (
+    case_id integer PRIMARY KEY, site smallint NOT NULL REFERENCES site, number bigint NOT NULL,
+    finished float8 NOT NULL, outcome text NOT NULL, env integer NOT NULL, counts jsonb NOT NULL,
+    good_finished float8, good_shape integer, good_vals float8[]
+);
+CREATE INDEX case_state_of_site ON case_state (site);
+CREATE TABLE verdict (
+    site smallint NOT NULL REFERENCES site, node text NOT NULL, place integer NOT NULL,
+    case_id integer NOT NULL, direction text NOT NULL, metric text NOT NULL, state text NOT NULL,
+    reason text NOT NULL, change_ratio float8, low_ratio float8, high_ratio float8, p_value float8,
+    runs integer NOT NULL, more_runs integer, baseline float8, baseline_runs integer NOT NULL,
+    accepted_changes integer NOT NULL, PRIMARY KEY (site, node, place)
+);
+CREATE TABLE change (
+    site smallint NOT NULL REFERENCES site, node text NOT NULL, place integer NOT NULL,
+    id text NOT NULL, begin float8 NOT NULL, state text NOT NULL, severity text NOT NULL,
+    regression boolean NOT NULL, change_ratio float8 NOT NULL, data json NOT NULL,
+    PRIMARY KEY (site, node, place)
+);
 CREATE TABLE role_sees (role text NOT NULL, site smallint NOT NULL REFERENCES site,
     PRIMARY KEY (role, site));
 """
@@ -104,28 +130,31 @@ REVOKE ALL ON FUNCTION add_month(float8) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION add_month(float8) TO pvebench_door;
 """
 
-# `hub serve` logs in as the role that migrates, which is no superuser, and changes to the door's.
+# Processes log in as the role that migrates, which is no superuser, and change to their own role.
 ROLES = (
     "".join(
         f"DO $$ BEGIN CREATE ROLE pvebench_{role} NOLOGIN; "
         "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;\n"
-        for role in ("door", "pages")
+        for role in ("door", "judge", "pages")
     )
-    + "GRANT pvebench_door TO CURRENT_USER;\n"
+    + "GRANT pvebench_door, pvebench_judge TO CURRENT_USER;\n"
 )
-RIGHTS = """
+JUDGED = ("node_state", "case_state", "verdict", "change")
+RIGHTS = f"""
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO pvebench_door;
-REVOKE ALL ON token, role_sees, alembic_version FROM pvebench_door;
-GRANT SELECT ON token TO pvebench_door;
-GRANT SELECT ON site, shape, run, "case", environment, cycle, decision, arrived, role_sees
-    TO pvebench_pages;
+REVOKE ALL ON token, role_sees, alembic_version, {", ".join(JUDGED)} FROM pvebench_door;
+GRANT SELECT ON token, alembic_version TO pvebench_door;
+GRANT SELECT ON site, shape, run, "case", environment, cycle, decision, arrived, role_sees,
+    {", ".join(JUDGED)} TO pvebench_pages;
+GRANT SELECT ON site, shape, run, "case", environment, decision, arrived TO pvebench_judge;
+GRANT SELECT, INSERT, UPDATE, DELETE ON {", ".join(JUDGED)} TO pvebench_judge;
 """
 # Readers see the sites that `role_sees` lists for their role. A setting of the connection would be
 # no protection: every sender of SQL can change it.
-OF_SITE = ("site", "run", "case", "environment", "cycle", "decision", "arrived")
+OF_SITE = ("site", "run", "case", "environment", "cycle", "decision", "arrived", *JUDGED)
 POLICY = """
 ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
-CREATE POLICY door ON {table} TO pvebench_door USING (true) WITH CHECK (true);
+CREATE POLICY door ON {table} TO pvebench_door, pvebench_judge USING (true) WITH CHECK (true);
 CREATE POLICY readers ON {table} FOR SELECT TO pvebench_pages
     USING (site IN (SELECT seen.site FROM role_sees seen WHERE seen.role = current_user));
 """

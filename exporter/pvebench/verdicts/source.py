@@ -1,0 +1,71 @@
+"""What verdicts need of stored results: a site has `Results`, the hub of a fleet another source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from pvebench.analysis.concurrent_changes import RunValues
+from pvebench.store import CaseNumbers, Decision, KnownChange, Number
+from pvebench.store.current import View
+
+
+class Numbers(Protocol):
+    """Numbers of good runs."""
+
+    def read(
+        self, requested: Sequence[Number], *, after: int = 0, until: int | None = None
+    ) -> Iterable[list[CaseNumbers]]:
+        """Yield the good runs with numbers above `after`, in parts of ascending run numbers."""
+
+
+class Decisions(Protocol):
+    """Decisions of users about baselines."""
+
+    def all(self) -> Sequence[Decision]:
+        """Return all decisions, oldest first."""
+
+    def count(self) -> int:
+        """Return their number, which grows with every decision."""
+
+
+class KnownChanges(Protocol):
+    """Known changes, to recognize them at the next update."""
+
+    def all(self) -> Sequence[KnownChange]:
+        """Return all known changes, oldest first."""
+
+    def keep(self, known: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
+        """Store changes; delete those to forget."""
+
+
+class StoredRuns(Protocol):
+    """Stored runs and decisions."""
+
+    @property
+    def numbers(self) -> Numbers:
+        """Numbers of good runs."""
+
+    @property
+    def decisions(self) -> Decisions:
+        """Decisions about baselines."""
+
+    def oldest_good_runs(self) -> Mapping[str, float]:
+        """Return case key -> end of its oldest good run, UNIX seconds."""
+
+    def undirected(
+        self, case_key: str, metrics: Collection[str], *, at: float, until: float, most: int
+    ) -> tuple[Sequence[RunValues], Sequence[RunValues]]:
+        """Return numbers without a direction of the newest good runs before and after `at`."""
+
+
+class Source(Protocol):
+    """Current state of all cases, and the runs behind it."""
+
+    @property
+    def now(self) -> View:
+        """The current state."""
+
+    @property
+    def store(self) -> StoredRuns:
+        """The stored runs."""
