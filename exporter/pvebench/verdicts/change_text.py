@@ -60,6 +60,8 @@ HUGE: Final = 99.0
 """Relative change from which factors have no decimals."""
 BRIEF: Final = 60
 """Maximum characters of a headline that is read from a distance."""
+NEARLY: Final = 0.9
+"""Share of the cases from which they are nearly everything."""
 LISTED: Final = 3
 """Maximum names in an enumeration; of more it gives the number."""
 
@@ -100,7 +102,7 @@ def _beginning(change: Change) -> str:
         often = "at random" if change.kind == "mode" else "for several runs each"
         amount = change_text(first.effect, first.figure)
         return f"{change.share:.0%} of the runs of {cases}, {often}, are {amount}"
-    if cases == "everything" and first.figure.name != "throughput":
+    if change.group == () and first.figure.name != "throughput":
         text = change_text(first.effect, first.figure)
     elif first.figure.name == "throughput":
         text = f"{cases} {_is(change)} {change_text(first.effect, first.figure)}"
@@ -110,7 +112,8 @@ def _beginning(change: Change) -> str:
 
 
 def _is(change: Change) -> str:
-    return "are" if change.group is None and len(change.names) > 1 else "is"
+    several = _part(change).endswith("cases") or (change.group is None and len(change.names) > 1)
+    return "are" if several else "is"
 
 
 def _drift(change: Change) -> str:
@@ -135,7 +138,20 @@ def subject(change: Change) -> str:
         return f"{shown} and {more} more" if more > 0 else shown
     if change.all_but:
         return "everything except " + group_text(change.group).removeprefix("everything ")
-    return group_text(change.group)
+    whole, some = group_text(change.group), _part(change)
+    return some + whole.removeprefix("everything") if some else whole
+
+
+def _part(change: Change) -> str:
+    """Return what a part of "everything" is called; empty: all of a group, or a group by name."""
+    if change.group is None or change.all_but or len(change.cases) >= change.of:
+        return ""
+    if not group_text(change.group).startswith("everything"):
+        return ""
+    share = len(change.cases) / change.of
+    if share >= NEARLY:
+        return "nearly everything"
+    return "most cases" if share > 1 / 2 else "some cases"
 
 
 def brief(change: Change) -> str:
@@ -276,12 +292,10 @@ def _range(low: float, high: float, digits: int) -> str:
 
 def _extent(change: Change, first: Move, *, evidence: bool) -> str:
     runs = f", {count_text(first.runs, 'run')}" if evidence and not change.slow else ""
-    if change.group is None:
+    if change.group is None or change.all_but:
         return f"{count_text(len(change.cases), 'case')}{runs}"
-    if not change.all_but and len(change.cases) >= change.of:
+    if len(change.cases) >= change.of:
         return f"all {change.of} cases{runs}"
-    if change.all_but:
-        return f"{count_text(len(change.cases), 'case')}{runs}"
     return f"{len(change.cases)} of {count_text(change.of, 'case')}{runs}"
 
 

@@ -64,3 +64,21 @@ def test_three_nodes_are_reported_once_too() -> None:
     assert found.nodes == ("pve1", "pve2", "pve3")
     assert "on pve1, pve2 and pve3)" in sentence(found)
     assert found.moves[0].cases == 10
+
+
+def test_a_part_of_the_cases_is_not_called_everything() -> None:
+    part = replace(FIRST, of=5)
+    assert sentence(part).startswith(
+        "Most cases on virtio are 18% slower since kernel 6.14.8-2-pve"
+    )
+    assert "; 4 of 5 cases, 5 runs" in sentence(part)
+    assert sentence(replace(part, group=())).startswith("Most cases are 18% slower")
+    assert sentence(replace(part, group=(), of=8)).startswith("Some cases are 18% slower")
+    nearly = replace(part, cases=tuple("abcdefghi"), of=10)
+    assert sentence(nearly).startswith("Nearly everything on virtio is 18% slower")
+    assert sentence(replace(part, group=(), of=4)).startswith("Everything is 18% slower")
+    assert sentence(replace(part, kind="drift")).startswith("Most cases on virtio are gradually")
+    # A group with a name, and the cases without a label, are no more than these words say.
+    write = (("rw", "randwrite"), ("bus", "virtio"))
+    assert sentence(replace(part, group=write)).startswith("Random write on virtio is 18% slower")
+    assert sentence(replace(part, all_but=True)).startswith("Everything except on virtio is 18%")
