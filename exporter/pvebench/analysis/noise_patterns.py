@@ -9,7 +9,6 @@ import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
@@ -107,12 +106,10 @@ def hour_effects(
     until, before = _from_the_week(values, ended, steps)
     starts = np.flatnonzero(np.diff(ended // HOUR, prepend=-1.0))
     counts = np.diff(starts, append=len(ended))
-    cells = _Cells(
-        hours=hours_of_week(ended[starts]),
-        away=np.add.reduceat(until, starts) / counts,
-        old=int(np.searchsorted(ended[starts], ended[0] + LEAST_DAYS * DAY)),
-        known=int(np.searchsorted(ended[starts], ended[0] + (LEAST_DAYS + 1) * DAY)),
-    )
+    days = ended[0] + np.array([LEAST_DAYS, LEAST_DAYS + 1]) * DAY
+    old, known = np.searchsorted(ended[starts], days).tolist()
+    away = np.add.reduceat(until, starts) / counts
+    cells = _Cells(hours_of_week(ended[starts]), away, old, known)
     effects, ignored = cells.effects(starts)
     found: Matrix = np.repeat(effects, counts)
     return np.where(np.repeat(ignored, counts), before, found)
@@ -133,20 +130,22 @@ def _from_the_week(
     return until, before
 
 
-@dataclass(frozen=True, slots=True)
 class _Cells:
-    """Hours with runs, oldest first; [cells].
+    """Hours with runs, oldest first.
 
-    Attributes:
-        hours: hour of the week.
-        away: mean distance of its runs from the level.
+    Args:
+        hours: [cells] hour of the week.
+        away: [cells] mean distance of its runs from the level.
         old, known: number of cells in the first days, and in those that estimate their effects.
     """
 
-    hours: Places
-    away: Matrix
-    old: int
-    known: int
+    def __init__(self, hours: Places, away: Matrix, old: int, known: int) -> None:
+        self._hours, self._away, self._old, self._known = hours, away, old, known
+        order = np.argsort(hours, kind="stable")
+        self._order, self._keys = order, hours[order] * len(hours) + order
+        self._sums, self._squares = (
+            np.concatenate([[0.0], np.cumsum(part)]) for part in (away[order], away[order] ** 2)
+        )
 
     def effects(self, runs: Places) -> tuple[Matrix, Flags]:
         """Return the effect on each cell, and whether nothing is known about it.
@@ -154,99 +153,79 @@ class _Cells:
         Args:
             runs: index of the first run of each cell.
         """
-        total, count, own = self._earlier()
-        mean = total / np.maximum(count, 1)
-        surprise = np.abs(self.away - mean) * np.sqrt(count / (count + 1))
-        variance = (TYPICAL * self._typical(surprise, count) + count * own) / (TYPICAL + count)
+        now = np.arange(len(self._hours))
+        first, end = self._earlier(self._hours, now)
+        first = np.maximum(first, end - MEMORY)
+        count = end - first
+        mean = (self._sums[end] - self._sums[first]) / np.maximum(count, 1)
+        rest = self._squares[end] - self._squares[first] - count * mean**2
+        own = np.maximum(rest, 0.0) / np.maximum(count - 1, 1)
+        surprise = np.abs(self._away - mean) * np.sqrt(count / (count + 1))
+        variance = (TYPICAL * _typical(surprise, count) + count * own) / (TYPICAL + count)
         effects = _shrunk(mean, count, variance)
+        few = np.flatnonzero((count < LIKE_DAYS) & (now >= self._old))
+        near, days = self._near(few)
+        effects[few] = _shrunk(near / np.maximum(days, 1), days, variance[few])
         ignored = np.zeros(len(effects), dtype=bool)
-        few = np.flatnonzero((count < LIKE_DAYS) & (np.arange(len(count)) >= self.old))
-        hours = _Hours(self.hours, self.away)
-        for cell in few.tolist():
-            near, days = hours.near(cell)
-            other = hours.opposite(cell)
-            unknown = runs[cell] >= LONG and days < LIKE_DAYS
-            ignored[cell] = (unknown and hours.few(cell)) or bool(
-                other is not None and effects[other]
-            )
-            effects[cell] = _shrunk(near / max(days, 1), days, variance[cell])
-        if self.known < len(effects):
-            last = {hour: effects[cell] for cell, hour in enumerate(self.hours[: self.known])}
-            for cell in range(self.old):
-                effects[cell] = last[self.hours[cell]]
+        unknown = (runs[few] >= LONG) & (days < LIKE_DAYS)
+        ignored[few] = (unknown & self._few_hours(few)) | self._other_day(few, effects)
+        if self._known < len(effects):
+            last = dict(zip(self._hours[: self._known].tolist(), effects, strict=False))
+            effects[: self._old] = [last[hour] for hour in self._hours[: self._old].tolist()]
         else:
-            effects[: self.old] = 0.0
+            effects[: self._old] = 0.0
         return effects, ignored
 
-    def _earlier(self) -> tuple[Matrix, Matrix, Matrix]:
-        """Return sum, number and variance of the earlier days at the hour of each cell."""
-        order = np.argsort(self.hours, kind="stable")
-        place = np.arange(len(order))
-        first = np.searchsorted(self.hours[order], self.hours[order])
-        count = np.minimum(place - first, MEMORY)
-        sums, squares = (
-            np.concatenate([[0.0], np.cumsum(part)])
-            for part in (self.away[order], self.away[order] ** 2)
-        )
-        total = sums[place] - sums[place - count]
-        rest = squares[place] - squares[place - count] - total**2 / np.maximum(count, 1)
-        found = np.empty((3, len(order)))
-        found[:, order] = total, count, np.maximum(rest, 0.0) / np.maximum(count - 1, 1)
-        return found[0], found[1], found[2]
+    def _earlier(self, hours: Places, cells: Places) -> tuple[Places, Places]:
+        """Return the range, in the order by hour, of the cells at `hours` before `cells`."""
+        keys = hours * len(self._hours)
+        return np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys + cells)
 
-    def _typical(self, surprise: Matrix, count: Matrix) -> Matrix:
-        """Return the typical variance between days before each cell."""
-        sums = np.concatenate([[0.0], np.cumsum(surprise)])
-        known = np.concatenate([[0.0], np.cumsum(count > 0)])
-        now = np.arange(len(surprise))
-        old = np.maximum(0, now - SURPRISES)
-        mean = (sums[now] - sums[old]) / np.maximum(known[now] - known[old], 1)
-        typical: Matrix = (MEAN_TO_SIGMA * mean) ** 2
-        return typical
-
-
-class _Hours:
-    """Cells by hour of the week."""
-
-    def __init__(self, hours: Places, away: Matrix) -> None:
-        self._hours = hours.tolist()
-        own = [np.flatnonzero(hours == hour) for hour in range(48)]
-        self._sums = [[0.0, *np.cumsum(away[cells]).tolist()] for cells in own]
-        self._cells = [cells.tolist() for cells in own]
-
-    def near(self, cell: int) -> tuple[float, int]:
-        """Return sum and number of the earlier cells at the hour of a cell and the adjacent ones.
+    def _near(self, cells: Places) -> tuple[Matrix, Places]:
+        """Return sum and number of the earlier cells at the hour of cells and the adjacent ones.
 
         An hour may be unknown for example in the first runs by day after a month of nights.
         """
-        counts = [
-            (hour, bisect_left(self._cells[hour], cell)) for hour in _ADJACENT[self._hours[cell]]
-        ]
-        return sum(self._sums[hour][count] for hour, count in counts), sum(
-            count for _, count in counts
-        )
+        first, end = self._earlier(_adjacent(self._hours[cells]), cells[:, None])
+        return (self._sums[end] - self._sums[first]).sum(axis=1), (end - first).sum(axis=1)
 
-    def few(self, cell: int) -> bool:
+    def _few_hours(self, cells: Places) -> Flags:
         """Return whether the earlier cells cover few hours, so that others may differ."""
-        covered = {hour % 24 for hour in range(48) if bisect_left(self._cells[hour], cell) > 1}
-        return len(covered) < FEW_HOURS
+        first, end = self._earlier(np.arange(48), cells[:, None])
+        covered = (end - first > 1).reshape(-1, 2, 24).any(axis=1).sum(axis=1)
+        found: Flags = covered < FEW_HOURS
+        return found
 
-    def opposite(self, cell: int) -> int | None:
-        """Return the latest earlier cell at the same hour on the other kind of day."""
-        cells = self._cells[(self._hours[cell] + 24) % 48]
-        place = bisect_left(cells, cell)
-        return cells[place - 1] if place else None
+    def _other_day(self, cells: Places, effects: Matrix) -> Flags:
+        """Return whether the same hour had an effect on the other kind of day, when it was last."""
+        first, end = self._earlier((self._hours[cells] + 24) % 48, cells)
+        latest = self._order[np.maximum(end - 1, 0)]
+        found: Flags = (end > first) & (effects[latest] != 0)
+        return found
 
 
-def _shrunk(mean: Matrix | float, count: Matrix | int, variance: Matrix | float) -> Matrix:
+def _typical(surprise: Matrix, count: Places) -> Matrix:
+    """Return the typical variance between days before each cell."""
+    sums = np.concatenate([[0.0], np.cumsum(surprise)])
+    known = np.concatenate([[0.0], np.cumsum(count > 0)])
+    now = np.arange(len(surprise))
+    old = np.maximum(0, now - SURPRISES)
+    mean = (sums[now] - sums[old]) / np.maximum(known[now] - known[old], 1)
+    typical: Matrix = (MEAN_TO_SIGMA * mean) ** 2
+    return typical
+
+
+def _shrunk(mean: Matrix, count: Places, variance: Matrix) -> Matrix:
     """Return mean effects of hours, shrunk by their uncertainty."""
     share = 1 - WARY * variance / np.maximum(count * mean**2, TINY**2)
-    shrunk: Matrix = np.where(np.asarray(count) >= LIKE_DAYS, mean * np.maximum(share, 0.0), 0.0)
+    shrunk: Matrix = np.where(count >= LIKE_DAYS, mean * np.maximum(share, 0.0), 0.0)
     return shrunk
 
 
-_ADJACENT: Final = [[(hour + by) % 24 + hour // 24 * 24 for by in (-1, 0, 1)] for hour in range(48)]
-"""For each hour: itself, the hour before and after, on the same kind of day."""
+def _adjacent(hours: Places) -> Places:
+    """Return each hour, the one before and the one after, on the same kind of day; [..., 3]."""
+    own: Places = hours[..., None]
+    return (own + np.arange(-1, 2)) % 24 + own // 24 * 24
 
 
 def like_hours(before: Sequence[float], after: Sequence[float]) -> Places:
@@ -255,7 +234,7 @@ def like_hours(before: Sequence[float], after: Sequence[float]) -> Places:
     Similar hours are at most one hour apart on the same kind of day. A few runs by day of a case
     that mostly runs at night are not enough.
     """
-    known = np.bincount(hours_of_week(before), minlength=48)[np.array(_ADJACENT)].sum(axis=1)
+    known = np.bincount(hours_of_week(before), minlength=48)[_adjacent(np.arange(48))].sum(axis=1)
     least = min(max(1, len(before) // ONE_OF), MOST_LIKE)
     indexes: Places = np.flatnonzero(known[hours_of_week(after)] >= least)
     return indexes
@@ -299,6 +278,13 @@ def slow_hours(logs: Matrix, times: Sequence[float]) -> str:
     return f"{share:.0f}% of runs, around {_around(slow)} UTC, are {_percentage(loss)} slower"
 
 
+def slow_runs(logs: Matrix) -> Flags:
+    """Return which runs are clearly slower than most."""
+    away, scale = _away(logs)
+    slow: Flags = away < -max(LEAST, CLEAR * scale)
+    return slow
+
+
 def slow_stretches(logs: Matrix) -> str:
     """Describe temporary slow periods of a case: number, duration, slowdown.
 
@@ -310,11 +296,10 @@ def slow_stretches(logs: Matrix) -> str:
     """
     if len(logs) < LEAST_RUNS:
         return ""
-    away, scale = _away(logs)
-    slow = away < -max(LEAST, CLEAR * scale)
+    away, _ = _away(logs)
     stretches: list[Matrix] = []
     place = 0
-    for hit, runs in groupby(slow.tolist()):
+    for hit, runs in groupby(slow_runs(logs).tolist()):
         end = place + len(list(runs))
         # A period that has not ended may be a change.
         if hit and 2 <= end - place <= LONGEST and end < len(logs):

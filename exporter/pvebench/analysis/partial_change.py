@@ -6,23 +6,19 @@ The level of the other runs stays, so that the scan for levels does not report i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from pvebench.analysis.arrays import Flags, Matrix, Places, np
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import difference, two_sided
-from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
-from pvebench.analysis.noise_patterns import without_hours
+from pvebench.analysis.levels import TINY
+from pvebench.analysis.noise_patterns import slow_runs, without_hours
 
 NEWEST: Final = 600
 """Number of latest runs to examine."""
 LEAST_BEFORE: Final = 40
 LEAST_AFTER: Final = 20
 """Minimum runs on each side."""
-LEAST: Final = 0.05
-CLEAR: Final = 4.0
-"""Minimum slowdown of a slow run, a logarithm, and in scales of single runs."""
 SURE: Final = 12.0
 """Minimum log-likelihood ratio: periods at random intervals rarely reach 8 by chance."""
 MORE: Final = 0.1
@@ -33,14 +29,6 @@ LEAST_PERIODS: Final = 5
 """Minimum slow periods: fewer may be an exception."""
 LONG: Final = 2.0
 """Mean length, in runs, from which slow periods are bursts."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Onset:
-    """Place from which slow periods are more frequent, and its log-likelihood ratio."""
-
-    place: int
-    ratio: float
 
 
 def partial_change(history: CaseHistory, since: float) -> CaseStep | None:
@@ -55,35 +43,26 @@ def partial_change(history: CaseHistory, since: float) -> CaseStep | None:
     first = max(0, len(history.points) - NEWEST)
     times = history.times()[first:]
     logs = without_hours(history.logs()[first:], times)
-    slow = _slow(logs)
-    onset = _onset(slow)
-    if onset is None or times[onset.place] <= since:
+    slow = slow_runs(logs)
+    place, ratio = _onset(slow)
+    if ratio < SURE or times[place] <= since:
         return None
-    before, after = slow[: onset.place], slow[onset.place :]
+    before, after = slow[:place], slow[place:]
     share = float(after.mean())
     if not before.mean() + MORE <= share <= MOST or _starts(after).sum() < LEAST_PERIODS:
         return None
-    usual = logs[: onset.place][~before]
-    size = difference(usual, logs[onset.place :][after])
+    size = difference(logs[:place][~before], logs[place:][after])
     return CaseStep(
-        time=times[onset.place],
+        time=times[place],
         known=False,
         effect=size.effect,
         low=size.low,
         high=size.high,
-        p_value=float(two_sided(math.sqrt(2 * onset.ratio), math.inf)),
+        p_value=float(two_sided(math.sqrt(2 * ratio), math.inf)),
         runs=len(after),
         kind="bursts" if after.sum() >= LONG * _starts(after).sum() else "mode",
         share=share,
     )
-
-
-def _slow(logs: Matrix) -> Flags:
-    """Return which runs are clearly slower than most."""
-    away = logs - np.median(logs)
-    scale = MAD_TO_SIGMA * float(np.median(np.abs(away)))
-    slow: Flags = away < -max(LEAST, CLEAR * scale)
-    return slow
 
 
 def _starts(slow: Flags) -> Flags:
@@ -92,8 +71,8 @@ def _starts(slow: Flags) -> Flags:
     return starts
 
 
-def _onset(slow: Flags) -> _Onset | None:
-    """Return from where slow periods are most clearly more frequent than before."""
+def _onset(slow: Flags) -> tuple[int, float]:
+    """Return from where slow periods are more frequent, and the log-likelihood ratio of that."""
     count = len(slow)
     counts = np.concatenate([[0], np.cumsum(_starts(slow))])
     places = np.arange(LEAST_BEFORE, count - LEAST_AFTER + 1)
@@ -105,7 +84,7 @@ def _onset(slow: Flags) -> _Onset | None:
     )
     ratio = np.where(late / (count - places) > early / places, ratio, 0.0)
     best = int(np.argmax(ratio))
-    return _Onset(int(places[best]), float(ratio[best])) if ratio[best] >= SURE else None
+    return int(places[best]), float(ratio[best])
 
 
 def _likelihood(hits: Places, runs: Places) -> Matrix:
