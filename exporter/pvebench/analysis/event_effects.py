@@ -54,11 +54,10 @@ class CaseShift:
         since: time of the event.
         runs: number of runs after the event.
         effect, low, high: shift and its 95% confidence interval.
-        p_value, q_value: significance of the case alone, without its groups.
+        p_value: significance of the case alone, without its groups.
         confirmed: whether the shift is confirmed, alone or with its group.
         maybe: whether a change is possible.
         group: the group it shifted with, or None.
-        noise: sigma from run to run.
         least_effect: smallest relevant effect of its metric.
     """
 
@@ -69,20 +68,10 @@ class CaseShift:
     low: float
     high: float
     p_value: float
-    q_value: float
     confirmed: bool
     maybe: bool
     group: Group | None
-    noise: float
     least_effect: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedGroup:
-    """A group that shifted, with its cases; `shift` from `judge_fleet`."""
-
-    shift: GroupShift
-    cases: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +83,7 @@ class EventShift:
         cases: case -> its shift; without cases that lack a baseline or runs after the event.
     """
 
-    groups: tuple[NamedGroup, ...]
+    groups: tuple[GroupShift, ...]
     cases: Mapping[str, CaseShift]
 
 
@@ -107,7 +96,7 @@ def judge_event(
         histories: histories of one metric and node, with known earlier steps leveled out.
         strictness: number of metrics that are tested for the same event.
     """
-    groups: list[NamedGroup] = []
+    groups: list[GroupShift] = []
     cases: dict[str, CaseShift] = {}
     left = [history.before(until) for history in histories]
     while left:
@@ -168,12 +157,12 @@ def upheld(earlier: EventShift, later: EventShift) -> EventShift:
             cases[case] = old
         elif old.confirmed and not new.confirmed and _stays(old, new):
             cases[case] = replace(new, confirmed=True, group=old.group)
-    known = {(group.shift.group, group.shift.all_but) for group in later.groups}
+    known = {(group.group, group.all_but) for group in later.groups}
     kept = [
         group
         for group in earlier.groups
-        if (group.shift.group, group.shift.all_but) not in known
-        and any(cases[case].group == group.shift.group for case in group.cases)
+        if (group.group, group.all_but) not in known
+        and any(cases[case].group == group.group for case in group.cases)
     ]
     return EventShift(groups=(*later.groups, *kept), cases=cases)
 
@@ -186,7 +175,7 @@ def _stays(old: CaseShift, new: CaseShift) -> bool:
 def _judge_together(
     histories: Sequence[CaseHistory],
     aligned: Aligned,
-    groups: list[NamedGroup],
+    groups: list[GroupShift],
     cases: dict[str, CaseShift],
     strictness: float,
 ) -> None:
@@ -208,8 +197,7 @@ def _judge_together(
         )
     }
     groups += [
-        NamedGroup(shift=group, cases=tuple(histories[row].case for row in group.members))
-        for group in named
+        replace(group, cases=tuple(histories[row].case for row in group.members)) for group in named
     ]
     for row, history in enumerate(histories):
         cases[history.case] = _case_shift(
@@ -247,11 +235,9 @@ def _case_shift(
         low=effect - reach,
         high=effect + reach,
         p_value=p_value,
-        q_value=q_value,
         confirmed=alone or (group is not None and large),
         maybe=large and p_value <= MAYBE,
         group=None if group is None else group.group,
-        noise=float(known.noise[row]),
         least_effect=least,
     )
 

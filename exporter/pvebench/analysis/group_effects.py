@@ -49,8 +49,6 @@ class Known:
         scale, guarded_scale: [cases] their scales from the placebos.
         placebos, guarded_placebos: [cases, places] the same shifts at the earlier places.
         degrees: degrees of freedom of the scales.
-        runs: runs after the change.
-        level, noise: [cases] level before it and scale from run to run.
     """
 
     shift: Matrix
@@ -60,9 +58,6 @@ class Known:
     placebos: Matrix
     guarded_placebos: Matrix
     degrees: float
-    runs: int
-    level: Matrix
-    noise: Matrix
 
 
 def known_shifts(before: Matrix, after: Matrix, counts: Matrix | None = None) -> Known:
@@ -89,9 +84,6 @@ def known_shifts(before: Matrix, after: Matrix, counts: Matrix | None = None) ->
         placebos=mean,
         guarded_placebos=guard,
         degrees=mean.shape[1] / block + 2,
-        runs=after.shape[1],
-        level=level[:, -1],
-        noise=noise[:, -1],
     )
 
 
@@ -124,9 +116,6 @@ def _by_few(before: Matrix, after: Matrix, counts: Matrix | None) -> Known:
         placebos=placebos,
         guarded_placebos=placebos,
         degrees=degrees,
-        runs=after.shape[1],
-        level=level[:, -1],
-        noise=noise,
     )
 
 
@@ -209,6 +198,7 @@ class GroupShift:
         group: common labels of its members; empty for all cases.
         all_but: True if the members are the cases without these labels.
         members: row numbers.
+        cases: of the rows; empty: not named yet.
         effect, low, high: shift relative to the other cases (for all cases: relative to before)
             and its 95% confidence interval.
         p_value: adjusted for the number of tested groups.
@@ -221,6 +211,7 @@ class GroupShift:
     low: float
     high: float
     p_value: float
+    cases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,15 +220,13 @@ class FleetShift:
 
     Attributes:
         groups: groups that shifted, the most significant first.
-        rest: [cases] shift of each case without the effects of its groups.
-        p_values: [cases] of that rest relative to the common shift of the host; 1 if the history
-            has equally large placebos.
+        p_values: [cases] of the shift without the effects of the groups of a case, relative to the
+            common shift of the host; 1 if the history has equally large placebos.
         q_values: [cases] adjusted for the number of cases.
         common: shift of a case that is none of its own, a logarithm.
     """
 
     groups: tuple[GroupShift, ...]
-    rest: Matrix
     p_values: Matrix
     q_values: Matrix
     common: float
@@ -272,7 +261,7 @@ def judge_fleet(
     if everything is not None:
         groups.append(everything)
         common -= everything.effect
-    return FleetShift(tuple(groups), rest, p_values, adjusted(p_values), common)
+    return FleetShift(tuple(groups), p_values, adjusted(p_values), common)
 
 
 def _contrasts(

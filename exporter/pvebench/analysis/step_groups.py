@@ -151,10 +151,23 @@ def first_figure(pairs: Sequence[Changed]) -> str:
 def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group | None:
     """Return the labels that identify cases which were detected one by one, if any do."""
     changed = {verdict.history.of: verdict.history.labels for verdict, _ in members}
-    judged = {
-        verdict.history.of: verdict.history.labels for verdict in verdicts if verdict.state.judged
+    return common_group(list(changed.values()), list(judged_labels(verdicts).values()))
+
+
+def judged_labels(
+    verdicts: Sequence[Verdict], figure: Figure | None = None
+) -> dict[str, Mapping[str, str]]:
+    """Return case -> labels, of the cases with a verdict on a metric; None: on any."""
+    return {
+        one.history.of: one.history.labels
+        for one in verdicts
+        if one.state.judged and figure in {None, one.history.figure}
     }
-    return common_group(list(changed.values()), list(judged.values()))
+
+
+def sharing(group: Group | None, labels: Mapping[str, Mapping[str, str]]) -> int:
+    """Return how many cases have all labels of a group."""
+    return 0 if group is None else sum(set(group) <= one.items() for one in labels.values())
 
 
 def _worse(pairs: Sequence[Changed]) -> dict[str, bool]:
@@ -265,7 +278,7 @@ def _change(
         all_but=_all_but(at, group, shifts),
         cases=tuple(histories),
         names=tuple(history.name for history in histories.values()),
-        of=_sharing(group, verdicts, moves[0].figure),
+        of=sharing(group, judged_labels(verdicts, moves[0].figure)),
         moves=moves,
         came_with=tuple(event.differences for event in came.events) if came is not None else (),
         events_apart=came.runs if came is not None else 0,
@@ -304,21 +317,6 @@ def _came_with(
 
 def _all_but(time: float, group: Group | None, shifts: Shifts) -> bool:
     return any(shift.all_but for _, shift in _group_shifts(time, group, shifts))
-
-
-def _sharing(group: Group | None, verdicts: Sequence[Verdict], figure: Figure) -> int:
-    """Return how many cases with a verdict on a metric share the labels of a group."""
-    if group is None:
-        return 0
-    return len(
-        {
-            verdict.history.of
-            for verdict in verdicts
-            if verdict.state.judged
-            and verdict.history.figure is figure
-            and all(verdict.history.labels.get(key) == value for key, value in group)
-        }
-    )
 
 
 def _near(changed: Changed, shifts: Shifts) -> tuple[Candidate, ...]:
@@ -378,9 +376,7 @@ def _group_shifts(
     """Yield (metric, effect of an event on a group)."""
     for event, name, shift in shifts:
         if event.time == time:
-            for named in shift.groups:
-                if named.shift.group == group:
-                    yield name, named.shift
+            yield from ((name, one) for one in shift.groups if one.group == group)
 
 
 def _sum(one: Effect, other: Effect) -> Effect:

@@ -10,6 +10,7 @@ from typing import Final
 from pvebench.analysis.case_history import Figure, Group
 from pvebench.analysis.change import Candidate, Change, Difference, Match, Move, derived
 from pvebench.analysis.verdict import count_text
+from pvebench.model.definition import LOADS
 
 _FACTS: Final[Mapping[str, str]] = {
     "pve": "pve-manager",
@@ -33,15 +34,10 @@ _FACTS: Final[Mapping[str, str]] = {
 }
 """Fact -> its name in sentences."""
 _LOADS: Final[Mapping[str, str]] = {
-    "randread": "random read",
-    "randwrite": "random write",
-    "read": "sequential read",
-    "write": "sequential write",
+    **LOADS,
     "randrw": "mixed random I/O",
     "rw": "mixed sequential I/O",
     "readwrite": "mixed sequential I/O",
-    "trim": "trim",
-    "randtrim": "random trim",
 }
 _PLACES: Final[Mapping[str, str]] = {
     "bus": "on {}",

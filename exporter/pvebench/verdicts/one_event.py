@@ -7,13 +7,14 @@ users see one event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pvebench.analysis.case_history import FIGURES, Figure, common_group
+from pvebench.analysis.case_history import FIGURES, common_group
 from pvebench.analysis.change import Change, joined, similar_size
 from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.step_groups import judged_labels, sharing
 from pvebench.analysis.verdict import Verdict
 
 SAME_EVENT_SECONDS: Final = 86400.0
@@ -68,26 +69,16 @@ def _rank(change: Change) -> int:
 
 def _regrouped(change: Change, end: float | None, verdicts: Sequence[Verdict]) -> Change:
     """Return a joined change whose group and size follow from all of its cases."""
-    labels = _judged(change.moves[0].figure, verdicts)
+    labels = judged_labels(verdicts, change.moves[0].figure)
     changed = [labels[case] for case in change.cases if case in labels]
     group = common_group(changed, [*labels.values()]) if changed else None
-    sharing = [one for one in labels.values() if group is not None and set(group) <= one.items()]
-    return replace(change, group=group, of=len(sharing), end=end)
+    return replace(change, group=group, of=sharing(group, labels), end=end)
 
 
 def _simplified(change: Change, verdicts: Sequence[Verdict]) -> Change:
     """Return a change whose group omits the labels that all cases with its metric have."""
     if not change.group:
         return change
-    labels = _judged(change.moves[0].figure, verdicts).values()
+    labels = judged_labels(verdicts, change.moves[0].figure).values()
     telling = [pair for pair in change.group if any(pair not in one.items() for one in labels)]
     return replace(change, group=tuple(telling)) if labels else change
-
-
-def _judged(figure: Figure, verdicts: Sequence[Verdict]) -> dict[str, Mapping[str, str]]:
-    """Return case -> labels, of the cases with a verdict on a metric."""
-    return {
-        one.history.of: one.history.labels
-        for one in verdicts
-        if one.state.judged and one.history.figure is figure
-    }
