@@ -261,6 +261,11 @@ class CaseHistory:
             leveled[: self.split(time)] += effect
         return leveled
 
+    def without(self, steps: Iterable[CaseStep]) -> CaseHistory:
+        """Return the history with these steps, and no others, leveled out."""
+        known = sorted((step.time, step.effect) for step in steps)
+        return replace(self, levelled=tuple(known))
+
     def times(self) -> Sequence[float]:
         """Return the end of each run."""
         return self.points.times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
@@ -123,7 +123,10 @@ def came_with(moved: Sequence[Moved], event: Event, changes: Sequence[Event]) ->
         event: the event of the step; possibly a merged one.
         changes: all changes of the environment, oldest first.
     """
-    levelled = [_levelled(*entry) for entry in moved]
+    levelled = [
+        history.without(other for other in steps if other is not step)
+        for history, step, steps in moved
+    ]
     near = [change for change in changes if _is_near(change, event, levelled)]
     if len(near) < 2:
         return CameWith((event,), 0)
@@ -162,11 +165,6 @@ def early_step(history: CaseHistory, time: float) -> CaseStep:
     return CaseStep(
         time=time, known=False, effect=effect, low=effect, high=effect, p_value=0.0, runs=len(after)
     )
-
-
-def _levelled(history: CaseHistory, step: CaseStep, steps: Sequence[CaseStep]) -> CaseHistory:
-    others = tuple((other.time, other.effect) for other in steps if other is not step)
-    return replace(history, levelled=others)
 
 
 def _is_near(change: Event, event: Event, histories: Sequence[CaseHistory]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
@@ -151,7 +151,7 @@ def _clearest(trend_of: TrendOf, history: CaseHistory, steps: Sequence[CaseStep]
     """
     trends = []
     for levelled in ([step for step in steps if step.known], steps):
-        own = replace(history, levelled=tuple((step.time, step.effect) for step in levelled))
+        own = history.without(levelled)
         trend = trend_of(own, _least(own))
         if trend is not None:
             trends.append(trend)

@@ -60,11 +60,6 @@ def _disproved(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep
     ]
 
 
-def levelled(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
-    """Return the runs of a history with these steps leveled out."""
-    return replace(history, levelled=tuple((step.time, step.effect) for step in steps)).logs()
-
-
 def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
     """Return the steps with sizes estimated from the runs up to the neighboring steps."""
     logs, times = without_own_hours(history, steps), history.times()

@@ -17,7 +17,7 @@ from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.event_effects import CaseShift
 from pvebench.analysis.gradual_change import PARTS
-from pvebench.analysis.lasting_steps import SIDE, levelled, without_own_hours
+from pvebench.analysis.lasting_steps import SIDE, without_own_hours
 from pvebench.analysis.noise_patterns import NEWEST as NOISE_RUNS
 from pvebench.analysis.noise_patterns import (
     like_hours,
@@ -424,7 +424,7 @@ def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
     if history.figure.kind != "speed" or not history.figure.more_is_better:
         return []
     times = history.times()[-NOISE_RUNS:]
-    texts = [slow_hours(levelled(history, steps)[-NOISE_RUNS:], times)]
+    texts = [slow_hours(history.without(steps).logs()[-NOISE_RUNS:], times)]
     even = without_own_hours(history, steps)[-NOISE_RUNS:]
     texts += [slow_stretches(even), more_noise(even)]
     return [text for text in texts if text]
