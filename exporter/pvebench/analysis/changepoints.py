@@ -2,32 +2,29 @@
 
 The latest runs are compared with the level before them, up to the last step. A highly significant
 shift is a step and stays one; a possible shift is a doubt. Repeated temporary departures from a
-level, or repeated visits to one, are typical of the case and not reported as changes.
+level are typical of the case and not reported as changes.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pvebench.analysis.arrays import Flags, Matrix, np
+from pvebench.analysis.arrays import Flags, Matrix, Places, np
 from pvebench.analysis.difference import two_sided
 from pvebench.analysis.levels import AROUND, MAD_TO_SIGMA, SCALE_RUNS, TINY, Cleaned, cleaned
 from pvebench.analysis.noise_patterns import first_days, without_hours
 from pvebench.analysis.window_scan import (
     BACK,
     BACK_CLEAR,
-    CLEAR,
     LAG,
     LEAST,
     STRAYED,
     STRAYED_CLEAR,
     WINDOW,
     Before,
-    MustLast,
     Shifted,
     before_each,
     blocks_of,
@@ -102,10 +99,6 @@ MOST_AFTER: Final = 14
 """Runs after a step that always suffice, however long the level was left before."""
 ALIKE: Final = 0.35
 """Share of a shift within which two levels are equal."""
-VISITS: Final = 4
-"""Visits after which a level is a mode of the case, and a further visit is not reported."""
-CLEAR_VISITS: Final = 9
-"""The same for clearly separate levels, where every visit is detected."""
 SMALLEST: Final = 0.01
 """Minimum shift, as a logarithm."""
 
@@ -119,20 +112,16 @@ class ChangePoint:
         seen: run at which it was detected.
         effect: size of the shift when it was detected.
         p_value: probability of such a shift by chance.
-        runs: runs after it when it was detected.
         before: level before it.
         back: whether the case had the level after it before.
-        mode: whether the case visits this level repeatedly, so that it is not reported.
     """
 
     index: int
     seen: int
     effect: float
     p_value: float
-    runs: int
     before: float
     back: bool = False
-    mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +195,17 @@ class LevelScan:
         candidates = np.flatnonzero(worth[begin - cut : end - cut]) + begin - cut
         if not len(candidates):
             return None
-        after = _least_after(clean, before)
-        sure = blocks.that_last(after).clearest()
+        usual, clear = _least_after(clean, before)
+        sure = blocks.that_last(usual, clear).clearest()
         for run in candidates.tolist():
-            found, certain = past.judge(run, sure, early, int(after.usual[run]))
+            found, certain = past.judge(run, sure, early, int(usual[run]))
             if found is not None and certain:
                 # Later runs must not matter, so that a history always has the same steps.
                 then = _Past(cleaned(runs[cut - context : cut - context + run + 1]), start, steps)
-                found, _ = then.judge(run, sure, early, int(after.usual[run]))
+                found, _ = then.judge(run, sure, early, int(usual[run]))
             if found is not None and certain:
                 return _moved(found, cut)
-            if found is not None and run == last and not found.mode:
+            if found is not None and run == last:
                 doubts.append(_moved(found, cut))
         return None
 
@@ -262,19 +251,14 @@ class _Past:
         effect = self._level(index, run + 1) - before
         if abs(effect) < SMALLEST:
             return None
-        step = ChangePoint(
+        return ChangePoint(
             index=index,
             seen=run,
             effect=effect,
             p_value=float(two_sided(which.score[run], math.inf)),
-            runs=run - index + 1,
             before=before,
             back=back,
         )
-        visits = self._visits(index, before, effect, float(which.apart[run]))
-        clear = which.apart[run] >= CLEAR
-        mode = visits >= (CLEAR_VISITS if clear else VISITS)
-        return replace(step, mode=mode)
 
     def _level(self, start: int, end: int) -> float:
         return float(np.median(self._clean.runs[max(start, end - WINDOW) : max(end, start + 1)]))
@@ -303,37 +287,18 @@ class _Past:
         new = (running[-1] - running[left]) / (total - left)
         return int(places[np.argmax((new - old) ** 2 * left * (total - left))])
 
-    def _visits(self, index: int, before: float, effect: float, apart: float) -> int:
-        """Return how often earlier runs visited the level after the step and left it again.
 
-        For levels close to each other, the means of more runs are compared.
-        """
-        width = int(np.clip(math.ceil((7 / max(apart, 0.5)) ** 2), 3, 41))
-        runs = self._clean.runs[max(0, index - RECENT) : index]
-        if len(runs) < width:
-            return 0
-        running = np.concatenate([[0.0], np.cumsum(runs)])
-        share = ((running[width:] - running[:-width]) / width - before) / effect
-        there = np.where((share > 0.65) & (share < 1.6), 1, np.where(share < 0.35, -1, 0))
-        clear = there[there != 0]
-        return int(clear[0] == 1) + sum(_rises(clear.tolist())) if len(clear) else 0
+def _least_after(clean: Cleaned, before: Before) -> tuple[Places, Places]:
+    """Return the minimum duration of a step, and that of a step between clearly separate levels.
 
-
-def _least_after(clean: Cleaned, before: Before) -> MustLast:
-    """Return the minimum duration of a step: longer than any recent departure from the level."""
-    usual, clear = (
-        np.clip(
-            longest_strays(clean, before, RECENT, strayed=strayed, back=back) + 2,
-            LEAST_AFTER,
-            MOST_AFTER,
-        )
+    It is longer than any recent departure from the level.
+    """
+    strays = [
+        longest_strays(clean, before, RECENT, strayed=strayed, back=back)
         for strayed, back in ((STRAYED, BACK), (STRAYED_CLEAR, BACK_CLEAR))
-    )
-    return MustLast(usual, np.minimum(usual, clear))
-
-
-def _rises(signs: Iterable[int]) -> Iterable[bool]:
-    return (before < after for before, after in itertools.pairwise(signs))
+    ]
+    usual, clear = np.clip(np.array(strays) + 2, LEAST_AFTER, MOST_AFTER)
+    return usual, np.minimum(usual, clear)
 
 
 def _moved(step: ChangePoint, by: int) -> ChangePoint:

@@ -40,8 +40,6 @@ NEAR: Final = 3
 """Maximum runs between an event and a detected step that it explains."""
 STUCK_RUNS: Final = 600
 """Latest runs that show how long a mode lasts."""
-MODE_RUNS: Final = 80
-"""Minimum runs of a level that is not typical of a case any more."""
 RESIDUE: Final = 0.15
 """Maximum remainder of a leveled step, as a share of it."""
 SAMPLED: Final = 24
@@ -192,15 +190,10 @@ class FigureSteps:
 
     def _ready(self, history: CaseHistory, event: Event, early: Sequence[CaseStep]) -> CaseHistory:
         """Return a history with the known steps before an event leveled out."""
-        steps = self._steps[history.case]
-        own = [(step.time, step.effect) for step in steps if step.time < event.time]
-        place = history.split(event.time)
-        own += [
-            (step.time, step.effect)
-            for step in early
-            if history.split(step.time) < place and step.time not in dict(own)
-        ]
-        return replace(history, levelled=tuple(sorted(own)))
+        own = [step for step in self._steps[history.case] if step.time < event.time]
+        times, place = {step.time for step in own}, history.split(event.time)
+        before = (step for step in early if history.split(step.time) < place)
+        return history.without([*own, *(step for step in before if step.time not in times)])
 
     def _take(self, event: Event, shift: EventShift) -> None:
         for case, effect in shift.cases.items():
@@ -221,13 +214,12 @@ class FigureSteps:
     def _add_unknown(self) -> None:
         """Add the steps without an event; keep possible steps and modes."""
         for history in self._histories:
-            moved = self._memory.scan(replace(history, levelled=self._levels(history)))
-            found = self._outgrown(history, list(self._others(history, moved.steps)))
+            moved, doubt = self._memory.scan(history.without(self._known(history)))
+            found = self._outgrown(history, list(self._others(history, moved)))
             own = _with_modes(history, found)
             own += self._stuck(history, own)
             self._steps[history.case] += own
             self._steps[history.case].sort(key=lambda step: step.time)
-            doubt = [moved.doubt] if moved.doubt is not None else []
             last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
             if last:
                 (self._doubtful[history.case],) = sized(history, last)
@@ -236,14 +228,12 @@ class FigureSteps:
         """Return the steps that are larger than the slow variation of the case."""
         if not steps:
             return []
-        levelled = replace(history, levelled=self._levels(history))
-        logs = without_hours(levelled.logs(), history.times())
+        logs = without_hours(history.without(self._known(history)).logs(), history.times())
         return without_variation(logs, steps, [history.split(step.time) for step in steps])
 
     def _stuck(self, history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
         """Return the step to a mode that lasts longer than it ever did; empty: there is none."""
-        known = [*self._levels(history), *((step.time, step.effect) for step in steps)]
-        levelled = replace(history, levelled=tuple(sorted(known)))
+        levelled = history.without([*self._known(history), *steps])
         first = max(0, len(history.points) - STUCK_RUNS)
         logs = without_hours(levelled.logs()[first:], history.times()[first:])
         place = stuck_since(logs)
@@ -257,17 +247,18 @@ class FigureSteps:
         vague = small or found.low <= 0 <= found.high
         return () if vague else (found,)
 
-    def _levels(self, history: CaseHistory) -> tuple[tuple[float, float], ...]:
-        return tuple((step.time, step.effect) for step in self._steps[history.case] if step.known)
+    def _known(self, history: CaseHistory) -> list[CaseStep]:
+        return [step for step in self._steps[history.case] if step.known]
 
     def _others(self, history: CaseHistory, steps: Sequence[CaseStep]) -> Iterator[CaseStep]:
         """Yield the steps at other times than the known ones; steps near an event belong to it."""
-        levelled = self._levels(history)
+        known = self._known(history)
+        # The remainder of a large step that was leveled out by its estimate is not a step.
+        left = RESIDUE * max((abs(step.effect) for step in known), default=0.0)
+        least = max(history.figure.least_effect, left)
         for step in steps:
-            # The remainder of a large step that was leveled out by its estimate is not a step.
-            left = RESIDUE * max((abs(effect) for _, effect in levelled), default=0.0)
-            least = max(history.figure.least_effect, left)
-            if _near(step, levelled, history) or abs(step.effect) < least:
+            near = any(history.runs_between(one.time, step.time) <= NEAR for one in known)
+            if near or abs(step.effect) < least:
                 continue
             at = self._event_of(history, step, steps)
             yield replace(step, time=step.time if at is None else at, known=at is not None)
@@ -276,8 +267,8 @@ class FigureSteps:
         self, history: CaseHistory, step: CaseStep, steps: Sequence[CaseStep]
     ) -> float | None:
         """Return the time of the event that may explain a step at an estimated time."""
-        other = [(one.time, one.effect) for one in steps if one is not step]
-        levelled = replace(history, levelled=tuple(sorted([*self._levels(history), *other])))
+        others = [one for one in steps if one is not step]
+        levelled = history.without([*self._known(history), *others])
         for event in self._events:
             if history.runs_between(event.time, step.time) <= NEAR and (
                 event.time <= step.time or began([levelled], event.time) == event.time
@@ -305,8 +296,7 @@ class FigureSteps:
         ]
 
     def _part(self, history: CaseHistory, accepted_until: Mapping[str, float]) -> CaseStep | None:
-        levels = tuple((step.time, step.effect) for step in self._steps[history.case])
-        levelled = replace(history, levelled=levels)
+        levelled = history.without(self._steps[history.case])
         return self._memory.part(levelled, accepted_until.get(history.of, -math.inf))
 
     def _verdict(
@@ -315,7 +305,8 @@ class FigureSteps:
         case = history.case
         steps = tuple(without_explained(self._steps[case], creep))
         last, doubtful = self._last_event(history), self._doubtful.get(case)
-        return self._memory.verdict(
+        return self._memory.kept(
+            "verdict",
             history,
             (steps, last, doubtful, creep, accepted, reason),
             lambda: conclude(
@@ -341,10 +332,4 @@ def _with_modes(history: CaseHistory, steps: list[CaseStep]) -> list[CaseStep]:
         return steps
     places = [history.split(step.time) for step in steps]
     usual = usual_level(history.logs(), places, steps[-1].effect)
-    # A mode that lasts longer than it ever did is a level.
-    lasts = len(history.points) - places[-1] >= MODE_RUNS
-    return [*steps[:-1], replace(steps[-1], mode=usual or (steps[-1].mode and not lasts))]
-
-
-def _near(step: CaseStep, levelled: Sequence[tuple[float, float]], history: CaseHistory) -> bool:
-    return any(history.runs_between(time, step.time) <= NEAR for time, _ in levelled)
+    return [*steps[:-1], replace(steps[-1], mode=usual)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.changepoints import ChangePoint, LevelScan, Scanned
@@ -20,7 +21,8 @@ from pvebench.analysis.event_effects import (
 from pvebench.analysis.gradual_change import Trend, slow_trend
 from pvebench.analysis.partial_change import partial_change
 from pvebench.analysis.performance_index import Levels, levels_by_environment
-from pvebench.analysis.verdict import Verdict
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -33,14 +35,6 @@ class _Seen:
     found: Scanned
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Result of a scan: steps, oldest first, and a possible step."""
-
-    steps: tuple[CaseStep, ...]
-    doubt: CaseStep | None
-
-
 class Memory:
     """Scans histories and judges events; repeats this only after new runs."""
 
@@ -48,13 +42,10 @@ class Memory:
         self._scans: dict[tuple[str, str], _Seen] = {}
         # By rung: state of the histories, and the combined result of this and the lower rungs.
         self._events: dict[tuple[str, float, str], dict[int, tuple[object, EventShift]]] = {}
-        self._trends: dict[tuple[object, ...], tuple[object, Trend | None]] = {}
-        self._parts: dict[tuple[str, str], tuple[object, CaseStep | None]] = {}
-        self._levels: dict[str, tuple[object, Levels]] = {}
-        self._verdicts: dict[tuple[str, str], tuple[object, Verdict]] = {}
+        self._results: dict[tuple[str, str, str], tuple[object, Any]] = {}
 
-    def scan(self, history: CaseHistory) -> Moved:
-        """Return the steps that are detected independently of events.
+    def scan(self, history: CaseHistory) -> tuple[list[CaseStep], list[CaseStep]]:
+        """Return the steps that are detected independently of events, and a possible one.
 
         After a few new runs, only the end of the history is scanned.
         """
@@ -67,50 +58,37 @@ class Memory:
         elif seen.runs == len(history.points):
             found = seen.found
         else:
-            scan = LevelScan(history.logs(), history.times())
-            found = scan.detect(seen.found.steps, seen.runs)
+            found = LevelScan(history.logs(), history.times()).detect(seen.found.steps, seen.runs)
         self._scans[key] = _Seen(first, len(history.points), history.levelled, found)
-        return _moved(found, history)
+        doubts = [found.doubt] if found.doubt is not None else []
+        return [_step(one, history) for one in found.steps], [_step(one, history) for one in doubts]
+
+    def kept(self, kind: str, history: CaseHistory, known: object, work: Callable[[], T]) -> T:
+        """Return what `work` returns about a history; the cached one while its inputs are the same.
+
+        Args:
+            kind: of the result.
+            known: all inputs of the result but the history.
+        """
+        key, state = (kind, history.figure.name, history.case), (_extent(history), known)
+        found: tuple[object, T] | None = self._results.get(key)
+        if found is None or found[0] != state:
+            found = self._results[key] = (state, work())
+        return found[1]
 
     def trend(self, history: CaseHistory, least: int) -> Trend | None:
         """Return the trend of at least `least` latest runs of a history."""
-        key = (history.figure.name, history.case, len(history.levelled))
-        state = (_extent(history), history.levelled)
-        known = self._trends.get(key)
-        if known is None or known[0] != state:
-            known = self._trends[key] = (state, slow_trend(history.logs(), least=least))
-        return known[1]
+        kind, known = f"trend {len(history.levelled)}", history.levelled
+        return self.kept(kind, history, known, lambda: slow_trend(history.logs(), least=least))
 
     def part(self, history: CaseHistory, since: float) -> CaseStep | None:
         """Return a change of a part of the runs after the time `since`."""
-        key = (history.figure.name, history.case)
-        state = (_extent(history), history.levelled, since)
-        known = self._parts.get(key)
-        if known is None or known[0] != state:
-            known = self._parts[key] = (state, partial_change(history, since))
-        return known[1]
+        known = history.levelled, since
+        return self.kept("part", history, known, lambda: partial_change(history, since))
 
     def levels(self, history: CaseHistory) -> Levels:
         """Return the level of a case in each environment."""
-        state = _extent(history)
-        known = self._levels.get(history.case)
-        if known is None or known[0] != state:
-            known = self._levels[history.case] = (state, levels_by_environment(history))
-        return known[1]
-
-    def verdict(
-        self, history: CaseHistory, known: object, conclude: Callable[[], Verdict]
-    ) -> Verdict:
-        """Return the verdict on a history; the cached one while its inputs are unchanged.
-
-        Args:
-            known: all other inputs of the verdict.
-        """
-        key, state = (history.figure.name, history.case), (_extent(history), known)
-        kept = self._verdicts.get(key)
-        if kept is None or kept[0] != state:
-            kept = self._verdicts[key] = (state, conclude())
-        return kept[1]
+        return self.kept("levels", history, None, lambda: levels_by_environment(history))
 
     def event(
         self,
@@ -158,11 +136,6 @@ def _extent(history: CaseHistory) -> tuple[float, int]:
     return history.points[0].time if history.points else 0.0, len(history.points)
 
 
-def _moved(scanned: Scanned, history: CaseHistory) -> Moved:
-    steps = tuple(_step(point, history) for point in scanned.steps)
-    return Moved(steps, _step(scanned.doubt, history) if scanned.doubt else None)
-
-
 def _step(point: ChangePoint, history: CaseHistory) -> CaseStep:
     # Its size is estimated later from all runs around it.
     return CaseStep(
@@ -173,5 +146,4 @@ def _step(point: ChangePoint, history: CaseHistory) -> CaseStep:
         high=point.effect,
         p_value=point.p_value,
         runs=len(history.points) - point.index,
-        mode=point.mode,
     )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.analysis.arrays import Flags, Matrix, Places, np
+from pvebench.analysis.arrays import Matrix, Places, np
 
 # --- robust levels: one or two glitches in a window hardly change them ---
 #
@@ -43,44 +43,50 @@ def references(values: Matrix, *, window: int, least: int) -> tuple[Matrix, Matr
     Returns:
         Two matrices [cases, runs + 1]: Huber's one-step mean, and sigma from the MAD.
     """
-    cases, runs = values.shape
-    level = np.full((cases, runs + 1), np.nan)
-    scale = np.full((cases, runs + 1), np.nan)
-    short = np.arange(least, min(window, runs + 1))
-    if len(short):
-        level[:, short], scale[:, short] = _growing(values, short)
-    if runs >= window:
-        windows = np.lib.stride_tricks.sliding_window_view(values, window, axis=1)
-        level[:, window:], scale[:, window:] = _level(windows)
-    return level, scale
+    windows, counts = trailing(values, min(window, values.shape[1]))
+    middle = middles(windows, counts)[..., None]
+    scale = np.maximum(MAD_TO_SIGMA * middles(np.abs(windows - middle), counts), TINY)
+    reach = CLIP * scale[..., None]
+    level = np.nansum(np.clip(windows, middle - reach, middle + reach), axis=-1) / counts
+    found = np.full((2, len(values), values.shape[1] + 1), np.nan)
+    found[:, :, least:] = level[:, least - 1 :], scale[:, least - 1 :]
+    return found[0], found[1]
 
 
-def _level(windows: Matrix) -> tuple[Matrix, Matrix]:
-    """Return level and scale over the last axis."""
-    middle = np.median(windows, axis=-1, keepdims=True)
-    scale = MAD_TO_SIGMA * np.median(np.abs(windows - middle), axis=-1, keepdims=True)
-    scale = np.maximum(scale, TINY)
-    clipped = np.clip(windows, middle - CLIP * scale, middle + CLIP * scale)
-    return clipped.mean(axis=-1), scale[..., 0]
+def trailing(values: Matrix, window: int) -> tuple[Matrix, Places]:
+    """Return the latest `window` runs up to each run, and their number.
+
+    Args:
+        values: [..., runs].
+
+    Returns:
+        [..., runs, window], the first ones NaN where there are fewer runs; [runs].
+    """
+    none = np.full((*values.shape[:-1], window - 1), np.nan)
+    padded = np.concatenate([none, values], axis=-1)
+    counts: Places = np.minimum(np.arange(values.shape[-1]) + 1, window)
+    return np.lib.stride_tricks.sliding_window_view(padded, window, axis=-1), counts
 
 
-def _growing(values: Matrix, counts: Places) -> tuple[Matrix, Matrix]:
-    """Return level and scale of the first `counts` runs, all counts at once."""
-    width = int(counts[-1])
-    inside = np.arange(width) < counts[:, None]
-    windows = np.broadcast_to(values[:, None, :width], (len(values), *inside.shape))
-    middle = _median_inside(windows, inside, counts)
-    scale = MAD_TO_SIGMA * _median_inside(np.abs(windows - middle), inside, counts)
-    scale = np.maximum(scale, TINY)
-    clipped = np.clip(windows, middle - CLIP * scale, middle + CLIP * scale)
-    return np.where(inside, clipped, 0.0).sum(axis=-1) / counts, scale[..., 0]
+def middles(windows: Matrix, counts: Places) -> Matrix:
+    """Return the medians over the last axis, of the `counts` entries that are not NaN."""
+    ordered, rows = np.sort(windows, axis=-1), np.arange(len(counts))
+    medians: Matrix = (ordered[..., rows, (counts - 1) // 2] + ordered[..., rows, counts // 2]) / 2
+    return medians
 
 
-def _median_inside(windows: Matrix, inside: Flags, counts: Places) -> Matrix:
-    ordered = np.sort(np.where(inside, windows, np.inf), axis=-1)
-    rows = np.arange(len(counts))
-    middle: Matrix = (ordered[:, rows, (counts - 1) // 2] + ordered[:, rows, counts // 2]) / 2
-    return middle[..., None]
+def steady_scale(away: Matrix, counts: Places, *, factor: float, cut: float) -> Matrix:
+    """Return sigma from the distances in windows: their median, but no less than their mean allows.
+
+    Args:
+        away, counts: results of `trailing`.
+        factor: sigma in medians.
+        cut: scales to which a distance is limited.
+    """
+    scale = factor * middles(away, counts)
+    mean = np.nansum(np.minimum(away, cut * scale[:, None] + TINY), axis=-1) / counts
+    steady: Matrix = np.maximum(scale, STEADY * MEAN_TO_SIGMA * mean)
+    return steady
 
 
 def shifts(values: Matrix, level: Matrix, scale: Matrix, *, block: int) -> tuple[Matrix, Matrix]:
@@ -188,31 +194,14 @@ def cleaned(values: Matrix) -> Cleaned:
     windows = np.lib.stride_tricks.sliding_window_view
     half = AROUND // 2
     middle = median(windows(np.pad(values, half, mode="edge"), AROUND))
-    scale = _scale(np.abs(values - middle))
+    away, counts = trailing(np.abs(values - middle), SCALE_RUNS)
+    scale = steady_scale(away, counts, factor=MAD_TO_SIGMA * NARROWER, cut=6)
+    scale = np.maximum(scale, TINY)
     runs = np.clip(values, middle - OUTSIDE * scale, middle + OUTSIDE * scale)
     back = [np.concatenate([np.repeat(values[:1], lag), values])[: len(values)] for lag in range(5)]
     newest = _within(back[0], back[1:4], scale)
     second = _within(back[1], [back[0], *back[2:5]], scale)
     return Cleaned(runs, newest, second, scale)
-
-
-def _scale(away: Matrix) -> Matrix:
-    padded = np.concatenate([np.full(SCALE_RUNS - 1, np.nan), away])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, SCALE_RUNS)
-    ordered = np.sort(windows, axis=-1)
-    counts = np.minimum(np.arange(len(away)) + 1, SCALE_RUNS)
-    scale = MAD_TO_SIGMA * NARROWER * middles(ordered, counts)
-    cut = np.minimum(windows, 6 * scale[:, None] + TINY)
-    mean = np.nansum(cut, axis=-1) / counts
-    scales: Matrix = np.maximum(np.maximum(scale, STEADY * 1.2533 * mean), TINY)
-    return scales
-
-
-def middles(ordered: Matrix, counts: Matrix) -> Matrix:
-    """Return the medians of rows that are in order, of the first `counts` of each."""
-    rows = np.arange(len(ordered))
-    medians: Matrix = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
-    return medians
 
 
 def _within(values: Matrix, others: list[Matrix], scale: Matrix) -> Matrix:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvebench.analysis.arrays import Flags, Matrix, Places, np
-from pvebench.analysis.levels import MAD_TO_SIGMA, Cleaned, middles
+from pvebench.analysis.levels import MAD_TO_SIGMA, Cleaned, middles, steady_scale, trailing
 
 BLOCKS: Final = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 36, 40, 48, 56, 64, 72)
 WINDOW: Final = 80
@@ -43,19 +43,6 @@ CLEAR: Final = 6.0
 STRAYED_CLEAR: Final = 2.0
 BACK_CLEAR: Final = 1.0
 """STRAYED and BACK for clearly separate levels, which chance alone rarely reaches."""
-
-
-@dataclass(frozen=True, slots=True)
-class MustLast:
-    """Minimum duration of a shift in runs, for every run as the latest, [runs].
-
-    Attributes:
-        usual: for any shift.
-        clear: for clearly separate levels.
-    """
-
-    usual: Places
-    clear: Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +93,16 @@ class Blocks:
         shifted.effect[place], shifted.apart[place] = self.effect[best], self.apart[best]
         return shifted
 
-    def that_last(self, least: MustLast) -> Blocks:
-        """Return the blocks with the minimum duration of a shift."""
-        must = np.where(self.apart >= CLEAR, least.clear[self.now], least.usual[self.now])
-        long = np.flatnonzero(must <= self.size)
-        return Blocks(
-            runs=self.runs,
-            now=self.now[long],
-            size=self.size[long],
-            score=self.score[long],
-            effect=self.effect[long],
-            apart=self.apart[long],
-        )
+    def that_last(self, usual: Places, clear: Places) -> Blocks:
+        """Return the blocks with the minimum duration of a shift.
+
+        Args:
+            usual: [runs] it in runs, for every run as the latest.
+            clear: [runs] the same for clearly separate levels.
+        """
+        must = np.where(self.apart >= CLEAR, clear[self.now], usual[self.now])
+        columns = (self.now, self.size, self.score, self.effect, self.apart)
+        return Blocks(self.runs, *(column[must <= self.size] for column in columns))
 
 
 def blocks_of(clean: Cleaned, before: Before, start: int, always: Flags) -> Blocks:
@@ -142,14 +127,10 @@ class Before:
 def before_each(clean: Cleaned, start: int) -> Before:
     """Return the level and scale to compare each run with, for the series from `start` on."""
     runs = clean.runs[start:]
-    padded = np.concatenate([np.full(RECENT - 1, np.nan), runs])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, RECENT)
-    counts = np.minimum(np.arange(len(runs)) + 1, RECENT)
-    level = middles(np.sort(windows, axis=-1), counts)
+    windows, counts = trailing(runs, RECENT)
+    level = middles(windows, counts)
     away = np.abs(windows - level[:, None])
-    scale = MAD_TO_SIGMA * middles(np.sort(away, axis=-1), counts)
-    cut = np.minimum(away, 4 * scale[:, None] + 1e-9)
-    scale = np.maximum(scale, 0.7 * 1.2533 * np.nansum(cut, axis=-1) / counts)
+    scale = steady_scale(away, counts, factor=MAD_TO_SIGMA, cut=4)
     # A run is compared with those before it, except the first ones, which have none.
     for part in (level, scale):
         part[LEAST:] = part[LEAST - 1 : -1].copy()
