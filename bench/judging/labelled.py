@@ -39,8 +39,9 @@ class History:
 
     @property
     def fold(self) -> int:
-        """The fold that it belongs to."""
-        return zlib.crc32(self.name.encode()) % FOLDS
+        """The fold that it belongs to: both parts of a divided history are in the same one."""
+        whole, _, _ = self.name.partition("_split")
+        return zlib.crc32(whole.encode()) % FOLDS
 
     def near(self, places: Sequence[int], label: int) -> bool:
         """Return whether one of the places is at a label."""

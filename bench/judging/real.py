@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -49,14 +50,18 @@ def _places(
 
 
 def real_rows(setup: Setup) -> Iterator[Row]:
-    """Yield the quality on all labelled histories, and that of other methods."""
+    """Yield the quality on all labelled histories, and that of other methods.
+
+    With constants to vary: only the quality with their values.
+    """
     histories = read()
+    if setup.vary:
+        yield from _varied(setup, histories)
+        return
     answers = setup.over(asked, histories)
     ours = _places(histories, answers)
     yield from _ours(histories, ours)
     yield from _curve(histories, answers)
-    for constant, values in setup.vary:
-        yield from _varied(setup, histories, constant, values)
     yield from _early(setup, histories, ours)
     yield from size_rows("real histories", list(_sides(histories, answers)))
     yield from _rivals(setup, histories)
@@ -93,18 +98,25 @@ def _curve(
     yield number_row("regressions per 1,000 quiet runs", rate)
 
 
-def _varied(
-    setup: Setup, histories: Sequence[History], constant: Constant, values: Sequence[str]
-) -> Iterator[Row]:
-    """Yield F1 against false alarms for other values of a constant, and the tuned one."""
-    usual, settings = constant.get(), dict[str, Found]()
-    for value in values:
+def _varied(setup: Setup, histories: Sequence[History]) -> Iterator[Row]:
+    """Yield F1 against false alarms for all combinations of values, and the tuned one."""
+    constants = [constant for constant, _ in setup.vary]
+    settings = dict[str, Found]()
+    for values in itertools.product(*(values for _, values in setup.vary)):
+        usual = [constant.get() for constant in constants]
+        name = ", ".join(
+            f"{one.place} = {value}" for one, value in zip(constants, values, strict=True)
+        )
+        _set(constants, values)
+        settings[name] = _places(histories, setup.over(asked, histories))
+        _set(constants, usual)
+        yield _scored(name, histories, settings[name])
+    yield _scored("tuned on the other folds", histories, cross_validated(histories, settings))
+
+
+def _set(constants: Sequence[Constant], values: Sequence[str]) -> None:
+    for constant, value in zip(constants, values, strict=True):
         constant.set(value)
-        settings[value] = _places(histories, setup.over(asked, histories))
-        yield _scored(f"{constant.place} = {value}", histories, settings[value])
-    constant.set(usual)
-    tuned = cross_validated(histories, settings)
-    yield _scored(f"{constant.place}, tuned", histories, tuned)
 
 
 def _large(size: float, change: Moved) -> bool:
