@@ -12,18 +12,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from pvebench.advice.gate import GateResult, _result, _series, _values
+from pvebench.advice.gate import TOLERANCE, GateResult, Runs, judged_series, series_of
 from pvebench.advice.recommendation import Standing, recommendations
 from pvebench.analysis.sequential import Decision
-from pvebench.model.workload import Direction
-from pvebench.store import Point
-from pvebench.store.current import Trend
 from pvebench.verdicts.ranking import MAX_EQUAL_LOSS
 from testing.simulated_results import HOUR, case, trend, view_of
 
@@ -90,7 +86,6 @@ def rows(seeds: int) -> Iterator[tuple[str, str]]:
 # --- The gate: a canary and two peers, whose runs share the noise of their storage.
 
 BEFORE, AFTER = 60, 40
-EVER = (-math.inf, math.inf)
 BUSES = ("scsi", "virtio", "sata", "ide")
 LOADS = ({"rw": "randread"}, {"rw": "randwrite"}, {"rw": "randread", "iodepth": 32})
 
@@ -122,28 +117,34 @@ def looks(seed: int, truth: Truth) -> Iterator[tuple[int, GateResult]]:
             one = case(f"{place}.raw.none", **load)
             hit = truth.lost if truth.bus in ("", place) else 0.0
             nodes = [_runs(noise, common, shift, truth) for shift in (hit, 0.0, 0.0)]
-            series = _series(
-                one, nodes[0], [_values(node, EVER) for node in nodes[1:]], BEFORE * HOUR
-            )
-            found.append(series)
+            found.append(series_of(one, nodes[0], nodes[1:], BEFORE * HOUR))
     for rounds in range(2, AFTER + 1):
         cut = [replace(one, after=one.after[:rounds]) for one in found]
-        yield rounds, _result("pve1", 0.0, 0.05, cut, (), ("pve2", "pve3"))
+        groups, cases = judged_series(cut, TOLERANCE)
+        yield (
+            rounds,
+            GateResult(
+                canary="pve1",
+                since=0.0,
+                tolerance=TOLERANCE,
+                peers=("pve2", "pve3"),
+                groups=groups,
+                cases=cases,
+            ),
+        )
 
 
-def _runs(noise: random.Random, common: list[float], lost: float, truth: Truth) -> Trend:
+def _runs(noise: random.Random, common: list[float], lost: float, truth: Truth) -> Runs:
     """Return the runs of a node, one an hour."""
-    rest, points = 0.0, []
+    rest, found = 0.0, []
     for place, shared in enumerate(common):
         step = noise.gauss(0, 0.03)
         if truth.kind == "skewed":
             step = 0.04 * (1 - noise.expovariate(1))
         rest = 0.5 * rest + step if truth.kind == "autocorrelated" else step
         loss = math.log((1 - lost) * (1 - truth.fault)) if place >= BEFORE else 0.0
-        at = datetime.fromtimestamp(place * HOUR + noise.uniform(0, 600), UTC)
-        value = 1000 * math.exp(rest + shared + loss)
-        points.append(Point(place, at, "e", Direction.WRITE, value))
-    return Trend("iops", tuple(points))
+        found.append((place * HOUR + noise.uniform(0, 600), rest + shared + loss))
+    return found
 
 
 Stated = list[tuple[int, tuple[float, float]]]

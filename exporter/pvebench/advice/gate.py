@@ -5,17 +5,25 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Final
 
+from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.store.current import Trend
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.change_text import sentence
 
+TOLERANCE: Final = 0.05
+"""Largest acceptable loss by default."""
+SHOWN_SECONDS: Final = 30 * 86400.0
+"""A node counts as upgraded for so long after the start of its environment."""
+_DAY: Final = 86400.0
 CHANCE: Final = 0.05
 """Probability of a stop without a loss, over all looks and series."""
 WINDOW: Final = 1.5
@@ -26,8 +34,6 @@ _LEAST_VARIANCE: Final = 1e-6
 """A case with less noise does not count more than its rounding."""
 _EARLIEST, _LATEST = 0.7, 2.2
 """10% and 90% quantiles of the time until a decision, relative to its estimate."""
-LIMIT: Final = 1000
-"""Newest runs of a case that count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +76,7 @@ class Judged:
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GateResult:
     """One look at the canary.
 
@@ -79,6 +85,7 @@ class GateResult:
         peers: nodes that it is compared with; empty: only with its own past.
         groups: all cases together, then those that share a label.
         unpaired: cases without a peer or with too few runs before the upgrade.
+        regressions: confirmed ones of the verdict on the node since the upgrade, as sentences.
     """
 
     canary: str
@@ -88,7 +95,17 @@ class GateResult:
     groups: tuple[Judged, ...]
     cases: tuple[Judged, ...]
     unpaired: tuple[str, ...] = ()
-    decision: Decision = field(default=Decision.UNDECIDED)
+    regressions: tuple[str, ...] = ()
+
+    @cached_property
+    def decision(self) -> Decision:
+        """Any loss or regression stops; only groups without a loss pass."""
+        decisions = [one.bound.decision for one in self.groups]
+        cases = [one.bound.decision for one in self.cases]
+        if self.regressions or Decision.STOP in [*decisions, *cases]:
+            return Decision.STOP
+        passed = decisions and all(one is Decision.PASS for one in decisions)
+        return Decision.PASS if passed else Decision.UNDECIDED
 
     @property
     def seconds(self) -> float | None:
@@ -114,42 +131,87 @@ def start_of(periods: Iterable[EnvironmentPeriod], node: str) -> EnvironmentPeri
     return own[-1] if len(own) > 1 else None
 
 
+def looks(
+    verdicts: Verdicts,
+    cases: Mapping[str, Definition],
+    periods: Sequence[EnvironmentPeriod],
+    now: datetime,
+) -> Iterator[GateResult]:
+    """Yield a look at each node with a new environment in the last `SHOWN_SECONDS`."""
+    for node in sorted({one.node for one in cases.values()}):
+        period = start_of(periods, node)
+        if period and (now - period.started).total_seconds() <= SHOWN_SECONDS:
+            yield gate(node, period.started.timestamp(), verdicts, cases, periods)
+
+
 def gate(
     canary: str,
     since: float,
-    tolerance: float,
+    verdicts: Verdicts,
     cases: Mapping[str, Definition],
-    trends: Mapping[str, Trend],
+    periods: Sequence[EnvironmentPeriod],
     *,
+    tolerance: float = TOLERANCE,
     peers: Collection[str] = (),
-    periods: Sequence[EnvironmentPeriod] = (),
 ) -> GateResult:
     """Return one look at a canary; looks may repeat after every run.
 
     Args:
         since: start of the canary's new environment, Unix seconds.
-        tolerance: largest acceptable loss, 0.05 for 5%.
-        cases, trends: of all nodes, with long trends.
-        peers: nodes to compare with; empty: all others.
+        cases: of all nodes.
         periods: a peer's runs count from and to its environment at `since`.
+        tolerance: largest acceptable loss, 0.05 for 5%.
+        peers: nodes to compare with; empty: all others.
     """
     nodes = set(peers) or {one.node for one in cases.values()} - {canary}
     spans = {node: _span(periods, node, since) for node in nodes}
-    own = {key: one for key, one in cases.items() if one.node == canary}
+    histories = throughputs(verdicts)
+    same: dict[tuple[str, ...], list[tuple[str, Definition]]] = {}
+    for key, one in cases.items():
+        if one.node in nodes:
+            same.setdefault(_place(one), []).append((key, one))
     found, unpaired, used = [], [], set()
-    for key, one in sorted(own.items()):
+    for key, one in sorted((key, one) for key, one in cases.items() if one.node == canary):
         others = [
-            (other.node, _values(trends.get(name), spans[other.node]))
-            for name, other in cases.items()
-            if other.node in nodes and _alike(one, other)
+            (other.node, runs_of(histories.get(name, ()), spans[other.node]))
+            for name, other in same.get(_place(one), ())
         ]
-        used |= {node for node, values in others if values}
-        series = _series(one, trends.get(key), [values for _, values in others], since)
+        used |= {node for node, runs in others if runs}
+        runs = runs_of(histories.get(key, ()))
+        series = series_of(one, runs, [values for _, values in others], since)
         if len(series.before) < LEAST_BEFORE:
             unpaired.append(one.name)
         else:
             found.append(series)
-    return _result(canary, since, tolerance, found, tuple(unpaired), tuple(sorted(used)))
+    groups, single = judged_series(found, tolerance)
+    return GateResult(
+        canary=canary,
+        since=since,
+        tolerance=tolerance,
+        peers=tuple(sorted(used)),
+        groups=groups,
+        cases=single,
+        unpaired=tuple(unpaired),
+        regressions=tuple(_regressions(canary, since, verdicts)),
+    )
+
+
+def _regressions(canary: str, since: float, verdicts: Verdicts) -> Iterator[str]:
+    """Yield the open regressions of the verdict that began on the node with the upgrade."""
+    for change in verdicts.changes:
+        # A change of several nodes begins on the first of them.
+        if change.regression and canary in change.nodes and change.begin >= since - _DAY:
+            yield sentence(change)
+
+
+def throughputs(verdicts: Verdicts) -> dict[str, list[CaseHistory]]:
+    """Return case key -> its judged throughput, one history per direction."""
+    found: dict[str, list[CaseHistory]] = {}
+    for report in verdicts.reports:
+        for verdict in report.verdicts:
+            if verdict.history.figure.name == "throughput":
+                found.setdefault(verdict.history.of, []).append(verdict.history)
+    return found
 
 
 def _span(periods: Sequence[EnvironmentPeriod], node: str, since: float) -> tuple[float, float]:
@@ -163,31 +225,28 @@ def _span(periods: Sequence[EnvironmentPeriod], node: str, since: float) -> tupl
     return begin, min(later, default=math.inf)
 
 
-def _alike(one: Definition, other: Definition) -> bool:
-    same = (one.scenario, one.workload) == (other.scenario, other.workload)
-    return same and one.conditions == other.conditions
+def _place(one: Definition) -> tuple[str, ...]:
+    """Return what the same case of another node has in common."""
+    return one.scenario, one.workload, one.conditions
 
 
-Values = Sequence[tuple[float, float]]
+Runs = Sequence[tuple[float, float]]
 """(Unix seconds, logarithm) of the runs of a case, oldest first."""
+_EVER: Final = (-math.inf, math.inf)
 
 
-def _values(trend: Trend | None, span: tuple[float, float]) -> Values:
-    """Return the runs with a positive value: zeros are no baseline."""
-    sums: dict[int, float] = {}
-    times: dict[int, float] = {}
-    for point in trend.points if trend else ():
-        times[point.run] = point.finished.timestamp()
-        sums[point.run] = sums.get(point.run, 0.0) + point.value
-    return sorted(
-        (times[run], math.log(value))
-        for run, value in sums.items()
-        if value > 0 and span[0] <= times[run] < span[1]
-    )
+def runs_of(histories: Iterable[CaseHistory], span: tuple[float, float] = _EVER) -> Runs:
+    """Return the runs with a positive value, all directions together: zeros are no baseline."""
+    sums: dict[float, float] = {}
+    for history in histories:
+        for time, value in zip(history.points.times, history.points.values, strict=True):
+            if span[0] <= time < span[1]:
+                sums[time] = sums.get(time, 0.0) + value
+    return sorted((time, math.log(value)) for time, value in sums.items() if value > 0)
 
 
-def _series(one: Definition, trend: Trend | None, others: Sequence[Values], since: float) -> Series:
-    own = _values(trend, (-math.inf, math.inf))
+def series_of(one: Definition, own: Runs, others: Sequence[Runs], since: float) -> Series:
+    """Return a case relative to the same case of its peers; without peers, its own runs."""
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(own)]
     interval = median(gaps) if gaps else 0.0
     known = [values for values in others if values]
@@ -206,7 +265,7 @@ def _series(one: Definition, trend: Trend | None, others: Sequence[Values], sinc
     )
 
 
-def _paired(own: Values, others: Sequence[Values], window: float) -> Iterator[tuple[float, float]]:
+def _paired(own: Runs, others: Sequence[Runs], window: float) -> Iterator[tuple[float, float]]:
     """Yield the canary's values minus the mean of its peers' nearest ones in the window."""
     for time, value in own:
         near = [found for values in others if (found := _nearest(values, time, window)) is not None]
@@ -214,49 +273,27 @@ def _paired(own: Values, others: Sequence[Values], window: float) -> Iterator[tu
             yield time, value - fmean(near)
 
 
-def _nearest(values: Values, time: float, window: float) -> float | None:
+def _nearest(values: Runs, time: float, window: float) -> float | None:
     place = bisect_left(values, (time, -math.inf))
     around = values[max(0, place - 1) : place + 1]
     at, value = min(around, key=lambda one: abs(one[0] - time))
     return value if abs(at - time) <= window else None
 
 
-def _result(
-    canary: str,
-    since: float,
-    tolerance: float,
-    found: Sequence[Series],
-    unpaired: tuple[str, ...],
-    peers: tuple[str, ...],
-) -> GateResult:
+def judged_series(
+    found: Sequence[Series], tolerance: float
+) -> tuple[tuple[Judged, ...], tuple[Judged, ...]]:
+    """Return the groups, all cases together first, and the single cases."""
     groups = list(_groups(found))
     # Half of the error probability for single cases, a quarter for all together, which an update
     # usually concerns, and a quarter for the other groups.
     more = max(1, len(groups) - 1)
-    judged = [
+    together = (
         _judged(name, own, tolerance, CHANCE / 4 / (more if place else 1))
         for place, (name, own) in enumerate(groups)
-    ]
-    single = [_judged(one.name, [one], tolerance, CHANCE / 2 / len(found)) for one in found]
-    return GateResult(
-        canary=canary,
-        since=since,
-        tolerance=tolerance,
-        peers=peers,
-        groups=tuple(judged),
-        cases=tuple(single),
-        unpaired=unpaired,
-        decision=_decision(judged, single),
     )
-
-
-def _decision(groups: Sequence[Judged], cases: Sequence[Judged]) -> Decision:
-    """Return the decision: any loss stops; only groups without a loss pass."""
-    decisions = [one.bound.decision for one in groups]
-    if Decision.STOP in [*decisions, *(one.bound.decision for one in cases)]:
-        return Decision.STOP
-    passed = decisions and all(one is Decision.PASS for one in decisions)
-    return Decision.PASS if passed else Decision.UNDECIDED
+    single = (_judged(one.name, [one], tolerance, CHANCE / 2 / len(found)) for one in found)
+    return tuple(together), tuple(single)
 
 
 def _groups(found: Sequence[Series]) -> Iterator[tuple[str, list[Series]]]:

@@ -1,9 +1,9 @@
-"""A look at a canary as text, data and metrics."""
+"""A look at a canary as text and as data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -22,14 +22,10 @@ _HEADS: Final = {
 }
 
 
-def gate_lines(result: GateResult, now: datetime, regressions: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the lines of a look.
-
-    Args:
-        regressions: confirmed regressions of the verdict on the node since the upgrade.
-    """
-    decision = decided(result, regressions)
-    yield f"{_HEADS[decision].format(tolerance=f'{100 * result.tolerance:g}%')} ({result.canary})."
+def gate_lines(result: GateResult, now: datetime) -> Iterator[str]:
+    """Yield the lines of a look."""
+    tolerance = f"{100 * result.tolerance:g}%"
+    yield f"{_HEADS[result.decision].format(tolerance=tolerance)} ({result.canary})."
     started = datetime.fromtimestamp(result.since, UTC)
     against = ", ".join(result.peers)
     yield f"Upgraded {started:%Y-%m-%d %H:%M} UTC; compared with " + (
@@ -37,24 +33,19 @@ def gate_lines(result: GateResult, now: datetime, regressions: Sequence[str] = (
         if against
         else "its own past only: without peers, a fault of a shared storage looks the same."
     )
-    yield from (f"Regression by the verdict: {text}" for text in regressions)
-    if not regressions:
+    yield from (f"Regression by the verdict: {text}" for text in result.regressions)
+    if not result.regressions:
         yield "Verdict: no confirmed regression since the upgrade."
     yield from map(judged_text, result.groups)
     stops = [one for one in result.cases if one.bound.decision is Decision.STOP]
     yield from map(judged_text, stops[:_LISTED])
     if len(stops) > _LISTED:
         yield f"- {len(stops) - _LISTED} more cases: stop (--format json)"
-    if decision is Decision.UNDECIDED:
+    if result.decision is Decision.UNDECIDED:
         yield _until(result, now)
     if result.unpaired:
         count = count_text(len(result.unpaired), "case")
         yield f"Not judged, fewer than {LEAST_BEFORE} paired runs before the upgrade: {count}."
-
-
-def decided(result: GateResult, regressions: Sequence[str]) -> Decision:
-    """Return the decision of the gate, or STOP if the verdict has a regression."""
-    return Decision.STOP if regressions else result.decision
 
 
 def judged_text(one: Judged) -> str:
@@ -79,20 +70,19 @@ def _until(result: GateResult, now: datetime) -> str:
     return f"Expected decision: between {first} and {last}, if the loss stays the same."
 
 
-def gate_data(result: GateResult, now: datetime, regressions: Sequence[str]) -> dict[str, Any]:
+def gate_data(result: GateResult, now: datetime) -> dict[str, Any]:
     """Return a look as plain data."""
-    decision = decided(result, regressions)
-    wait = result.wait if decision is Decision.UNDECIDED else None
+    wait = result.wait if result.decision is Decision.UNDECIDED else None
     times = [(now + timedelta(seconds=one)).isoformat(timespec="seconds") for one in wait or ()]
     return {
         "canary": result.canary,
-        "decision": str(decision),
-        "exit_code": EXIT_CODES[decision],
+        "decision": str(result.decision),
+        "exit_code": EXIT_CODES[result.decision],
         "since": datetime.fromtimestamp(result.since, UTC).isoformat(),
         "tolerance_ratio": result.tolerance,
         "peers": list(result.peers),
         "expected_between": times or None,
-        "regressions": list(regressions),
+        "regressions": list(result.regressions),
         "groups": [_judged_data(one) for one in result.groups],
         "cases": [_judged_data(one) for one in result.cases],
         "not_judged": list(result.unpaired),
@@ -117,19 +107,3 @@ def _judged_data(one: Judged) -> dict[str, Any]:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def gate_metrics(result: GateResult, regressions: Sequence[str]) -> Iterator[str]:
-    """Yield metrics in Prometheus' text format, for the textfile collector of node_exporter."""
-    label = f'canary="{result.canary}"'
-    yield "# HELP pvebench_gate_exit_code Decision: 0 go on, 1 stop, 10 undecided."
-    yield "# TYPE pvebench_gate_exit_code gauge"
-    yield f"pvebench_gate_exit_code{{{label}}} {EXIT_CODES[decided(result, regressions)]}"
-    yield "# HELP pvebench_gate_loss_ratio Throughput lost since the upgrade; bound: CI."
-    yield "# TYPE pvebench_gate_loss_ratio gauge"
-    for one in result.groups:
-        known = one.bound
-        for name, value in (("", known.loss), ("low", known.low), ("high", known.high)):
-            if not math.isnan(value):
-                group = f'{label},group="{one.name}",bound="{name or "estimate"}"'
-                yield f"pvebench_gate_loss_ratio{{{group}}} {value:.6g}"

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from pvebench.advice.gate import LIMIT, GateResult, start_of
+from pvebench.advice.gate import GateResult, start_of
 from pvebench.advice.gate import gate as look
-from pvebench.advice.gate_text import EXIT_CODES, decided, gate_data, gate_lines, gate_metrics
+from pvebench.advice.gate_text import EXIT_CODES, gate_data, gate_lines
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem
 from pvebench.store import Store
-from pvebench.store.current import Results, read_trends
+from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
-from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.summary import shown_definitions
-
-_DAY: Final = 86400.0
 
 
 def _ratio(_: click.Context, __: click.Parameter, text: str) -> float:
@@ -49,7 +46,7 @@ def _ratio(_: click.Context, __: click.Parameter, text: str) -> float:
 @click.option(
     "--since", type=click.DateTime(), help="Time of the upgrade (UTC); default: by the results."
 )
-@format_option("prometheus")
+@format_option()
 @click.pass_context
 def gate(
     context: click.Context,
@@ -67,53 +64,43 @@ def gate(
     """
     settings, now = read_settings(**options), datetime.now(UTC)
     with results_of(settings) as store:
-        result = _look(store, canary, tolerance, peers, since)
-        regressions = _regressions(settings, store, result)
+        result = _look(settings, store, canary, tolerance, peers, since)
     if form == "json":
-        click.echo(json.dumps(gate_data(result, now, regressions), indent=2))
-    elif form == "prometheus":
-        click.echo("\n".join(gate_metrics(result, regressions)))
+        click.echo(json.dumps(gate_data(result, now), indent=2))
     else:
-        click.echo("\n".join(gate_lines(result, now, regressions)))
-    context.exit(EXIT_CODES[decided(result, regressions)])
+        click.echo("\n".join(gate_lines(result, now)))
+    context.exit(EXIT_CODES[result.decision])
 
 
 def _look(
-    store: Store, canary: str, tolerance: float, peers: tuple[str, ...], since: datetime | None
+    settings: Settings,
+    store: Store,
+    canary: str,
+    tolerance: float,
+    peers: tuple[str, ...],
+    since: datetime | None,
 ) -> GateResult:
-    view = Results(store).now
-    cases = shown_definitions(view)
+    results = Results(store)
+    cases, periods = shown_definitions(results.now), results.now.periods
     nodes = sorted({one.node for one in cases.values()})
     for name in (canary, *peers):
         if name not in nodes:
             raise _wrong(f"no results of node {name!r}; known: {', '.join(nodes)}")
-    period = start_of(view.periods, canary)
+    period = start_of(periods, canary)
     if since is None and period is None:
         raise _wrong(f"{canary} has one environment only, so no upgrade; pass --since TIME")
     start = since.replace(tzinfo=UTC) if since else period.started if period else None
+    issues = load_known_issues(*settings.known_issues)
     return look(
         canary,
         start.timestamp() if start else 0.0,
-        tolerance,
+        VerdictService(Feed(results), issues).judge(),
         cases,
-        read_trends(store, cases, limit=LIMIT),
+        periods,
+        tolerance=tolerance,
         peers=peers,
-        periods=view.periods,
     )
 
 
 def _wrong(message: str) -> ConfigError:
     return ConfigError([Problem("command line", 0, 0, message)])
-
-
-def _regressions(settings: Settings, store: Store, result: GateResult) -> list[str]:
-    """Return the open regressions of the verdict that began on the node with the upgrade."""
-    # A change of several nodes begins on the first of them.
-    begin = result.since - _DAY
-    issues = load_known_issues(*settings.known_issues)
-    changes = VerdictService(Feed(Results(store)), issues).judge().changes
-    return [
-        sentence(change)
-        for change in changes
-        if change.regression and result.canary in change.nodes and change.begin >= begin
-    ]

@@ -521,6 +521,28 @@ PERFORMANCE_INDEX = _gauge(
     "Throughput in this environment as a ratio of the baseline, geometric mean over the cases of "
     "the storage: 1 is the baseline, 0.9 is 10% slower.",
 )
+GATE_EXIT_CODE = _gauge(
+    "gate_exit_code",
+    NODE,
+    "Result of `pvebench gate` for an upgraded node: 0 go on, 1 stop, 10 undecided; for 30 days "
+    "after the start of a new environment.",
+)
+GATE_LOSS = _gauge(
+    "gate_loss_ratio",
+    ("node", "group"),
+    "Throughput lost since the upgrade, as a ratio, for all cases and each group of cases that "
+    "`pvebench gate` lists; absent with too few runs.",
+)
+GATE_LOSS_LOW = _gauge(
+    "gate_loss_low_ratio",
+    ("node", "group"),
+    "Lower bound of the loss, valid at every look: above the tolerance, the gate stops.",
+)
+GATE_LOSS_HIGH = _gauge(
+    "gate_loss_high_ratio",
+    ("node", "group"),
+    "Upper bound of the loss, valid at every look: with all below the tolerance, the gate passes.",
+)
 WALL_SLOT = _gauge(
     "wall_slot_info",
     ("slot", "title", "node", "scenario", "workload", "direction", "figure"),

@@ -25,6 +25,7 @@ from pvebench.metrics.results import (
     DEFINITION_COLLECTORS,
     SUMMARY_COLLECTORS,
     Collector,
+    collect_gates,
     collect_settings,
     collect_verdicts,
 )
@@ -171,15 +172,12 @@ class Page:
             self._show(fresh.values(), known=known)
 
     def judged(self, verdicts: Verdicts) -> None:
-        """Update the verdicts; keep the old ones if that fails."""
-        collect = partial(collect_verdicts, verdicts)
-        self._put("verdicts", collect, current=not verdicts.failed)
-        self.compare()
-
-    def compare(self) -> None:
-        """Update the comparison of configurations: slow, so not done for every result."""
+        """Update verdicts, gates and the comparison of configurations; keep old ones on failure."""
+        self._put("verdicts", partial(collect_verdicts, verdicts), current=not verdicts.failed)
         snapshot = self._source()
-        self._put("settings", lambda families: collect_settings(snapshot, families))
+        self._put("gates", partial(collect_gates, verdicts, snapshot))
+        # Slow, so not done for every result.
+        self._put("settings", partial(collect_settings, snapshot))
 
     def _put(self, name: str, collect: Callable[[Families], None], *, current: bool = True) -> None:
         """Update a part of the summary; `current`: whether it is up to date."""

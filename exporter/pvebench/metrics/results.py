@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from pvebench.advice.gate import looks
+from pvebench.advice.gate_text import EXIT_CODES
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
@@ -313,6 +315,21 @@ DEFINITION_COLLECTORS: Final = frozenset({"info", "wall"})
 
 
 # --- Verdicts on cases and storages.
+
+
+def collect_gates(verdicts: Verdicts, snapshot: Snapshot, families: Families) -> None:
+    """Add a look at each upgraded node, as `pvebench gate` prints it."""
+    cases = {record.key: record.last.definition for record in snapshot.records}
+    for result in looks(verdicts, cases, snapshot.episodes, snapshot.now):
+        labels = {"node": result.canary}
+        families.add(catalog.GATE_EXIT_CODE, labels, EXIT_CODES[result.decision])
+        for group in result.groups:
+            known, where = group.bound, {**labels, "group": group.name}
+            if not math.isnan(known.loss):
+                families.add(catalog.GATE_LOSS, where, known.loss)
+                families.add(catalog.GATE_LOSS_LOW, where, known.low)
+                families.add(catalog.GATE_LOSS_HIGH, where, known.high)
+
 
 BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
     "throughput": (catalog.BASELINE_IOPS, {}),

@@ -6,7 +6,7 @@ import json
 import math
 import random
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,23 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.advice.gate import GateResult, gate
 from pvebench.advice.gate_text import gate_data, gate_lines
+from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound, thinning
+from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
+from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.clocks import START
+from pvebench.metrics import Page
+from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
-from pvebench.model.workload import Direction
+from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
-from pvebench.store import Point, Store
-from pvebench.store.current import Trend
+from pvebench.store import Store
+from pvebench.store.current import PlannedCase, Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService
 from testing.packs import QUICK, STORAGES
 from testing.simulated_results import HOUR, case
 
@@ -88,7 +95,7 @@ def results(
     """Return a look after 15 rounds; all nodes share strong noise of their storage."""
     noise = random.Random(7)
     common = [noise.gauss(0, 0.2) for _ in range(UPGRADE + 15)]
-    cases, trends = {}, {}
+    cases, histories = {}, []
     for slug in ("scsi.raw.none", "virtio.raw.none", "sata.raw.none"):
         for node in ["pve1", *(f"pve{place}" for place in range(2, peers + 2))]:
             one = replace(case(slug), node=node)
@@ -99,15 +106,32 @@ def results(
                 for shared, shift in zip(common, shifts, strict=True)
             ]
             cases[f"{node} {slug}"] = one
-            trends[f"{node} {slug}"] = Trend(
-                "iops",
-                tuple(
-                    Point(run, START + timedelta(hours=run), "e", Direction.WRITE, level)
-                    for run, level in enumerate(levels)
-                ),
+            histories.append(
+                CaseHistory(
+                    case=f"{node} {slug}|write",
+                    of=f"{node} {slug}",
+                    name=one.name,
+                    figure=FIGURES["throughput"],
+                    labels={},
+                    points=GoodRuns(
+                        GoodRun(START.timestamp() + run * HOUR, "e", level)
+                        for run, level in enumerate(levels)
+                    ),
+                )
             )
-    since = START.timestamp() + UPGRADE * HOUR
-    return gate("pve1", since, 0.05, cases, trends)
+    return gate("pve1", START.timestamp() + UPGRADE * HOUR, verdicts_on(histories), cases, ())
+
+
+def verdicts_on(histories: list[CaseHistory]) -> Verdicts:
+    report = NodeReport(
+        node="pve1",
+        verdicts=tuple(Verdict(history=one, state=VerdictState.UNCHANGED) for one in histories),
+        findings=(),
+        events=(),
+        levels=(),
+        judged_until=0.0,
+    )
+    return Verdicts(reports=(report,))
 
 
 def test_the_peers_remove_the_noise_of_a_shared_storage() -> None:
@@ -143,30 +167,34 @@ def stored(directory: Path, loss: float) -> list[str]:
     store = Store(directory / "pvebench.db", simulated=False)
     pack, noise = load_pack(QUICK), random.Random(5)
     store.begin_cycle("c", node="pve1", pack=pack.name, tier=pack.tier, planned=2)
-    for node in ("pve1", "pve2"):
-        for one in expand(pack, node=node, storages=STORAGES).cases[:2]:
-            for run in range(30):
-                new = node == "pve1" and run >= 22
-                facts = {"kernel": "6.14" if new else "6.8"}
-                at = START + timedelta(hours=run)
-                value = 1000 * math.exp(noise.gauss(0, 0.01)) * (1 - loss if new else 1)
-                (way, *_) = one.workload.directions
-                store.add_run(
-                    Run(
-                        uid=f"{node} {one.slug} {run}",
-                        case=one,
-                        environment=Environment(node=node, facts=facts),
-                        cycle="c",
-                        started=at,
-                        finished=at + timedelta(seconds=12),
-                        outcome=Outcome.OK,
-                        reason="",
-                        samples=(Sample("iops", way, value, Unit.IOPS),),
-                        evidence={},
-                    )
-                )
+    store.add_history(
+        run_of(one, at, noise, loss, upgraded=node == "pve1" and at >= 22)
+        for node in ("pve1", "pve2")
+        for one in expand(pack, node=node, storages=STORAGES).cases[:2]
+        for at in range(30)
+    )
     store.close()
     return ["gate", "--state", str(directory), "--canary", "pve1"]
+
+
+def run_of(one: Case, at: int, noise: random.Random, loss: float, *, upgraded: bool) -> Run:
+    started = START + timedelta(hours=at)
+    value = 1000 * math.exp(noise.gauss(0, 0.01)) * (1 - loss if upgraded else 1)
+    (way, *_) = one.workload.directions
+    return Run(
+        uid=f"{one.key} {at}",
+        case=one,
+        environment=Environment(
+            node=one.scenario.node, facts={"kernel": "6.14" if upgraded else "6.8"}
+        ),
+        cycle="c",
+        started=started,
+        finished=started + timedelta(seconds=12),
+        outcome=Outcome.OK,
+        reason="",
+        samples=(Sample("iops", way, value, Unit.IOPS),),
+        evidence={},
+    )
 
 
 @pytest.mark.parametrize(("loss", "tolerance", "code"), [(0.3, "5%", 1), (0.0, "5%", 0)])
@@ -182,10 +210,48 @@ def test_the_exit_code_is_the_decision(
     text = capsys.readouterr().out
     assert text.startswith("Stop: " if code else "Go on: ")
     assert ("Regression by the verdict: " in text) == bool(code)
-    assert run_cli([*command, "--format", "prometheus"]) == code
-    families = {f.name: f for f in text_string_to_metric_families(capsys.readouterr().out)}
-    (sample,) = families["pvebench_gate_exit_code"].samples
-    assert (sample.labels, sample.value) == ({"canary": "pve1"}, code)
+
+
+@pytest.mark.parametrize("loss", [0.3, 0.0])
+def test_the_metrics_and_the_command_show_the_same_look(
+    tmp_path: Path, capsys: Captured, loss: float
+) -> None:
+    code = run_cli([*stored(tmp_path, loss), "--format", "json"])
+    looked = json.loads(capsys.readouterr().out)
+    values = metrics_of(tmp_path, START + timedelta(hours=31))
+    assert values["pvebench_gate_exit_code", ""] == code == looked["exit_code"]
+    for group in looked["groups"]:
+        for name in ("loss", "low", "high"):
+            metric = f"pvebench_gate_{'loss_' * (name != 'loss')}{name}_ratio"
+            assert values[metric, group["name"]] == pytest.approx(group[f"{name}_ratio"])
+    assert len(values) == 1 + 3 * len(looked["groups"])
+
+
+def test_a_month_after_an_upgrade_its_metrics_end(tmp_path: Path) -> None:
+    stored(tmp_path, 0.0)
+    upgrade = START + timedelta(hours=22)
+    assert metrics_of(tmp_path, upgrade + timedelta(days=29))
+    assert not metrics_of(tmp_path, upgrade + timedelta(days=31))
+
+
+def metrics_of(directory: Path, now: datetime) -> dict[tuple[str, str], float]:
+    """Return (metric, group) -> value of the gates on `/metrics` at a moment."""
+    store = Store(directory / "pvebench.db")
+    known = {key: record.definition for key, record in store.cases().items()}
+    planned = [
+        PlannedCase(key=key, definition=one, every_seconds=HOUR) for key, one in known.items()
+    ]
+    results = Results(store, planned)
+    page = Page(lambda: snapshot_of(results.now, now=now, max_age_seconds=math.inf), live={})
+    VerdictService(Feed(results), load_known_issues(), on_update=page.judged).judge()
+    text = page.render()[0].decode()
+    store.close()
+    return {
+        (sample.name, sample.labels.get("group", "")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("pvebench_gate_") and sample.labels["node"] == "pve1"
+    }
 
 
 def test_a_tolerance_within_the_noise_is_undecided(tmp_path: Path, capsys: Captured) -> None:
@@ -201,11 +267,12 @@ def test_an_undecided_look_states_the_range_of_the_decision() -> None:
     found = results(0.02, peers=1)
     open_bound = replace(found.groups[0].bound, decision=Decision.UNDECIDED)
     waiting = tuple(replace(one, bound=open_bound, seconds=10 * HOUR) for one in found.groups)
-    found = replace(found, groups=waiting, decision=Decision.UNDECIDED)
+    found = replace(found, groups=waiting)
+    assert found.decision is Decision.UNDECIDED
     assert found.wait == (pytest.approx(7 * HOUR), pytest.approx(22 * HOUR))
     text = "\n".join(gate_lines(found, START))
     assert "Expected decision: between 07:00 UTC and 22:00 UTC, if the loss stays the same." in text
-    data = gate_data(found, START, [])
+    data = gate_data(found, START)
     assert data["expected_between"] == ["2026-01-01T07:00:00+00:00", "2026-01-01T22:00:00+00:00"]
 
 

@@ -33,6 +33,7 @@ def _is_verdict(name: str) -> bool:
     words = (
         "change",
         "closed_change",
+        "gate",
         "regression",
         "implausible",
         "baseline",
