@@ -69,6 +69,16 @@ def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     lab.close()
 
 
+@pytest.fixture
+def lab(bench: Bench) -> Iterator[Lab]:
+    """The lab of all tests without volumes, and without the storages that a test adds."""
+    bench.lab.remove_volumes()
+    yield bench.lab
+    bench.lab.remove_volumes()
+    for name in set(bench.lab.qemu._storages) - {"local"}:
+        del bench.lab.qemu._storages[name]
+
+
 def iops(run: Run) -> float:
     return sum(one.value for one in run.samples if one.metric == "iops")
 
@@ -108,11 +118,12 @@ def test_a_limit_of_operations_is_kept(bench: Bench) -> None:
     assert iops(free) > 1.5 * iops(limited)
 
 
-def test_trim_gives_blocks_back_to_the_host_and_the_next_run_fills_them_again(own_lab: Lab) -> None:
-    bench = Bench(own_lab)
+def test_trim_gives_blocks_back_to_the_host_and_the_next_run_fills_them_again(
+    bench: Bench, lab: Lab
+) -> None:
     wanted = scenario(discard=True)
     assert bench.run(wanted).outcome in MEASURED
-    (path,) = own_lab.storage.iterdir()
+    (path,) = lab.storage.iterdir()
     full = path.stat().st_size // 512
     assert path.stat().st_blocks >= full
     trimmed = bench.run(wanted, rw="trim", bs="1M")
@@ -123,28 +134,26 @@ def test_trim_gives_blocks_back_to_the_host_and_the_next_run_fills_them_again(ow
     assert path.stat().st_blocks >= full
 
 
-def test_without_discard_a_trim_leaves_the_volume_as_it_is(own_lab: Lab) -> None:
-    bench = Bench(own_lab)
+def test_without_discard_a_trim_leaves_the_volume_as_it_is(bench: Bench, lab: Lab) -> None:
     wanted = scenario()
     bench.run(wanted)
-    (path,) = own_lab.storage.iterdir()
+    (path,) = lab.storage.iterdir()
     full = path.stat().st_blocks
     bench.run(wanted, rw="trim", bs="1M")
     assert path.stat().st_blocks == full
 
 
-def test_a_linked_clone_begins_empty_each_time_and_reads_its_base(own_lab: Lab) -> None:
-    bench = Bench(own_lab)
+def test_a_linked_clone_begins_empty_each_time_and_reads_its_base(bench: Bench, lab: Lab) -> None:
     wanted = scenario(kind=Format.QCOW2, backing=True)
     first = bench.run(wanted, rw="randwrite")
-    overlay = next(path for path in own_lab.storage.iterdir() if path.name.endswith("backing-1"))
+    overlay = next(path for path in lab.storage.iterdir() if path.name.endswith("backing-1"))
     grown = overlay.stat().st_blocks * 512
     assert grown > MIB
     second = bench.run(wanted, rw="randread")
     assert first.outcome in MEASURED
     assert second.outcome in MEASURED
     assert overlay.stat().st_blocks * 512 < MIB
-    guest = own_lab.qemu.boot(MACHINE)
+    guest = lab.qemu.boot(MACHINE)
     done = guest.run(["/bin/sh", "-c", "head -c 65536 /dev/vda | md5sum"])
     zeros = guest.run(["/bin/sh", "-c", "head -c 65536 /dev/zero | md5sum"])
     assert done.stdout != zeros.stdout
@@ -176,16 +185,17 @@ def on(storage: str, **options: object) -> Scenario:
 
 
 @pytest.mark.parametrize("kind", [Format.RAW, Format.QCOW2])
-def test_a_loop_device_is_a_storage_and_nothing_is_left_of_it(own_lab: Lab, kind: Format) -> None:
+def test_a_loop_device_is_a_storage_and_nothing_is_left_of_it(
+    bench: Bench, lab: Lab, kind: Format
+) -> None:
     need_loop_devices()
-    add(own_lab, "loop", path=str(own_lab.directory / "loops"))
-    bench = Bench(own_lab)
+    add(lab, "loop", path=str(lab.directory / "loops"))
     run = bench.run(on("loop", kind=kind, cache=Cache.WRITEBACK))
     assert run.outcome in MEASURED, run.reason
     assert "pvebench-test-" in loops()
-    bench.runner.close()
-    assert str(own_lab.directory) not in loops()
-    assert list((own_lab.directory / "loops").iterdir()) == []
+    lab.remove_volumes()
+    assert str(lab.directory) not in loops()
+    assert list((lab.directory / "loops").iterdir()) == []
 
 
 def loops() -> str:
@@ -209,11 +219,10 @@ def marks(device: Path) -> dict[int, bytes]:
 
 
 def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
-    own_lab: Lab, tmp_path: Path
+    bench: Bench, lab: Lab, tmp_path: Path
 ) -> None:
     with block_device(tmp_path / "disk") as device:
-        add(own_lab, "block", path=str(device))
-        bench = Bench(own_lab)
+        add(lab, "block", path=str(device))
         refused = bench.run(on("block"))
         assert refused.outcome is Outcome.FAILED
         assert "not claimed by pvebench" in refused.reason
@@ -230,7 +239,7 @@ def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
             assert refused.outcome is Outcome.FAILED
             assert "dos at byte 510" in refused.reason
         assert device.read_bytes() == partitioned
-        bench.runner.close()
+        lab.remove_volumes()
         assert marks(device) == before
 
 
@@ -261,15 +270,14 @@ def nbd_server(directory: Path, export: str) -> Iterator[Path]:
             server.terminate()
 
 
-def test_an_nbd_export_with_our_mark_is_a_storage(own_lab: Lab, tmp_path: Path) -> None:
+def test_an_nbd_export_with_our_mark_is_a_storage(bench: Bench, lab: Lab, tmp_path: Path) -> None:
     export = f"{MARK}disk"
     with nbd_server(tmp_path, export) as path:
-        add(own_lab, "nbd", socket=str(path), export=export)
-        bench = Bench(own_lab)
+        add(lab, "nbd", socket=str(path), export=export)
         run = bench.run(on("nbd"))
         assert run.outcome in MEASURED, run.reason
         assert run.evidence["host_cached_bytes"] == "unknown"
-        bench.runner.close()
+        lab.remove_volumes()
 
 
 @contextlib.contextmanager
@@ -316,16 +324,15 @@ def test_an_nbd_export_without_our_mark_is_left_alone(own_lab: Lab, tmp_path: Pa
 
 
 def test_a_directory_on_an_nfs_server_is_a_storage_and_nothing_is_left_in_it(
-    own_lab: Lab, tmp_path: Path
+    bench: Bench, lab: Lab, tmp_path: Path
 ) -> None:
     with nfs_server(tmp_path) as export:
-        add(own_lab, "nfs", server="127.0.0.1", export=str(export))
-        bench = Bench(own_lab)
+        add(lab, "nfs", server="127.0.0.1", export=str(export))
         for kind in (Format.RAW, Format.QCOW2):
             run = bench.run(on("nfs", kind=kind))
             assert run.outcome in MEASURED, run.reason
         assert len(list(export.iterdir())) == 2
-        bench.runner.close()
+        lab.remove_volumes()
         assert list(export.iterdir()) == []
 
 

@@ -54,10 +54,11 @@ def run(job: Job, folder: Path) -> tuple[str, dict[str, str]]:
 
 
 def measure(
-    folder: Path, target: Target, ramp: float = 0, **options: Any
+    folder: Path, target: Target, ramp: float = 0, seconds: float = 1, **options: Any
 ) -> tuple[Workload, Parsed]:
     fio = Fio()
-    workload = tool_workload("fio", {"bs": "4k", **options}, ramp_seconds=ramp, runtime_seconds=1)
+    given = {"bs": "4k", **options}
+    workload = tool_workload("fio", given, ramp_seconds=ramp, runtime_seconds=seconds)
     return workload, fio.parse(workload, *run(fio.job(workload, target), folder))
 
 
@@ -108,7 +109,8 @@ def test_fio_runs_a_mixed_job_and_its_output_is_read(
 
 
 def test_first_writes_end_when_each_block_was_written_once(target: Target, tmp_path: Path) -> None:
-    _, parsed = measure(tmp_path, target, rw="randwrite", touch="first", iodepth=8)
+    # It ends after the last block, on a busy machine within these seconds too.
+    _, parsed = measure(tmp_path, target, seconds=60, rw="randwrite", touch="first", iodepth=8)
     found = {(s.metric, s.direction): s.value for s in parsed.samples}
     assert found["bytes", Direction.WRITE] == target.size_bytes
     assert bytes(4096) not in {
@@ -119,7 +121,8 @@ def test_first_writes_end_when_each_block_was_written_once(target: Target, tmp_p
 def test_first_writes_that_end_early_without_all_blocks_are_a_failure(
     target: Target, tmp_path: Path
 ) -> None:
-    workload = tool_workload("fio", {"rw": "randwrite", "bs": "4k", "touch": "first"})
+    options = {"rw": "randwrite", "bs": "4k", "touch": "first"}
+    workload = tool_workload("fio", options, runtime_seconds=60)
     output, logs = run(Fio().job(workload, target), tmp_path)
     fewer = output.replace('"size" : "8388608"', '"size" : "9437184"')
     assert fewer != output
