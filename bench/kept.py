@@ -15,11 +15,10 @@ import tracemalloc
 from datetime import timedelta
 from pathlib import Path
 
-import structlog
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from pvebench.config import Settings
+from pvebench.log import log
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Store
 from pvebench.store.current import Results
@@ -64,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("days", type=int, nargs="?", default=240)
     given = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    log.configure(logging.ERROR)
     with tempfile.TemporaryDirectory() as name:
         keep(Path(name), given.days)
 

@@ -30,13 +30,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import structlog
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from pvebench.cli.demo import demo_page
+from pvebench.log import log
 from pvebench.metrics.catalog import ENVIRONMENT_END, ENVIRONMENT_START
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web import WebServer, listen
@@ -68,7 +68,7 @@ class Series:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure each size."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    log.configure(logging.ERROR)
     sizes = DEFAULT
     if arguments:
         series, days, step = (float(one) for one in arguments)

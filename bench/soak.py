@@ -29,13 +29,13 @@ from xml.sax.saxutils import escape
 
 import httpx2
 import numpy as np
-import structlog
 from scipy.stats import theilslopes
 
 from pvebench.config import load_settings
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.simulated import simulated_hypervisor
 from pvebench.errors import Interrupted
+from pvebench.log import log
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
 from pvebench.service.selection import assignments
@@ -116,7 +116,7 @@ def serve(config: Path) -> None:
         settings = load_settings(config)
         return Configuration(settings, assignments(settings))
 
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    log.configure(logging.WARNING)
     with mock.patch.object(simulated_hypervisor, "ENGINE", Compressed()):
         try:
             measure(Request(load=load, config=config, cycles=None, web=True), Quiet())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from pvebench.errors import ConfigError, MachineError, Problem
+from pvebench.log import log
 from pvebench.model.units import MIB, show_bytes
 
 # --- files of users: regular, of bounded size, UTF-8; secrets; changes
@@ -102,10 +103,7 @@ def check_secret(path: Path) -> None:
         message = f"secret file is accessible to other users (mode {mode:04o})"
         raise ConfigError([Problem(str(path), 0, 0, message)], next_step=f"chmod 600 {path}")
     if is_open(path):
-        # Not at the top: the Dockerfile builds the guest image with the standard library alone.
-        import structlog  # noqa: PLC0415 # see above
-
-        structlog.get_logger().warning(
+        log.warning(
             "secret file is world-readable",
             file=str(path),
             mode=f"{mode:04o}",

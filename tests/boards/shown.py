@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import structlog
-
+from pvebench.log import log
 from testing.first_day import young
 from testing.packs import ROOT
 from testing.prometheus import free_port, wait_until_ready
@@ -29,7 +28,7 @@ DOWN = "exporter-down"
 def on_a_young_store(name: str) -> Iterator[str]:
     """Yield the address of a Grafana that shows the store of that name."""
     # Omit the log of the simulated runs.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    log.configure(logging.ERROR)
     with tempfile.TemporaryDirectory() as directory:
         state = Path(directory)
         stopped = {"before_stop": lambda _: None} if name == DOWN else {}

@@ -7,16 +7,16 @@ at another seed.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
-import structlog
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pvebench.log import log
 from testing.fleet_mutants import MUTANTS
 from testing.simulated_fleet import Schedule
 
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--mutant", choices=MUTANTS)
     given = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    log.configure(logging.CRITICAL)
     struck: Counter[str] = Counter()
     rules: Counter[str] = Counter()
     broken, begun = 0, time.monotonic()

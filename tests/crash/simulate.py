@@ -7,6 +7,7 @@ at another seed. Ctrl-C ends it with the counts so far.
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import tempfile
@@ -15,10 +16,9 @@ from collections import Counter
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-import structlog
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pvebench.log import log
 from testing.simulated_crashes import Schedule, play
 from testing.simulated_mutants import MUTANTS
 
@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--mutant", choices=MUTANTS)
     given = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    log.configure(logging.CRITICAL)
     # A shell that starts it in the background has SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     counts, begun = Counts(), time.monotonic()

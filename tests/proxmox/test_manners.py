@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from structlog.testing import capture_logs
 
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
@@ -16,6 +15,7 @@ from pvebench.drivers.proxmox.setup.checks import Needs, inspect
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.units import GIB
+from testing.captured_logs import captured_logs
 from testing.node_guards import allow_root, case, guard
 from testing.packs import ROOT
 
@@ -164,7 +164,7 @@ def test_a_node_whose_zfs_is_not_loaded_skips_nothing_and_says_so(site: Site) ->
     site.cluster.zfs_loaded = False
     allow_root(site)
     one = guard(site)
-    with capture_logs() as told:
+    with captured_logs() as told:
         assert one.enter(case()) is None
         assert one.enter(case()) is None
     assert [entry["event"] for entry in told] == ["scrub detection unavailable"]

@@ -26,7 +26,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies
-from structlog.testing import capture_logs
 
 from pve.instance import write_settings
 from pve.site import Site
@@ -50,6 +49,7 @@ from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.store import StateDirectory, Store
 from testing import standin_pct
+from testing.captured_logs import captured_logs
 from testing.container_node import ContainerNode, container_node
 from testing.containers import text
 from testing.packs import SMALL, write_pack
@@ -404,7 +404,7 @@ def test_one_whose_making_broke_off_is_unknown_and_is_named_until_it_is_gone(
         dies_at(step, node, asked, store)
     else:
         (node.folder / "dies").write_text(step)
-        with capture_logs() as said, pytest.raises(VolumeError, match="pct create 9500"):
+        with captured_logs() as said, pytest.raises(VolumeError, match="pct create 9500"):
             make(asked, store)
         assert "owner unknown" in said[0]["result"]
     assert node.configuration(9500).read_text() == "lock: create\n"

@@ -10,9 +10,12 @@ import structlog
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
+from pvebench.log import log
+
 
 @contextmanager
 def captured_logs() -> Iterator[list[EventDict]]:
+    log.configure(logging.NOTSET)
     structlog.reset_defaults()
     with capture_logs() as found:
         yield found
@@ -27,3 +30,4 @@ def log_restored() -> Iterator[None]:
     finally:
         root.handlers, root.level = before
         structlog.configure(**configured)
+        log.configure(logging.NOTSET)

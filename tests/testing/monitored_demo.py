@@ -9,11 +9,10 @@ from pathlib import Path
 
 from pvebench.cli.demo import SHOWN
 from pvebench.cli.export import Window, first_moment, write_past
-from pvebench.metrics import ConfigState, Page
+from pvebench.metrics import Page
 from pvebench.metrics.live import collect_build, collect_config, collect_database, collect_scheduler
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.model.status import CycleStatus, State, WorkerStatus
-from pvebench.service.selection import wall_slots
+from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
 from pvebench.store.current import Results
 from pvebench.verdicts import Verdicts
 from pvebench.web import WebServer, listen
@@ -66,10 +65,7 @@ def page_of(results: Results, *, judged: Verdicts | None = None) -> Page:
     loaded = ConfigState(digest="d", packs=("demo",), loaded=datetime.now(UTC), successful=True)
     page = Page(
         lambda: snapshot_of(
-            results.now,
-            now=datetime.now(UTC),
-            max_age_seconds=SHOWN.max_age,
-            wall=wall_slots(SHOWN),
+            results.now, now=datetime.now(UTC), max_age_seconds=SHOWN.max_age, wall=SHOWN.wall
         ),
         live={
             "build": collect_build,

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 import pvebench
 from pvebench import errors
 from pvebench.cli.logs import configure_logging
 from pvebench.errors import ConfigError, Interrupted, PvebenchError, SwitchFailed
+from pvebench.log import log
 from testing.captured_logs import log_restored
 
 PLACES = (ConfigError,)
@@ -68,7 +68,7 @@ def test_words_of_others_in_the_log_cannot_steer_a_terminal(
 ) -> None:
     with log_restored():
         configure_logging("info", "logfmt")
-        structlog.get_logger().warning("left", found="a\x1b[2J b\x07", other="\x1b]0;x\x07\n")
+        log.warning("left", found="a\x1b[2J b\x07", other="\x1b]0;x\x07\n")
         logging.getLogger("x").warning("\x1b[31m")
     told = capsys.readouterr().err
     assert told.count("\n") == 2
@@ -81,11 +81,11 @@ def test_the_log_of_a_terminal_has_lines_for_people(
     with log_restored():
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         configure_logging("warning", None)
-        structlog.get_logger().info("cycle started")
-        structlog.get_logger().warning("runs suspended", reason="disk\x1b[2J full")
+        log.info("cycle started")
+        log.warning("runs suspended", reason="disk\x1b[2J full")
         monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
         configure_logging("warning", None)
-        structlog.get_logger().warning("runs suspended", reason="full")
+        log.warning("runs suspended", reason="full")
     text, logfmt = capsys.readouterr().err.splitlines()
     assert text == "pvebench: warning: runs suspended (reason: disk [2J full)"
     assert logfmt.endswith('level=warning event="runs suspended" reason=full')

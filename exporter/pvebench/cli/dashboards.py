@@ -19,7 +19,7 @@ from pvebench.files import read_secret
 from pvebench.provision.grafana import Grafana, choose_source, shipped_dashboards, to_import_format
 from pvebench.provision.grafana import push as push_dashboards
 from pvebench.provision.scrape import Targets, prometheus_files, scrape_job
-from pvebench.service.instance import access_of
+from pvebench.service.publisher import access_of
 
 # --- `pvebench grafana push`: dashboards in an existing Grafana.
 

@@ -35,8 +35,8 @@ from pvebench.model.status import Phase, State, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.scheduler import Worker
 from pvebench.scheduler.plan import Assignment, Matrix, expand
-from pvebench.service.instance import access_of, planned_cases
-from pvebench.service.selection import wall_slots
+from pvebench.service.instance import planned_cases
+from pvebench.service.publisher import access_of
 from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService, past_verdicts
@@ -347,10 +347,7 @@ def demo_page(results: Results, assignments: Sequence[Assignment] = ()) -> Page:
     """Return the metrics page of the demo."""
     page = Page(
         lambda: snapshot_of(
-            results.now,
-            now=datetime.now(UTC),
-            max_age_seconds=SHOWN.max_age,
-            wall=wall_slots(SHOWN),
+            results.now, now=datetime.now(UTC), max_age_seconds=SHOWN.max_age, wall=SHOWN.wall
         ),
         live={
             "build": collect_build,

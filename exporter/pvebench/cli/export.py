@@ -39,7 +39,7 @@ from pvebench.model.units import show_bytes
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
-from pvebench.service.selection import assignments, wall_slots
+from pvebench.service.selection import assignments
 from pvebench.store import Store, StoredRun
 from pvebench.store.current import Results
 from pvebench.verdicts.headline import short_headline
@@ -194,7 +194,7 @@ def write_past(
     """
     view = results.now
     present = snapshot_of(
-        view, now=datetime.now(UTC), max_age_seconds=settings.max_age, wall=wall_slots(settings)
+        view, now=datetime.now(UTC), max_age_seconds=settings.max_age, wall=settings.wall
     )
     # The history may have nodes that the current packs no longer name.
     snapshot = replace(present, episodes=view.periods)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from functools import partial
+from typing import Any, Final
 
-import structlog
-from structlog.stdlib import ProcessorFormatter
-from structlog.typing import EventDict, Processor, WrappedLogger
-
+from pvebench.log import log
 from pvebench.sanitize import printable
+
+_METHODS: Final = {logging.ERROR: "error", logging.CRITICAL: "critical"}
 
 
 def configure_logging(level: str, form: str | None) -> None:
@@ -18,30 +20,38 @@ def configure_logging(level: str, form: str | None) -> None:
     Without a form, a terminal gets text, and everything else logfmt.
     """
     form = form or ("text" if sys.stderr.isatty() else "logfmt")
-    renderers: dict[str, Processor] = {
+    least = getattr(logging, level.upper())
+    log.configure(least, partial(_configure_structlog, least, form))
+    # Libraries log through the standard library; their messages get the same form.
+    root = logging.getLogger()
+    root.handlers = [_Forward()]
+    root.setLevel(max(logging.WARNING, least))
+
+
+def _configure_structlog(least: int, form: str) -> None:
+    import structlog  # noqa: PLC0415 # slow import, unneeded without a message
+
+    logfmt = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
+    renderers: dict[str, structlog.typing.Processor] = {
         "text": _text_line,
-        "logfmt": _Logfmt(key_order=["timestamp", "level", "event"]),
+        # Output of guests and nodes must not control the terminal.
+        "logfmt": lambda *message: printable(logfmt(*message)),
         "json": structlog.processors.JSONRenderer(),
     }
-    renderer = renderers[form]
-    common: list[Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
     structlog.configure(
-        processors=[*common, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderers[form],
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(least),
         # Looked up for every message: stderr may have been replaced, as in tests.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
-    # Libraries log through the standard library; their messages get the same form.
-    root = logging.getLogger()
-    root.handlers = [_Stderr(common, renderer)]
-    root.setLevel(max(logging.WARNING, getattr(logging, level.upper())))
 
 
-def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
+def _text_line(_: object, __: str, event: MutableMapping[str, Any]) -> str:
     """Return a message as a line for people: `pvebench: warning: runs suspended (reason: …)`."""
     level, text, trace = event["level"], event["event"], event.get("exception", "")
     hidden = ("level", "event", "timestamp", "exception")
@@ -50,25 +60,10 @@ def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
     return f"{line}\n{trace}" if trace else line
 
 
-class _Logfmt(structlog.processors.LogfmtRenderer):
-    """Logfmt renderer that removes terminal control sequences of guest and node output."""
-
-    def __call__(self, logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
-        return printable(super().__call__(logger, name, event_dict))
-
-
-class _Stderr(logging.Handler):
-    """Handler for log messages of libraries, in the same form as pvebench's."""
-
-    def __init__(self, common: list[Processor], renderer: Processor) -> None:
-        super().__init__()
-        self.setFormatter(
-            ProcessorFormatter(
-                processors=[ProcessorFormatter.remove_processors_meta, renderer],
-                foreign_pre_chain=common,
-            )
-        )
+class _Forward(logging.Handler):
+    """Handler that forwards messages of libraries to the log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record as one line to the current stderr."""
-        structlog.PrintLogger(sys.stderr).msg(self.format(record))
+        """Log a record as one message."""
+        method = getattr(log, _METHODS.get(record.levelno, "warning"))
+        method(record.getMessage(), exc_info=record.exc_info)

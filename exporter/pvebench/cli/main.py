@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from pvebench import __version__
+from pvebench.cli.logs import configure_logging
 from pvebench.errors import PvebenchError
 from pvebench.version import commit
 
@@ -43,10 +44,6 @@ COMMANDS: Final = {
     name: _MODULES.get(name, name) for names in GROUPS.values() for name in names.split()
 }
 """Command -> module below `pvebench.cli` with a function of the same name."""
-
-
-QUIET: Final = frozenset({"packs", "plan", "schema"})
-"""Commands that log nothing: loading the logging would delay their output."""
 
 
 _NAME_WIDTH: Final = max(map(len, COMMANDS))
@@ -113,11 +110,9 @@ def _show_version(context: click.Context, _: click.Parameter, requested: bool) -
     type=click.Choice(["text", "logfmt", "json"]),
     help="Format of the log on stderr; default: text on a terminal, else logfmt.",
 )
-@click.pass_context
-def cli(context: click.Context, log_level: str, log_format: str | None) -> None:
+def cli(log_level: str, log_format: str | None) -> None:
     """Benchmark VM storage continuously and export the results to Prometheus."""
-    if context.invoked_subcommand not in QUIET:
-        import_module("pvebench.cli.logs").configure_logging(log_level, log_format)
+    configure_logging(log_level, log_format)
 
 
 def main() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from pvebench.cli.logs import configure_logging
 from pvebench.config import (
     Settings,
     find_pack,
@@ -116,8 +116,7 @@ def _log_more(context: click.Context, _: click.Parameter, requested: bool) -> No
     if requested:
         parameters = context.find_root().params
         parameters["log_level"] = "info"
-        logs = import_module("pvebench.cli.logs")
-        logs.configure_logging("info", parameters.get("log_format") or "logfmt")
+        configure_logging("info", parameters.get("log_format") or "logfmt")
 
 
 verbose_option = click.option(

@@ -14,7 +14,7 @@ from pvebench.errors import NotWritable, PvebenchError
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
-from pvebench.service.instance import access_of
+from pvebench.service.publisher import access_of
 from pvebench.service.selection import assignments, paced
 from pvebench.store import identities_at
 

@@ -37,7 +37,7 @@ from pvebench.notify.delivery import check_address
 from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
 from pvebench.service.housekeeping import EVERY_SECONDS
-from pvebench.service.instance import access_of
+from pvebench.service.publisher import access_of
 from pvebench.service.selection import CHECKED_BYTES
 from pvebench.store import (
     QueuedMessage,

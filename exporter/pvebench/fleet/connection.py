@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import structlog
-
 from pvebench.errors import ConfigError, HubUnreachable, PvebenchError, StoreError
 from pvebench.files import read_body, read_secret
 from pvebench.fleet.push import Reply, Sender
 from pvebench.fleet.wire import PROTOCOL
+from pvebench.log import log
 from pvebench.store.fleet_log import FleetLog
 
 TIMEOUT_SECONDS: Final = 30.0
@@ -34,8 +33,6 @@ LEAST_WAIT: Final = 0.2
 """Minimum seconds between two requests, whatever the hub allows."""
 RETRY_SECONDS: Final = 60.0
 END_SECONDS: Final = 2.0
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-import structlog
-
 from pvebench import __version__
 from pvebench.errors import FleetMessageInvalid, HubUnreachable
 from pvebench.fleet.wire import (
@@ -29,6 +27,7 @@ from pvebench.fleet.wire import (
     read_message,
     shape_of,
 )
+from pvebench.log import log
 
 IDLE_SECONDS: Final = 600.0
 """Interval of questions without new lines: a hub that was restored from a backup is noticed."""
@@ -42,8 +41,6 @@ LONGEST_WAIT: Final = 3600.0
 MOVED: Final = "the cursor of the hub moved"
 Place = tuple[int, str]
 FIRST: Final[Place] = (0, "")
-
-log = structlog.get_logger()
 
 
 class Entry(Protocol):

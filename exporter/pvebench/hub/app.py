@@ -8,7 +8,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, ParamSpec, TypeVar
 
-import structlog
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -18,6 +17,7 @@ from starlette.routing import Route
 from pvebench.errors import HubDatabaseError
 from pvebench.hub.door import Door
 from pvebench.hub.store import CONNECTIONS, HubDatabase, SiteUnknown
+from pvebench.log import log
 
 RETRY_SECONDS: Final = 5
 LONG_RETRY_SECONDS: Final = 60
@@ -25,8 +25,6 @@ _TOKEN_CHARACTERS: Final = 200
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-log = structlog.get_logger()
 
 
 class _Busy(Exception):  # a state, not an error

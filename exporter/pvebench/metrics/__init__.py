@@ -2,7 +2,6 @@
 
 from pvebench.metrics.catalog import CATALOG, Metric
 from pvebench.metrics.exposition import Page
-from pvebench.metrics.live import ConfigState
 from pvebench.metrics.snapshot import Snapshot
 
-__all__ = ["CATALOG", "ConfigState", "Metric", "Page", "Snapshot"]
+__all__ = ["CATALOG", "Metric", "Page", "Snapshot"]

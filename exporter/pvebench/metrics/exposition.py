@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-import structlog
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric as Family
 
 from pvebench.errors import PvebenchError
+from pvebench.log import log
 from pvebench.metrics import catalog
 from pvebench.metrics.results import (
     CASE_COLLECTORS,
@@ -114,8 +114,6 @@ class Shards:
                 parts += [head.choose(opened=opened), *samples]
         return parts
 
-
-log = structlog.get_logger()
 
 _FAILED: Final = "metric collector failed"
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -13,28 +13,12 @@ from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.ports import OPERATIONS, Traffic
-from pvebench.model.status import State, WorkerStatus
+from pvebench.model.status import ConfigState, State, StorageState, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.store import ReceiverCounts
 
 # --- settings, scheduler, API, database ---
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigState:
-    """State of the active settings.
-
-    Attributes:
-        digest: digest of the settings and pack files when they were loaded.
-        loaded: time of loading, UTC.
-        successful: False after a failed reload.
-    """
-
-    digest: str
-    packs: tuple[str, ...]
-    loaded: datetime
-    successful: bool
 
 
 def collect_config(state: ConfigState, families: Families) -> None:
@@ -108,33 +92,6 @@ def collect_database(path: Path, families: Families) -> None:
 
 
 # --- storages: write budgets and free space ---
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageState:
-    """State of one storage on one node.
-
-    Attributes:
-        type: `dir`, `lvmthin` …
-        shared: whether several nodes write to the same disks.
-        written_bytes: written by this node in the last 24 hours.
-        cost: what the packs write there; None: no pack does.
-        budget_bytes: write budget for 24 hours; None: no limit.
-        counted_bytes: bytes of the last 24 hours that count against the budget.
-        free_bytes: free space at the last check; None: not checked yet.
-        floor_bytes: space that must stay free; None: no limit.
-    """
-
-    node: str
-    storage: str
-    type: str
-    shared: bool = False
-    written_bytes: int
-    cost: WriteCost | None = None
-    budget_bytes: int | None = None
-    counted_bytes: int = 0
-    free_bytes: int | None = None
-    floor_bytes: int | None = None
 
 
 def collect_storages(states: Iterable[StorageState], families: Families) -> None:

@@ -7,31 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from pvebench.config.settings import WallSettings
 from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.store import CaseRecord, Totals
 from pvebench.store.current import Trend, View
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WallSlot:
-    """One of the wall dashboard's four slots.
-
-    Attributes:
-        scenario, workload: slugs of the case, on every node that has it.
-        direction: read, write or trim.
-        title: shown above the value; empty: the title of the workload.
-    """
-
-    scenario: str
-    workload: str
-    direction: str
-    title: str = ""
-
-
-# --- snapshot ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +36,12 @@ class Snapshot:
     totals: Totals = field(default_factory=Totals)
     max_age_seconds: float = 14 * 86400.0
     simulated: bool = False
-    wall: Sequence[WallSlot] = ()
+    wall: Sequence[WallSettings] = ()
     trends: Mapping[str, Trend] = field(default_factory=dict)
 
 
 def snapshot_of(
-    view: View, *, now: datetime, max_age_seconds: float, wall: Sequence[WallSlot] = ()
+    view: View, *, now: datetime, max_age_seconds: float, wall: Sequence[WallSettings] = ()
 ) -> Snapshot:
     """Return the results of a view for the cases of the current packs and their nodes."""
     nodes = {planned.definition.node for planned in view.planned.values()}

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-import structlog
-
 from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import count_text
 from pvebench.errors import StoreError
+from pvebench.log import log
 from pvebench.model.week import Weekly
 from pvebench.sanitize import one_line
 from pvebench.store import KnownChange, Message, Store
@@ -173,8 +172,6 @@ def show_time(time: float) -> str:
     """Return Unix seconds as date and time, in UTC."""
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
 
-
-log = structlog.get_logger()
 
 ALONE: Final = 3
 """Maximum changes of one update that get a message each; more share one."""

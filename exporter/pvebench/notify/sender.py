@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Self
 
-import structlog
-
 from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_secret
+from pvebench.log import log
 from pvebench.metrics.live import TargetState
 from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import NotificationPlanner
@@ -52,7 +51,6 @@ def address_of(target: NotifyTarget) -> str:
 
 # --- Delivery.
 
-log = structlog.get_logger()
 
 LOOK_SECONDS: Final = 30.0
 FIRST_WAIT_SECONDS: Final = 60.0

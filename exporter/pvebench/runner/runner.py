@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
-import structlog
-
 from pvebench.errors import (
     Busy,
     DriverError,
@@ -21,6 +19,7 @@ from pvebench.errors import (
     PvebenchError,
     ToolStuck,
 )
+from pvebench.log import log
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample, Unit
@@ -105,8 +104,6 @@ class Disturbance:
             self._clock.sleep(0.1)
         return [Sample("fault_time", None, seconds, Unit.SECONDS)]
 
-
-log = structlog.get_logger()
 
 CACHED_LIMIT: Final = 0.01
 """Maximum share of the volume in the host's page cache before a run."""

@@ -9,10 +9,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-import structlog
-
 from pvebench.config import Pack
 from pvebench.errors import DriverError, StoreError, StoreLost
+from pvebench.log import log
 from pvebench.model.ports import Guard, Hold, HoldKind, Site
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
@@ -157,8 +156,6 @@ def _advanced(cycle: CycleStatus, run: Run, *, left: int, again: bool) -> CycleS
 STORE_RETRY_SECONDS: Final = 10.0
 MAX_IDLE_SECONDS: Final = 10.0
 """Longest single wait, because the clock or the settings may change during it."""
-
-log = structlog.get_logger()
 
 
 class Worker:

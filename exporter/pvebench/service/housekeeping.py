@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from pvebench.config import Settings
 from pvebench.errors import ConfigError, StoreError, StoreLost
 from pvebench.files import Signature, signature
-from pvebench.metrics import ConfigState
+from pvebench.log import log
+from pvebench.model.status import ConfigState
 from pvebench.scheduler.plan import Assignment
 from pvebench.store import backups_of
 from pvebench.store.current import Results
@@ -28,8 +27,6 @@ SHORT_SHARE: Final = 0.05
 """Share of free space below which expired results go even if the hub has not acknowledged them."""
 FULL_DAYS: Final = 7
 """Days between full checks, which include the indexes."""
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import structlog
+from typing import TYPE_CHECKING, Protocol
 
 from pvebench.config import Settings
-from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import StopClock
-from pvebench.errors import Interrupted, PvebenchError
-from pvebench.metrics import Page, Snapshot
-from pvebench.metrics.live import (
-    collect_address,
-    collect_api,
-    collect_build,
-    collect_config,
-    collect_database,
-    collect_notified,
-    collect_scheduler,
-    collect_storages,
-)
-from pvebench.metrics.snapshot import snapshot_of
-from pvebench.metrics.text_format import Families
+from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
@@ -36,31 +20,21 @@ from pvebench.model.status import Phase, Statuses
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import WriteCost, cost_lines
-from pvebench.report.text import without_secrets
 from pvebench.runner import RunObserver
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.pacing import pace
 from pvebench.scheduler.plan import Assignment
 from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
-from pvebench.service.notifications import make_sender
-from pvebench.service.selection import (
-    budgets_of,
-    intervals_of,
-    locked_store,
-    make_sites,
-    wall_slots,
-)
+from pvebench.service.selection import budgets_of, intervals_of, locked_store, make_sites
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
 from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.summary import cycle_end_lines
-from pvebench.web import Access, StartupApp, WebServer
-from pvebench.web import listen as open_socket
-from pvebench.web.server import make_app
 
-log = structlog.get_logger()
+if TYPE_CHECKING:
+    from pvebench.service.publisher import Front, Publisher
+    from pvebench.web import StartupApp
 
 
 class Screen(Protocol):
@@ -100,20 +74,18 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
     settings = first.settings
     if request.cycles is not None:  # a service runs what it can, and retries the rest
         driver_of(settings.driver).require(settings)
-    startup = StartupApp()
     supervisor = Supervisor()
-
-    def say(line: str) -> None:
-        screen.say(line)
-        startup.say(line)
-        supervisor.status(line)
 
     with ExitStack() as stack:
         # The port comes first: a port in use must not cost a guest's boot.
-        listener = open_socket(settings.listen) if request.web else None
-        access = access_of(settings) if request.web else Access()
-        if listener is not None:
-            stack.callback(listener.close)
+        front = stack.enter_context(_front_of(settings)) if request.web else None
+
+        def say(line: str) -> None:
+            screen.say(line)
+            if front is not None:
+                front.startup.say(line)
+            supervisor.status(line)
+
         clock = engine_of(settings.driver).make_clock(endless=request.cycles is None)
         reloader = Reloader(request.config, first, load=request.load)
         # Before the state directory shows the process ID: its readers may send a signal.
@@ -128,11 +100,9 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             )
         )
         state, store = stack.enter_context(locked_store(settings))
-        if listener is not None:
-            # Respond from now on: the first start builds the guest image, for minutes.
-            server = stack.enter_context(WebServer(startup, listener, access))
-            # The start may take minutes and reports its progress: a responding server is ready.
-            stack.enter_context(supervisor.report_ready(lambda: server.turns))
+        if front is not None:
+            # From now on: the first start builds the guest image, for minutes.
+            stack.enter_context(front.responding(supervisor))
         stack.enter_context(fleet_of(settings, store))
         sites = make_sites(settings, state, store.journal, clock, say)
         guards = GuardFactory(
@@ -146,24 +116,22 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
         )
         results = Results(store, planned_cases(first.assignments))
         instance = Instance(sites, results, clock, reloader, guards, cycles=request.cycles)
-        if request.web:
-            stack.enter_context(instance.serve_after(startup))
-            say(f"results on {access.scheme}://{settings.listen}/")
-            say(f"metrics on {access.scheme}://{settings.listen}/metrics")
+        if front is not None:
+            stack.enter_context(instance.publish(sites, front.startup))
+            for line in front.addresses():
+                say(line)
         for line in instance.cost_lines():
             say(line)
         instance.run(screen)
     return instance.pool.outcomes()
 
 
-def access_of(settings: Settings) -> Access:
-    """Return accepted host names and access rules for clients. Raises ConfigError."""
-    return Access(
-        settings.listen,
-        names=settings.host_names,
-        file=settings.web_config_file,
-        scrapers=settings.scrape_addresses,
-    )
+def _front_of(settings: Settings) -> AbstractContextManager[Front]:
+    """Return the context in which the port of a service is open."""
+    # Without a service, the web server and what it serves are not loaded: they double the start.
+    from pvebench.service.publisher import Front  # noqa: PLC0415 # see above
+
+    return Front.open(settings)
 
 
 def fleet_of(settings: Settings, store: Store) -> AbstractContextManager[object]:
@@ -218,20 +186,7 @@ class Instance:
             between=_nothing if cycles else self._between_runs,
             stop=clock.stop,
         )
-        self._notifications, self._sender = make_sender(
-            results, self._settings, self.pool.statuses, clock
-        )
-        self._page = self._make_page(sites)
-        issues = load_known_issues(*self._settings().known_issues)
-        self._verdicts = VerdictService(
-            Feed(results),
-            issues,
-            kept=results.store.changes,
-            on_update=self._publish_verdicts,
-            failed=self._page.judged,
-        )
-        results.listen(self._page.refresh)
-        results.listen(lambda _: self._verdicts.nudge())
+        self._publisher: Publisher | None = None
 
     def run(self, screen: Screen) -> None:
         """Run all workers to their end; raises the errors of `WorkerPool.run`."""
@@ -242,40 +197,23 @@ class Instance:
             for status in self.pool.statuses():
                 self._print_summary(status.node)
 
-    @contextmanager
-    def _notifying(self) -> Iterator[None]:
-        """Deliver notifications of an endless service within the context; its failure is last."""
-        if self._cycles is not None:
-            yield
-            return
-        with self._sender:
-            try:
-                yield
-            except Interrupted:
-                raise
-            except PvebenchError as error:
-                self._sender.report_exit(without_secrets(str(error)))
-                raise
+    def _notifying(self) -> AbstractContextManager[None]:
+        return self._publisher.notifying() if self._publisher else nullcontext()
 
-    def _publish_verdicts(self, verdicts: Verdicts) -> None:
-        """Publish new verdicts; an endless service also queues notifications of their news."""
-        self._page.judged(verdicts)
-        if self._cycles is None:
-            self._notifications.judged(verdicts)
-            self._sender.wake()
+    def publish(self, sites: Sequence[Site], startup: StartupApp) -> AbstractContextManager[None]:
+        """Return the context in which web UI and metrics replace the startup application."""
+        from pvebench.service.publisher import Publisher  # noqa: PLC0415 # as above
 
-    def serve_after(self, startup: StartupApp) -> AbstractContextManager[VerdictService]:
-        """Replace the startup application by the web UI; results are judged in the context."""
-        app = make_app(
-            page=self._page,
-            statuses=self.pool.statuses,
-            results=self._results,
-            now=self._clock.now,
-            verdicts=lambda: self._verdicts.current,
-            site=self._settings().site or "",
+        self._publisher = Publisher(
+            self._results,
+            self._reloader,
+            self._clock,
+            self.pool.statuses,
+            sites=sites,
+            guards=self._guards,
+            endless=self._cycles is None,
         )
-        startup.forward_to(app)
-        return self._verdicts
+        return self._publisher.serving(startup)
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
         """Report that a case entered a phase of the given duration in seconds."""
@@ -346,11 +284,6 @@ class Instance:
         limit = f"{show_bytes(cost.budget_bytes)} a day, which only `serve` keeps"
         return f"warning: this may exceed the write budget of {cost.storage}: {limit}"
 
-    def _address(self) -> str:
-        """Return the URL of the web UI, as far as the settings determine it."""
-        settings = self._settings()
-        return settings.external_url or f"{access_of(settings).scheme}://{settings.listen}"
-
     def _settings(self) -> Settings:
         return self._reloader.current.settings
 
@@ -365,38 +298,6 @@ class Instance:
             cycles=self._cycles,
             guards=self._guards.guards(site),
             between=between,
-        )
-
-    def _make_page(self, sites: Sequence[Site]) -> Page:
-        traffic = {site.node: site.traffic for site in sites if site.traffic is not None}
-        page = Page(
-            self._snapshot,
-            live={
-                "build": collect_build,
-                "config": lambda families: collect_config(self._reloader.state, families),
-                "scheduler": lambda families: collect_scheduler(self.pool.statuses(), families),
-                "storages": self._collect_storages,
-                "api": lambda families: collect_api(traffic, families),
-                "address": lambda families: collect_address(self._address(), families),
-                "notify": lambda families: collect_notified(self._sender.states, families),
-                "database": lambda families: collect_database(self._results.store.path, families),
-            },
-            now=self._clock.now,
-        )
-        page.refresh()
-        page.judged(Verdicts())  # an empty verdict is published too
-        return page
-
-    def _collect_storages(self, families: Families) -> None:
-        collect_storages(self._guards.storages(self._results.now.costs), families)
-
-    def _snapshot(self) -> Snapshot:
-        settings = self._settings()
-        return snapshot_of(
-            self._results.now,
-            now=self._clock.now(),
-            max_age_seconds=settings.max_age,
-            wall=wall_slots(settings),
         )
 
 

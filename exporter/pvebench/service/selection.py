@@ -10,14 +10,13 @@ from pvebench.config import Pack, Settings, load_pack
 from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import DriverContext, StopClock
 from pvebench.errors import ConfigError, Problem
-from pvebench.metrics.snapshot import WallSlot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
 from pvebench.scheduler.pacing import PacedPacks, Place, WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
 from pvebench.store import StateDirectory, Store
 
-# --- Packs and cases to run, and the slots of the wall dashboard.
+# --- Packs and cases to run.
 
 
 def assignments(
@@ -119,11 +118,6 @@ def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
         per_run, measured = writes_at(database)
         wear |= measured
     return pace(assigned, budgets_of(settings), per_run, wear)
-
-
-def wall_slots(settings: Settings) -> list[WallSlot]:
-    """Return the slots of the wall dashboard from the settings."""
-    return [WallSlot(**dict(slot)) for slot in settings.wall]
 
 
 # --- State directory, database and nodes.

@@ -13,16 +13,14 @@ from functools import partial
 from types import FrameType
 from typing import Final
 
-import structlog
-
 from pvebench.config import Settings
 from pvebench.drivers import driver_of
 from pvebench.drivers.driver import MeasuredStorage
 from pvebench.errors import Interrupted, PvebenchError
-from pvebench.metrics.live import StorageState
+from pvebench.log import log
 from pvebench.model.ports import Clock, Guard, Site
 from pvebench.model.run import Outcome
-from pvebench.model.status import WorkerStatus
+from pvebench.model.status import StorageState, WorkerStatus
 from pvebench.model.write_cost import WriteCost
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnGuard, Turns
@@ -94,8 +92,6 @@ class GuardFactory:
 
 
 # --- Workers and their threads.
-
-log = structlog.get_logger()
 
 
 @dataclass(slots=True)

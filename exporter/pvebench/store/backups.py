@@ -11,16 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from pvebench.errors import StoreError
 from pvebench.files import give_to_owner
+from pvebench.log import log
 
 FOLDER: Final = "backups"
 """Folder in the directory of the database."""
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

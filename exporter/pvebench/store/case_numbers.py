@@ -19,15 +19,13 @@ from itertools import accumulate, islice
 from operator import mul
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import Connection, Engine, ScalarSelect, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
+from pvebench.log import log
 from pvebench.store.engine import reading, writing
 from pvebench.store.records import GOOD, CaseNumbers, Number, by_case
 from pvebench.store.tables import number_blocks, runs, samples
-
-log = structlog.get_logger()
 
 AT_ONCE: Final = 10
 """Blocks in memory at a time while they are split by case: some hundred runs of each of many."""

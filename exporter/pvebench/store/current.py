@@ -11,9 +11,8 @@ from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-import structlog
-
 from pvebench.errors import StoreError
+from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
@@ -110,8 +109,6 @@ def _read(store: Store, metric: str, keys: list[str], limit: int) -> dict[str, T
     trends = store.trend(keys, metric, limit=limit) if keys else {}
     return {key: Trend(metric, tuple(points)) for key, points in trends.items()}
 
-
-log = structlog.get_logger()
 
 FAILURES: Final = 10
 """Number of newest runs that are not ok, kept for display."""

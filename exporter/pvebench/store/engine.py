@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError
 
 from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
 from pvebench.files import give_to_owner
+from pvebench.log import log
 from pvebench.store.backups import copy_database
 from pvebench.store.tables import HEAD, TRIGGERS, metadata
 
@@ -41,8 +41,6 @@ BUSY_SECONDS = 30.0
 OPENING_SECONDS = 600.0
 """Maximum wait for another process that opens or migrates the database."""
 _TURN_SECONDS: Final = 0.05
-
-log = structlog.get_logger()
 
 
 def open_engine(path: Path) -> Engine:

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from pvebench.drivers.storages.contract import bound_id
 from pvebench.errors import AlreadyRunning
 from pvebench.files import give_to_owner
+from pvebench.log import log
 
 FILE: Final = "lock"
 _TRIES: Final = 100
@@ -33,8 +32,6 @@ _MAX_BYTES: Final = 512
 _PROC: Final = Path("/proc")
 _STARTED: Final = 19
 """Position of the start in /proc/PID/stat, counted from the field behind the name."""
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,16 +7,14 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-import structlog
 from sqlalchemy import Engine, insert, select, update
 
 from pvebench.errors import StoreError
+from pvebench.log import log
 from pvebench.model.volume import Identity, device_text, is_same, token
 from pvebench.store.engine import reading, writing
 from pvebench.store.tables import journal
 from pvebench.store.tables import storage_identities as table
-
-log = structlog.get_logger()
 
 
 class StoredJournal:

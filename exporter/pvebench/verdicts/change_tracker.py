@@ -11,17 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
 from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.change import Change
 from pvebench.errors import StoreError
+from pvebench.log import log
 from pvebench.store import Ending, KnownChange
 from pvebench.verdicts.headline import severity_of, summary
 from pvebench.verdicts.source import KnownChanges
 from pvebench.verdicts.verdicts import Verdicts
-
-log = structlog.get_logger()
 
 NEAR_RUNS: Final = 10
 """Maximum runs by which the time of a change may move between updates."""

@@ -11,12 +11,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-import structlog
-
 from pvebench.analysis.change import Change
 from pvebench.analysis.concurrent_changes import METRICS, OF_VERSION, concurrent_changes
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.errors import StoreError
+from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.store import CaseNumbers
 from pvebench.store.current import Results
@@ -62,7 +61,6 @@ def _with_causes(change: Change, until: float, store: StoredRuns) -> Change:
 
 # --- Verdict updates while results come in.
 
-log = structlog.get_logger()
 
 REST: Final = 20.0
 """Pause after an update, as a multiple of its duration: at most a twentieth of one CPU."""

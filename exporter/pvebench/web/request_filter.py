@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import bcrypt
-import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,13 +23,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pvebench.config.tls_and_users import RateLimit, WebConfig, load_web_config
 from pvebench.errors import ConfigError
 from pvebench.files import signature
+from pvebench.log import log
 from pvebench.web.responses import HEADERS, Refused, refuse
 
 # --- Allowed host names, and the web configuration, which is reloaded when it changes.
 
 _HOST: Final = re.compile(r"(?:\[(?P<ip>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::\d{1,5})?")
-
-log = structlog.get_logger()
 
 
 class Access:

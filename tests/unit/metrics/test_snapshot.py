@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_settings
+from pvebench.config.settings import WallSettings
 from pvebench.errors import ConfigError
 from pvebench.metrics import Snapshot
-from pvebench.metrics.snapshot import WallSlot, collect_wall
+from pvebench.metrics.snapshot import collect_wall
 from pvebench.metrics.text_format import Families
 from testing.packs import simulate
 
@@ -48,7 +49,7 @@ def test_without_a_choice_the_default_configuration_of_proxmox_is_shown(snapshot
 
 
 def test_the_settings_choose(snapshot: Snapshot) -> None:
-    wish = WallSlot(
+    wish = WallSettings(
         scenario="local.virtio.qcow2.none",
         workload="randwrite-4k-qd32",
         direction="write",
@@ -66,7 +67,7 @@ def test_the_settings_choose(snapshot: Snapshot) -> None:
 def test_a_wished_case_without_results_leaves_its_slot_to_a_measured_one(
     snapshot: Snapshot,
 ) -> None:
-    wish = WallSlot(scenario="nothing", workload="randread-4k-qd32", direction="read")
+    wish = WallSettings(scenario="nothing", workload="randread-4k-qd32", direction="read")
     assert slots(replace(snapshot, wall=[wish])) == slots(snapshot)
     (only,) = slots(replace(snapshot, wall=[wish], records=snapshot.records[:1]))
     assert only["workload"] == snapshot.records[0].definition.workload

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from pvebench.analysis.change import Change
 from pvebench.config import load_settings
@@ -37,6 +36,7 @@ from pvebench.store.current import Results
 from pvebench.store.outbox import MAX_QUEUED
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.headline import summary
+from testing.captured_logs import captured_logs
 from testing.changes import CASES, FINDING, START, measured, upgrade
 
 MONDAY = datetime(2026, 11, 16, 7, 0, tzinfo=UTC)
@@ -521,7 +521,7 @@ def test_no_secret_stands_in_the_log_or_the_store_when_sending_fails(world: Worl
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
     world.answer = Sent(reason="the server returned status 500")
     sender = world.sender(address="json://user:hunter2@example.org")
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         sender.step()
     assert [one["reason"] for one in logs] == ["the server returned status 500"]
     assert "hunter2" not in str(logs)

@@ -9,23 +9,23 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from structlog.testing import capture_logs
 
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
 from pvebench.drivers.simulated.simulated_guest import Fault, Faults
 from pvebench.errors import Interrupted
-from pvebench.metrics.live import StorageState, collect_scheduler, collect_storages
+from pvebench.metrics.live import collect_scheduler, collect_storages
 from pvebench.metrics.text_format import Families
 from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.model.status import State
+from pvebench.model.status import State, StorageState
 from pvebench.model.units import MIB
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
 from pvebench.store import StateDirectory, Store, writes_at
+from testing.captured_logs import captured_logs
 from testing.packs import Simulation, simulate, write_pack
 
 VIENNA = ZoneInfo("Europe/Vienna")
@@ -76,7 +76,7 @@ def test_a_wait_for_another_instance_is_logged_once_at_the_default_level(tmp_pat
         for minute in range(4)
     ]
     simulation = guarded(tmp_path, Scripted(*claims))
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         simulation.worker.step()
         for claim in claims:
             simulation.worker.step()

@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from pvebench.drivers.storages import contract
 from pvebench.errors import AlreadyRunning, NotWritable
 from pvebench.store import StateDirectory, Store, instance_lock, restore
 from pvebench.store.instance_lock import Holder, holder_of, recorded_holder, stop_holder
+from testing.captured_logs import captured_logs
 
 HOLD = """
 import sys, time
@@ -260,7 +260,7 @@ def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -
     backup = tmp_path / "backup.db"
     Store(backup, simulated=True).close()
     os.chown(state, user.pw_uid, user.pw_gid)
-    with capture_logs() as logs, StateDirectory(state, exclusive=True) as opened:
+    with captured_logs() as logs, StateDirectory(state, exclusive=True) as opened:
         restore(opened.database, backup, datetime.now(UTC))
         Store(opened.database, simulated=True).close()
     owners = {path.name: path.stat().st_uid for path in state.iterdir() if path.is_file()}
@@ -272,6 +272,6 @@ def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -
 
 
 def test_the_owner_of_a_directory_sees_no_warning(tmp_path: Path) -> None:
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         StateDirectory(tmp_path, exclusive=True).close()
     assert logs == []

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample as Shown
-from structlog.testing import capture_logs
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, Difference
@@ -34,6 +33,7 @@ from pvebench.verdicts.change_tracker import (
 from pvebench.verdicts.headline import headline, summary
 from pvebench.verdicts.verdicts import changes_of
 from pvebench.web.views.overview import open_changes
+from testing.captured_logs import captured_logs
 from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 
 KNOWN = KnownChange(
@@ -399,7 +399,7 @@ def test_of_very_many_closed_changes_the_newest_are_shown() -> None:
 def test_without_a_database_the_verdict_holds_all_the_same(store: Store) -> None:
     store.close()
     store.path.unlink()
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         assert len(ChangeTracker(store.changes).name(report(FINDING, until=110 * DAY))) == 1
     assert [one["log_level"] for one in logs] == ["warning", "warning"]
 

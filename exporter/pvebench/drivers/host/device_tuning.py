@@ -12,21 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-import structlog
-
 from pvebench.drivers.linux import block_devices
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.identity import check_claim
 from pvebench.errors import DriverError, SwitchFailed, VolumeError
+from pvebench.log import log
 from pvebench.model.disk import DEVICE_OPTIONS, Disk, option_text
 from pvebench.model.ports import Journal
 from pvebench.model.units import SECTOR
 
 KIND: Final = "device-setting"
 """Kind of the journal entries of these settings."""
-
-log = structlog.get_logger()
 
 
 class Tuner:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import structlog
-
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import switch_failed
 from pvebench.drivers.proxmox.api.connection import Api, version_number
@@ -40,6 +38,7 @@ from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
 from pvebench.errors import Busy, DriverError, OutputUnreadable, SwitchFailed
 from pvebench.guest import GuestImage
+from pvebench.log import log
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.ports import Clock, Guest, Journal
@@ -52,8 +51,6 @@ _ALIVE_SECONDS: Final = 30.0
 """Time after a response of the guest in which a VM is used without a ping, seconds."""
 _SAME_MOMENT_SECONDS: Final = 0.1
 """Maximum age of a status response that counters are read from, seconds."""
-
-log = structlog.get_logger()
 
 
 class ProxmoxNode:

@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import structlog
-
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Orphan
 from pvebench.drivers.proxmox.api.connection import Api, Connection
@@ -37,9 +35,8 @@ from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, ma
 from pvebench.drivers.proxmox.vm.drive import held_volumes
 from pvebench.drivers.proxmox.vm.leftovers import KEPT
 from pvebench.errors import AccessDenied, NotOwned, PvebenchError
+from pvebench.log import log
 from pvebench.model.ports import Clock, Journal
-
-log = structlog.get_logger()
 
 _WHY: Final = {
     KEPT: "kept by setting",

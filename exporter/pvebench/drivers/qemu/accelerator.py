@@ -14,13 +14,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from pvebench.errors import DriverError, MachineError
 from pvebench.files import read_own, write_own
 from pvebench.guest import default_directory
-
-log = structlog.get_logger()
+from pvebench.log import log
 
 PROOF_SECONDS: Final = 20.0
 _DEVICE: Final = Path("/dev/kvm")

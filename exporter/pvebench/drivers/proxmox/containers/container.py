@@ -14,8 +14,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import structlog
-
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
@@ -30,11 +28,10 @@ from pvebench.errors import (
     PvebenchError,
     VolumeError,
 )
+from pvebench.log import log
 from pvebench.model.ports import Completed, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import GIB, MIB
-
-log = structlog.get_logger()
 
 KIND: Final = "proxmox-container"
 """Kind of this module's journal entries."""

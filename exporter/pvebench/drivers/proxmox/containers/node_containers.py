@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from pvebench.drivers.host.remote_machine import RemoteCommands, RemoteTools, parse_device, whole
 from pvebench.drivers.lxc.container_disk import mounts
 from pvebench.drivers.proxmox.api.connection import Api
@@ -40,6 +38,7 @@ from pvebench.errors import (
     ToolFailed,
 )
 from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT, GuestImage, container_archive
+from pvebench.log import log
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Completed, Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
@@ -127,8 +126,6 @@ def devices_of(properties: Mapping[str, str], volid: str) -> tuple[int, ...]:
 _READ_BACK: Final = ("bus", "format", "cache")
 _SEND_SECONDS: Final = 600.0
 _EMPTY: Final = f"find {MOUNT_POINT} -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {{}} +"
-
-log = structlog.get_logger()
 
 
 @dataclass(slots=True)

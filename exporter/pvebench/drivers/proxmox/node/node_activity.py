@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import structlog
-
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.node.claims import Claims
@@ -17,12 +15,11 @@ from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
 from pvebench.drivers.storages.ceph import Trouble, trouble
 from pvebench.errors import AccessDenied, DriverError
+from pvebench.log import log
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
-
-log = structlog.get_logger()
 
 _HEAVY: Final = {
     "vzdump": "a backup",

@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-import structlog
-
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.errors import Busy, DriverError
+from pvebench.log import log
 from pvebench.model.ports import Clock, Journal
-
-log = structlog.get_logger()
 
 KIND: Final = "proxmox-backup"
 """Kind of a journal entry of an archive to remove."""

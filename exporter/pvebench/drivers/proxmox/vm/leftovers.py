@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.vm import hotplug
@@ -24,6 +22,7 @@ from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.errors import AccessDenied, DriverError, HypervisorGone, NotOwned
+from pvebench.log import log
 from pvebench.model.ports import Clock, Journal
 
 KEPT: Final = "proxmox-kept"
@@ -158,7 +157,6 @@ def _is_born(vm: BenchVm) -> bool:
     return True
 
 
-log = structlog.get_logger()
 _OF_SETTINGS: Final = ("cpu", "machine", "kvm", "vcpus")
 """VM options that the settings may have changed; options of scenarios are set at boot."""
 

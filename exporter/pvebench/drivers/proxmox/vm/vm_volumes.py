@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import structlog
-
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.archives import try_to_remove
@@ -38,6 +36,7 @@ from pvebench.errors import (
     VolumeError,
 )
 from pvebench.guest import GuestImage
+from pvebench.log import log
 from pvebench.model.disk import Format
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine, Scenario
@@ -49,8 +48,6 @@ RESERVE_BYTES: Final = 256 * MIB
 _CREATE_SECONDS: Final = 300.0
 _TRIES: Final = 100
 _TIDY_SECONDS: Final = 600.0
-
-log = structlog.get_logger()
 
 
 def lacks_space(storage: str, node: str, free: int, size_bytes: int) -> str:

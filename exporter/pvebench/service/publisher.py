@@ -1,0 +1,196 @@
+"""What a service publishes: web UI, metrics, verdicts, notifications. `run` imports none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from socket import socket
+from typing import Self
+
+from pvebench.config import Settings
+from pvebench.config.known_issues import load_known_issues
+from pvebench.drivers.driver import StopClock
+from pvebench.errors import Interrupted, PvebenchError
+from pvebench.metrics import Page, Snapshot
+from pvebench.metrics.live import (
+    collect_address,
+    collect_api,
+    collect_build,
+    collect_config,
+    collect_database,
+    collect_notified,
+    collect_scheduler,
+    collect_storages,
+)
+from pvebench.metrics.snapshot import snapshot_of
+from pvebench.metrics.text_format import Families
+from pvebench.model.ports import Site
+from pvebench.model.status import Statuses
+from pvebench.report.text import without_secrets
+from pvebench.service.housekeeping import Reloader
+from pvebench.service.notifications import make_sender
+from pvebench.service.workers import GuardFactory, Supervisor
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.web import Access, StartupApp, WebServer
+from pvebench.web import listen as open_socket
+from pvebench.web.server import make_app
+
+
+def access_of(settings: Settings) -> Access:
+    """Return accepted host names and access rules for clients. Raises ConfigError."""
+    return Access(
+        settings.listen,
+        names=settings.host_names,
+        file=settings.web_config_file,
+        scrapers=settings.scrape_addresses,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The port of a service: it reports the progress of the startup, then serves the web UI."""
+
+    listen: str
+    listener: socket
+    access: Access
+    startup: StartupApp
+
+    @classmethod
+    @contextmanager
+    def open(cls, settings: Settings) -> Iterator[Self]:
+        """Open the port within the context. Raises ConfigError and PortInUse."""
+        with open_socket(settings.listen) as listener:
+            yield cls(settings.listen, listener, access_of(settings), StartupApp())
+
+    @contextmanager
+    def responding(self, supervisor: Supervisor) -> Iterator[None]:
+        """Respond within the context, before the end of a startup that may take minutes.
+
+        A server that responds and reports its progress is ready.
+        """
+        with (
+            WebServer(self.startup, self.listener, self.access) as server,
+            supervisor.report_ready(lambda: server.turns),
+        ):
+            yield
+
+    def addresses(self) -> Iterator[str]:
+        """Return sentences with the addresses of web UI and metrics."""
+        for name, path in (("results", ""), ("metrics", "metrics")):
+            yield f"{name} on {self.access.scheme}://{self.listen}/{path}"
+
+
+class Publisher:
+    """Publication of results while workers write them.
+
+    Args:
+        endless: whether the instance runs without end; only then it sends notifications.
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        reloader: Reloader,
+        clock: StopClock,
+        statuses: Statuses,
+        *,
+        sites: Sequence[Site],
+        guards: GuardFactory,
+        endless: bool,
+    ) -> None:
+        self._results = results
+        self._reloader = reloader
+        self._clock = clock
+        self._statuses = statuses
+        self._guards = guards
+        self._endless = endless
+        self._notifications, self._sender = make_sender(results, self._settings, statuses, clock)
+        self._page = self._make_page(sites)
+        self._verdicts = VerdictService(
+            Feed(results),
+            load_known_issues(*self._settings().known_issues),
+            kept=results.store.changes,
+            on_update=self._publish_verdicts,
+            failed=self._page.judged,
+        )
+        results.listen(self._page.refresh)
+        results.listen(lambda _: self._verdicts.nudge())
+
+    @contextmanager
+    def notifying(self) -> Iterator[None]:
+        """Deliver notifications of an endless service within the context; its failure is last."""
+        if not self._endless:
+            yield
+            return
+        with self._sender:
+            try:
+                yield
+            except Interrupted:
+                raise
+            except PvebenchError as error:
+                self._sender.report_exit(without_secrets(str(error)))
+                raise
+
+    @contextmanager
+    def serving(self, startup: StartupApp) -> Iterator[None]:
+        """Replace the startup application by the web UI; results are judged in the context."""
+        app = make_app(
+            page=self._page,
+            statuses=self._statuses,
+            results=self._results,
+            now=self._clock.now,
+            verdicts=lambda: self._verdicts.current,
+            site=self._settings().site or "",
+        )
+        startup.forward_to(app)
+        with self._verdicts:
+            yield
+
+    def _publish_verdicts(self, verdicts: Verdicts) -> None:
+        """Publish new verdicts; an endless service also queues notifications of their news."""
+        self._page.judged(verdicts)
+        if self._endless:
+            self._notifications.judged(verdicts)
+            self._sender.wake()
+
+    def _make_page(self, sites: Sequence[Site]) -> Page:
+        traffic = {site.node: site.traffic for site in sites if site.traffic is not None}
+        page = Page(
+            self._snapshot,
+            live={
+                "build": collect_build,
+                "config": lambda families: collect_config(self._reloader.state, families),
+                "scheduler": lambda families: collect_scheduler(self._statuses(), families),
+                "storages": self._collect_storages,
+                "api": lambda families: collect_api(traffic, families),
+                "address": lambda families: collect_address(self._address(), families),
+                "notify": lambda families: collect_notified(self._sender.states, families),
+                "database": lambda families: collect_database(self._results.store.path, families),
+            },
+            now=self._clock.now,
+        )
+        page.refresh()
+        page.judged(Verdicts())  # an empty verdict is published too
+        return page
+
+    def _collect_storages(self, families: Families) -> None:
+        collect_storages(self._guards.storages(self._results.now.costs), families)
+
+    def _snapshot(self) -> Snapshot:
+        settings = self._settings()
+        return snapshot_of(
+            self._results.now,
+            now=self._clock.now(),
+            max_age_seconds=settings.max_age,
+            wall=settings.wall,
+        )
+
+    def _address(self) -> str:
+        """Return the URL of the web UI, as far as the settings determine it."""
+        settings = self._settings()
+        return settings.external_url or f"{access_of(settings).scheme}://{settings.listen}"
+
+    def _settings(self) -> Settings:
+        return self._reloader.current.settings
