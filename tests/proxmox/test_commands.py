@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.store import Store
 from testing.packs import SMALL, write_pack
-from testing.prepared_cluster import api, config, findings, granted
+from testing.prepared_cluster import api, config, findings, granted, init_of
 
 __all__ = ["api", "config", "granted"]
 
@@ -96,7 +96,7 @@ def test_check_names_every_missing_thing_with_its_command(
     assert found["rights"] == (
         False,
         "missing: /pool/bench: VM.PowerMgmt; run pvebench proxmox init --config SETTINGS "
-        "(user and token both need each right)",
+        "--apply (user and token both need each right)",
     )
     assert "pvesm set thin --content rootdir,images" in found["storage fast"][1]
     assert "set type: nfs" in found["storage local"][1]
@@ -180,7 +180,8 @@ def test_check_says_how_scrubs_could_be_seen(
 ) -> None:
     good, text = findings(granted, capsys)["scrub guard"]
     assert good
-    assert "--with-scrub-guard" in text
+    assert run_cli(init_of(text, granted)) == 0
+    assert "--with-scrub-guard" not in findings(granted, capsys)["scrub guard"][1]
 
 
 def test_check_says_which_storage_the_api_shows_and_that_its_disks_are_not_known(

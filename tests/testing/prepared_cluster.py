@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,3 +62,10 @@ def granted(config: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     assert run_cli(["proxmox", "init", "--config", str(config), "--apply"]) == 0
     return config
+
+
+def init_of(text: str, config: Path) -> list[str]:
+    """Return the arguments of the command that a message names, with these settings."""
+    found = re.search(r"pvebench (proxmox init( (--[a-z-]+|SETTINGS))*)", text)
+    assert found is not None, text
+    return found[1].replace("SETTINGS", str(config)).split()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.endpoints import missing_audit_rights
-from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.api.faults import INIT, Rejected
 from pvebench.errors import AccessDenied
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.ports import Clock
@@ -29,7 +29,7 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
         raise AccessDenied(
             f"the token lacks {'; '.join(missing)}",
             cause="an audit reads all VMs, which a benchmark may not",
-            next_step="run `pvebench proxmox init --config SETTINGS --with-advice`",
+            next_step=f"run `{INIT} --with-advice`",
         )
     vms: list[AuditedVm] = []
     unread: list[str] = []

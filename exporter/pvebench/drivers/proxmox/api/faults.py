@@ -28,6 +28,9 @@ LOST_REPLY: Final = frozenset({502, 503, 504, 596, 597, 598, 599})
 UNREACHED: Final = 595
 """Status code if pveproxy could not connect to the target node or to pvedaemon."""
 
+INIT: Final = "pvebench proxmox init --config SETTINGS --apply"
+"""Command that grants the rights, as a user types it; options follow."""
+
 _LONGEST: Final = 2000
 """Maximum characters of server text in a message."""
 _LOCKED: Final = "VM is locked ("
@@ -154,14 +157,13 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
             f"{what}: the server rejects the credentials: {text}",
             cause="the token or its user is wrong, expired or disabled",
             next_step="check Datacenter > Permissions > API Tokens; to create a new token, run "
-            "pvebench proxmox init --config SETTINGS --apply --new-token",
+            f"{INIT} --new-token",
         )
     if status == 403:
         return Forbidden(
             f"{what}: {text}",
             cause="the token or its user lacks this right, or the object does not exist",
-            next_step="run `pvebench check`; after an upgrade to version 9, run "
-            "`pvebench proxmox init --config SETTINGS --apply`",
+            next_step=f"run `pvebench check`; after an upgrade to version 9, run `{INIT}`",
         )
     fields = error.errors if isinstance(error.errors, dict) else {}
     shown = {readable(str(key)): readable(str(why)) for key, why in fields.items()}

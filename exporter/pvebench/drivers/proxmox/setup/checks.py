@@ -14,7 +14,7 @@ from pvebench.drivers.proxmox.api.endpoints import (
     missing_rights,
     sees_scrubs,
 )
-from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.api.faults import INIT, Rejected
 from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE
 from pvebench.drivers.proxmox.node.node_state import zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
@@ -27,7 +27,7 @@ from pvebench.model.units import show_bytes
 
 _SCRUBS_UNSEEN: Final = (
     "off: scrubs of ZFS pools are not detected, only their load by limits.io_pressure; to detect "
-    "them, run pvebench proxmox init --config SETTINGS --with-scrub-guard "
+    f"them, run {INIT} --with-scrub-guard "
     "(Sys.Audit on / without propagation)"
 )
 
@@ -102,7 +102,7 @@ def _rights(api: Api, place: VmPlace, major: int, *, operations: bool) -> Iterat
     table = api.get("/access/permissions")
     missing = missing_rights(table, pool=place.pool, major=major, operations=operations)
     flag = " --with-operations" * operations
-    fix = f"run pvebench proxmox init --config SETTINGS{flag} (user and token both need each right)"
+    fix = f"run {INIT}{flag} (user and token both need each right)"
     text = f"missing: {'; '.join(missing)}; {fix}" if missing else "complete"
     yield "rights", not missing, text
     yield "scrub guard", True, _scrubs(api, place.node) if sees_scrubs(table) else _SCRUBS_UNSEEN
@@ -136,12 +136,7 @@ def _pool(api: Api, pool: str) -> Iterator[Finding]:
     try:
         members = api.get(f"/pools/{pool}")["members"]
     except (AccessDenied, Rejected):
-        yield (
-            "pool",
-            False,
-            f"pool {pool} missing or not visible; "
-            "run pvebench proxmox init --config SETTINGS --apply",
-        )
+        yield ("pool", False, f"pool {pool} missing or not visible; run {INIT}")
         return
     names = [str(member.get("id")) for member in members]
     yield "pool", True, f"{pool} with {', '.join(names) or 'no members'}"
@@ -255,8 +250,7 @@ def _targets(
         row = rows.get(name)
         needed = ",".join(sorted(contents))
         if row is None:
-            text = f"{name} not on {place.node} or not in the pool; run pvebench proxmox init "
-            text += "--config SETTINGS --with-operations"
+            text = f"{name} not on {place.node} or not in the pool; run {INIT} --with-operations"
         elif lacking := sorted(set(contents) - set(str(row.get("content")).split(","))):
             text = f"{name} does not allow {','.join(lacking)}; run {_allow(row, *lacking)}"
         else:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.endpoints import missing_rights, privileges_in
-from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected, vm_locked
+from pvebench.drivers.proxmox.api.faults import INIT, Forbidden, Rejected, vm_locked
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
 from pvebench.drivers.proxmox.vm.description import (
     Filled,
@@ -370,7 +370,7 @@ def refuse_without_rights(api: Api, pool: str) -> None:
         raise AccessDenied(
             f"the token lacks {'; '.join(lacking)}",
             cause="a role of the token or its user was changed, or the cluster was upgraded",
-            next_step="run `pvebench proxmox init --config SETTINGS --apply`",
+            next_step=f"run `{INIT}`",
         )
     api.refused.clear()
 
