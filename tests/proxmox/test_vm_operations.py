@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pve.server import RunningApi
-from pve.site import MACHINE, Site, scenario
+from pve.site import MACHINE, QuickClock, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.clocks import SystemClock
@@ -22,10 +22,11 @@ from pvebench.drivers.proxmox.api.endpoints import (
     OPERATION_ROLE,
     vm_privileges,
 )
+from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.needs import needs_of
-from pvebench.drivers.proxmox.vm.archives import KIND, notes
+from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.drivers.proxmox.vm.operations import OperationTargets, VmOperation
 from pvebench.drivers.proxmox.vm.vm_volumes import RESERVE_BYTES
@@ -45,7 +46,7 @@ from pvebench.model.units import GIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import Case, Workload
 from testing.packs import tool_workload
-from testing.prepared_cluster import api, config, findings, granted
+from testing.prepared_cluster import api, config, findings, granted, init_of
 
 __all__ = ["api", "config", "granted"]
 
@@ -240,8 +241,11 @@ def test_a_snapshot_that_blocks_qemus_monitor_is_a_pause_without_io(
     monkeypatch.setattr(vm, "status", lambda: silent)
     with pytest.raises(HypervisorGone):
         one.look()  # nothing explains it yet
+    with pytest.raises(HypervisorGone):
+        allowed.node.counters()
     one.begin()
     assert one.look() == before
+    assert allowed.node.counters() is None  # as the window ends during the snapshot
     until(lambda: allowed.cluster.snapshots(vm.vmid) == {})
     monkeypatch.setattr(vm, "status", whole)
     until(lambda: one.look().ended)
@@ -308,6 +312,56 @@ def test_a_backup_that_runs_at_a_crash_is_removed_before_its_vm(allowed: Site) -
     lines = undo_pending(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
     assert lines == ["removed 1 backups of VM 9000 on local", "removed VM 9000 with its volumes"]
     assert allowed.cluster.volumes.archives(9000) == []
+    assert kinds(allowed) == []
+
+
+class Waits(QuickClock):
+    """Only waits take time; `third` is called in the third one."""
+
+    def __init__(self, third: Callable[[], None] = lambda: None) -> None:
+        self.third = third
+        self.count = 0
+        self.waited = 0.0
+
+    def monotonic(self) -> float:
+        return self.waited
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.waited += seconds
+        self.count += 1
+        if self.count == 3:
+            self.third()
+
+
+def test_a_backup_whose_request_was_on_its_way_at_a_crash_is_removed(allowed: Site) -> None:
+    """The node's task appears in its list only after the restart."""
+    attach(allowed)
+    one = operate(allowed, "backup")  # an earlier one, whose task is known
+    until(lambda: one.look().ended)
+    one.cancel()
+    vm, api = allowed.node.vm, allowed.connect()
+    assert vm is not None
+    expect_archive(allowed.store.journal, api, vm, "pve1", "local")
+
+    def arrive() -> None:
+        sent = {"vmid": vm.vmid, "storage": "local", "mode": "snapshot", "compress": "zstd"}
+        api.post("/nodes/pve1/vzdump", **sent, remove=0, **{"notes-template": notes(vm.mark)})
+        until(lambda: len(allowed.cluster.backups) == 2)
+
+    lines = undo_pending(allowed.store.journal, api, Waits(arrive), node="pve1")
+    assert lines == ["removed 1 backups of VM 9000 on local", "removed VM 9000 with its volumes"]
+    assert allowed.cluster.volumes.archives(9000) == []
+
+
+def test_a_backup_that_was_never_requested_is_awaited_as_long_as_a_task(allowed: Site) -> None:
+    attach(allowed)
+    assert allowed.node.vm is not None
+    api, clock = allowed.connect(), Waits()
+    expect_archive(allowed.store.journal, api, allowed.node.vm, "pve1", "local")
+    lines = undo_pending(allowed.store.journal, api, clock, node="pve1")
+    assert lines[0] == "removed 0 backups of VM 9000 on local"
+    assert SEARCH_SECONDS <= clock.waited < SEARCH_SECONDS + 60
     assert kinds(allowed) == []
 
 
@@ -620,7 +674,7 @@ def test_the_rights_for_operations_are_granted_by_name_and_missing_ones_named(
     good, text = found["rights"]
     assert not good
     assert "/pool/bench: VM.Backup VM.Snapshot" in text
-    assert "--with-operations" in text
+    assert init_of(text, granted)[-1] == "--with-operations"
     assert "share not on pve1 or not in the pool" in found["operations on share"][1]
     granted.write_text(settings, "utf-8")
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")

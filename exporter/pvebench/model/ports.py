@@ -257,7 +257,8 @@ class Hypervisor(Protocol):
     def counters(self) -> BlockCounters | None:
         """Return QEMU's counters of the attached disk, or without a VM those of its device.
 
-        None: no I/O counters, as for a file on a network file system.
+        None: no I/O counters, as for a file on a network file system, or during an operation that
+        blocks QEMU.
         """
 
     def statistics(self) -> str:

@@ -373,10 +373,12 @@ class ProxmoxNode:
                 return None  # the disk bypasses that cache
             raise
 
-    def counters(self) -> BlockCounters:
+    def counters(self) -> BlockCounters | None:
         if self._plugged is None:
             raise SwitchFailed("no test disk is attached")
         status = self._status(seconds=_SAME_MOMENT_SECONDS)
+        if self._operation is not None and self._operation.blocks_monitor(status):
+            return None  # the end of the operation says why the run failed, if it did
         return block_counters(status, self._plugged.slot)
 
     def _status(self, *, seconds: float) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ _STOPPING: Final = frozenset(
 )
 """Types of tasks after which a VM is off, or no longer on its node."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 1.5
-_SEARCH_SECONDS: Final = 10.0
+SEARCH_SECONDS: Final = 10.0
 """Time within which a task with a lost UPID must appear in the list, seconds."""
 _MAX_UNIDENTIFIED: Final = 20
 """Maximum unidentified tasks, of the 50 that a listing returns."""
@@ -141,11 +141,11 @@ class Tasks:
 
     def _search(self, kind: str) -> str | None:
         """Return a task of that type that is newer than all known tasks."""
-        deadline = self._clock.monotonic() + _SEARCH_SECONDS
+        deadline = self._clock.monotonic() + SEARCH_SECONDS
         while True:
             new = [entry for entry in self._listed(kind) if entry["upid"] not in self._known]
             if len(new) > self._unidentified[kind]:
-                return str(max(new, key=_age)["upid"])
+                return str(max(new, key=start_of)["upid"])
             if self._clock.monotonic() > deadline:
                 return None
             self._clock.sleep(1.0)
@@ -165,7 +165,7 @@ class Tasks:
 
         Tasks from before the VM's last start do not count.
         """
-        for entry in sorted(self._listed(""), key=_age, reverse=True):
+        for entry in sorted(self._listed(""), key=start_of, reverse=True):
             kind, _, user = readable(entry["upid"]).split(":")[5:8]
             if kind == "qmstart":
                 break
@@ -222,7 +222,8 @@ def _path(upid: str) -> str:
     return f"/nodes/{upid.split(':')[1]}/tasks/{upid}"
 
 
-def _age(entry: dict[str, Any]) -> tuple[int, int]:
+def start_of(entry: dict[str, Any]) -> tuple[int, int]:
+    """Return the time of a task's start, as a key to sort by."""
     return int(entry["starttime"]), int(entry["pstart"])
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.tasks import Tasks
+from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, Tasks, start_of
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.errors import Busy, DriverError
 from pvebench.log import log
@@ -31,10 +31,17 @@ def notes(mark: str) -> str:
     return f"pvebench {mark}, removed automatically"
 
 
-def expect_archive(journal: Journal, vm: BenchVm, node: str, storage: str) -> None:
+def expect_archive(journal: Journal, api: Api, vm: BenchVm, node: str, storage: str) -> None:
     """Record that an archive of the VM is about to be created on a storage."""
     details = {"node": node, "vmid": str(vm.vmid), "storage": storage, "mark": vm.mark}
-    journal.open(KIND, details)
+    journal.open(KIND, {**details, "newest": _newest(api, details)})
+
+
+def _newest(api: Api, details: Mapping[str, str]) -> str:
+    """Return the UPID of the VM's newest backup; empty: none is known."""
+    only = {"typefilter": "vzdump", "vmid": details["vmid"], "limit": 50}
+    rows = api.get(f"/nodes/{details['node']}/tasks", source="all", **only)
+    return str(max(rows, key=start_of)["upid"]) if rows else ""
 
 
 def runs_backup(api: Api, node: str, vmid: str = "") -> bool:
@@ -70,11 +77,16 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
 def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None:
     """Wait for the end of a backup that does not lock the VM yet: its archive appears later.
 
+    If pvebench was killed while it requested the backup, its task may not be in the list yet.
+
     Raises:
         Busy: it does not end.
     """
     deadline = clock.monotonic() + _WAIT_SECONDS
-    while runs_backup(api, details["node"], details["vmid"]):
+    appears = clock.monotonic() + SEARCH_SECONDS
+    while (clock.monotonic() < appears and _newest(api, details) == details.get("newest")) or (
+        runs_backup(api, details["node"], details["vmid"])
+    ):
         if clock.monotonic() > deadline:
             raise Busy(
                 f"a backup of VM {details['vmid']} runs on {details['node']}",

@@ -148,7 +148,7 @@ class VmOperation:
 
     def _back_up(self) -> str:
         storage = self._targets.backup_storage
-        expect_archive(self._site.journal, self._vm, self._site.node, storage)
+        expect_archive(self._site.journal, self._api, self._vm, self._site.node, storage)
         options: dict[str, Any] = {
             "notification-mode": "legacy-sendmail",
             "notes-template": notes(self._vm.mark),
@@ -193,17 +193,20 @@ class VmOperation:
         )
 
     def _count(self) -> None:
-        """Read the completed I/O, if QEMU can report it.
+        """Read the completed I/O, if QEMU can report it."""
+        status = self._vm.status()
+        if not self.blocks_monitor(status):
+            counters = block_counters(status, self._plugged.slot)
+            self._operations = counters.operations + counters.flush_operations
+
+    def blocks_monitor(self, status: Mapping[str, Any]) -> bool:
+        """Return whether the running operation is why a VM's status has no counters.
 
         An internal snapshot blocks QEMU's monitor: the node then reports a running VM without
         counters (`vmstatus` in PVE/QemuServer.pm). No I/O completes meanwhile.
         """
-        status = self._vm.status()
         runs = bool(self._upid) and not self._ended
-        if runs and status.get("qmpstatus") == "running" and not status.get("blockstat"):
-            return
-        counters = block_counters(status, self._plugged.slot)
-        self._operations = counters.operations + counters.flush_operations
+        return runs and status.get("qmpstatus") == "running" and not status.get("blockstat")
 
     def _has_ended(self) -> bool:
         try:
