@@ -1,4 +1,4 @@
-"""Bounded reading of files and HTTP response bodies."""
+"""Bounded reading of files, and removal of directories."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 import re
 import shutil
 import stat
-import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pvebench.errors import ConfigError, MachineError, Problem
 from pvebench.log import log
@@ -197,37 +196,3 @@ def mounted_below(path: Path) -> list[Path]:
 def _unescaped(text: str) -> str:
     r"""Decode a path of mountinfo, which writes blanks and backslashes as `\040` and `\134`."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)
-
-
-# --- HTTP response bodies: a server may send without end, or very slowly
-
-_PIECE: Final = 65536
-
-
-class ResponseTooLarge(OSError):
-    """A response that exceeded a limit; the text names the limit."""
-
-
-class Body(Protocol):
-    """A response body, such as `http.client.HTTPResponse`."""
-
-    def read1(self, n: int = -1, /) -> bytes:
-        """Return at most `n` bytes as soon as some have arrived; nothing at the end."""
-
-
-def read_body(answer: Body, *, most: int, seconds: float) -> bytes:
-    """Return the whole body.
-
-    Args:
-        most: maximum bytes. seconds: time limit for all pieces together.
-
-    Raises:
-        ResponseTooLarge: it exceeds one of the limits.
-    """
-    deadline = time.monotonic() + seconds
-    content = bytearray()
-    while piece := answer.read1(_PIECE):
-        content += piece
-        if len(content) > most or time.monotonic() > deadline:
-            raise ResponseTooLarge(f"response exceeds {show_bytes(most)} or {seconds:.0f} s")
-    return bytes(content)

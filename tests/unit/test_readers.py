@@ -24,7 +24,7 @@ METHODS: Final = frozenset(
 """Functions and methods; `read` counts only without a number of bytes."""
 NAMED: Final = frozenset({"json.load", "subprocess.run", "subprocess.Popen", "yaml.load"})
 BOUNDED: Final = {
-    "files.py:read_body": "bytes and seconds of an HTTP response; callers of `urlopen` use it",
+    "http_responses.py": "bytes and seconds of an HTTP response, from its first byte",
     "drivers/ssh/connection.py": "64 MiB of stdout, 64 KiB of stderr, seconds",
     "drivers/linux/host_tools.py": "64 MiB, 4 MiB for `run_program`, seconds: programs, also in "
     "containers",
@@ -91,9 +91,9 @@ PLACES: Final = {
         cli/verdict.py:_rows config/document.py:read_document config/tls_and_users.py:_context
         cli/proxmox.py:_holds_another cli/upgrade.py:_text references/library.py:read_file
         fleet/connection.py:HubAddress._exchange
-        files.py:read_secret files.py:read_body diagnostics/pipeline.py:fetch
+        files.py:read_secret http_responses.py:read_body
         drivers/linux/host_tools.py:_content drivers/linux/host_tools.py:_launch
-        drivers/linux/host_tools.py:_Started.wait drivers/linux/node_exporter.py:fetch
+        drivers/linux/host_tools.py:_Started.wait
         drivers/linux/procfs.py:Fetched.open
         drivers/linux/procfs.py:Fetched.read_text drivers/proxmox/api/bounds.py:_Socket.recv_into
         drivers/proxmox/node/node_ssh.py:_pid drivers/proxmox/vm/bench_vm.py:BenchVm._await_change

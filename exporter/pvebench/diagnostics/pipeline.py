@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import urllib.error
@@ -15,7 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pvebench.errors import ConfigError, PipelineError, Problem
-from pvebench.files import read_body, read_secret
+from pvebench.files import read_secret
+from pvebench.http_responses import open_url, read_body
 from pvebench.metrics import catalog
 from pvebench.model.units import MIB
 from pvebench.provision.grafana import DATASOURCE
@@ -113,7 +115,7 @@ def _query(after: float) -> str:
 def _parsing(server: str, program: str, text: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise PipelineError(
             f"{server} is not {program}: {text[:80]!r}", next_step=f"pass the address of {program}"
         ) from error
@@ -139,7 +141,7 @@ def fetch(
     sent = {"Content-Type": "application/json", **headers} if body else headers
     request = urllib.request.Request(address, body, dict(sent))  # noqa: S310 # the user names the servers
     try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as response:  # noqa: S310 # likewise
+        with open_url(request, still=_ANSWER_SECONDS, seconds=_ALL_SECONDS) as response:
             received = read_body(response, most=_ANSWER_BYTES, seconds=_ALL_SECONDS)
     except urllib.error.HTTPError as error:
         raise PipelineError(
@@ -147,7 +149,7 @@ def fetch(
             cause="login required, missing data source, or another program",
             next_step=next_step,
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise PipelineError(
             f"{program} does not respond at {address.partition('?')[0]}: {reason}",

@@ -19,9 +19,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pvebench.errors import ConfigError, HubUnreachable, PvebenchError, StoreError
-from pvebench.files import read_body, read_secret
+from pvebench.files import read_secret
 from pvebench.fleet.push import Reply, Sender
 from pvebench.fleet.wire import PROTOCOL
+from pvebench.http_responses import bounded, read_body
 from pvebench.log import log
 from pvebench.store.fleet_log import FleetLog
 
@@ -51,7 +52,7 @@ class HubAddress:
     def send(self, method: str, path: str, body: bytes) -> Reply:
         """Send a request; raises HubUnreachable."""
         try:
-            connection = self._connect()
+            connection = bounded(self._connect(), ANSWER_SECONDS)
             try:
                 return self._exchange(connection, method, path, body)
             finally:

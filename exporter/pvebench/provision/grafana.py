@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from pvebench import __version__
 from pvebench.errors import ConfigError, NotOwned, PipelineError, Problem
-from pvebench.files import Body, ResponseTooLarge, read_body
+from pvebench.http_responses import Body, BoundedHandler, read_body
 from pvebench.model.units import MIB
 from pvebench.sanitize import one_line
 from pvebench.shipped import shipped
@@ -124,9 +124,7 @@ class Grafana:
         context = _trust(ca_file)
         # Proxies of the environment must not see the token.
         self._opener = urllib.request.build_opener(
-            urllib.request.HTTPSHandler(context=context),
-            urllib.request.ProxyHandler({}),
-            _NoRedirect(),
+            BoundedHandler(_ALL_SECONDS, context), urllib.request.ProxyHandler({}), _NoRedirect()
         )
 
     def get(self, path: str) -> Any:
@@ -228,7 +226,7 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
 def _read(action: str, response: Body) -> bytes:
     try:
         return read_body(response, most=MAX_BYTES, seconds=_ALL_SECONDS)
-    except ResponseTooLarge as error:
+    except (OSError, http.client.HTTPException) as error:
         raise PipelineError(
             f"{action}: {error}",
             cause="another program than Grafana",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -15,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.drivers.linux.procfs import of_page
 from pvebench.errors import MachineError
-from pvebench.files import read_body
+from pvebench.http_responses import open_url, read_body
 from pvebench.model.ports import HostSnapshot
 from pvebench.model.units import MIB
 
@@ -79,7 +77,7 @@ def fetch(url: str) -> str:
         MachineError: it cannot be read within a few seconds.
     """
     try:
-        with urllib.request.urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 # as configured
+        with open_url(url, still=_SECONDS, seconds=_SECONDS) as answer:
             body = read_body(answer, most=_MOST_BYTES, seconds=_SECONDS)
             return body.decode("utf-8", "replace")
     except (OSError, ValueError, http.client.HTTPException) as error:
