@@ -101,8 +101,9 @@ class Blocks:
             clear: [runs] the same for clearly separate levels.
         """
         must = np.where(self.apart >= CLEAR, clear[self.now], usual[self.now])
-        columns = (self.now, self.size, self.score, self.effect, self.apart)
-        return Blocks(self.runs, *(column[must <= self.size] for column in columns))
+        long = must <= self.size
+        now, size, score = self.now[long], self.size[long], self.score[long]
+        return Blocks(self.runs, now, size, score, self.effect[long], self.apart[long])
 
 
 def blocks_of(clean: Cleaned, before: Before, start: int, always: Flags) -> Blocks:
