@@ -39,12 +39,14 @@ def _outages(report: NodeReport) -> Iterator[Outage]:
     histories = {one.history.of: one.history for one in report.verdicts if one.history.points}
     times = max((history.times() for history in histories.values()), key=len, default=())
     pauses = [after - before for before, after in pairwise(times)]
-    for place, (before, after) in enumerate(pairwise(times)):
+    for place, pause in enumerate(pauses):
+        if pause < LEAST_SECONDS:
+            continue
         usual = statistics.median(pauses[max(0, place - NEAR) : place + NEAR + 1])
         least = max(LEAST_SECONDS, OVERDUE * usual)
-        if after - before < least:
+        if pause < least:
             continue
-        middle = (before + after) / 2
+        middle = times[place] + pause / 2
         splits = [(history.times(), history.split(middle)) for history in histories.values()]
         begin = max(ends[split - 1] for ends, split in splits if split)
         end = min(ends[split] for ends, split in splits if split < len(ends))
