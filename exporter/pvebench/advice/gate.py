@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean, median
 from typing import Final
 
@@ -24,6 +25,7 @@ TOLERANCE: Final = 0.05
 SHOWN_SECONDS: Final = 30 * 86400.0
 """A node counts as upgraded for so long after the start of its environment."""
 _DAY: Final = 86400.0
+_EVER: Final = (-math.inf, math.inf)
 CHANCE: Final = 0.05
 """Probability of a stop without a loss, over all looks and series."""
 WINDOW: Final = 1.5
@@ -86,6 +88,7 @@ class GateResult:
         groups: all cases together, then those that share a label.
         unpaired: cases without a peer or with too few runs before the upgrade.
         regressions: confirmed ones of the verdict on the node since the upgrade, as sentences.
+        back: the same environment relative to the earlier one after the return to it (A B B A).
     """
 
     canary: str
@@ -96,10 +99,13 @@ class GateResult:
     cases: tuple[Judged, ...]
     unpaired: tuple[str, ...] = ()
     regressions: tuple[str, ...] = ()
+    back: GateResult | None = None
 
     @cached_property
     def decision(self) -> Decision:
         """Any loss or regression stops; only groups without a loss pass."""
+        if self.back is not None:
+            return _of_both(self, self.back)
         decisions = [one.bound.decision for one in self.groups]
         cases = [one.bound.decision for one in self.cases]
         if self.regressions or Decision.STOP in [*decisions, *cases]:
@@ -121,8 +127,25 @@ class GateResult:
         Noise decides when the last group is certain: no single time is right within 20% in more
         than 42% of simulated upgrades, so the range of `make bench-advice` is stated.
         """
-        seconds = self.seconds
+        seconds = (self.back or self).seconds
         return None if seconds is None else (seconds * _EARLIEST, seconds * _LATEST)
+
+
+def _of_both(there: GateResult, back: GateResult) -> Decision:
+    """Return the decision of A B B A: a loss relative to both sides is one of the update.
+
+    A drift, or a fault that began with the update and stays, is a loss relative to one side only.
+    """
+    after = {one.name: one.bound.decision for one in (*back.groups, *back.cases)}
+    both = {
+        one.name: {one.bound.decision, after.get(one.name, Decision.UNDECIDED)}
+        for one in (*there.groups, *there.cases)
+    }
+    if {Decision.STOP} in both.values():
+        return Decision.STOP
+    groups = [both[one.name] for one in there.groups]
+    passed = groups and all(Decision.PASS in one for one in groups)
+    return Decision.PASS if passed else Decision.UNDECIDED
 
 
 def start_of(periods: Iterable[EnvironmentPeriod], node: str) -> EnvironmentPeriod | None:
@@ -141,67 +164,96 @@ def looks(
     for node in sorted({one.node for one in cases.values()}):
         period = start_of(periods, node)
         if period and (now - period.started).total_seconds() <= SHOWN_SECONDS:
-            yield gate(node, period.started.timestamp(), verdicts, cases, periods)
+            yield Gate(node, verdicts, cases, periods).look()
 
 
-def gate(
-    canary: str,
-    since: float,
-    verdicts: Verdicts,
-    cases: Mapping[str, Definition],
-    periods: Sequence[EnvironmentPeriod],
-    *,
-    tolerance: float = TOLERANCE,
-    peers: Collection[str] = (),
-) -> GateResult:
-    """Return one look at a canary; looks may repeat after every run.
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A canary and the nodes that it is compared with.
 
-    Args:
-        since: start of the canary's new environment, Unix seconds.
+    Attributes:
         cases: of all nodes.
-        periods: a peer's runs count from and to its environment at `since`.
+        periods: a peer's runs count from and to its environment at the upgrade.
         tolerance: largest acceptable loss, 0.05 for 5%.
         peers: nodes to compare with; empty: all others.
     """
-    nodes = set(peers) or {one.node for one in cases.values()} - {canary}
-    spans = {node: _span(periods, node, since) for node in nodes}
-    histories = throughputs(verdicts)
-    same: dict[tuple[str, ...], list[tuple[str, Definition]]] = {}
-    for key, one in cases.items():
-        if one.node in nodes:
-            same.setdefault(_place(one), []).append((key, one))
-    found, unpaired, used = [], [], set()
-    for key, one in sorted((key, one) for key, one in cases.items() if one.node == canary):
-        others = [
-            (other.node, runs_of(histories.get(name, ()), spans[other.node]))
-            for name, other in same.get(_place(one), ())
-        ]
-        used |= {node for node, runs in others if runs}
-        runs = runs_of(histories.get(key, ()))
-        series = series_of(one, runs, [values for _, values in others], since)
-        if len(series.before) < LEAST_BEFORE:
-            unpaired.append(one.name)
-        else:
-            found.append(series)
-    groups, single = judged_series(found, tolerance)
-    return GateResult(
-        canary=canary,
-        since=since,
-        tolerance=tolerance,
-        peers=tuple(sorted(used)),
-        groups=groups,
-        cases=single,
-        unpaired=tuple(unpaired),
-        regressions=tuple(_regressions(canary, since, verdicts)),
-    )
 
+    canary: str
+    verdicts: Verdicts
+    cases: Mapping[str, Definition]
+    periods: Sequence[EnvironmentPeriod] = ()
+    tolerance: float = TOLERANCE
+    peers: Collection[str] = ()
 
-def _regressions(canary: str, since: float, verdicts: Verdicts) -> Iterator[str]:
-    """Yield the open regressions of the verdict that began on the node with the upgrade."""
-    for change in verdicts.changes:
-        # A change of several nodes begins on the first of them.
-        if change.regression and canary in change.nodes and change.begin >= since - _DAY:
-            yield sentence(change)
+    def look(self, since: float | None = None) -> GateResult:
+        """Return a look at the newest environment, or at the one before if the node has left it.
+
+        Looks may repeat after every run.
+
+        Args:
+            since: start of the new environment, Unix seconds; None: by the periods of the node,
+                which are two or more.
+        """
+        own = [period for period in self.periods if period.node == self.canary]
+        left = since is None and len(own) > 2 and own[-1].environment == own[-3].environment
+        since = own[-1].started.timestamp() if since is None else since
+        if not left:
+            result = self.since(since)
+            return replace(result, regressions=tuple(self._regressions(since)))
+        upgrade = own[-2].started.timestamp()
+        there = self.since(upgrade, (-math.inf, since))
+        return replace(there, back=self.since(since, (upgrade, math.inf), sign=-1))
+
+    def since(
+        self, since: float, span: tuple[float, float] = _EVER, *, sign: int = 1
+    ) -> GateResult:
+        """Return one look, without regressions of the verdict.
+
+        Args:
+            since: start of the canary's new environment, Unix seconds.
+            span: only runs in it count, Unix seconds.
+            sign: -1: the loss of the time before `since` relative to the time after it.
+        """
+        nodes = set(self.peers) or {one.node for one in self.cases.values()} - {self.canary}
+        spans = {node: _span(self.periods, node, since) for node in nodes}
+        histories = throughputs(self.verdicts)
+        same: dict[tuple[str, ...], list[tuple[str, Definition]]] = {}
+        for key, one in self.cases.items():
+            if one.node in nodes:
+                same.setdefault(_place(one), []).append((key, one))
+        found, unpaired, used = [], [], set()
+        for key, one in sorted(self.cases.items(), key=itemgetter(0)):
+            if one.node != self.canary:
+                continue
+            others = [
+                (other.node, runs_of(histories.get(name, ()), spans[other.node], sign))
+                for name, other in same.get(_place(one), ())
+            ]
+            used |= {node for node, runs in others if runs}
+            runs = runs_of(histories.get(key, ()), span, sign)
+            series = series_of(one, runs, [values for _, values in others], since)
+            if len(series.before) < LEAST_BEFORE:
+                unpaired.append(one.name)
+            else:
+                found.append(series)
+        groups, single = judged_series(found, self.tolerance)
+        return GateResult(
+            canary=self.canary,
+            since=since,
+            tolerance=self.tolerance,
+            peers=tuple(sorted(used)),
+            groups=groups,
+            cases=single,
+            unpaired=tuple(unpaired),
+        )
+
+    def _regressions(self, since: float) -> Iterator[str]:
+        """Yield the open regressions of the verdict that began on the node with the upgrade."""
+        for change in self.verdicts.changes:
+            # A change of several nodes begins on the first of them.
+            begun = change.begin >= since - _DAY
+            if change.regression and self.canary in change.nodes and begun:
+                yield sentence(change)
 
 
 def throughputs(verdicts: Verdicts) -> dict[str, list[CaseHistory]]:
@@ -232,17 +284,16 @@ def _place(one: Definition) -> tuple[str, ...]:
 
 Runs = Sequence[tuple[float, float]]
 """(Unix seconds, logarithm) of the runs of a case, oldest first."""
-_EVER: Final = (-math.inf, math.inf)
 
 
-def runs_of(histories: Iterable[CaseHistory], span: tuple[float, float] = _EVER) -> Runs:
+def runs_of(histories: Iterable[CaseHistory], span: tuple[float, float], sign: int) -> Runs:
     """Return the runs with a positive value, all directions together: zeros are no baseline."""
     sums: dict[float, float] = {}
     for history in histories:
         for time, value in zip(history.points.times, history.points.values, strict=True):
             if span[0] <= time < span[1]:
                 sums[time] = sums.get(time, 0.0) + value
-    return sorted((time, math.log(value)) for time, value in sums.items() if value > 0)
+    return sorted((time, sign * math.log(value)) for time, value in sums.items() if value > 0)
 
 
 def series_of(one: Definition, own: Runs, others: Sequence[Runs], since: float) -> Series:

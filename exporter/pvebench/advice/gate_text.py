@@ -20,12 +20,18 @@ _HEADS: Final = {
     Decision.STOP: "Stop: the loss is above {tolerance}",
     Decision.UNDECIDED: "Undecided: neither a loss above {tolerance} nor its absence is certain",
 }
+_HEADS_BACK: Final = {
+    Decision.PASS: "Go on: the update did not cause a loss of {tolerance} or more",
+    Decision.STOP: "Stop: a loss above {tolerance} began with the update and ended without it",
+    Decision.UNDECIDED: "Undecided: a loss above {tolerance} by the update is uncertain",
+}
 
 
 def gate_lines(result: GateResult, now: datetime) -> Iterator[str]:
     """Yield the lines of a look."""
     tolerance = f"{100 * result.tolerance:g}%"
-    yield f"{_HEADS[result.decision].format(tolerance=tolerance)} ({result.canary})."
+    heads = _HEADS if result.back is None else _HEADS_BACK
+    yield f"{heads[result.decision].format(tolerance=tolerance)} ({result.canary})."
     started = datetime.fromtimestamp(result.since, UTC)
     against = ", ".join(result.peers)
     yield f"Upgraded {started:%Y-%m-%d %H:%M} UTC; compared with " + (
@@ -34,18 +40,30 @@ def gate_lines(result: GateResult, now: datetime) -> Iterator[str]:
         else "its own past only: without peers, a fault of a shared storage looks the same."
     )
     yield from (f"Regression by the verdict: {text}" for text in result.regressions)
-    if not result.regressions:
+    if result.back is not None:
+        returned = datetime.fromtimestamp(result.back.since, UTC)
+        yield f"Returned to the environment before on {returned:%Y-%m-%d %H:%M} UTC (A B B A)."
+        yield "Relative to the time before the upgrade:"
+    elif not result.regressions:
         yield "Verdict: no confirmed regression since the upgrade."
-    yield from map(judged_text, result.groups)
-    stops = [one for one in result.cases if one.bound.decision is Decision.STOP]
-    yield from map(judged_text, stops[:_LISTED])
-    if len(stops) > _LISTED:
-        yield f"- {len(stops) - _LISTED} more cases: stop (--format json)"
+    yield from _judged_lines(result)
+    if result.back is not None:
+        yield "Relative to the time after the return:"
+        yield from _judged_lines(result.back)
     if result.decision is Decision.UNDECIDED:
         yield _until(result, now)
     if result.unpaired:
         count = count_text(len(result.unpaired), "case")
         yield f"Not judged, fewer than {LEAST_BEFORE} paired runs before the upgrade: {count}."
+
+
+def _judged_lines(result: GateResult) -> Iterator[str]:
+    """Yield all groups, and the first cases with a loss above the tolerance."""
+    yield from map(judged_text, result.groups)
+    stops = [one for one in result.cases if one.bound.decision is Decision.STOP]
+    yield from map(judged_text, stops[:_LISTED])
+    if len(stops) > _LISTED:
+        yield f"- {len(stops) - _LISTED} more cases: stop (--format json)"
 
 
 def judged_text(one: Judged) -> str:
@@ -64,6 +82,12 @@ def judged_text(one: Judged) -> str:
 def _until(result: GateResult, now: datetime) -> str:
     if not result.groups:
         return "Measure first: no case has enough paired runs before the upgrade."
+    least = min((result.back or result).groups, key=lambda one: one.bound.before).bound
+    if least.before < LEAST_BEFORE:
+        return (
+            f"Measure first: 1 of {least.thinned} runs before is independent of the others, "
+            f"{least.before} together; {LEAST_BEFORE} are needed."
+        )
     if result.wait is None:
         return "When it will be decided is unknown: the loss is too near to the tolerance."
     first, last = (moment_text(now + timedelta(seconds=one), now) for one in result.wait)
@@ -86,6 +110,7 @@ def gate_data(result: GateResult, now: datetime) -> dict[str, Any]:
         "groups": [_judged_data(one) for one in result.groups],
         "cases": [_judged_data(one) for one in result.cases],
         "not_judged": list(result.unpaired),
+        "back": None if result.back is None else gate_data(result.back, now),
     }
 
 

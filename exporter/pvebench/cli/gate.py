@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from pvebench.advice.gate import GateResult, start_of
-from pvebench.advice.gate import gate as look
+from pvebench.advice.gate import Gate, GateResult, start_of
 from pvebench.advice.gate_text import EXIT_CODES, gate_data, gate_lines
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
@@ -86,20 +85,11 @@ def _look(
     for name in (canary, *peers):
         if name not in nodes:
             raise _wrong(f"no results of node {name!r}; known: {', '.join(nodes)}")
-    period = start_of(periods, canary)
-    if since is None and period is None:
+    if since is None and start_of(periods, canary) is None:
         raise _wrong(f"{canary} has one environment only, so no upgrade; pass --since TIME")
-    start = since.replace(tzinfo=UTC) if since else period.started if period else None
-    issues = load_known_issues(*settings.known_issues)
-    return look(
-        canary,
-        start.timestamp() if start else 0.0,
-        VerdictService(Feed(results), issues).judge(),
-        cases,
-        periods,
-        tolerance=tolerance,
-        peers=peers,
-    )
+    verdicts = VerdictService(Feed(results), load_known_issues(*settings.known_issues)).judge()
+    upgraded = Gate(canary, verdicts, cases, periods, tolerance, peers)
+    return upgraded.look(None if since is None else since.replace(tzinfo=UTC).timestamp())
 
 
 def _wrong(message: str) -> ConfigError:

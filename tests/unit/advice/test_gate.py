@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.advice.gate import GateResult, gate
+from pvebench.advice.gate import Gate, GateResult
 from pvebench.advice.gate_text import gate_data, gate_lines
 from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
@@ -24,7 +25,8 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.clocks import START
 from pvebench.metrics import Page
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.model.environment import Environment
+from pvebench.model.definition import Definition
+from pvebench.model.environment import Environment, EnvironmentPeriod
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
@@ -106,20 +108,22 @@ def results(
                 for shared, shift in zip(common, shifts, strict=True)
             ]
             cases[f"{node} {slug}"] = one
-            histories.append(
-                CaseHistory(
-                    case=f"{node} {slug}|write",
-                    of=f"{node} {slug}",
-                    name=one.name,
-                    figure=FIGURES["throughput"],
-                    labels={},
-                    points=GoodRuns(
-                        GoodRun(START.timestamp() + run * HOUR, "e", level)
-                        for run, level in enumerate(levels)
-                    ),
-                )
-            )
-    return gate("pve1", START.timestamp() + UPGRADE * HOUR, verdicts_on(histories), cases, ())
+            histories.append(history(f"{node} {slug}", one, levels))
+    return Gate("pve1", verdicts_on(histories), cases).look(START.timestamp() + UPGRADE * HOUR)
+
+
+def history(key: str, one: Definition, levels: Sequence[float]) -> CaseHistory:
+    """Return one run an hour."""
+    return CaseHistory(
+        case=f"{key}|write",
+        of=key,
+        name=one.name,
+        figure=FIGURES["throughput"],
+        labels={},
+        points=GoodRuns(
+            GoodRun(START.timestamp() + run * HOUR, "e", level) for run, level in enumerate(levels)
+        ),
+    )
 
 
 def verdicts_on(histories: list[CaseHistory]) -> Verdicts:
@@ -132,6 +136,77 @@ def verdicts_on(histories: list[CaseHistory]) -> Verdicts:
         judged_until=0.0,
     )
     return Verdicts(reports=(report,))
+
+
+RETURN = 70
+
+
+def returned(loss: float = 0.0, *, fault: float = 0.0, drift: float = 0.0) -> GateResult:
+    """Return a look after 40 runs with A, 30 with B and 20 with A again, of one node.
+
+    Args:
+        loss: with B.
+        fault: loss since the first run with B, also after the return.
+        drift: loss per run.
+    """
+    noise = random.Random(11)
+    cases, histories = {}, []
+    for slug in ("scsi.raw.none", "virtio.raw.none"):
+        one = replace(case(slug), node="pve1")
+        lost = [
+            drift * run
+            - math.log1p(-loss) * (UPGRADE <= run < RETURN)
+            - math.log1p(-fault) * (run >= UPGRADE)
+            for run in range(RETURN + 20)
+        ]
+        cases[slug] = one
+        levels = [1000 * math.exp(noise.gauss(0, 0.02) - shift) for shift in lost]
+        histories.append(history(slug, one, levels))
+    periods = [
+        EnvironmentPeriod(
+            node="pve1",
+            environment=environment,
+            slug=environment,
+            facts={},
+            started=START + timedelta(hours=begin),
+            finished=START + timedelta(hours=begin + 1),
+        )
+        for environment, begin in (("a", 0), ("b", UPGRADE), ("a", RETURN))
+    ]
+    return Gate("pve1", verdicts_on(histories), cases, periods).look()
+
+
+@pytest.mark.parametrize(
+    ("story", "decision", "sentence"),
+    [
+        ({"loss": 0.2}, Decision.STOP, "a loss above 5% began with the update and ended without"),
+        ({"fault": 0.2}, Decision.PASS, "the update did not cause a loss of 5% or more"),
+        ({"drift": 0.0003}, Decision.PASS, "the update did not cause a loss of 5% or more"),
+        ({"loss": 0.05}, Decision.UNDECIDED, "a loss above 5% by the update is uncertain"),
+    ],
+    ids=["loss", "fault", "drift", "near"],
+)
+def test_an_update_is_blamed_only_for_a_loss_that_ends_without_it(
+    story: dict[str, float], decision: Decision, sentence: str
+) -> None:
+    found = returned(**story)
+    assert found.decision is decision
+    head, upgraded, back, *_ = gate_lines(found, START)
+    assert sentence in head
+    assert upgraded.startswith("Upgraded 2026-01-02 16:00 UTC; compared with its own past only")
+    assert back == "Returned to the environment before on 2026-01-03 22:00 UTC (A B B A)."
+    data = gate_data(found, START)
+    assert data["back"]["groups"][0]["runs_before"] == RETURN - UPGRADE
+    assert data["back"]["groups"][0]["runs_after"] == 20
+
+
+@pytest.mark.parametrize("drift", [0.002, 0.01])
+def test_a_strong_drift_is_not_blamed_on_the_update(drift: float) -> None:
+    found = returned(drift=drift)
+    assert found.decision is Decision.UNDECIDED
+    last = [*gate_lines(found, START)][-1]
+    assert last.startswith("Measure first: 1 of ")
+    assert last.endswith("20 are needed.")
 
 
 def test_the_peers_remove_the_noise_of_a_shared_storage() -> None:
@@ -169,9 +244,9 @@ def stored(directory: Path, loss: float) -> list[str]:
     store.begin_cycle("c", node="pve1", pack=pack.name, tier=pack.tier, planned=2)
     store.add_history(
         run_of(one, at, noise, loss, upgraded=node == "pve1" and at >= 22)
+        for at in range(30)
         for node in ("pve1", "pve2")
         for one in expand(pack, node=node, storages=STORAGES).cases[:2]
-        for at in range(30)
     )
     store.close()
     return ["gate", "--state", str(directory), "--canary", "pve1"]
