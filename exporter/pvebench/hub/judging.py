@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import structlog
-
 from pvebench.errors import HubDatabaseError
 from pvebench.hub.store import HubDatabase, NodeTransaction
+from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 
@@ -24,8 +23,6 @@ NEW_SECONDS: Final = 3 * 86400.0
 """How long software is new, by the times of the runs."""
 POLL_SECONDS: Final = 10.0
 """Pause of a worker if no node is due, or if the database is away."""
-
-log = structlog.get_logger()
 
 
 def judge_next(

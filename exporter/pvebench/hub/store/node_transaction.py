@@ -16,10 +16,9 @@ from functools import cached_property
 from sys import intern
 from typing import Any, Final
 
-import structlog
-
 from pvebench.analysis.concurrent_changes import RunValues
 from pvebench.hub.store.site_transaction import Connection
+from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Outcome
@@ -64,8 +63,6 @@ ON CONFLICT (case_id) DO UPDATE SET number = excluded.number, finished = exclude
     good_shape = coalesce(excluded.good_shape, case_state.good_shape),
     good_vals = coalesce(excluded.good_vals, case_state.good_vals)
 """
-
-log = structlog.get_logger()
 
 
 class NodeTransaction:
