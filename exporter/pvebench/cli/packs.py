@@ -177,7 +177,7 @@ SHOWN_OF_A_REASON: Final = 5
 def plan(
     form: str, scale: float, only: tuple[str, ...], skip: tuple[str, ...], **options: Any
 ) -> None:
-    """Show cases, exclusions, duration and writes of a cycle."""
+    """Show cases, exclusions, duration, space and writes of a cycle."""
     settings = read_settings(**options)
     driver_of(settings.driver).require(settings)
     plans = [
@@ -213,6 +213,7 @@ def _plan_data(assignment: Assignment, cycle: Plan) -> dict[str, Any]:
         "jitter_seconds": jitter_seconds(assignment.pack.every_seconds)[0],
         "seconds": round(cycle.seconds, 1),
         "bytes_written": cycle.bytes_written,
+        "space_bytes": dict(cycle.space),
     }
 
 
@@ -226,6 +227,8 @@ def _print_plan(console: Console, assignment: Assignment, cycle: Plan) -> None:
         f"{cycle.fills} fills; about {show_seconds(cycle.seconds)}, "
         f"at most {show_bytes(cycle.bytes_written)} written"
     )
+    space = (f"{show_bytes(size)} on {name}" for name, size in sorted(cycle.space.items()))
+    console.print(f"space of volumes and snapshots: at most {', '.join(space)}")
     console.print(_interval_text(pack.every_seconds))
     table = Table("#", "scenario", "workload", box=None, padding=(0, 2, 0, 0))
     for number, case in enumerate(cycle.cases, start=1):

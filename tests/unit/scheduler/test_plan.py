@@ -111,6 +111,18 @@ def test_the_plan_counts_boots_switches_fills_time_and_bytes() -> None:
     assert plan.bytes_written > 2 * pack.volume_bytes
 
 
+def test_the_plan_has_the_space_of_all_volumes_snapshots_bases_and_vms(tmp_path: Path) -> None:
+    def space_of(text: str) -> dict[str, int]:
+        matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
+        return {name: size // MIB for name, size in make_plan(matrix, seed=1).space.items()}
+
+    plain = SMALL.replace("format: [raw]", "format: [qcow2]")
+    assert space_of(plain) == {"local": 64}
+    assert space_of(plain.replace("axes:", "axes:\n  chain: [0, 3]")) == {"local": 64 + 4 * 64}
+    assert space_of(plain.replace("axes:", "axes:\n  backing: [true]")) == {"local": 2 * 64}
+    assert space_of(plain.replace("iodepth: 8", "iodepth: 8, vms: 3")) == {"local": 3 * 64}
+
+
 def test_selection_keeps_what_matches_and_reports_what_it_left_out() -> None:
     matrix = select(quick()[1], only=["local.scsi.*"], skip=["randread-*"])
     assert {case.slug for case in matrix.cases} == {
