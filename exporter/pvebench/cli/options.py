@@ -1,25 +1,23 @@
-"""Options shared by several commands, and the resulting settings."""
+"""Options shared by several commands, and the resulting settings.
+
+Help and completion need the options alone: only functions import the configuration.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from pvebench.cli.logs import configure_logging
-from pvebench.config import (
-    Settings,
-    find_pack,
-    is_pack_name,
-    load_settings,
-    shipped_packs,
-    unknown_pack,
-)
 from pvebench.drivers import DRIVERS
 from pvebench.errors import ConfigError, NotWritable, Problem
+
+if TYPE_CHECKING:
+    from pvebench.config import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +27,8 @@ DEFAULT_PACK = Path("quick")
 
 def complete_pack(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
     """Return shell completions: names of packs, and files."""
+    from pvebench.config import shipped_packs  # noqa: PLC0415 # see above
+
     names = [CompletionItem(name) for name in shipped_packs() if name.startswith(typed)]
     return [*names, CompletionItem(typed, type="file")]
 
@@ -170,6 +170,8 @@ def read_settings(
     Raises:
         ConfigError: the file or an option is wrong.
     """
+    from pvebench.config import load_settings  # noqa: PLC0415 # see above
+
     settings = load_settings(config)
     options: dict[str, Any] = {
         "state": state.absolute() if state else None,
@@ -193,6 +195,8 @@ def pack_file(pack: Path, config: Path | None = None) -> Path:
     """
     path = nearest_pack(pack, config)
     if path is None:
+        from pvebench.config import unknown_pack  # noqa: PLC0415 # see above
+
         message = f"--pack: {unknown_pack(str(pack), _directories(config))}"
         raise ConfigError([Problem("command line", 0, 0, message)])
     return path
@@ -203,6 +207,8 @@ def nearest_pack(pack: Path, config: Path | None = None) -> Path | None:
 
     The directory of the settings is searched before the working directory.
     """
+    from pvebench.config import find_pack, is_pack_name  # noqa: PLC0415 # see above
+
     return find_pack(str(pack), _directories(config)) if is_pack_name(pack) else pack
 
 

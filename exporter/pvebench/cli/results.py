@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from pvebench.cli.options import format_option, output_option, settings_options, write_output
-from pvebench.cli.run import result_text
+from pvebench.cli.progress import result_text
 from pvebench.cli.selection import (
     make_console,
     reference_option,

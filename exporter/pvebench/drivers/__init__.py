@@ -6,9 +6,10 @@ A driver is one package and one line here; `drivers.driver` defines what the pac
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pvebench.drivers.driver import Driver, Engine
+if TYPE_CHECKING:
+    from pvebench.drivers.driver import Driver, Engine
 
 DRIVERS: Final[dict[str, str]] = {
     "qemu": "pvebench.drivers.qemu",

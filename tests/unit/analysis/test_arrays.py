@@ -15,7 +15,7 @@ def loaded_after(statements: str) -> list[str]:
 
 
 def test_commands_import_the_analysis_without_numpy() -> None:
-    assert loaded_after("import pvebench.cli.packs, pvebench.cli.run") == ["True", "False"]
+    assert loaded_after("import pvebench.cli.packs, pvebench.cli.progress") == ["True", "False"]
 
 
 def test_the_first_array_operation_imports_numpy() -> None:

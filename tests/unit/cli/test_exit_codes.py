@@ -11,7 +11,7 @@ import click
 import pytest
 
 from pvebench import errors
-from pvebench.cli import run as run_module
+from pvebench.cli import progress
 from pvebench.cli.main import cli, run_cli
 from pvebench.drivers.simulated.simulated_guest import Fault, Faults
 from pvebench.errors import Interrupted, PvebenchError
@@ -162,7 +162,7 @@ def test_a_stop_gives_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         def stop(*_: object, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr(run_module, "measure", stop)
+        monkeypatch.setattr(progress, "measure", stop)
         assert run_cli(["run", "--driver", "simulated", "--state", str(tmp_path)]) == 130
 
 

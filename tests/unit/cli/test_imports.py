@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+import pytest
+
+from pvebench.cli.main import COMMANDS, cli, summary
 from testing.packs import write_pack
 
 OF_A_SERVICE = "PIL apprise bcrypt jinja2 prometheus_client starlette uvicorn"
@@ -26,3 +30,26 @@ def test_a_run_without_a_message_imports_neither_the_log_nor_a_service(tmp_path:
     state, pack = str(tmp_path / "state"), str(write_pack(tmp_path))
     run = ("run", "--driver", "simulated", "--state", state, "--pack", pack)
     assert imported(f"{OF_A_SERVICE} alembic numpy structlog sqlalchemy", *run) == "sqlalchemy"
+
+
+OF_RESULTS = f"{OF_A_SERVICE} pydantic rich ruamel sqlalchemy structlog numpy"
+
+
+@pytest.mark.parametrize("words", ["--help", "run --help", "serve --help"])
+def test_help_imports_nothing_that_measures_or_reads_results(words: str) -> None:
+    assert imported(f"{OF_RESULTS} click", *words.split()) == "click"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_has_the_first_sentence_of_each(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.get_short_help_str(200) == summary(name)
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    def completed(typed: str) -> list[str]:
+        return [str(item.value) for item in cli.shell_complete(click.Context(cli), typed)]
+
+    assert completed("sta") == ["status"]
+    assert completed("--v") == ["--version"]

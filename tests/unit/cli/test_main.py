@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pvebench import cli as commands
 from pvebench.cli.main import COMMANDS, GROUPS, cli, run_cli
-from pvebench.cli.run import (
+from pvebench.cli.progress import (
     NoProgress,
     ProgressLines,
     ProgressLive,

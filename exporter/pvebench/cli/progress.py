@@ -1,0 +1,242 @@
+"""Progress and results of `pvebench run` and `pvebench serve` on the console."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pvebench.cli.options import read_settings
+from pvebench.cli.selection import make_console
+from pvebench.errors import CycleIncomplete
+from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.status import Phase, Statuses, WorkerStatus
+from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.workload import Case
+from pvebench.service.housekeeping import Configuration
+from pvebench.service.instance import Request, measure
+from pvebench.service.selection import assignments
+from pvebench.store import StoredRun
+
+# --- Progress: a live bar on a terminal, plain lines elsewhere.
+
+
+class ProgressLines:
+    """`runner.Observer` that prints one line per finished run."""
+
+    def __init__(self, console: Console, statuses: Statuses) -> None:
+        self._console = console
+        self._statuses = statuses
+
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        """Ignore phases: lines report results only."""
+
+    def finished(self, run: Run) -> None:
+        """Print the result of a run."""
+        statuses = self._statuses()
+        own = next(status for status in statuses if status.node == run.case.scenario.node)
+        line = run_line(run, own, name_node=len(statuses) > 1)
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+class ProgressLive(ProgressLines):
+    """The same lines, above a bar with the current case and the ETA."""
+
+    def __init__(self, console: Console, statuses: Statuses) -> None:
+        super().__init__(console, statuses)
+        self._live = Live(
+            get_renderable=self._view, console=console, refresh_per_second=4, transient=True
+        )
+
+    def _view(self) -> Group:
+        now = datetime.now(UTC)
+        return Group(*(line for status in self._statuses() for line in live_view(status, now)))
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar; the lines stay."""
+        self._live.stop()
+
+
+class NoProgress(ProgressLines):
+    """No lines: the log has each run."""
+
+    def finished(self, run: Run) -> None:
+        """Ignore the result."""
+
+
+def make_progress(console: Console, statuses: Statuses, *, logged: bool = False) -> ProgressLines:
+    """Return live progress on a terminal, and lines elsewhere unless runs are `logged`."""
+    kind = ProgressLive if console.is_terminal else NoProgress if logged else ProgressLines
+    return kind(console, statuses)
+
+
+def run_line(run: Run, status: WorkerStatus, *, name_node: bool = False) -> Text:
+    """Return `[3/12] local.scsi.raw.none/randread-4k-qd32  ok  9120 IOPS …`."""
+    cycle = status.cycle
+    count = f"[{cycle.done}/{cycle.planned}] " if cycle else ""
+    node = f"{status.node}: " if name_node else ""
+    line = Text(f"{count}{node}{run.case.slug}  ")
+    line.append(
+        str(run.outcome), style="bold blue" if run.outcome is Outcome.OK else "bold dark_orange"
+    )
+    detail = result_text(run)
+    if cycle and cycle.done < cycle.planned:
+        left = (cycle.expected_end - run.finished).total_seconds()
+        detail += f"  (cycle ends in {show_seconds(max(0.0, left))})"
+    return line.append(f"  {detail}")
+
+
+def result_text(run: Run | StoredRun) -> str:
+    """Return the numbers of a run if it was successful, and the reason if it is not ok."""
+    numbers = _numbers(run.samples) if run.outcome.good else ""
+    return ": ".join(filter(None, (numbers, run.reason)))
+
+
+def _numbers(samples: tuple[Sample, ...]) -> str:
+    """Return the main metrics of a run, per direction."""
+    texts = []
+    with_iops = {sample.direction for sample in samples if sample.metric == "iops"}
+    for sample in samples:
+        if sample.direction is None:
+            continue
+        if sample.metric == "bandwidth" and sample.direction not in with_iops:
+            texts.append(f"{sample.direction} {show_bytes(sample.value)}/s")
+        if sample.metric != "iops":
+            continue
+        values = {
+            (other.metric, other.part): other.value
+            for other in samples
+            if other.direction == sample.direction
+        }
+        text = f"{sample.direction} {sample.value:,.0f} IOPS"
+        if ("bandwidth", "") in values:
+            text += f", {show_bytes(values['bandwidth', ''])}/s"
+        if ("clat_percentile", "99") in values:
+            text += f", p99 {values['clat_percentile', '99'] * 1000:.3g} ms"
+        texts.append(text)
+    return "; ".join(texts)
+
+
+def live_view(status: WorkerStatus, now: datetime) -> list[Table | Text]:
+    """Return the lines of the live display."""
+    if status.hold is not None:
+        return [Text(f"waiting: {status.hold.reason}", style="dim")]
+    if status.case is None:
+        if status.next_due is not None:
+            wait = show_seconds(max(0.0, (status.next_due - now).total_seconds()))
+            return [Text(f"idle, next run in {wait}", style="dim")]
+        return [Text("starting", style="dim")]
+    grid = Table.grid(padding=(0, 1))
+    elapsed = (now - status.since).total_seconds()
+    grid.add_row(
+        Text(status.case.slug),
+        Text(str(status.phase), style="bold"),
+        _bar(elapsed, status.phase_seconds),
+        _left(elapsed, status.phase_seconds),
+    )
+    cycle = status.cycle
+    if cycle is not None:
+        left = max(0.0, (cycle.expected_end - now).total_seconds())
+        grid.add_row(
+            Text(f"cycle {cycle.number} of {cycle.pack}"),
+            Text(f"{cycle.done}/{cycle.planned}"),
+            _bar(cycle.done, cycle.planned),
+            Text(f"ETA {show_seconds(left)}"),
+        )
+    return [grid]
+
+
+def _bar(done: float, total: float) -> ProgressBar:
+    # Without a known total the bar pulses.
+    return ProgressBar(total=total or None, completed=min(done, total), width=24, pulse=not total)
+
+
+def _left(elapsed: float, total: float) -> Text:
+    return Text(show_seconds(max(0.0, total - elapsed)) if total else "")
+
+
+# --- Instances with progress on the console, for `pvebench run` and `pvebench serve`.
+
+
+class Terminal:
+    """`service.instance.Screen` of a console."""
+
+    def __init__(self) -> None:
+        self._console = make_console()
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        self._console.print(line)
+
+    def progress(self, statuses: Statuses) -> ProgressLines:
+        """Return live progress on a terminal, and lines or the log elsewhere."""
+        context = click.get_current_context(silent=True)
+        level = context.find_root().params.get("log_level") if context else None
+        return make_progress(self._console, statuses, logged=level in {"info", "debug"})
+
+
+def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> None:
+    """Run an instance with the options of the command line; print the outcomes of its cycles.
+
+    Raises:
+        CycleIncomplete: a case has no publishable result.
+    """
+    selection = {key: options.pop(key) for key in ("scale", "only", "skip")}
+    load = _loader(options, selection)
+    request = Request(load=load, config=options["config"], cycles=cycles, web=web)
+    outcomes = measure(request, Terminal())
+    state = read_settings(**options).state
+    click.echo(f"results are in {state / 'pvebench.db'}")
+    conclude(outcomes, state)
+
+
+def _loader(rest: dict[str, Any], selection: dict[str, Any]) -> Callable[[], Configuration]:
+    """Return a function that reads settings and packs with the options of the command line."""
+
+    def load() -> Configuration:
+        settings = read_settings(**rest)
+        return Configuration(settings, assignments(settings, **selection))
+
+    return load
+
+
+def conclude(outcomes: Sequence[Outcome], state: Path) -> None:
+    """Print the outcomes of the cycles, by the last run of each case, stored in `state`.
+
+    Raises:
+        CycleIncomplete: a case has no publishable result.
+    """
+    unpublished = [str(outcome) for outcome in outcomes if not outcome.good]
+    counts = Counter(outcomes)
+    # A noisy result is published, but is not as good as others.
+    others = "".join(
+        f", {counts[outcome]} {outcome}"
+        for outcome in Outcome
+        if outcome is not Outcome.OK and counts[outcome]
+    )
+    click.echo(f"{counts[Outcome.OK]} of {len(outcomes)} cases ok{others}")
+    if unpublished:
+        raise CycleIncomplete(
+            f"{len(unpublished)} of {len(outcomes)} cases have no publishable result "
+            f"({', '.join(sorted(set(unpublished)))})",
+            next_step=f"list the reasons: `pvebench results --not-ok --state {state}`",
+        )
