@@ -1,5 +1,8 @@
 """Ingest of a fleet's hub, in one run, with a private PostgreSQL: `bench/fleet.py [RUNS]`.
 
+`bench/fleet.py --sites [FLEETS]`: how often simulated fleets of twelve sites blame an upgrade that
+made four of them 5% slower, in one group of cases or in all; and one without any effect.
+
 Prints runs per second through the whole door without HTTP and TLS (gzip, checks, staging, cursor),
 the same for pushes that are sent again, and bytes on disk per run. The fleet of docs/fleet.md, 50
 sites with 4,050 cases each, has 2.3 runs per second.
@@ -21,6 +24,7 @@ from pvebench.hub.door import Door
 from pvebench.hub.schema import migrate
 from pvebench.hub.store import HubDatabase
 from pvebench.model.run import Sample, Unit
+from testing.hub_fleets import effects_of_fleet
 from testing.postgres import cluster
 
 FLEET_RUNS_PER_SECOND = 50 * 4050 / 86400
@@ -73,9 +77,26 @@ def sent(door: Door, bodies: list[bytes], status: int) -> float:
     return time.perf_counter() - begun
 
 
+def blame(fleets: int) -> None:
+    """Print how often fleets with known truth blame an upgrade."""
+    truths = (("one bus", 4, {"bus": "scsi"}), ("all cases", 4, {}), ("none", 0, {}))
+    for name, slow, members in truths:
+        blamed = wrong = 0
+        for seed in range(fleets):
+            found = effects_of_fleet(seed, slow_sites=slow, ratio=0.95, members=members)
+            true = [one for one in found if slow and one.difference.fact == "kernel" and one.worse]
+            blamed += bool(true)
+            wrong += len(found) > len(true)
+        print(f"slower: {name}: {fleets} fleets, {blamed} blame the upgrade, {wrong} another one")
+
+
 def main() -> None:
     """Measure and print."""
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    if "--sites" in sys.argv:
+        blame(*numbers or [100])
+        return
+    runs = numbers[0] if numbers else 20_000
     bodies = pushes(runs)
     with cluster() as url:
         migrate(url)

@@ -30,6 +30,8 @@ DOOR: Final = "pvebench_door"
 """Role with the rights of `serve`; `migrate` creates it."""
 JUDGE: Final = "pvebench_judge"
 """Likewise for `judge`."""
+OVERVIEW: Final = "pvebench_overview"
+"""Likewise for `pages`: it reads all sites."""
 
 database_option = click.option(
     "--database",
@@ -91,13 +93,35 @@ def serve(url: str, listen: str, host_names: tuple[str, ...], web_config_file: P
 
         with database.connection():
             pass  # a wrong schema or address is an error now, not at the first request
-        access = Access(listen, names=host_names, file=web_config_file)
-        stopped = threading.Event()
-        stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stopped.set)
         app = make_app(Door(database.begin, _step), database)
-        with handle_signals(stop), WebServer(app, open_socket(listen), access):
-            click.echo(f"hub on {access.scheme}://{listen}/")
-            stopped.wait()
+        _serve(app, listen, host_names, web_config_file)
+
+
+@hub.command()
+@database_option
+@click.option("--role", default=OVERVIEW, show_default=True, help="Role; it limits the sites.")
+@click.option("--listen", default="127.0.0.1:9631", show_default=True, help="Listen address.")
+@web_options
+def pages(
+    url: str, role: str, listen: str, host_names: tuple[str, ...], web_config_file: Path | None
+) -> None:
+    """Serve the page of the fleet and its metrics until SIGTERM or Ctrl-C."""
+    with _opened(url, role=role) as database:
+        from pvebench.hub.app import FleetPages, make_pages  # noqa: PLC0415 # only with the extra
+
+        with database.connection():
+            pass  # as in `serve`
+        app = make_pages(FleetPages(database, load_known_issues(), "pvebench fleet"))
+        _serve(app, listen, host_names, web_config_file)
+
+
+def _serve(app: Any, listen: str, names: tuple[str, ...], web_config_file: Path | None) -> None:
+    access = Access(listen, names=names, file=web_config_file)
+    stopped = threading.Event()
+    stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stopped.set)
+    with handle_signals(stop), WebServer(app, open_socket(listen), access):
+        click.echo(f"hub on {access.scheme}://{listen}/")
+        stopped.wait()
 
 
 @hub.command()

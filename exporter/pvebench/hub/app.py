@@ -1,10 +1,11 @@
-"""HTTP application of the hub: the addresses of sites, and health."""
+"""HTTP applications of the hub: the addresses of sites, and its page."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, ParamSpec, TypeVar
 
@@ -16,8 +17,11 @@ from starlette.routing import Route
 
 from pvebench.errors import HubDatabaseError
 from pvebench.hub.door import Door
+from pvebench.hub.fleet_view import Upgrade, unfixed, upgrades
+from pvebench.hub.pages import Known, metrics, page
 from pvebench.hub.store import CONNECTIONS, HubDatabase, SiteUnknown
 from pvebench.log import log
+from pvebench.model.environment import KnownIssue
 
 RETRY_SECONDS: Final = 5
 LONG_RETRY_SECONDS: Final = 60
@@ -105,6 +109,69 @@ def _later(status: HTTPStatus, text: str) -> Response:
     soon = status == HTTPStatus.TOO_MANY_REQUESTS
     seconds = RETRY_SECONDS if soon else LONG_RETRY_SECONDS
     return _error(status, text, {"retry-after": str(seconds)})
+
+
+REFRESH_SECONDS: Final = 600.0
+"""Minimum time between two comparisons of all sites."""
+_PAGE_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+class FleetPages:
+    """The page of the hub and its metrics. The comparison of sites is kept for a while.
+
+    Args:
+        database: with a role that reads the sites to show.
+        issues: known ones.
+    """
+
+    def __init__(self, database: HubDatabase, issues: Sequence[KnownIssue], name: str) -> None:
+        self._database, self._issues, self._name = database, issues, name
+        self._lock = threading.Lock()
+        self._compared: tuple[float, list[Upgrade], Known] | None = None
+
+    def page(self) -> str:
+        """Return the page."""
+        found, known = self._comparison()
+        overview = self._database.overview()
+        return page(overview, found, known, name=self._name, now=time.time())
+
+    def metrics(self) -> str:
+        """Return the metrics."""
+        return metrics(self._database.overview(), self._comparison()[0])
+
+    def _comparison(self) -> tuple[list[Upgrade], Known]:
+        with self._lock:  # a comparison takes seconds: one at a time
+            now = time.monotonic()
+            if self._compared is None or now - self._compared[0] > REFRESH_SECONDS:
+                view = self._database.fleet_view()
+                self._compared = now, upgrades(view), unfixed(view, self._issues)
+            return self._compared[1:]
+
+
+def make_pages(pages: FleetPages) -> Starlette:
+    """Return the application of the hub's page."""
+
+    async def answer(function: Callable[[], str], media_type: str) -> Response:
+        try:
+            text = await run_in_threadpool(function)
+        except HubDatabaseError as error:
+            log.warning("page of the hub failed", reason=error.reason)
+            return _later(HTTPStatus.SERVICE_UNAVAILABLE, "database unavailable")
+        return Response(text, headers=_PAGE_HEADERS, media_type=media_type)
+
+    async def page(_: Request) -> Response:
+        return await answer(pages.page, "text/html")
+
+    async def metrics(_: Request) -> Response:
+        return await answer(pages.metrics, "text/plain; version=0.0.4")
+
+    return Starlette(
+        routes=[Route("/", page), Route("/metrics", metrics), Route("/-/healthy", _healthy)]
+    )
 
 
 async def _healthy(_: Request) -> Response:

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from pvebench.analysis.across_sites import node_effects
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import HubDatabaseError
@@ -32,7 +33,7 @@ from testing.demo_year import assignments, last_days
 from testing.hub_sites import filled_store, send
 from testing.stored_runs import run
 
-NOW = 1.8e9
+NOW = 1.7e9
 DAYS = 75
 NEWER = Environment(node="lab", facts={"kernel": "6.14.0"})
 
@@ -250,3 +251,25 @@ def test_the_command_judges_all_due_nodes(
     states = rows(login, "SELECT judged, judged_at FROM node_state")
     assert [row["judged"] for row in states] == [2, 2]
     assert all(abs(row["judged_at"] - time.time()) < 600 for row in states)
+
+
+def test_effects_and_present_versions_of_all_sites_reach_the_comparison(
+    year: Store, hub: HubDatabase, door: HubDatabase, judge: HubDatabase, login: str
+) -> None:
+    hub.add_token("vienna", "a" * 64)
+    send(year, door, "vienna")
+    assert judge_next(judge, ())
+    overview = HubDatabase(login, role="pvebench_overview")
+    view, lines = overview.fleet_view(), overview.overview()
+    overview.close()
+    ((effects,),) = view.effects.values()
+    own = VerdictService(Feed(Results(year)), ()).judge().reports[0]
+    assert effects == node_effects([one.history for one in own.verdicts], own.events)
+    assert any(one.differences and one.group for one in effects)
+    assert view.facts["vienna"][0]["kernel"] == own.events[-1].after["kernel"]
+    (site,) = lines.sites
+    assert (site.name, site.refused, site.critical + site.warnings > 0) == ("vienna", 0, True)
+    assert site.newest_run is not None
+    assert abs(site.newest_run - NOW) < 2 * 86400
+    assert [(one.node, one.unjudged) for one in lines.nodes] == [("pve2", 0)]
+    assert lines.worst[0].change == min(one.change for one in lines.worst) < -0.3

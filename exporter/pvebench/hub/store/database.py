@@ -13,9 +13,11 @@ import psycopg
 from psycopg.rows import dict_row
 
 from pvebench.errors import HubDatabaseError
+from pvebench.hub.fleet_view import FleetView, Overview
 from pvebench.hub.rules import SiteRow, State, release
 from pvebench.hub.schema import HEAD
 from pvebench.hub.store.node_transaction import NodeTransaction
+from pvebench.hub.store.overview import read_fleet_view, read_overview
 from pvebench.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
 
 CONNECTIONS: Final = 4
@@ -123,6 +125,18 @@ class HubDatabase:
         with self.connection() as connection:
             connection.execute(query, (due, reason[:300], site, node))
 
+    # --- Reading.
+
+    def overview(self) -> Overview:
+        """Return sites, nodes and the worst cases."""
+        with self.connection() as connection:
+            return read_overview(connection)
+
+    def fleet_view(self) -> FleetView:
+        """Return the effects of upgrades at all sites, and their present versions."""
+        with self.connection() as connection:
+            return read_fleet_view(connection)
+
     # --- Sites and their tokens.
 
     def site_of(self, token: str) -> str:
@@ -197,6 +211,7 @@ class HubDatabase:
 _OF_SITE: Final = (
     *("run", "replaced", "case", "environment", "cycle", "decision", "arrived"),
     *("mark", "process", "refused", "node_state", "case_state", "verdict", "change"),
+    "effect",
 )
 
 

@@ -16,7 +16,11 @@ from functools import cached_property
 from sys import intern
 from typing import Any, Final
 
+from psycopg.types.json import Jsonb
+
+from pvebench.analysis.across_sites import NodeEffect, node_effects
 from pvebench.analysis.concurrent_changes import RunValues
+from pvebench.analysis.judge import NodeReport
 from pvebench.hub.store.site_transaction import Connection
 from pvebench.log import log
 from pvebench.model.definition import Definition
@@ -274,6 +278,8 @@ class NodeTransaction:
                 for at, (one, fields) in enumerate(changes)
             ],
         )
+        effects = [one for report in verdicts.reports for one in _effects(report)]
+        self._replace("effect", [(*place, at, *_row(one)) for at, one in enumerate(effects)])
         newest = max(
             (env for env, row in self._environments.items() if row["node"] == self.node), default=0
         )
@@ -312,6 +318,16 @@ class NodeChanges:
         for name in forget:
             rows.pop(name, None)
         self._rows[:] = rows.values()
+
+
+def _effects(report: NodeReport) -> list[NodeEffect]:
+    return node_effects([one.history for one in report.verdicts], report.events)
+
+
+def _row(one: NodeEffect) -> tuple[Any, ...]:
+    different = [[item.fact, item.before, item.after] for item in one.differences]
+    numbers = one.effect, one.error, one.own, one.cases
+    return one.time, Jsonb(different), one.figure, Jsonb(one.group), *numbers
 
 
 def _record(row: Mapping[str, Any]) -> CaseRecord:

@@ -246,6 +246,9 @@ class SiteTransaction:
         cases = self._ids("case", "key", (run.case for run in runs))
         environments = self._ids("environment", "digest", (run.environment for run in runs))
         self._add_months(run.finished for run in runs)
+        ends = [run.finished for run in runs if run.finished < self._now + AHEAD_SECONDS]
+        query = "UPDATE site SET newest_run = greatest(newest_run, %s) WHERE site = %s"
+        self._run(query, max(ends, default=None), self._site)
         counts = Counter(_node(run.case) for run in runs)
         for node, count in sorted(counts.items()):
             query = (

@@ -23,7 +23,8 @@ CREATE TABLE site (
     acked bigint NOT NULL DEFAULT 0,
     chain text NOT NULL DEFAULT '',
     contact float8,
-    skew_seconds float8
+    skew_seconds float8,
+    newest_run float8
 );
 CREATE TABLE token (
     sha256 bytea PRIMARY KEY, site smallint NOT NULL REFERENCES site, made float8 NOT NULL
@@ -106,6 +107,13 @@ CREATE TABLE change (
     regression boolean NOT NULL, change_ratio float8 NOT NULL, data json NOT NULL,
     PRIMARY KEY (site, node, place)
 );
+-- Effects of a node's upgrades, and of times without one (`differences` is empty).
+CREATE TABLE effect (
+    site smallint NOT NULL REFERENCES site, node text NOT NULL, place integer NOT NULL,
+    at float8 NOT NULL, differences jsonb NOT NULL, metric text NOT NULL, labels jsonb NOT NULL,
+    effect float8 NOT NULL, error float8 NOT NULL, own float8 NOT NULL, cases integer NOT NULL,
+    PRIMARY KEY (site, node, place)
+);
 CREATE TABLE role_sees (role text NOT NULL, site smallint NOT NULL REFERENCES site,
     PRIMARY KEY (role, site));
 """
@@ -135,26 +143,31 @@ ROLES = (
     "".join(
         f"DO $$ BEGIN CREATE ROLE pvebench_{role} NOLOGIN; "
         "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;\n"
-        for role in ("door", "judge", "pages")
+        for role in ("door", "judge", "pages", "overview")
     )
-    + "GRANT pvebench_door, pvebench_judge TO CURRENT_USER;\n"
+    + "GRANT pvebench_door, pvebench_judge, pvebench_overview TO CURRENT_USER;\n"
 )
-JUDGED = ("node_state", "case_state", "verdict", "change")
+JUDGED = ("node_state", "case_state", "verdict", "change", "effect")
 RIGHTS = f"""
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO pvebench_door;
 REVOKE ALL ON token, role_sees, alembic_version, {", ".join(JUDGED)} FROM pvebench_door;
 GRANT SELECT ON token, alembic_version TO pvebench_door;
-GRANT SELECT ON site, shape, run, "case", environment, cycle, decision, arrived, role_sees,
-    {", ".join(JUDGED)} TO pvebench_pages;
-GRANT SELECT ON site, shape, run, "case", environment, decision, arrived TO pvebench_judge;
+GRANT SELECT ON site, shape, run, "case", environment, cycle, decision, arrived, refused, role_sees,
+    alembic_version, {", ".join(JUDGED)} TO pvebench_pages, pvebench_overview;
+GRANT SELECT ON site, shape, run, "case", environment, decision, arrived, alembic_version
+    TO pvebench_judge;
 GRANT SELECT, INSERT, UPDATE, DELETE ON {", ".join(JUDGED)} TO pvebench_judge;
 """
-# Readers see the sites that `role_sees` lists for their role. A setting of the connection would be
-# no protection: every sender of SQL can change it.
-OF_SITE = ("site", "run", "case", "environment", "cycle", "decision", "arrived", *JUDGED)
+# The hub's own page sees all sites; readers see those that `role_sees` lists for their role. A
+# setting of the connection would be no protection: every sender of SQL can change it.
+OF_SITE = (
+    *("site", "run", "case", "environment", "cycle", "decision", "arrived", "refused"),
+    *JUDGED,
+)
 POLICY = """
 ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
 CREATE POLICY door ON {table} TO pvebench_door, pvebench_judge USING (true) WITH CHECK (true);
+CREATE POLICY overview ON {table} FOR SELECT TO pvebench_overview USING (true);
 CREATE POLICY readers ON {table} FOR SELECT TO pvebench_pages
     USING (site IN (SELECT seen.site FROM role_sees seen WHERE seen.role = current_user));
 """

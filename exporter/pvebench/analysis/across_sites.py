@@ -1,0 +1,431 @@
+"""Effects of upgrades across the sites of a fleet. Only the hub of a fleet uses it.
+
+Each node gives the effect of each of its upgrades on each group of cases, and the same numbers at
+times without an upgrade. Sites are independent, nodes of a site are not: a site has one effect.
+
+An upgrade is blamed if at least two sites, and a quarter of those that passed it, moved the same
+way: by the partial conjunction of their p-values with Fisher's statistic (Benjamini and Heller,
+Biometrics 64, 2008), adjusted for all upgrades and groups. A site's noise is that of its times
+without an upgrade. What the sites without the upgrade show at the same time is subtracted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pvebench.analysis.arrays import Flags, Matrix, np
+from pvebench.analysis.case_history import (
+    FIGURES,
+    LEAST_BASELINE,
+    LEAST_MEMBERS,
+    CaseHistory,
+    Figure,
+    Group,
+)
+from pvebench.analysis.change import Difference
+from pvebench.analysis.difference import critical, difference, two_sided
+from pvebench.analysis.events import Event
+from pvebench.analysis.group_effects import adjusted
+from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
+
+# --- Effects at one node.
+
+COMPARED: Final = ("throughput", "cpu_cost")
+"""Metrics that are compared across sites; the others follow them, or are too rare."""
+PAIRED: Final = ("storage", "rw")
+"""Labels that make a group together with another label."""
+WINDOW: Final = 20
+"""Maximum runs of a case on each side."""
+LEAST_AFTER: Final = 3
+EVERY_SECONDS: Final = 7 * 86400.0
+"""Interval of the times without an upgrade, whose grid all sites share."""
+LONGEST_SECONDS: Final = 200 * 86400.0
+"""Age of the oldest effects, by the newest run."""
+NORMAL: Final = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEffect:
+    """Shift of a group of cases of a node at a time; logarithms, positive is better.
+
+    Attributes:
+        time: of the event, or of the grid; UNIX seconds.
+        differences: of the event; empty: there was none.
+        effect: of a group relative to the other cases.
+        error: half of the 95% confidence interval of the effect, as a standard error.
+        own: shift of the group itself.
+    """
+
+    time: float
+    differences: tuple[Difference, ...]
+    figure: str
+    group: Group
+    effect: float
+    error: float
+    own: float
+    cases: int
+
+
+def node_effects(histories: Sequence[CaseHistory], events: Sequence[Event]) -> list[NodeEffect]:
+    """Return the effects of a node's events, and those of the grid between them."""
+    newest = max((history.times()[-1] for history in histories if history.points), default=0.0)
+    first = newest - LONGEST_SECONDS
+    known = [(event.time, event.differences) for event in events if event.time > first]
+    borders = [event.time for event in events]
+    grid = np.arange(math.ceil(first / EVERY_SECONDS), newest // EVERY_SECONDS) * EVERY_SECONDS
+    known += [(float(at), ()) for at in grid]
+    found: list[NodeEffect] = []
+    for name in COMPARED:
+        own = [history for history in histories if history.figure.name == name]
+        groups = _groups([history.labels for history in own])
+        logs = [history.logs() for history in own]
+        for at, different in known:
+            begin = max((border for border in borders if border < at), default=-math.inf)
+            end = min((border for border in borders if border > at), default=math.inf)
+            rows = [_around(*one, (begin, at, end)) for one in zip(own, logs, strict=True)]
+            able = np.array([row is not None for row in rows], dtype=bool)
+            if able.sum() < LEAST_MEMBERS:
+                continue
+            sides = _table([row for row in rows if row is not None])
+            for group, members in groups.items():
+                inside = members[able]
+                if inside.sum() >= LEAST_MEMBERS:
+                    found.append(_effect(sides, inside, at, different, name, group))
+    return found
+
+
+def _groups(labels: Sequence[Mapping[str, str]]) -> dict[Group, Flags]:
+    """Return each group of one label, or of two with a `PAIRED` one -> its cases; first: all."""
+    groups: dict[Group, list[int]] = {(): [*range(len(labels))]}
+    for place, own in enumerate(labels):
+        pairs = sorted(own.items())
+        for pair in pairs:
+            groups.setdefault((pair,), []).append(place)
+        for one, other in itertools.combinations(pairs, 2):
+            if one[0] in PAIRED or other[0] in PAIRED:
+                groups.setdefault((one, other), []).append(place)
+    places = np.arange(len(labels))
+    return {
+        group: np.isin(places, members)
+        for group, members in groups.items()
+        if len(members) >= LEAST_MEMBERS
+    }
+
+
+def _around(
+    history: CaseHistory, logs: Matrix, times: tuple[float, float, float]
+) -> tuple[Matrix, Matrix] | None:
+    """Return the runs of a case before and after a time, relative to its level before."""
+    begin, at, end = map(history.split, times)
+    before, after = logs[max(begin, at - WINDOW) : at], logs[at : min(end, at + WINDOW)]
+    if len(before) < LEAST_BASELINE or len(after) < LEAST_AFTER:
+        return None
+    level = np.median(before)
+    return before - level, after - level
+
+
+def _table(rows: Sequence[tuple[Matrix, Matrix]]) -> tuple[Matrix, Matrix]:
+    """Return [cases, WINDOW] of both sides, aligned at the time between them; NaN: no run."""
+    before = np.full((len(rows), WINDOW), np.nan)
+    after = before.copy()
+    for place, (own_before, own_after) in enumerate(rows):
+        before[place, WINDOW - len(own_before) :] = own_before
+        after[place, : len(own_after)] = own_after
+    return before, after
+
+
+def _effect(
+    sides: tuple[Matrix, Matrix],
+    inside: Flags,
+    at: float,
+    different: tuple[Difference, ...],
+    figure: str,
+    group: Group,
+) -> NodeEffect:
+    """Return the shift of the median case, run by run: what the cases share counts once.
+
+    Of a group it is the shift relative to the other cases: noise of the host is in both.
+    """
+    medians = [_medians(side[inside]) for side in sides]
+    own = difference(*(side[~np.isnan(side)] for side in medians))
+    shift = own
+    if (~inside).sum() >= LEAST_MEMBERS:
+        rest = [side - _medians(other[~inside]) for side, other in zip(medians, sides, strict=True)]
+        rest = [side[~np.isnan(side)] for side in rest]
+        if len(rest[0]) >= LEAST_BASELINE and len(rest[1]) >= LEAST_AFTER:
+            shift = difference(*rest)
+    error = max(TINY, (shift.high - shift.low) / 2 / NORMAL)
+    return NodeEffect(
+        at, different, figure, group, shift.effect, error, own.effect, int(inside.sum())
+    )
+
+
+def _medians(side: Matrix) -> Matrix:
+    """Return the median of the cases at each run; NaN: no case has one."""
+    found = np.full(side.shape[1], np.nan)
+    measured = ~np.isnan(side).all(axis=0)
+    found[measured] = np.nanmedian(side[:, measured], axis=0)
+    return found
+
+
+# --- The sites together.
+
+LEAST_SITES: Final = 3
+"""Minimum sites that passed an upgrade, and that are compared with them."""
+BLAMED_SHARE: Final = 0.25
+LEAST_BLAMED: Final = 2
+BLAMED: Final = 0.01
+"""Largest q-value of a blamed upgrade."""
+FEW_DEGREES: Final = 10.0
+"""Degrees of freedom of a site with few times without an upgrade."""
+LEAST_QUIET: Final = 8
+LEAST_P: Final = 1e-12
+"""Smallest p-value of a site: more certainty would be that of a formula."""
+SAME: Final = 0.5
+"""Minimum own shift of a group, as a share of the one relative to the other cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteEffect:
+    """Shift of a site behind an upgrade, less what other sites show; logarithms."""
+
+    site: str
+    time: float
+    effect: float
+    error: float
+    own: float
+    p_worse: float
+    p_better: float
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95% confidence interval."""
+        return self.effect - NORMAL * self.error
+
+    @property
+    def high(self) -> float:
+        """Upper end of it."""
+        return self.effect + NORMAL * self.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEffect:
+    """Effect of an upgrade on a group of cases at all sites that passed it; logarithms.
+
+    Attributes:
+        mean, low, high: random-effects mean over the sites, and its 95% confidence interval.
+        between: standard deviation between the sites, without their noise.
+        others: number of sites without the upgrade at that time; `shift`: what they show.
+        also: differences that the same sites passed at the same times.
+    """
+
+    difference: Difference
+    figure: Figure
+    group: Group
+    sites: tuple[SiteEffect, ...]
+    mean: float
+    low: float
+    high: float
+    between: float
+    others: int
+    shift: float
+    p_value: float
+    q_value: float = 1.0
+    also: tuple[Difference, ...] = field(default=())
+
+    @property
+    def worse(self) -> bool:
+        """Whether the sites that moved got worse."""
+        return sum(one.high < 0 for one in self.sites) >= sum(one.low > 0 for one in self.sites)
+
+    @property
+    def moved(self) -> tuple[SiteEffect, ...]:
+        """The sites whose interval excludes zero, in the direction of the effect."""
+        return tuple(one for one in self.sites if (one.high < 0 if self.worse else one.low > 0))
+
+    @property
+    def moves_itself(self) -> bool:
+        """Whether the group moved, not only the cases that it is compared with."""
+        relative = statistics.fmean(one.effect for one in self.moved)
+        return statistics.fmean(one.own for one in self.moved) / relative > SAME
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    time: float
+    effect: float
+    error: float
+    own: float
+
+
+def fleet_effects(effects: Mapping[str, Sequence[Sequence[NodeEffect]]]) -> list[FleetEffect]:
+    """Return the upgrades that are blamed, the most certain first; of each only one group.
+
+    Args:
+        effects: site -> effects of each of its nodes.
+    """
+    passed: dict[tuple[Difference, str, Group], dict[str, _Point]] = {}
+    quiet: dict[tuple[str, Group], dict[str, dict[float, _Point]]] = {}
+    for site, nodes in effects.items():
+        for (time, different, figure, group), point in _of_site(nodes).items():
+            for one in different:
+                passed.setdefault((one, figure, group), {}).setdefault(site, point)
+            if not different:
+                quiet.setdefault((figure, group), {}).setdefault(site, {})[time] = point
+    tested = [
+        _across(*key, sites, quiet.get(key[1:], {}))
+        for key, sites in passed.items()
+        if len(sites) >= LEAST_SITES
+    ]
+    return _blamed(tested)
+
+
+def _of_site(
+    nodes: Sequence[Sequence[NodeEffect]],
+) -> dict[tuple[float, tuple[Difference, ...], str, Group], _Point]:
+    """Return the effects of a site; nodes that passed the same upgrade count once."""
+    grouped: dict[tuple[tuple[Difference, ...] | float, str, Group], list[NodeEffect]] = {}
+    for node in nodes:
+        for one in node:
+            key = one.differences or one.time, one.figure, one.group
+            grouped.setdefault(key, []).append(one)
+    return {
+        (min(one.time for one in found), found[0].differences, *key[1:]): _Point(
+            min(one.time for one in found),
+            statistics.fmean(one.effect for one in found),
+            math.sqrt(statistics.fmean(one.error**2 for one in found)),
+            statistics.fmean(one.own for one in found),
+        )
+        for key, found in grouped.items()
+    }
+
+
+def _across(
+    different: Difference,
+    figure: str,
+    group: Group,
+    sites: Mapping[str, _Point],
+    quiet: Mapping[str, Mapping[float, _Point]],
+) -> FleetEffect:
+    shifts: list[float] = []
+    compared: list[int] = []
+    points: list[SiteEffect] = []
+    usual = _usual(quiet)
+    for site, point in sorted(sites.items()):
+        at = round(point.time / EVERY_SECONDS) * EVERY_SECONDS
+        others = [own[at].effect for name, own in quiet.items() if name not in sites and at in own]
+        shift = statistics.fmean(others) if len(others) >= LEAST_SITES else 0.0
+        spread = statistics.variance(others) / len(others) if len(others) >= LEAST_SITES else 0.0
+        shifts.append(shift)
+        compared.append(len(others))
+        own_quiet = quiet.get(site, {}).items()
+        scores = [abs(one.effect - usual.get(time, 0.0)) / one.error for time, one in own_quiet]
+        points.append(_site_effect(site, point, shift, spread, scores))
+    chances = ([one.p_worse for one in points], [one.p_better for one in points])
+    p_value = min(1.0, 2 * min(map(_conjunction, chances)))
+    mean, reach, between = _random_effects(points)
+    return FleetEffect(
+        difference=different,
+        figure=FIGURES[figure],
+        group=group,
+        sites=tuple(points),
+        mean=mean,
+        low=mean - reach,
+        high=mean + reach,
+        between=between,
+        others=min(compared),
+        shift=statistics.fmean(shifts),
+        p_value=p_value,
+    )
+
+
+def _usual(quiet: Mapping[str, Mapping[float, _Point]]) -> dict[float, float]:
+    """Return what most sites show at a time without an upgrade, such as a busy week."""
+    at: dict[float, list[float]] = {}
+    for points in quiet.values():
+        for time, point in points.items():
+            at.setdefault(time, []).append(point.effect)
+    return {
+        time: statistics.median(found) for time, found in at.items() if len(found) >= LEAST_SITES
+    }
+
+
+def _site_effect(
+    site: str, point: _Point, shift: float, spread: float, scores: Sequence[float]
+) -> SiteEffect:
+    """Return the effect of a site; `scores` of its quiet times show how large errors are."""
+    few = len(scores) < LEAST_QUIET
+    scale = 1.0 if few else max(1.0, MAD_TO_SIGMA * statistics.median(scores))
+    error = math.sqrt((scale * point.error) ** 2 + spread)
+    effect = point.effect - shift
+    degrees = FEW_DEGREES if few else float(len(scores))
+    half = float(two_sided(effect / error, degrees)) / 2
+    worse = half if effect < 0 else 1 - half
+    return SiteEffect(site, point.time, effect, error, point.own, worse, 1 - worse)
+
+
+def _conjunction(p_values: Sequence[float]) -> float:
+    """Return the p-value of "at least two sites moved": Fisher's, without the most certain one."""
+    rest = sorted(p_values)[LEAST_BLAMED - 1 :]
+    half = -sum(math.log(max(one, LEAST_P)) for one in rest)
+    # The chi-squared distribution with an even number of degrees of freedom.
+    terms = (half**place / math.factorial(place) for place in range(len(rest)))
+    return math.exp(-half) * sum(terms)
+
+
+def _random_effects(points: Sequence[SiteEffect]) -> tuple[float, float, float]:
+    """Return mean, reach of its interval, and spread between sites.
+
+    DerSimonian and Laird (1986) with the interval of Hartung and Knapp (2001).
+    """
+    effects = np.array([one.effect for one in points])
+    variances = np.array([one.error**2 for one in points])
+    weights = 1 / variances
+    middle = float(np.sum(weights * effects) / np.sum(weights))
+    excess = float(np.sum(weights * (effects - middle) ** 2)) - (len(points) - 1)
+    scale = float(np.sum(weights) - np.sum(weights**2) / np.sum(weights))
+    between = max(0.0, excess / scale)
+    weights = 1 / (variances + between)
+    mean = float(np.sum(weights * effects) / np.sum(weights))
+    degrees = len(points) - 1
+    squares = float(np.sum(weights * (effects - mean) ** 2)) / degrees
+    # Never narrower than the errors of the sites allow.
+    error = math.sqrt(max(1.0, squares) / float(np.sum(weights)))
+    return mean, critical(0.05, degrees) * error, math.sqrt(between)
+
+
+def _blamed(tested: Sequence[FleetEffect]) -> list[FleetEffect]:
+    if not tested:
+        return []
+    q_values = adjusted(np.array([one.p_value for one in tested]))
+    certain = [
+        replace(one, q_value=float(q_value))
+        for one, q_value in zip(tested, q_values, strict=True)
+        if q_value <= BLAMED
+        and len(one.moved) >= max(LEAST_BLAMED, BLAMED_SHARE * len(one.sites))
+        and one.moves_itself
+    ]
+    certain.sort(key=lambda one: (one.p_value, -len(one.moved), len(one.group)))
+    found: list[FleetEffect] = []
+    for one in certain:
+        place = next((at for at, other in enumerate(found) if _overlaps(one, other)), None)
+        if place is None:
+            found.append(one)
+        elif _passed(one) == _passed(found[place]):
+            known = {found[place].difference, *found[place].also}
+            more = () if one.difference in known else (one.difference,)
+            found[place] = replace(found[place], also=(*found[place].also, *more))
+    return found
+
+
+def _passed(one: FleetEffect) -> set[tuple[str, float]]:
+    return {(site.site, site.time) for site in one.sites}
+
+
+def _overlaps(one: FleetEffect, other: FleetEffect) -> bool:
+    return bool(_passed(one) & _passed(other))

@@ -1,0 +1,156 @@
+"""What the sites of a fleet have in common, in sentences: upgrades to blame, and sites behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pvebench.analysis.across_sites import FleetEffect, NodeEffect, fleet_effects
+from pvebench.analysis.verdict import count_text
+from pvebench.model.environment import KnownIssue
+from pvebench.verdicts.change_text import (
+    change_of,
+    change_text,
+    differences_text,
+    group_text,
+    listed,
+)
+
+LEAST_SHIFT: Final = 0.005
+"""Smallest shift of the other sites that is named; a logarithm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """Everything that is judged, at a moment.
+
+    Attributes:
+        effects: site -> effects of each of its nodes.
+        facts: site -> facts of the present environment of each of its nodes.
+    """
+
+    effects: Mapping[str, Sequence[Sequence[NodeEffect]]] = field(default_factory=dict)
+    facts: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteLine:
+    """State of a site; times in UNIX seconds, None: never.
+
+    Attributes:
+        skew: seconds that the site's clock is ahead.
+        newest_run: end of the newest run that arrived.
+        critical, warnings: number of open regressions; `worst`: sentence of the worst one.
+    """
+
+    name: str
+    state: str
+    contact: float | None
+    skew: float | None
+    newest_run: float | None
+    runs: int
+    refused: int
+    critical: int
+    warnings: int
+    worst: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """State of the judging of a node; `judged_at` in UNIX seconds, 0: never."""
+
+    site: str
+    node: str
+    unjudged: int
+    judged_at: float
+    failed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstCase:
+    """Case with a confirmed loss; `change`: a ratio."""
+
+    site: str
+    node: str
+    key: str
+    direction: str
+    metric: str
+    state: str
+    change: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """Sites, their nodes, and the worst cases of all."""
+
+    sites: Sequence[SiteLine] = ()
+    nodes: Sequence[NodeLine] = ()
+    worst: Sequence[WorstCase] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """An upgrade to blame, in words.
+
+    Attributes:
+        behind: sites that still have the version before.
+    """
+
+    effect: FleetEffect
+    text: str
+    behind: tuple[str, ...]
+
+
+def upgrades(view: FleetView) -> list[Upgrade]:
+    """Return the upgrades that changed several sites, the most certain first."""
+    found: list[Upgrade] = []
+    for effect in fleet_effects(view.effects):
+        passed, different = {one.site for one in effect.sites}, effect.difference
+        behind = tuple(
+            site
+            for site, nodes in sorted(view.facts.items())
+            if site not in passed
+            and any(facts.get(different.fact) == different.before for facts in nodes)
+        )
+        found.append(Upgrade(effect, sentence(effect, behind), behind))
+    return found
+
+
+def sentence(effect: FleetEffect, behind: Sequence[str] = ()) -> str:
+    """Return an effect in words; `behind`: sites that still have the version before."""
+    moved, figure = effect.moved, effect.figure
+    typical = sum(one.effect for one in moved) / len(moved)
+    subject = group_text(effect.group)
+    changed = change_text(typical, figure)
+    is_rate = figure.name == "throughput"
+    begin = f"{subject} is {changed}" if is_rate else f"{changed} for {subject}"
+    causes = differences_text((effect.difference, *effect.also))
+    text = f"{begin} at {len(moved)} of {len(effect.sites)} sites since {causes}"
+    low, high = sorted(change_of(end, figure) for end in (effect.low, effect.high))
+    details = [
+        f"mean of all sites {change_of(effect.mean, figure):+.1%}",
+        f"95% CI {low:+.1%} to {high:+.1%}",
+        f"spread between sites {effect.between:.1%}",
+        listed([one.site for one in moved]),
+    ]
+    if effect.others:
+        other = change_of(effect.shift, figure)
+        same = "unchanged" if abs(effect.shift) < LEAST_SHIFT else f"{other:+.1%}"
+        details.append(f"{count_text(effect.others, 'site')} without it: {same} at that time")
+    text = f"{text[0].upper()}{text[1:]} ({'; '.join(details)})"
+    return f"{text}. Still to come: {listed(behind)}" if behind else text
+
+
+def unfixed(view: FleetView, issues: Sequence[KnownIssue]) -> list[tuple[KnownIssue, list[str]]]:
+    """Return the known issues that explain changes, and the sites with such a version."""
+    found: list[tuple[KnownIssue, list[str]]] = []
+    for issue in issues:
+        sites = [
+            site
+            for site, nodes in sorted(view.facts.items())
+            if issue.moves and any(issue.holds(facts) is not None for facts in nodes)
+        ]
+        if sites:
+            found.append((issue, sites))
+    return found

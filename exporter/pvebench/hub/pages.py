@@ -1,0 +1,142 @@
+"""The hub's page and its metrics, as text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import Final
+
+from pvebench.analysis.across_sites import SiteEffect
+from pvebench.analysis.case_history import Figure
+from pvebench.hub.fleet_view import NodeLine, Overview, SiteLine, Upgrade
+from pvebench.model.environment import KnownIssue
+from pvebench.model.units import show_seconds
+from pvebench.verdicts.change_text import change_of
+
+SKEW_SECONDS: Final = 30.0
+"""Difference of clocks from which the page shows it."""
+_STYLE: Final = (
+    "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}"
+    "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3em .8em .3em 0;"
+    "border-bottom:1px solid #ccc;vertical-align:top}.bad{color:#b00020}"
+)
+Known = Sequence[tuple[KnownIssue, Sequence[str]]]
+
+
+def page(
+    overview: Overview, upgrades: Sequence[Upgrade], known: Known, *, name: str, now: float
+) -> str:
+    """Return the page as HTML; `now` in UNIX seconds, `name` of the hub."""
+    body = [
+        f"<h1>{escape(name)}</h1>",
+        "<h2>Upgrades</h2>",
+        *(f"<p class=bad>{escape(one.text)}</p>" for one in upgrades if one.effect.worse),
+        *(f"<p>{escape(one.text)}</p>" for one in upgrades if not one.effect.worse),
+        *([] if upgrades else ["<p>No upgrade changed several sites.</p>"]),
+        *_sections(overview, upgrades, known, now),
+    ]
+    head = f"<meta charset=utf-8><title>{escape(name)}</title><style>{_STYLE}</style>"
+    return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(body)}</body></html>"
+
+
+def _sections(
+    overview: Overview, upgrades: Sequence[Upgrade], known: Known, now: float
+) -> Iterator[str]:
+    for upgrade in upgrades:
+        rows = [(one.site, _change(one, upgrade.effect.figure)) for one in upgrade.effect.sites]
+        version = f"{upgrade.effect.difference.fact} {upgrade.effect.difference.after}"
+        yield f"<h3>{escape(version)} by site</h3>" + _table(("Site", "Change (95% CI)"), rows)
+    head = ("Site", "State", "Last contact", "Newest run", "Runs", "Refused", "Worst open change")
+    yield "<h2>Sites</h2>" + _table(head, (_site_row(one, now) for one in overview.sites))
+    waiting = [one for one in overview.nodes if one.unjudged or one.failed]
+    if waiting:
+        columns = ("Site", "Node", "Runs to judge", "Last judged", "Error")
+        yield "<h2>Judging</h2>" + _table(columns, (_node_row(one, now) for one in waiting))
+    if overview.worst:
+        cases = [
+            (one.site, one.key, f"{one.direction} {one.metric}", f"{one.change:+.1%}")
+            for one in overview.worst
+        ]
+        yield "<h2>Slowest against their baseline</h2>" + _table(
+            ("Site", "Case", "Metric", "Change"), cases
+        )
+    if known:
+        issues = [(one.id, one.title, ", ".join(sites)) for one, sites in known]
+        yield "<h2>Known issues</h2>" + _table(("Issue", "Effect", "Sites"), issues)
+
+
+def _change(one: SiteEffect, figure: Figure) -> str:
+    change = change_of(one.effect, figure)
+    low, high = sorted(change_of(end, figure) for end in (one.low, one.high))
+    return f"{change:+.1%} ({low:+.1%} to {high:+.1%})"
+
+
+def _ago(time: float | None, now: float) -> str:
+    return "never" if not time else f"{show_seconds(max(0.0, now - time))} ago"
+
+
+def _site_row(one: SiteLine, now: float) -> tuple[str, ...]:
+    skew = one.skew or 0.0
+    state = one.state + f", clock off by {show_seconds(abs(skew))}" * (abs(skew) > SKEW_SECONDS)
+    contact, newest = _ago(one.contact, now), _ago(one.newest_run, now)
+    return one.name, state, contact, newest, str(one.runs), str(one.refused), one.worst
+
+
+def _node_row(one: NodeLine, now: float) -> tuple[str, ...]:
+    return one.site, one.node, str(one.unjudged), _ago(one.judged_at, now), one.failed
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["".join(f"<th>{escape(text)}</th>" for text in head)]
+    lines += ["".join(f"<td>{escape(text)}</td>" for text in row) for row in rows]
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+# --- Metrics.
+
+METRICS: Final = {
+    "pvebench_hub_site_info": "State of a site, always 1.",
+    "pvebench_hub_site_contact_timestamp_seconds": "Unix time of the last request; 0: never.",
+    "pvebench_hub_site_newest_run_timestamp_seconds": "Unix time of the newest run; 0: none.",
+    "pvebench_hub_site_skew_seconds": "Difference of the site's clock to the hub's.",
+    "pvebench_hub_site_runs_received": "Runs and corrections that the hub received.",
+    "pvebench_hub_site_refused_lines": "Lines that the hub could not store.",
+    "pvebench_hub_site_open_changes": "Open regressions by severity.",
+    "pvebench_hub_node_unjudged_runs": "Runs that arrived since the last judging.",
+    "pvebench_hub_node_judged_timestamp_seconds": "Unix time of the last judging; 0: never.",
+    "pvebench_hub_blamed_upgrades": "Upgrades that made several sites slower.",
+}
+"""Metric -> help; all are gauges."""
+
+
+def metrics(overview: Overview, upgrades: Sequence[Upgrade]) -> str:
+    """Return the metrics in the text format of Prometheus."""
+    lines: dict[str, list[str]] = {name: [] for name in METRICS}
+
+    def add(name: str, value: float, **labels: str) -> None:
+        shown = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+        lines[f"pvebench_hub_{name}"].append(f"{{{shown}}} {value!r}" if shown else f" {value!r}")
+
+    for site in overview.sites:
+        add("site_info", 1, site=site.name, state=site.state)
+        add("site_contact_timestamp_seconds", site.contact or 0.0, site=site.name)
+        add("site_newest_run_timestamp_seconds", site.newest_run or 0.0, site=site.name)
+        add("site_skew_seconds", site.skew or 0.0, site=site.name)
+        add("site_runs_received", site.runs, site=site.name)
+        add("site_refused_lines", site.refused, site=site.name)
+        add("site_open_changes", site.critical, site=site.name, severity="critical")
+        add("site_open_changes", site.warnings, site=site.name, severity="warning")
+    for node in overview.nodes:
+        add("node_unjudged_runs", node.unjudged, site=node.site, node=node.node)
+        add("node_judged_timestamp_seconds", node.judged_at, site=node.site, node=node.node)
+    add("blamed_upgrades", sum(one.effect.worse for one in upgrades))
+    text = [
+        f"# HELP {name} {METRICS[name]}\n# TYPE {name} gauge\n"
+        + "".join(f"{name}{line}\n" for line in found)
+        for name, found in lines.items()
+    ]
+    return "".join(text)
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,100 @@
+"""The hub's page, its metrics and the alerts about them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from urllib.request import urlopen
+
+from ruamel.yaml import YAML
+from tests.unit.hub.test_across_sites import sites
+
+from pvebench.hub.app import FleetPages, make_pages
+from pvebench.hub.fleet_view import FleetView, NodeLine, Overview, SiteLine, WorstCase, upgrades
+from pvebench.hub.pages import METRICS, metrics, page
+from pvebench.hub.store import HubDatabase
+from pvebench.web import WebServer
+from pvebench.web import listen as open_socket
+from testing.packs import ROOT
+from testing.prometheus import free_port
+
+NOW = 1.7e9
+GRAZ = SiteLine(
+    name="graz", state="held", contact=NOW - 7200, skew=-90.0, newest_run=NOW - 86400, runs=12,
+    refused=1, critical=1, warnings=2, worst="<b>slower</b>",
+)  # fmt: skip
+OVERVIEW = Overview(
+    sites=[GRAZ, replace(GRAZ, name="new", contact=None, newest_run=None, skew=None)],
+    nodes=[NodeLine(site="graz", node='p"1', unjudged=7, judged_at=0.0, failed="KeyError: x")],
+    worst=[
+        WorstCase(
+            site="graz", node="pve1", key="pve1/a/b/c", direction="read", metric="throughput",
+            state="slower", change=-0.4,
+        )
+    ],
+)  # fmt: skip
+RULES = ROOT / "prometheus" / "hub"
+
+
+def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
+    found = upgrades(FleetView(effects=sites(4), facts={"bregenz": [{"kernel": "6.14.5"}]}))
+    text = page(OVERVIEW, found, [], name="fleet", now=NOW)
+    for part in (
+        "Everything is 5.2% slower at 4 of 12 sites since kernel 6.14.8",
+        "Still to come: bregenz",
+        "<td>held, clock off by 90 s</td><td>2 h ago</td>",
+        "&lt;b&gt;slower&lt;/b&gt;",
+        "<td>new</td><td>held</td><td>never</td><td>never</td>",
+        "<td>7</td><td>never</td><td>KeyError: x</td>",
+        "<td>pve1/a/b/c</td><td>read throughput</td><td>-40.0%</td>",
+    ):
+        assert part in text
+    assert "<b>slower" not in text
+    assert re.search(r"<td>site00</td><td>-\d\.\d% \(-\d\.\d% to -\d\.\d%\)</td>", text)
+
+
+def test_metrics_have_help_escaped_labels_and_every_name() -> None:
+    text = metrics(OVERVIEW, [])
+    assert 'pvebench_hub_site_info{site="graz",state="held"} 1\n' in text
+    assert 'pvebench_hub_node_unjudged_runs{site="graz",node="p\\"1"} 7\n' in text
+    assert 'pvebench_hub_site_contact_timestamp_seconds{site="new"} 0.0\n' in text
+    assert set(re.findall("^# TYPE (.*) gauge$", text, re.MULTILINE)) == set(METRICS)
+    assert set(re.findall("^([a-z_]+)[{ ]", text, re.MULTILINE)) == set(METRICS)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_alerts_are_valid_tested_and_about_existing_metrics() -> None:
+    for command in (
+        ["check", "rules", "--lint=all", "--lint-fatal", str(RULES / "alerts.yml")],
+        ["test", "rules", str(RULES / "tests.yml")],
+    ):
+        done = subprocess.run(
+            ["promtool", *command], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    rules = (RULES / "alerts.yml").read_text("utf-8")
+    assert set(re.findall(r"\bpvebench_hub_[a-z_]+", rules)) <= set(METRICS)
+    tested = (RULES / "tests.yml").read_text("utf-8")
+    for rule in YAML(typ="safe").load(rules)["groups"][0]["rules"]:
+        assert tested.count(f"alertname: {rule['alert']}") >= 1
+
+
+def test_page_and_metrics_come_from_the_database_with_the_role_that_reads_all_sites(
+    hub: HubDatabase, login: str
+) -> None:
+    hub.add_token("graz", "a" * 64)
+    reader = HubDatabase(login, role="pvebench_overview")
+    address = f"127.0.0.1:{free_port()}"
+    app = make_pages(FleetPages(reader, [], "fleet"))
+    with WebServer(app, open_socket(address)):
+        with urlopen(f"http://{address}/", timeout=60) as answer:
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            assert b"<td>graz</td><td>active</td><td>never</td>" in answer.read()
+        with urlopen(f"http://{address}/metrics", timeout=60) as answer:
+            assert b'pvebench_hub_site_runs_received{site="graz"} 0\n' in answer.read()
+    reader.close()
