@@ -192,6 +192,8 @@ def _odds(
     # A few runs may be close together by chance.
     scale = (1 + 2 / len(away)) * max(TINY, MAD_TO_SIGMA * float(np.median(away)))
     later = float(np.median(parts[-1]))
+    # A run counts for the nearer level, also where both are farther away than noise takes it.
+    scale = max(scale, abs(later - level) / (2 * FARTHEST))
     before, after = ([_fit(part, where, scale) for part in parts] for where in (level, later))
     return [sum(before[: number + 1]) + sum(after[number + 1 :]) for number in range(len(times))]
 

@@ -98,6 +98,14 @@ def test_a_group_that_an_upgrade_slowed_is_named_with_its_labels() -> None:
     assert ask_node(node).changes == ()
 
 
+def test_an_upgrade_three_runs_after_a_change_is_not_blamed_however_small_the_noise() -> None:
+    for seed in (61, 62, 63):
+        node = fleet(stream(seed, 1, 3.0, 0), labels_24(), 71).upgraded(63)
+        slower = node.changed(60, 0.8, node.members(bus="virtio"))
+        for cycles in (1, 3, 8):
+            assert not ask_node(slower, 63 + cycles).blamed()
+
+
 def test_a_changed_series_keeps_what_was_before() -> None:
     series = Series(np.arange(10.0), np.zeros(10)).changed(4, 0.5)
     assert series.logs.tolist() == [0.0] * 4 + [pytest.approx(np.log(0.5))] * 6
