@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -115,11 +115,14 @@ def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, Flags]:
 
 
 def common_group(
-    members: Sequence[Mapping[str, str]], everyone: Sequence[Mapping[str, str]]
+    members: Sequence[Mapping[str, str]],
+    judged: Collection[Mapping[str, str]],
+    everyone: Collection[Mapping[str, str]],
 ) -> Group | None:
-    """Return the labels that the members share, if most cases with these labels are members.
+    """Return the labels that the members share, if most judged cases with these are members.
 
-    None if no common labels identify them; empty if nearly all cases are members.
+    None if no common labels identify them; empty if nearly all cases are members. Labels that
+    everyone has identify nothing.
     """
     if len(members) < LEAST_MEMBERS:
         return None
@@ -131,7 +134,7 @@ def common_group(
         for key, value in shared
         if any(labels.get(key) != value for labels in everyone)
     }
-    carriers = sum(telling <= set(labels.items()) for labels in everyone)
+    carriers = sum(telling <= set(labels.items()) for labels in judged)
     if len(members) < LEAST_MOVED * carriers:
         return None
     return tuple(sorted(telling))

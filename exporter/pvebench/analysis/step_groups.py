@@ -151,17 +151,22 @@ def first_figure(pairs: Sequence[Changed]) -> str:
 def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group | None:
     """Return the labels that identify cases which were detected one by one, if any do."""
     changed = {verdict.history.of: verdict.history.labels for verdict, _ in members}
-    return common_group(list(changed.values()), list(judged_labels(verdicts).values()))
+    judged, everyone = (labels_of(verdicts, judged=only).values() for only in (True, False))
+    return common_group(list(changed.values()), judged, everyone)
 
 
-def judged_labels(
-    verdicts: Sequence[Verdict], figure: Figure | None = None
+def labels_of(
+    verdicts: Sequence[Verdict], figure: Figure | None = None, *, judged: bool
 ) -> dict[str, Mapping[str, str]]:
-    """Return case -> labels, of the cases with a verdict on a metric; None: on any."""
+    """Return case -> labels, of the cases with a metric; None: any.
+
+    Args:
+        judged: only of those with a conclusive verdict.
+    """
     return {
         one.history.of: one.history.labels
         for one in verdicts
-        if one.state.judged and figure in {None, one.history.figure}
+        if (one.state.judged or not judged) and figure in {None, one.history.figure}
     }
 
 
@@ -278,7 +283,7 @@ def _change(
         all_but=_all_but(at, group, shifts),
         cases=tuple(histories),
         names=tuple(history.name for history in histories.values()),
-        of=sharing(group, judged_labels(verdicts, moves[0].figure)),
+        of=sharing(group, labels_of(verdicts, moves[0].figure, judged=True)),
         moves=moves,
         came_with=tuple(event.differences for event in came.events) if came is not None else (),
         events_apart=came.runs if came is not None else 0,

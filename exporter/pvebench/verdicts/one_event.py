@@ -14,7 +14,7 @@ from typing import Final
 from pvebench.analysis.case_history import FIGURES, common_group
 from pvebench.analysis.change import Change, joined, similar_size
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.step_groups import judged_labels, sharing
+from pvebench.analysis.step_groups import labels_of, sharing
 from pvebench.analysis.verdict import Verdict
 
 SAME_EVENT_SECONDS: Final = 86400.0
@@ -69,16 +69,18 @@ def _rank(change: Change) -> int:
 
 def _regrouped(change: Change, end: float | None, verdicts: Sequence[Verdict]) -> Change:
     """Return a joined change whose group and size follow from all of its cases."""
-    labels = judged_labels(verdicts, change.moves[0].figure)
-    changed = [labels[case] for case in change.cases if case in labels]
-    group = common_group(changed, [*labels.values()]) if changed else None
-    return replace(change, group=group, of=sharing(group, labels), end=end)
+    figure = change.moves[0].figure
+    judged = labels_of(verdicts, figure, judged=True)
+    everyone = labels_of(verdicts, figure, judged=False).values()
+    changed = [judged[case] for case in change.cases if case in judged]
+    group = common_group(changed, judged.values(), everyone) if changed else None
+    return replace(change, group=group, of=sharing(group, judged), end=end)
 
 
 def _simplified(change: Change, verdicts: Sequence[Verdict]) -> Change:
     """Return a change whose group omits the labels that all cases with its metric have."""
     if not change.group:
         return change
-    labels = judged_labels(verdicts, change.moves[0].figure).values()
+    labels = labels_of(verdicts, change.moves[0].figure, judged=False).values()
     telling = [pair for pair in change.group if any(pair not in one.items() for one in labels)]
     return replace(change, group=tuple(telling)) if labels else change

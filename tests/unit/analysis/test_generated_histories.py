@@ -106,6 +106,14 @@ def test_an_upgrade_three_runs_after_a_change_is_not_blamed_however_small_the_no
             assert not ask_node(slower, 63 + cycles).blamed()
 
 
+def test_a_group_is_named_while_nothing_is_known_of_the_other_cases() -> None:
+    node = fleet(stream(61, 5, 8, 3, 0), labels_24(), 8, 8).upgraded(5)
+    answer = ask_node(node.changed(5, 0.8, node.members(bus="virtio")))
+    (change,) = answer.changes
+    assert (change.group, change.upgrade) == ({"bus": "virtio"}, True)
+    assert "inconclusive" in answer.states.values()
+
+
 def test_a_changed_series_keeps_what_was_before() -> None:
     series = Series(np.arange(10.0), np.zeros(10)).changed(4, 0.5)
     assert series.logs.tolist() == [0.0] * 4 + [pytest.approx(np.log(0.5))] * 6

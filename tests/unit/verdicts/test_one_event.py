@@ -22,8 +22,12 @@ MOST = replace(UPGRADE, cases=("a", "b", "c", "d"), names=("a", "b", "c", "d"), 
 LATER = replace(UPGRADE, cases=("e", "f"), names=("e", "f"), end=134 * DAY)
 
 
-def changes(*found: Change) -> tuple[Change, ...]:
-    """Return the changes of a node: a to f are on virtio, s to z on scsi."""
+def changes(*found: Change, unknown: str = "") -> tuple[Change, ...]:
+    """Return the changes of a node: a to f are on virtio, s to z on scsi.
+
+    Args:
+        unknown: cases without a conclusive verdict.
+    """
     buses = dict.fromkeys("abcdef", "virtio") | dict.fromkeys("stuvwxyz", "scsi")
     verdicts = tuple(
         Verdict(
@@ -35,7 +39,7 @@ def changes(*found: Change) -> tuple[Change, ...]:
                 labels={"bus": bus, "tool": "fio"},
                 points=RUNS,
             ),
-            state=VerdictState.UNCHANGED,
+            state=VerdictState.INCONCLUSIVE if case in unknown else VerdictState.UNCHANGED,
         )
         for case, bus in buses.items()
     )
@@ -73,6 +77,13 @@ def test_a_group_has_no_label_that_all_cases_with_its_metric_have() -> None:
     bus = replace(MOST, group=(("bus", "virtio"), ("tool", "fio")))
     (change,) = changes(bus)
     assert change.group == VIRTIO
+
+
+def test_cases_without_a_verdict_still_show_which_labels_the_others_lack() -> None:
+    for found in ((MOST,), (MOST, LATER)):
+        (change,) = changes(*found, unknown="stuvwxyz")
+        assert change.group == VIRTIO
+        assert " on virtio " in sentence(change)
 
 
 def test_cases_without_a_common_label_are_listed() -> None:
