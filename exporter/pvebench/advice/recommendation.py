@@ -11,7 +11,7 @@ from typing import Final
 from pvebench.analysis.difference import CHANCE
 from pvebench.analysis.joint_difference import JointDifference, joint_difference
 from pvebench.model.definition import Definition, further_options
-from pvebench.model.durability import Durability, durability_key
+from pvebench.model.durability import Durability, measured_of
 from pvebench.model.workload import Direction
 from pvebench.store.current import Trend, View, main_metric
 from pvebench.verdicts.ranking import (
@@ -108,7 +108,6 @@ class Recommendation:
         undecided: others, of which noise hides whether they are slower.
         volatile: faster configurations whose completed writes may be in host memory only.
         excluded: faster ones that are not ranked.
-        lossy: those that lost flushed records when their durability was measured.
         durability: of the chosen; None: not measured.
         choices: all that are ranked under each workload.
     """
@@ -128,7 +127,6 @@ class Recommendation:
     undecided: tuple[Choice, ...]
     volatile: tuple[Choice, ...]
     excluded: tuple[Place, ...]
-    lossy: tuple[Choice, ...]
     durability: Durability | None
     choices: tuple[Choice, ...]
 
@@ -158,7 +156,7 @@ def recommendations(
         cases: key -> case; None: those of the current packs, or of all results without packs.
     """
     cases = shown_definitions(view) if cases is None else cases
-    rankings = contests(cases, view.trends, emulated_in(view.periods))
+    rankings = contests(cases, view.trends, emulated_in(view.periods), view.durability)
     groups: dict[tuple[str, str, Purpose], list[Ranking]] = {}
     for ranking in rankings:
         purpose = purpose_of(ranking.places[0].definition) if ranking.places else None
@@ -170,12 +168,6 @@ def recommendations(
         for group, of in sorted(groups.items(), key=lambda it: (it[0][:2], order[it[0][2]]))
     ]
     return tuple(one for one in found if one)
-
-
-def measured(choice: Choice, view: View) -> Durability | None:
-    """Return the measured durability of a choice; None: not measured."""
-    one = choice.definition
-    return view.durability.get((one.node, one.storage, durability_key(one.options)))
 
 
 def _comparable(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
@@ -231,9 +223,7 @@ def _recommendation(
     group: tuple[str, str, Purpose], rankings: tuple[Ranking, ...], view: View
 ) -> Recommendation | None:
     node, storage, purpose = group
-    ranked = choices_of(rankings, view.trends)
-    lossy = [one for one in ranked if (known := measured(one, view)) and not known.durable]
-    choices = [one for one in ranked if one not in lossy]
+    choices = choices_of(rankings, view.trends)
     if not choices:
         return None
     stable = [one for one in choices if not one.volatile] or list(choices)
@@ -262,9 +252,8 @@ def _recommendation(
         undecided=tuple(undecided),
         volatile=tuple(one for one in choices if one.volatile and one.score > fastest.score),
         excluded=excluded,
-        lossy=tuple(lossy),
-        durability=measured(chosen, view),
-        choices=tuple(choices),
+        durability=measured_of(chosen.definition, view.durability),
+        choices=choices,
     )
 
 

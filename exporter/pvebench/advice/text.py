@@ -10,7 +10,7 @@ from typing import Any, Final
 from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
 from pvebench.analysis.joint_difference import JointDifference
 from pvebench.model.definition import Definition, configuration_text, workload_text
-from pvebench.model.durability import Durability, Survival, Sync
+from pvebench.model.durability import Durability, Durable, Survival, Sync
 from pvebench.model.units import show_seconds
 from pvebench.store import StoredRun
 from pvebench.store.current import main_metric
@@ -115,8 +115,6 @@ def advice_lines(
     yield from _others(one)
     yield from (text for doubt in one.doubts if (text := _DOUBTS[doubt]))
     yield from _faster_ones(one)
-    if one.lossy:
-        yield f"Excluded, lost flushed writes when measured: {_names(one.lossy)}."
     yield from _costs(one, runs_of)
     yield from risk_lines(one.chosen.definition, one.durability)
     yield f"Runs: {ids_text(one.chosen.runs)}" + (
@@ -272,7 +270,7 @@ def advice_data(one: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
         "within_noise": [other.scenario for other in (one.fastest, *one.ties)],
         "slower": [other.scenario for other in one.slower],
         "undecided": [other.scenario for other in one.undecided],
-        "durable": "by design" if one.durability is None else "measured",
+        "durable": str(Durable.BY_DESIGN if one.durability is None else Durable.MEASURED),
         "host_cpu_seconds_per_io": cost.cpu_seconds,
         "latency_p999_seconds": cost.tail_seconds,
     }

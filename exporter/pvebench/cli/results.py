@@ -54,7 +54,8 @@ def results(number: int | None, **options: Any) -> None:
         if view.as_table:
             series = reference_series_of(settings, pack, view.reference)
             runs = view.chosen(runs_of(store, pack))
-            rows = result_rows(runs, series, view.relative_to or pack.relative_to)
+            relative = view.relative_to or pack.relative_to
+            rows = result_rows(runs, series, relative, store.durability())
             _show_table(rows, view)
             return
         if pack.name or view.pass_number:

@@ -335,10 +335,11 @@ GUEST_CPU_WAIT = _gauge(
 # --- comparison of configurations ---
 SCENARIO_RANK_INFO = _gauge(
     "scenario_rank_info",
-    (*CASE, "rank", "excluded"),
+    (*CASE, "rank", "excluded", "durable"),
     "Rank of a configuration for its workload and storage, always 1. rank: fastest, equal (within "
     "noise), slower, or unknown with too few runs; excluded: why it is not ranked (not_durable, "
-    "warm, host, lxc, noisy), or empty.",
+    "warm, host, lxc, noisy), or empty; durable: measured, by design, or no, as of "
+    "`pvebench durability`.",
 )
 SCENARIO_GAP = _gauge(
     "scenario_gap_ratio",

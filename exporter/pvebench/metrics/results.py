@@ -15,6 +15,7 @@ from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
 from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
+from pvebench.model.durability import Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
@@ -97,14 +98,18 @@ def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[
 def collect_settings(snapshot: Snapshot, families: Families) -> None:
     """Add the rank of each configuration and its gap to the fastest one."""
     known = {record.key: record.last.definition for record in shown(snapshot) if record.good}
-    for ranking in contests(known, snapshot.trends):
-        _add(ranking, families)
+    for ranking in contests(known, snapshot.trends, known=snapshot.durability):
+        _add(ranking, snapshot.durability, families)
 
 
-def _add(ranking: Ranking, families: Families) -> None:
+def _add(ranking: Ranking, known: Known, families: Families) -> None:
     for place in (*ranking.places, *ranking.excluded):
         labels = place.definition.labels
-        rank = {"rank": str(place.rank), "excluded": str(place.exclusion)}
+        rank = {
+            "rank": str(place.rank),
+            "excluded": str(place.exclusion),
+            "durable": str(durable_of(place.definition, known)),
+        }
         families.add(catalog.SCENARIO_RANK_INFO, {**labels, **rank}, 1)
         if ranking.fastest is not None:
             families.add(catalog.SCENARIO_GAP, labels, place.ratio)

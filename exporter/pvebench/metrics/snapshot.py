@@ -11,6 +11,7 @@ from pvebench.config.settings import WallSettings
 from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, workload_text
+from pvebench.model.durability import Known
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.store import CaseRecord, Totals
 from pvebench.store.current import Trend, View
@@ -27,6 +28,7 @@ class Snapshot:
         max_age_seconds: results older than this at `now` are not shown.
         wall: slots of the wall dashboard; empty: selected from the results.
         trends: case key -> latest points of its main metric.
+        durability: measured by `pvebench durability`.
     """
 
     now: datetime
@@ -38,6 +40,7 @@ class Snapshot:
     simulated: bool = False
     wall: Sequence[WallSettings] = ()
     trends: Mapping[str, Trend] = field(default_factory=dict)
+    durability: Known = field(default_factory=dict)
 
 
 def snapshot_of(
@@ -55,6 +58,7 @@ def snapshot_of(
         simulated=view.simulated,
         wall=wall,
         trends=view.trends,
+        durability=view.durability,
     )
 
 

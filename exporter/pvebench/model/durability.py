@@ -9,6 +9,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from pvebench.model.definition import Definition
+from pvebench.model.disk import Cache
+
 
 class Sync(StrEnum):
     """What the guest does after its writes."""
@@ -97,6 +100,37 @@ class Durability:
         for kind in ("killed", "power"):
             data[kind] = tuple(_survival(row) for row in data[kind])
         return cls(**{**data, "finished": datetime.fromisoformat(data["finished"])})
+
+
+class Durable(StrEnum):
+    """Whether flushed data survives a killed QEMU and a loss of power."""
+
+    MEASURED = "measured"
+    """By `pvebench durability` on this storage."""
+    BY_DESIGN = "by design"
+    """As Proxmox VE documents the cache mode; not measured."""
+    NO = "no"
+    """By measurement, or because the cache mode ignores flushes."""
+
+
+Known = Mapping[tuple[str, str, str], Durability]
+"""(node, storage, `durability_key`) -> its newest measured durability."""
+
+
+def measured_of(definition: Definition, known: Known) -> Durability | None:
+    """Return the measured durability of a configuration; None: not measured."""
+    if not known:
+        return None
+    place = (definition.node, definition.storage)
+    return known.get((*place, durability_key(definition.options)))
+
+
+def durable_of(definition: Definition, known: Known) -> Durable:
+    """Return whether a configuration is durable: the one answer for all outputs."""
+    measured = measured_of(definition, known)
+    if measured is None:
+        return Durable.NO if definition.cache == Cache.UNSAFE else Durable.BY_DESIGN
+    return Durable.MEASURED if measured.durable else Durable.NO
 
 
 def _survival(row: Mapping[str, Any]) -> Survival:

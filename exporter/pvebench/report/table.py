@@ -7,9 +7,11 @@ import io
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from pvebench.model.definition import Definition
+from pvebench.model.durability import Known, durable_of
 from pvebench.model.run import Outcome, Sample
 from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import StoredRun
@@ -50,6 +52,7 @@ RESULT_COLUMNS: Final = (
     "outcome",
     "reason",
     "caveats",
+    "durable",
     "run",
     "finished",
     *_NUMBERS,
@@ -95,17 +98,23 @@ class ResultRow:
 
 
 def result_rows(
-    runs: Iterable[StoredRun], series: ReferenceSeries | None = None, relative_to: str = ""
+    runs: Iterable[StoredRun],
+    series: ReferenceSeries | None = None,
+    relative_to: str = "",
+    durability: Known = MappingProxyType({}),
 ) -> list[ResultRow]:
     """Return the rows of the cases of `runs` (newest first), in display order.
 
     Args:
         relative_to: slug of the scenario to divide the others by; empty: none.
+        durability: measured by `pvebench durability`.
     """
     by_case: dict[str, list[StoredRun]] = {}
     for run in runs:
         by_case.setdefault(run.case_key, []).append(run)
-    rows = [row for history in by_case.values() for row in _rows_of_case(history, series)]
+    rows = [
+        row for history in by_case.values() for row in _rows_of_case(history, series, durability)
+    ]
     rows = [*_with_currency(rows)]
     rows = relative(rows, relative_to) if relative_to else rows
     return sorted(rows, key=_order)
@@ -167,7 +176,9 @@ def _order(row: ResultRow) -> tuple[str, ...]:
     return (*(str(row[key]) for key in keys), host, str(row["scenario"]))
 
 
-def _rows_of_case(history: Sequence[StoredRun], series: ReferenceSeries | None) -> list[ResultRow]:
+def _rows_of_case(
+    history: Sequence[StoredRun], series: ReferenceSeries | None, durability: Known
+) -> list[ResultRow]:
     last = history[0]
     definition = last.definition
     parameters = definition.parameters
@@ -182,6 +193,7 @@ def _rows_of_case(history: Sequence[StoredRun], series: ReferenceSeries | None) 
         "outcome": str(last.outcome),
         "reason": last.reason,
         "caveats": ", ".join(definition.all_caveats),
+        "durable": str(durable_of(definition, durability)),
         "case": last.case_key,
         "definition": definition.fingerprint,
         "scale": definition.scale,

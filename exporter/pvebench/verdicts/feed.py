@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
+from pvebench.model.durability import Durable, Known, durable_of
 from pvebench.model.workload import Direction
 from pvebench.store import CaseNumbers, Decision, Number, not_measured
 from pvebench.store.definitions import DefinitionChange
@@ -101,7 +102,7 @@ def _cost(cores: float, rate: float) -> float:
     return cores / rate if rate > 0 else NOT_MEASURED
 
 
-def shared_labels(definition: Definition) -> dict[str, str]:
+def shared_labels(definition: Definition, known: Known) -> dict[str, str]:
     """Return the labels that related cases share."""
     shared = {key: definition.labels[key] for key in ("storage", "bus", "cache", "format")}
     shared |= {
@@ -109,17 +110,18 @@ def shared_labels(definition: Definition) -> dict[str, str]:
     }
     load = definition.parameters.get("rw")
     shared |= {"rw": str(load)} if load else {"tool": definition.tool}
-    if is_durable(definition):
+    if is_durable(definition, known):
         shared["durable"] = "yes"
     return shared
 
 
-def is_durable(definition: Definition) -> bool:
+def is_durable(definition: Definition, known: Known) -> bool:
     """Return whether each write must reach the device before it completes."""
     if Direction.WRITE not in definition.directions:
         return False
     synced = any(definition.parameters.get(key) for key in _DURABLE_OPTIONS)
-    return definition.cache != "unsafe" and (synced or definition.cache in _DURABLE_CACHES)
+    waits = synced or definition.cache in _DURABLE_CACHES
+    return waits and durable_of(definition, known) is not Durable.NO
 
 
 # --- Successful runs of one case, oldest first, as columns that its metrics share.
@@ -354,7 +356,7 @@ class Feed:
                 continue
             reset, until = self._decided(case)
             accepted[key] = until
-            histories += _histories(key, case, reset)
+            histories += _histories(key, case, reset, view.durability)
         return Material(
             node=node,
             histories=histories,
@@ -400,8 +402,8 @@ def _ends(cases: Sequence[CaseNumbers], after: float) -> Iterable[tuple[float, s
     return [(finished, digest) for _, finished, digest in in_order]
 
 
-def _histories(key: str, case: _Case, since: float) -> list[CaseHistory]:
-    shared = shared_labels(case.definition)
+def _histories(key: str, case: _Case, since: float, known: Known) -> list[CaseHistory]:
+    shared = shared_labels(case.definition, known)
     return [
         CaseHistory(
             case=f"{key}|{direction}",

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,7 @@ from pvebench.analysis.case_history import FIGURES, GoodRun, GoodRuns
 from pvebench.analysis.difference import CHANCE, difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
+from pvebench.model.durability import Durable, Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.workload import Direction
 from pvebench.store import Point
@@ -49,7 +51,7 @@ class Exclusion(StrEnum):
     LXC = "lxc"
     """Measured in a container, without a VM."""
     NOT_DURABLE = "not_durable"
-    """Flushes are ignored: a host crash loses data that the guest has flushed."""
+    """A crash loses data that the guest has flushed, by the cache mode or as measured."""
     WARM = "warm"
     """Reads may come from host memory that earlier runs filled."""
     NOISY = "noisy"
@@ -146,11 +148,11 @@ def _usual_rank(place: Place) -> tuple[bool, int]:
     return (place.definition.format != "raw", len(further_options(place.definition)))
 
 
-def exclusion_of(definition: Definition) -> Exclusion:
+def exclusion_of(definition: Definition, known: Known) -> Exclusion:
     """Return why a configuration is not ranked, if so."""
     if definition.bus in (Bus.HOST, Bus.LXC):
         return Exclusion(definition.bus)
-    if definition.cache == Cache.UNSAFE:
+    if durable_of(definition, known) is Durable.NO:
         return Exclusion.NOT_DURABLE
     return Exclusion.WARM if definition.is_warm else Exclusion.NO
 
@@ -161,12 +163,16 @@ def emulated_in(periods: Iterable[EnvironmentPeriod]) -> frozenset[str]:
 
 
 def contests(
-    cases: Mapping[str, Definition], trends: Mapping[str, Trend], emulated: Collection[str] = ()
+    cases: Mapping[str, Definition],
+    trends: Mapping[str, Trend],
+    emulated: Collection[str] = (),
+    known: Known = MappingProxyType({}),
 ) -> tuple[Ranking, ...]:
     """Return the rankings of cases, those of one storage together; some may be empty.
 
     Args:
         emulated: digests of environments with an emulated CPU.
+        known: measured durability.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for key, one in cases.items():
@@ -177,6 +183,7 @@ def contests(
             [(key, cases[key], trends[key]) for key in keys if trends.get(key, _NONE).points],
             cases[keys[0]],
             emulated,
+            known,
         )
         for _, keys in sorted(groups.items())
     )
@@ -186,7 +193,9 @@ _NONE: Final = Trend()
 _Entry = tuple[str, Definition, Trend]
 
 
-def _contest(entries: Sequence[_Entry], of: Definition, emulated: Collection[str]) -> Ranking:
+def _contest(
+    entries: Sequence[_Entry], of: Definition, emulated: Collection[str], known: Known
+) -> Ranking:
     newest = max((trend.points[-1] for *_, trend in entries), key=lambda p: p.run, default=None)
     environment = newest.environment if newest else ""
     metric = next((trend.metric for *_, trend in entries), "")
@@ -196,7 +205,7 @@ def _contest(entries: Sequence[_Entry], of: Definition, emulated: Collection[str
         for entry in entries
         if entry[2].metric == metric and entry[2].points[-1].environment == environment
     ]
-    places = [_entered(*entry) for entry in alike]
+    places = [_entered(*entry, known) for entry in alike]
     ranked = sorted((one for one in places if not one.exclusion), key=lambda one: -one.level)
     trends = {key: trend for key, _, trend in alike}
     return Ranking(
@@ -210,12 +219,12 @@ def _contest(entries: Sequence[_Entry], of: Definition, emulated: Collection[str
     )
 
 
-def _entered(key: str, definition: Definition, trend: Trend) -> Place:
+def _entered(key: str, definition: Definition, trend: Trend, known: Known) -> Place:
     ok = counted(trend)[-1].ok
     return Place(
         key=key,
         definition=definition,
-        exclusion=exclusion_of(definition) or (Exclusion.NO if ok else Exclusion.NOISY),
+        exclusion=exclusion_of(definition, known) or (Exclusion.NO if ok else Exclusion.NOISY),
         level=level_of(trend),
         runs=len(totals(trend)) if ok else 0,
     )

@@ -95,7 +95,7 @@ def summaries(
     """
     known = shown_definitions(view) if cases is None else cases
     several = len({one.node for one in known.values()}) > 1
-    found = contests(known, view.trends, emulated_in(view.periods))
+    found = contests(known, view.trends, emulated_in(view.periods), view.durability)
     rankings = (one for one in found if one.places or one.excluded)
     return tuple(
         Summary(
@@ -215,7 +215,9 @@ def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
 def excluded_text(place: Place, metric: str) -> str:
     """Return the result of a configuration that is not ranked, and why."""
     configuration, level = configuration_text(place.definition), level_text(metric, place.level)
-    return f"{configuration} reaches {level}; excluded: {NOT_COUNTED[place.exclusion]}."
+    lost = place.exclusion is Exclusion.NOT_DURABLE and place.definition.cache != Cache.UNSAFE
+    reason = "lost flushed writes when measured" if lost else NOT_COUNTED[place.exclusion]
+    return f"{configuration} reaches {level}; excluded: {reason}."
 
 
 def schedule_of(view: View, now: datetime) -> When:

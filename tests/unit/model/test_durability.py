@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.model.durability import Durability, Survival, Sync, Touch, durability_key
+from pvebench.cli.main import run_cli
+from pvebench.metrics import Page
+from pvebench.model.durability import (
+    Durability,
+    Durable,
+    Survival,
+    Sync,
+    Touch,
+    durability_key,
+    durable_of,
+)
+from pvebench.store.current import Results
+from pvebench.verdicts import Verdicts
+from pvebench.web.views.details import case_view
 from testing.durabilities import DURABLE
-from testing.packs import ROOT
+from testing.metrics_page import snapshot_of
+from testing.packs import ROOT, SMALL, simulate, write_pack
+from testing.simulated_results import case
 
 
 def test_it_survives_json_unchanged() -> None:
@@ -48,6 +66,66 @@ def test_only_lost_flushed_records_torn_blocks_and_damage_are_not_durable(
 )
 def test_the_key_has_what_durability_depends_on(options: dict[str, str], key: str) -> None:
     assert durability_key({**options, "cache": "none"}) == key
+
+
+@pytest.mark.parametrize(
+    ("cache", "change", "state"),
+    [
+        ("none", None, Durable.BY_DESIGN),
+        ("writeback", None, Durable.BY_DESIGN),
+        ("unsafe", None, Durable.NO),
+        ("none", {}, Durable.MEASURED),
+        ("none", {"torn": 1}, Durable.NO),
+    ],
+)
+def test_a_measurement_takes_the_place_of_the_design(
+    cache: str, change: dict[str, int] | None, state: Durable
+) -> None:
+    one = case(f"scsi.qcow2.{cache}.preallocation-off")
+    known = {}
+    if change is not None:
+        found = replace(DURABLE, node=one.node, **change)  # type: ignore[arg-type] # by name
+        known = {(one.node, "local", found.configuration): found}
+    assert durable_of(one, known) is state
+
+
+def test_all_outputs_have_the_same_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SMALL.replace("cache: [none]", "cache: [none, directsync, unsafe]")
+    pack = write_pack(tmp_path, text)
+    simulation = simulate(tmp_path, pack=pack)
+    simulation.worker.run()
+    store = simulation.store
+    raw = replace(DURABLE, node="lab", configuration="raw.none", torn=1)
+    store.record_durability(raw)
+    results = Results(store)
+    known = {"durability": results.now.durability, "trends": results.now.trends}
+    page = Page(lambda: snapshot_of(simulation, **known), live={})
+    page.judged(Verdicts())
+    ranks = {
+        (sample.labels["scenario"], sample.labels["workload"]): sample.labels
+        for family in text_string_to_metric_families(page.render()[0].decode())
+        for sample in family.samples
+        if sample.name == "pvebench_scenario_rank_info"
+    }
+    capsys.readouterr()
+    assert run_cli(["results", "--state", str(tmp_path), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    states = set()
+    for key, record in results.now.cases.items():
+        one = record.definition
+        labels = ranks[one.scenario, one.workload]
+        view = case_view(store, results.now, key, simulation.world.clock.now())
+        assert view is not None
+        shown = {row["durable"] for row in rows if row["scenario"] == one.scenario}
+        assert {view.durable, labels["durable"]} == shown
+        lost = labels["durable"] == "no"
+        assert (labels["excluded"] == "not_durable") is lost
+        assert lost is (durability_key(one.options) in {"raw.none", "raw.unsafe"})
+        states |= shown
+    assert states == {"no", "by design"}
+    store.close()
 
 
 RECORDED = json.loads((ROOT / "tests/golden/durability/results.json").read_text("utf-8"))

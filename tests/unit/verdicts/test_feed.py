@@ -19,6 +19,7 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.model.definition import Definition
+from pvebench.model.durability import durability_key
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
@@ -31,6 +32,7 @@ from pvebench.verdicts.headline import calm, headline, verdicts_data
 from pvebench.web.server import make_app
 from testing import http_client
 from testing.changes import CASES, NEW, OLD, START, measured, upgrade
+from testing.durabilities import DURABLE
 from testing.simulated_site import served
 
 
@@ -274,7 +276,10 @@ def test_writes_that_must_reach_the_device_are_distinguished(
         directions=(Direction.WRITE,),
         parameters={"rw": "randwrite", **parameters},
     )
-    assert ("durable" in shared_labels(definition)) is durable
+    assert ("durable" in shared_labels(definition, {})) is durable
+    lost = replace(DURABLE, node=definition.node, storage=definition.storage, torn=1)
+    place = (lost.node, lost.storage, durability_key(definition.options))
+    assert "durable" not in shared_labels(definition, {place: lost})
 
 
 def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.model.definition import Definition
+from pvebench.model.durability import Durable, durable_of
 from pvebench.report.text import environments, in_order, show_value
 from pvebench.store import Point, Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
@@ -34,6 +35,7 @@ class CaseView:
 
     key: str
     definition: Definition
+    durable: Durable
     now: datetime
     meant: str
     replaced_by: str
@@ -70,6 +72,7 @@ def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView 
     return CaseView(
         key=key,
         definition=definition,
+        durable=durable_of(definition, content.durability),
         now=now,
         meant=next(changes, ""),
         replaced_by="" if current == key else case_url(current),

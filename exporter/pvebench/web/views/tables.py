@@ -306,7 +306,8 @@ def _cell(
         notes.append(Note("×", outcome, f"/runs/{state.last.number}"))
     definition, trend = content.definition(key), content.trends.get(key)
     noisy = Exclusion.NOISY if trend and trend.points and not counted(trend)[-1].ok else None
-    if exclusion := (exclusion_of(definition) if definition else None) or noisy:
+    known = content.durability
+    if exclusion := (exclusion_of(definition, known) if definition else None) or noisy:
         notes.append(Note(*EXCLUSION_NOTES[exclusion], soft=exclusion is Exclusion.WARM))
     if trend and trend.points and trend.points[-1].environment in emulated_in(content.periods):
         notes.append(Note("~", "emulated CPU", soft=True))
