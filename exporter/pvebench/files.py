@@ -173,7 +173,8 @@ def remove_tree(path: Path) -> None:
     """Remove a directory with its content, but never through a link or across a mount.
 
     Raises:
-        MachineError: a file system is mounted at or below `path`; nothing was removed.
+        MachineError: a file system is mounted at or below `path`, and nothing was removed; or
+            something is left.
     """
     if path.is_symlink() or not path.exists():
         return
@@ -184,6 +185,12 @@ def remove_tree(path: Path) -> None:
             next_step=f"run `umount {mounted[0]}`, then run the command again",
         )
     shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        raise MachineError(
+            f"{path} not removed completely",
+            cause="its file system is read-only or failing, or another program writes there",
+            next_step="check the kernel log with `dmesg`, then run `pvebench cleanup`",
+        )
 
 
 def mounted_below(path: Path) -> list[Path]:

@@ -373,8 +373,10 @@ def finish_job(guest: Guest, job: Job, ended: Completed) -> str:
     """
     output = (ended.stderr or ended.stdout)[-_STDERR_BYTES:].decode("utf-8", "replace").strip()
     if ended.exit_code:
-        # Some tools write errors to their result file.
-        output = output or guest.read_file(job.output)[-_STDERR_BYTES:].decode("utf-8", "replace")
+        # Some tools write errors to their result file; fio does before its JSON.
+        written = b"" if output else guest.read_file(job.output)
+        written = written.partition(b"{\n")[0].strip() or written
+        output = output or written[-_STDERR_BYTES:].decode("utf-8", "replace")
         last = output.strip().splitlines()[-1] if output.strip() else "no output"
         raise ToolFailed(
             f"{job.argv[0]} ended with status {ended.exit_code}: {last}", evidence=output

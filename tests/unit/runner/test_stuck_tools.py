@@ -1,4 +1,4 @@
-"""A tool that does not end leaves what the guest and QEMU say of it."""
+"""A tool that does not end leaves what the guest and QEMU say of it; one that fails, its error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ import pytest
 
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.simulated.simulated_guest import Fault, SimulatedGuest
-from pvebench.errors import GuestTimeout, Interrupted, ToolStuck
+from pvebench.errors import GuestTimeout, Interrupted, ToolFailed, ToolStuck
 from pvebench.model.ports import Completed
 from pvebench.model.run import Outcome, Run
-from pvebench.runner.measure import MAX_REPORT_BYTES, stuck_tool_report, wait_for_end, wait_for_io
-from testing.packs import Simulation, simulate, write_pack
+from pvebench.runner.measure import (
+    MAX_REPORT_BYTES,
+    finish_job,
+    stuck_tool_report,
+    wait_for_end,
+    wait_for_io,
+)
+from pvebench.workloads import Job
+from testing.packs import ROOT, Simulation, simulate, write_pack
 
 Answer = Callable[[SimulatedGuest], Completed]
 
@@ -137,3 +144,19 @@ def test_waiting_for_the_first_io_in_vain_says_the_same(tmp_path: Path) -> None:
     with pytest.raises(ToolStuck, match="did not end") as caught:
         wait_for_end(site, guest, 1, deadline=0.0)
     assert "QEMU's counters" in caught.value.evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("enospc.json", "error=No space left on device"),
+        ("missing.json", "fio: file creation disallowed by allow_file_create=0"),
+    ],
+)
+def test_the_reason_is_the_tools_error_and_no_bracket_of_its_json(name: str, error: str) -> None:
+    """Witness: outputs of fio in `golden/fio`, whose status is 1 and whose stderr is empty."""
+    job = Job(argv=["fio"], files={}, output=str(ROOT / "tests/golden/fio" / name))
+    with pytest.raises(ToolFailed) as raised:
+        finish_job(HostTools(), job, Completed(1, b"", b""))
+    assert raised.value.happened.startswith("fio ended with status 1: fio: ")
+    assert raised.value.happened.endswith(error)

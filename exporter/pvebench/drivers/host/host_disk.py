@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from pvebench.drivers.storages.contract import Storage
+from pvebench.drivers.storages.contract import Storage, release
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
 from pvebench.model.environment import Environment
@@ -193,9 +193,6 @@ class HostDisk:
 
     def shutdown(self) -> None:
         self.detach()
-        for volume in self._volumes.values():
-            self._storages[volume.storage].remove(volume)
+        release(self._storages, self._volumes.values())
         self._volumes.clear()
-        for storage in self._storages.values():
-            storage.close()
         self._machine.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
+from pvebench.errors import MachineError
 from pvebench.files import remove_tree
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Disk
@@ -89,16 +91,18 @@ class ThisMachine:
     def remove_scratch(self) -> None:
         if self._scratch is not None:
             path, entry = self._scratch
-            remove_scratch(path)
-            self._journal.close(entry)
             self._scratch = None
+            with suppress(MachineError, OSError):  # the entry stays open; the next start reports it
+                remove_scratch(path)
+                self._journal.close(entry)
 
     def facts(self) -> dict[str, str]:
         return host_facts() | {"fio": tool_version("fio")}
 
     def close(self) -> None:
         self.tools.close()
-        remove_tree(Path(self.work))
+        with suppress(MachineError):  # files of a few KiB, which the next start reuses
+            remove_tree(Path(self.work))
 
 
 def remove_scratch(path: Path) -> None:

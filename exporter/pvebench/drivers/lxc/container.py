@@ -7,6 +7,7 @@ device. Groups and files stay, but are in the journal. Options: lxc.container.co
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from pvebench.drivers.linux.cgroups import CPUS, GROUPS, MEMORY, end_groups, lim
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, is_own
-from pvebench.errors import HypervisorGone, SwitchFailed, ToolsMissing
+from pvebench.errors import HypervisorGone, MachineError, SwitchFailed, ToolsMissing
 from pvebench.files import read_tail, remove_tree
 from pvebench.guest import MOUNT_POINT, GuestImage, unpack_archive
 from pvebench.model.ports import Clock, Journal
@@ -217,8 +218,9 @@ class Container:
         """End the container, and remove its files."""
         self.end()
         if self._root_entry >= 0:
-            undo_root({"path": str(self.directory)})
-            self._journal.close(self._root_entry)
+            with contextlib.suppress(MachineError):  # the entry stays open, as in QemuMachine.kill
+                undo_root({"path": str(self.directory)})
+                self._journal.close(self._root_entry)
             self._root_entry = -1
 
 

@@ -53,7 +53,7 @@ from pvebench.drivers.qemu.machine import (
 )
 from pvebench.drivers.qemu.operations import DiskOperation
 from pvebench.drivers.qemu.qmp import QemuGuest
-from pvebench.drivers.storages.contract import SnapshotStorage, Storage, instance_id
+from pvebench.drivers.storages.contract import SnapshotStorage, Storage, instance_id, release
 from pvebench.drivers.storages.settings import (
     check_space,
     check_storages,
@@ -339,11 +339,8 @@ class QemuHypervisor:
 
     def shutdown(self) -> None:
         self.power_off()
-        for key, volume in list(self._volumes.items()):
-            self._storages[volume.storage].remove(volume)
-            del self._volumes[key]
-        for storage in self._storages.values():
-            storage.close()
+        release(self._storages, self._volumes.values())
+        self._volumes.clear()
 
     @property
     def _qemu(self) -> QemuMachine:

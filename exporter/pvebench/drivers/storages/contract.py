@@ -11,16 +11,21 @@ import contextlib
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from pvebench.errors import AlreadyRunning, NotWritable
+import structlog
+
+from pvebench.errors import AlreadyRunning, DriverError, NotWritable
 from pvebench.files import read_own, write_own
 from pvebench.model.disk import Disk
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Volume
+
+log = structlog.get_logger()
 
 # --- interface of storages to the drivers that create test volumes
 
@@ -63,6 +68,19 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Release the storage's own objects (base images), after its volumes."""
+
+
+def release(storages: Mapping[str, Storage], volumes: Iterable[Volume]) -> None:
+    """Remove volumes, then release the storages; what remains is in the journal, and logged."""
+    ends: list[Callable[[], None]] = [
+        *(partial(storages[one.storage].remove, one) for one in volumes),
+        *(storage.close for storage in storages.values()),
+    ]
+    for end in ends:
+        try:
+            end()
+        except DriverError as error:
+            log.warning("cleanup incomplete, retried at the next start", reason=error.reason)
 
 
 @runtime_checkable

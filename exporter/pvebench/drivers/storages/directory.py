@@ -98,9 +98,20 @@ def _changed(path: Path, what: str) -> VolumeError:
 
 
 def remove_marked(path: Path) -> None:
-    """Remove a volume's file, or a link of its name, but only with the ownership marker."""
-    if path.name.startswith(MARK):
-        path.unlink(missing_ok=True)
+    """Remove a volume's file, or a link of its name, but only with the ownership marker.
+
+    Raises:
+        VolumeError: it cannot be removed.
+    """
+    try:
+        if path.name.startswith(MARK):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise VolumeError(
+            f"cannot remove {path}: {error.strerror}",
+            cause="its file system is read-only or failing, or something is mounted there",
+            next_step="check the kernel log with `dmesg`, then run `pvebench cleanup`",
+        ) from error
 
 
 RESERVE_BYTES: Final = 256 * MIB

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
@@ -19,6 +20,7 @@ from pvebench.drivers.linux import host_tools
 from pvebench.drivers.linux.block_devices import users_of
 from pvebench.drivers.linux.host_tools import HostTools, run_program
 from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench.drivers.storages import STORAGE_KINDS, ceph
 from pvebench.drivers.storages.block import loops_of
@@ -181,6 +183,27 @@ def test_what_a_killed_process_left_of_tools_files_is_removed_but_nothing_else(
         undo_scratch({"path": str(folder)})
     assert not ours.exists()
     assert other.exists()
+
+
+def test_on_a_file_system_that_became_read_only_the_journal_keeps_what_is_left(
+    host: HostDisk, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen on ext4 with errors=remount-ro, after a write to its `trigger_fs_error` in /sys."""
+    volume, _ = host.volume(SCENARIO)
+    host.attach(volume, HOST)
+
+    def refused(path: Path, **_: object) -> None:
+        raise OSError(30, "Read-only file system", str(path))
+
+    with monkeypatch.context() as patch, capture_logs() as logs:
+        patch.setattr(Path, "unlink", refused)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        host.shutdown()
+    assert "Read-only file system" in logs[0]["reason"]
+    assert {kind for _, kind, _ in store.journal.pending()} == {"volume", "scratch"}
+    undo_pending(store.journal, instance="me", runtime=Path(volume.volid).parent)
+    assert store.journal.pending() == []
+    assert not list(Path(volume.volid).parent.iterdir())
 
 
 def test_the_host_refuses_a_disk_of_a_vm(host: HostDisk) -> None:
