@@ -12,6 +12,7 @@ ALL ?=
 CHECK ?=
 MOMENTS ?= 50
 SEEDS ?= 1000
+DAYS ?= 40
 RUNS ?= 500
 SEED ?=
 SAMPLE ?= 100
@@ -114,6 +115,9 @@ sim: venv ## run SEEDS fault and crash schedules in simulated time; ARGS='--muta
 
 sim-fleet: venv ## run SEEDS fault schedules of a site, its clone and the hub; ARGS='--mutant no-undo' makes them fail (needs Python only)
 	$(BIN)/python tests/crash/fleet.py $(SEEDS) $(ARGS)
+
+demo-fleet: packages-test venv ## simulate DAYS of twelve sites and their hub, with a kill, a restore, a clone and one regression; ARGS=--stay serves its page (needs PostgreSQL)
+	$(BIN)/python scripts/stack/demo_fleet.py --days $(DAYS) $(ARGS)
 
 mutate: venv ## break SAMPLE places in the packages MODULES, in a copy, and list where no test notices; SEED= ARGS= (needs Python only)
 	$(BIN)/python tests/mutation/mutate.py --packages '$(MODULES)' --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)

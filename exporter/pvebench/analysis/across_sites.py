@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -47,6 +47,8 @@ EVERY_SECONDS: Final = 7 * 86400.0
 LONGEST_SECONDS: Final = 200 * 86400.0
 """Age of the oldest effects, by the newest run."""
 NORMAL: Final = 1.96
+FARTHEST: Final = 3.0
+"""Distance of an outlier from the level of a case, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +90,7 @@ def node_effects(histories: Sequence[CaseHistory], events: Sequence[Event]) -> l
             begin = max((border for border in borders if border < at), default=-math.inf)
             end = min((border for border in borders if border > at), default=math.inf)
             rows = [_around(*one, (begin, at, end)) for one in zip(own, logs, strict=True)]
-            able = np.array([row is not None for row in rows], dtype=bool)
-            if able.sum() < LEAST_MEMBERS:
-                continue
-            sides = _table([row for row in rows if row is not None])
-            for group, members in groups.items():
-                inside = members[able]
-                if inside.sum() >= LEAST_MEMBERS:
-                    found.append(_effect(sides, inside, at, different, name, group))
+            found += _effects(rows, groups, at, different, name)
     return found
 
 
@@ -126,51 +121,86 @@ def _around(
     if len(before) < LEAST_BASELINE or len(after) < LEAST_AFTER:
         return None
     level = np.median(before)
-    return before - level, after - level
+    return _clipped(before - level), _clipped(after - level)
 
 
-def _table(rows: Sequence[tuple[Matrix, Matrix]]) -> tuple[Matrix, Matrix]:
-    """Return [cases, WINDOW] of both sides, aligned at the time between them; NaN: no run."""
-    before = np.full((len(rows), WINDOW), np.nan)
-    after = before.copy()
-    for place, (own_before, own_after) in enumerate(rows):
-        before[place, WINDOW - len(own_before) :] = own_before
-        after[place, : len(own_after)] = own_after
-    return before, after
+def _clipped(side: Matrix) -> Matrix:
+    """Return runs with outliers moved to the border of the usual noise."""
+    middle = np.median(side)
+    reach = FARTHEST * MAD_TO_SIGMA * np.median(np.abs(side - middle))
+    clipped: Matrix = np.clip(side, middle - reach, middle + reach) if reach > 0 else side
+    return clipped
 
 
-def _effect(
-    sides: tuple[Matrix, Matrix],
-    inside: Flags,
+def _effects(
+    rows: Sequence[tuple[Matrix, Matrix] | None],
+    groups: Mapping[Group, Flags],
     at: float,
     different: tuple[Difference, ...],
     figure: str,
-    group: Group,
-) -> NodeEffect:
-    """Return the shift of the median case, run by run: what the cases share counts once.
+) -> Iterator[NodeEffect]:
+    """Yield the shift of each group: of the mean of its cases, run by run.
 
-    Of a group it is the shift relative to the other cases: noise of the host is in both.
+    What the cases share counts once. The shift is relative to the other cases, if there are enough:
+    noise of the host is in both.
     """
-    medians = [_medians(side[inside]) for side in sides]
-    own = difference(*(side[~np.isnan(side)] for side in medians))
-    shift = own
-    if (~inside).sum() >= LEAST_MEMBERS:
-        rest = [side - _medians(other[~inside]) for side, other in zip(medians, sides, strict=True)]
-        rest = [side[~np.isnan(side)] for side in rest]
-        if len(rest[0]) >= LEAST_BASELINE and len(rest[1]) >= LEAST_AFTER:
-            shift = difference(*rest)
-    error = max(TINY, (shift.high - shift.low) / 2 / NORMAL)
-    return NodeEffect(
-        at, different, figure, group, shift.effect, error, own.effect, int(inside.sum())
+    able = [place for place, row in enumerate(rows) if row is not None]
+    if len(able) < LEAST_MEMBERS:
+        return
+    inside = np.array([members[able] for members in groups.values()], dtype=float)
+    table = [row for row in rows if row is not None]
+    sides = [_means(inside, side) for side in (_before(table), _after(table))]
+    cases = inside.sum(axis=1)
+    for place, group in enumerate(groups):
+        if cases[place] < LEAST_MEMBERS:
+            continue
+        own, rest = ([side[number][place] for side in sides] for number in (0, 1))
+        compared = own
+        if len(able) - cases[place] >= LEAST_MEMBERS:
+            compared = [one - other for one, other in zip(own, rest, strict=True)]
+        before, after = (side[~np.isnan(side)] for side in compared)
+        if len(before) < LEAST_BASELINE or len(after) < LEAST_AFTER:
+            continue
+        shift = difference(before, after)
+        error = max(TINY, (shift.high - shift.low) / 2 / NORMAL)
+        moved = float(np.nanmean(own[1]) - np.nanmean(own[0]))
+        count = int(cases[place])
+        yield NodeEffect(at, different, figure, group, shift.effect, error, moved, count)
+
+
+def _before(rows: Sequence[tuple[Matrix, Matrix]]) -> Matrix:
+    """Return [cases, WINDOW] runs before a time, aligned at it; NaN: no run."""
+    table = np.full((len(rows), WINDOW), np.nan)
+    for place, (before, _) in enumerate(rows):
+        table[place, WINDOW - len(before) :] = before
+    return table
+
+
+def _after(rows: Sequence[tuple[Matrix, Matrix]]) -> Matrix:
+    """Return the same of the runs after it."""
+    table = np.full((len(rows), WINDOW), np.nan)
+    for place, (_, after) in enumerate(rows):
+        table[place, : len(after)] = after
+    return table
+
+
+def _means(inside: Matrix, side: Matrix) -> tuple[Matrix, Matrix]:
+    """Return [groups, WINDOW] the means of the cases in each group, and of the others.
+
+    Args:
+        inside: [groups, cases] 1: in the group.
+        side: [cases, WINDOW], NaN: no run.
+    """
+    measured = ~np.isnan(side)
+    values = np.where(measured, side, 0.0)
+    sums, counts = inside @ values, inside @ measured.astype(float)
+    rest, others = values.sum(axis=0) - sums, measured.sum(axis=0) - counts
+    means = (
+        np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        for total, count in ((sums, counts), (rest, others))
     )
-
-
-def _medians(side: Matrix) -> Matrix:
-    """Return the median of the cases at each run; NaN: no case has one."""
-    found = np.full(side.shape[1], np.nan)
-    measured = ~np.isnan(side).all(axis=0)
-    found[measured] = np.nanmedian(side[:, measured], axis=0)
-    return found
+    own, other = means
+    return own, other
 
 
 # --- The sites together.

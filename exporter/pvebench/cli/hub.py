@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pvebench.cli.options import format_option, web_options
+from pvebench.cli.options import PATH, format_option, web_options
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import PvebenchError, ToolsMissing
 from pvebench.fields import MAX_NAME
@@ -84,16 +84,29 @@ def migrate(url: str) -> None:
 @hub.command()
 @database_option
 @click.option("--listen", default="127.0.0.1:9630", show_default=True, help="Listen address.")
+@click.option(
+    "--data-directory",
+    "disk",
+    type=PATH,
+    help="Folder of PostgreSQL; with less than 10% of its disk free, sites keep their results.",
+)
 @web_options
-def serve(url: str, listen: str, host_names: tuple[str, ...], web_config_file: Path | None) -> None:
+def serve(
+    url: str,
+    listen: str,
+    disk: Path | None,
+    host_names: tuple[str, ...],
+    web_config_file: Path | None,
+) -> None:
     """Take the results of sites until SIGTERM or Ctrl-C."""
     with _opened(url, role=DOOR) as database:
-        from pvebench.hub.app import make_app  # noqa: PLC0415 # only with the extra
+        from pvebench.hub.app import has_little_space, make_app  # noqa: PLC0415 # with the extra
         from pvebench.hub.door import Door  # noqa: PLC0415 # likewise
 
         with database.connection():
             pass  # a wrong schema or address is an error now, not at the first request
-        app = make_app(Door(database.begin, _step), database)
+        door = Door(database.begin, _step)
+        app = make_app(door, database, lambda: disk is not None and has_little_space(disk))
         _serve(app, listen, host_names, web_config_file)
 
 
@@ -152,6 +165,40 @@ def _step() -> int:
     from pvebench.hub.rules import STEP  # noqa: PLC0415 # only with the extra
 
     return 1 + secrets.randbelow(STEP)
+
+
+@hub.command()
+@database_option
+@click.option(
+    "--keep-months",
+    type=click.IntRange(min=1),
+    default=36,
+    show_default=True,
+    help="Months of results to keep, besides the present one.",
+)
+@click.option("--apply", "write", is_flag=True, help="Delete; otherwise only list.")
+def prune(url: str, keep_months: int, write: bool) -> None:
+    """Delete old months of results, and rows that the protocol no longer needs."""
+    with _opened(url) as database:
+        months = database.prune(keep_months, time.time(), apply=write)
+    for month in months:
+        click.echo(f"{month} {'deleted' if write else 'would be deleted; add --apply'}")
+    if not months:
+        click.echo(f"no month is older than {keep_months} months")
+
+
+@hub.command()
+@database_option
+@click.pass_context
+def doctor(context: click.Context, url: str) -> None:
+    """Check the hub: PostgreSQL, sites, judging. Exits with code 1 on a critical finding."""
+    with _opened(url) as database:
+        from pvebench.hub.doctor import findings  # noqa: PLC0415 # only with the extra
+
+        found = [*findings(database.overview(), database.settings(), time.time())]
+    for level, text in found:
+        click.echo(f"{level:8} {text}")
+    context.exit(int(any(level == "critical" for level, _ in found)))
 
 
 # --- `pvebench hub sites`

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from starlette.applications import Starlette
@@ -25,6 +27,8 @@ from pvebench.model.environment import KnownIssue
 
 RETRY_SECONDS: Final = 5
 LONG_RETRY_SECONDS: Final = 60
+MIN_FREE: Final = 0.1
+"""Share of the database's disk below which the hub stores no results."""
 _TOKEN_CHARACTERS: Final = 200
 
 P = ParamSpec("P")
@@ -40,10 +44,14 @@ class SiteEndpoints:
 
     Attributes:
         door: rules of the protocol. database: identifies sites by their tokens.
+        is_full: whether the disk of the database has too little space for more results.
     """
 
-    def __init__(self, door: Door, database: HubDatabase) -> None:
+    def __init__(
+        self, door: Door, database: HubDatabase, is_full: Callable[[], bool] = lambda: False
+    ) -> None:
         self._door = door
+        self._is_full = is_full
         self._database = database
         self._places = threading.BoundedSemaphore(CONNECTIONS)
 
@@ -88,11 +96,20 @@ class SiteEndpoints:
         return bytes(body)
 
     def _site(self, request: Request) -> str:
-        """Return the site whose token a request has; raises SiteUnknown."""
+        """Return the site whose token a request has.
+
+        Raises:
+            SiteUnknown: no site has it. HubDatabaseError: there is no space for a push.
+        """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARACTERS:
             raise SiteUnknown("no token")
-        return self._database.site_of(token)
+        site = self._database.site_of(token)
+        if request.path_params["name"] == "push" and self._is_full():
+            error = HubDatabaseError("the disk of the database is almost full")
+            error.full = True
+            raise error
+        return site
 
     def _answer(self, site: str, request: Request, body: bytes) -> Response:
         path = f"{request.path_params['name']}?{request.url.query}"
@@ -178,9 +195,17 @@ async def _healthy(_: Request) -> Response:
     return PlainTextResponse("pvebench hub is healthy.\n")
 
 
-def make_app(door: Door, database: HubDatabase) -> Starlette:
-    """Return the application."""
-    endpoints = SiteEndpoints(door, database)
+def has_little_space(folder: Path) -> bool:
+    """Return whether the file system of a folder has less than MIN_FREE of its space left."""
+    usage = shutil.disk_usage(folder)
+    return usage.free < MIN_FREE * usage.total
+
+
+def make_app(
+    door: Door, database: HubDatabase, is_full: Callable[[], bool] = lambda: False
+) -> Starlette:
+    """Return the application; `is_full` as of `SiteEndpoints`."""
+    endpoints = SiteEndpoints(door, database, is_full)
     # A Starlette endpoint is a function: an object would be an ASGI application.
 
     async def sites(request: Request) -> Response:

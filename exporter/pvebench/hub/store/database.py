@@ -19,6 +19,7 @@ from pvebench.hub.schema import HEAD
 from pvebench.hub.store.node_transaction import NodeTransaction
 from pvebench.hub.store.overview import read_fleet_view, read_overview
 from pvebench.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
+from pvebench.hub.store.upkeep import drop_month, old_months, settings, thin
 
 CONNECTIONS: Final = 4
 """Maximum connections of the door, and so of requests that work at once."""
@@ -136,6 +137,25 @@ class HubDatabase:
         """Return the effects of upgrades at all sites, and their present versions."""
         with self.connection() as connection:
             return read_fleet_view(connection)
+
+    # --- Upkeep, by the owner.
+
+    def prune(self, keep_months: int, now: float, *, apply: bool) -> list[str]:
+        """Return the months that ended longer ago, and remove them and outdated rows if `apply`."""
+        with self.connection() as connection:
+            months = old_months(connection, keep_months, now)
+            if not apply:
+                return months
+            thin(connection, now)
+        for month in months:  # each in a transaction of its own: sites wait as briefly as possible
+            with self.connection() as connection:
+                drop_month(connection, month)
+        return months
+
+    def settings(self) -> dict[str, str]:
+        """Return settings of PostgreSQL that protect results, and the size of the database."""
+        with self.connection() as connection:
+            return settings(connection)
 
     # --- Sites and their tokens.
 
