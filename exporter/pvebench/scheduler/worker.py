@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,6 +20,7 @@ from pvebench.runner import Observers, Runner, RunObserver
 from pvebench.scheduler.due_cases import CycleSelector, Passes
 from pvebench.scheduler.guards import GuardChain, QuietGuard
 from pvebench.scheduler.plan import Assignment, Plan
+from pvebench.store import CaseRecord
 from pvebench.store.current import Results
 
 UPCOMING: Final = 5
@@ -142,15 +143,30 @@ class StatusTracker:
 
 def _advanced(cycle: CycleStatus, run: Run, *, left: int, again: bool) -> CycleStatus:
     done = cycle.done + 1
-    # From the second run on, the runs so far are a better estimate than the plan.
+    # From the second run on, the runs so far are a better estimate than the plan. The first one
+    # boots the guest, which under emulation takes a minute: what is left takes its planned time.
     each = (run.finished - cycle.started) / done
+    if done == 1:
+        each = (cycle.expected_end - cycle.started) / cycle.planned
     return replace(
         cycle,
         planned=cycle.planned + again,
         done=done,
         failed=cycle.failed + (not run.outcome.good),
-        expected_end=run.finished + each * left if done > 1 else cycle.expected_end,
+        expected_end=run.finished + each * left,
     )
+
+
+def expected_seconds(plan: Plan, records: Mapping[str, CaseRecord]) -> float:
+    """Return the expected duration of a cycle: of the last runs here if all cases have one.
+
+    The plan assumes KVM and an idle host.
+    """
+    known = [records[case.key] for case in plan.cases if case.key in records]
+    if len(known) < len(plan.cases):
+        return plan.seconds
+    runs = [record.good or record.last for record in known]
+    return sum((run.finished - run.started).total_seconds() for run in runs)
 
 
 STORE_RETRY_SECONDS: Final = 10.0
@@ -295,6 +311,7 @@ class Worker:
 
     def _open_cycle(self, uid: str, pack: Pack, plan: Plan, now: datetime) -> None:
         planned = len(plan.cases)
+        seconds = expected_seconds(plan, self._results.now.cases)
         self._passes.begin()
         self._results.store.begin_cycle(
             uid, node=self._site.node, pack=pack.name, tier=pack.tier, planned=planned
@@ -308,10 +325,10 @@ class Worker:
             done=0,
             failed=0,
             started=now,
-            expected_end=now + timedelta(seconds=plan.seconds),
+            expected_end=now + timedelta(seconds=seconds),
         )
         self._tracker.begin(cycle, plan.cases)
-        log.info("cycle started", pack=pack.name, cases=planned, seconds=round(plan.seconds))
+        log.info("cycle started", pack=pack.name, cases=planned, seconds=round(seconds))
 
     def _run_next(self) -> float:
         """Run the next case or skip it, or return the seconds to wait for it."""

@@ -10,7 +10,7 @@ from pvebench.config import load_pack
 from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.errors import Interrupted, StoreError
 from pvebench.model.run import Outcome, Run
-from pvebench.model.status import Phase, State
+from pvebench.model.status import CycleStatus, Phase, State
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.workloads import TOOLS
 from testing.packs import SMALL, STORAGES, simulate, write_pack
@@ -190,6 +190,28 @@ def test_the_status_reports_the_cycle_and_when_it_is_expected_to_end(tmp_path: P
     each = (ended - status.cycle.started) / 3
     assert status.cycle.expected_end == ended + 9 * each > status.progressed
     assert status.upcoming == tuple(simulation.worker._queue[:5])
+
+
+def test_the_expected_end_follows_what_the_runs_took_instead_of_the_plan(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=2)
+
+    def cycle() -> CycleStatus:
+        status = simulation.worker.status.cycle
+        assert status is not None
+        return status
+
+    simulation.worker.step()
+    planned = cycle().expected_end - cycle().started
+    simulation.world.clock.sleep(600.0)  # an emulated guest boots
+    simulation.worker.step()
+    ended = simulation.store.runs(limit=1)[0].finished
+    assert cycle().expected_end == ended + planned / 12 * 11
+    while cycle().number == 1:
+        simulation.worker.step()
+    runs = simulation.store.runs(limit=12)
+    seconds = sum((run.finished - run.started).total_seconds() for run in runs)
+    assert (cycle().expected_end - cycle().started).total_seconds() == pytest.approx(seconds)
+    assert seconds != pytest.approx(planned.total_seconds())
 
 
 def test_while_a_case_runs_the_next_five_are_upcoming_and_it_is_not(tmp_path: Path) -> None:
