@@ -31,8 +31,8 @@ from pvebench.drivers.proxmox.vm.drive import storage_kind
 from pvebench.guest import build_image, default_directory
 from pvebench.model.ports import Site
 from pvebench.model.status import Phase
-from pvebench.scheduler import Worker
 from pvebench.scheduler.plan import Assignment, expand
+from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.model.volume import Attachment, Volume
-from pvebench.scheduler import Worker
 from pvebench.scheduler.plan import Assignment, expand
+from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.change_text import sentence

@@ -14,12 +14,12 @@ import click
 
 from pvebench.cli.options import PATH, output_option
 from pvebench.config import load_settings
+from pvebench.config.tls_and_users import scheme_of
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.files import read_secret
 from pvebench.provision.grafana import Grafana, choose_source, shipped_dashboards, to_import_format
 from pvebench.provision.grafana import push as push_dashboards
 from pvebench.provision.scrape import Targets, prometheus_files, scrape_job
-from pvebench.service.publisher import access_of
 
 # --- `pvebench grafana push`: dashboards in an existing Grafana.
 
@@ -121,7 +121,7 @@ def prometheus(
     settings = load_settings(config)
     job_targets = Targets(
         addresses=targets or (_address(settings.listen),),
-        scheme=access_of(settings).scheme,
+        scheme=scheme_of(settings.web_config_file),
         file_sd=file_sd,
         http_sd=http_sd,
         site=settings.site or "",

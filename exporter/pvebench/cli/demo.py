@@ -33,8 +33,8 @@ from pvebench.metrics.text_format import Families
 from pvebench.model.run import Run
 from pvebench.model.status import Phase, State, WorkerStatus
 from pvebench.model.workload import Case
-from pvebench.scheduler import Worker
 from pvebench.scheduler.plan import Assignment, Matrix, expand
+from pvebench.scheduler.worker import Worker
 from pvebench.service.instance import planned_cases
 from pvebench.service.publisher import access_of
 from pvebench.store import StateDirectory, Store

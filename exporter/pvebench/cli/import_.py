@@ -12,8 +12,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pvebench.cli.console import make_console
 from pvebench.cli.options import format_option, read_settings, settings_options
-from pvebench.cli.selection import make_console
 from pvebench.errors import ConfigError, Problem
 from pvebench.references.columns import ColumnMapping
 from pvebench.references.delimited import Decimal

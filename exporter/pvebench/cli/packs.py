@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pvebench.cli.console import make_console
 from pvebench.cli.options import (
     PATH,
     complete_pack,
@@ -22,7 +23,6 @@ from pvebench.cli.options import (
     selection_options,
     settings_options,
 )
-from pvebench.cli.selection import make_console
 from pvebench.config import Pack, load_pack, shipped_packs
 from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of

@@ -15,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pvebench.cli.console import make_console
 from pvebench.cli.options import read_settings
-from pvebench.cli.selection import make_console
 from pvebench.errors import CycleIncomplete
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.status import Phase, Statuses, WorkerStatus

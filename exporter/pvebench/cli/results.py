@@ -11,10 +11,10 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
+from pvebench.cli.console import make_console
 from pvebench.cli.options import format_option, output_option, settings_options, write_output
 from pvebench.cli.progress import result_text
 from pvebench.cli.selection import (
-    make_console,
     reference_option,
     reference_series_of,
     relative_option,
@@ -27,7 +27,6 @@ from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store import Store, StoredRun
-from pvebench.web.api import run_data
 
 
 @click.command()
@@ -65,6 +64,8 @@ def results(number: int | None, **options: Any) -> None:
         else:
             runs = store.runs(limit=view.limit, not_ok=view.not_ok)
     if view.form == "json":
+        from pvebench.web.api import run_data  # noqa: PLC0415 # slow import, unneeded for other output
+
         click.echo(json.dumps([run_data(run) for run in runs], indent=2))
     else:
         _print_results(runs)
@@ -198,4 +199,6 @@ def _show_run(store: Store, number: int) -> None:
         raise StoreError(
             f"run {number} does not exist", next_step="list the runs with `pvebench results`"
         )
+    from pvebench.web.api import run_data  # noqa: PLC0415 # slow import, unneeded for other output
+
     click.echo(json.dumps({**run_data(run), "evidence": store.evidence(number)}, indent=2))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 
 from pvebench.cli.options import nearest_pack, read_settings
 from pvebench.config import Settings, load_pack
@@ -17,22 +16,6 @@ from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.references.library import PUBLISHED, ReferenceLibrary
 from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import Store, StoredRun
-
-# --- The console: as wide as the terminal; without a terminal, as wide as the text.
-
-_PIPE_WIDTH = 1000
-
-
-def make_console() -> Console:
-    """Return the console of stdout. A pipe gets unwrapped lines, for grep and logs.
-
-    Titles and names are printed verbatim: brackets in them are no markup.
-    """
-    console = Console(highlight=False, markup=False)
-    if console.is_terminal:
-        return console
-    return Console(highlight=False, markup=False, width=_PIPE_WIDTH)
-
 
 PUBLISHED_WORD: Final = "published"
 ALL_RUNS: Final = 100_000

@@ -291,6 +291,15 @@ class WebConfig:
         return [key for key, on in restrictions.items() if on and key not in new.explicit]
 
 
+def scheme_of(file: Path | None) -> str:
+    """Return the URL scheme that clients must use, by the file: `http` or `https`.
+
+    Raises:
+        ConfigError: as `load_web_config`.
+    """
+    return "http" if file is None or load_web_config(file).tls is None else "https"
+
+
 def load_web_config(path: Path) -> WebConfig:
     """Return the content of the file; relative paths in it are relative to its own directory.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pvebench.config import Settings
+from pvebench.config.tls_and_users import scheme_of
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import Finding, attempt
 from pvebench.drivers.storages.directory import existing
@@ -14,7 +15,6 @@ from pvebench.errors import NotWritable, PvebenchError
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
-from pvebench.service.publisher import access_of
 from pvebench.service.selection import assignments, paced
 from pvebench.store import identities_at
 
@@ -40,8 +40,8 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
     yield attempt("cost", lambda: "; ".join(cost_lines(paced(settings, planned).costs)))
     yield attempt("state", lambda: _state(settings))
     if settings.web_config_file is not None:
-        access = access_of(settings)
-        yield "web configuration", True, f"{settings.web_config_file}: {access.scheme}"
+        scheme = scheme_of(settings.web_config_file)
+        yield "web configuration", True, f"{settings.web_config_file}: {scheme}"
     cases = [case for entry in planned for case in entry.matrix.cases]
     of_driver = list(engine_of(settings.driver).check(settings, cases))
     yield from of_driver

@@ -21,6 +21,7 @@ from typing import Any, Final
 from pvebench.analysis.verdict import count_text
 from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
+from pvebench.config.tls_and_users import scheme_of
 from pvebench.diagnostics.check import findings
 from pvebench.diagnostics.pipeline import (
     newest_in_grafana,
@@ -37,7 +38,6 @@ from pvebench.notify.delivery import check_address
 from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
 from pvebench.service.housekeeping import EVERY_SECONDS
-from pvebench.service.publisher import access_of
 from pvebench.service.selection import CHECKED_BYTES
 from pvebench.store import (
     QueuedMessage,
@@ -341,7 +341,7 @@ def exporter_address(settings: Settings) -> str:
     """Return the URL of the instance of these settings, for use on this machine."""
     host, _, port = settings.listen.rpartition(":")
     here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 # read, not bound
-    return f"{access_of(settings).scheme}://{here}:{port}"
+    return f"{scheme_of(settings.web_config_file)}://{here}:{port}"
 
 
 def _page_problems(page: str) -> Iterator[Observation]:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pvebench.model.run import Run, Sample, Unit, rates
 from pvebench.model.week import QuietHours
 from pvebench.model.workload import Case, Direction
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
-from pvebench.store import CaseRecord
-from pvebench.store.current import Results
+
+if TYPE_CHECKING:
+    from pvebench.store import CaseRecord
+    from pvebench.store.current import Results
 
 # --- jitter of the start times over the hours of the day
 #

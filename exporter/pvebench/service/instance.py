@@ -21,10 +21,10 @@ from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import WriteCost, cost_lines
 from pvebench.runner import RunObserver
-from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.pacing import pace
 from pvebench.scheduler.plan import Assignment
+from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
 from pvebench.service.selection import budgets_of, intervals_of, locked_store, make_sites
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool

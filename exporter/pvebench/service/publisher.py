@@ -10,6 +10,7 @@ from typing import Self
 
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
+from pvebench.config.tls_and_users import scheme_of
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import Interrupted, PvebenchError
 from pvebench.metrics import Page, Snapshot
@@ -190,7 +191,7 @@ class Publisher:
     def _address(self) -> str:
         """Return the URL of the web UI, as far as the settings determine it."""
         settings = self._settings()
-        return settings.external_url or f"{access_of(settings).scheme}://{settings.listen}"
+        return settings.external_url or f"{scheme_of(settings.web_config_file)}://{settings.listen}"
 
     def _settings(self) -> Settings:
         return self._reloader.current.settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.drivers import driver_of, engine_of
@@ -14,7 +14,9 @@ from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
 from pvebench.scheduler.pacing import PacedPacks, Place, WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
-from pvebench.store import StateDirectory, Store
+
+if TYPE_CHECKING:
+    from pvebench.store import StateDirectory, Store
 
 # --- Packs and cases to run.
 
@@ -132,6 +134,8 @@ def locked_store(
     settings: Settings, *, adopt: bool = False
 ) -> Iterator[tuple[StateDirectory, Store]]:
     """Lock the state directory for this process and open its database."""
+    from pvebench.store import StateDirectory, Store  # noqa: PLC0415 # as above
+
     with StateDirectory(settings.state.absolute(), exclusive=True, adopt=adopt) as state:
         store = Store(state.database, simulated=driver_of(settings.driver).simulated)
         try:

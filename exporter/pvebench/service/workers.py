@@ -22,10 +22,10 @@ from pvebench.model.ports import Clock, Guard, Site
 from pvebench.model.run import Outcome
 from pvebench.model.status import StorageState, WorkerStatus
 from pvebench.model.write_cost import WriteCost
-from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnGuard, Turns
 from pvebench.scheduler.pacing import WriteBudgets
 from pvebench.scheduler.plan import Assignment
+from pvebench.scheduler.worker import Worker
 from pvebench.store import StateDirectory, Store
 
 # --- Guards of a node's cases, from the settings.
