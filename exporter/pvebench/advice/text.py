@@ -108,7 +108,7 @@ def advice_lines(
     one: Recommendation, runs_of: RunsOf, gain_over_present: JointDifference | None = None
 ) -> Iterator[str]:
     """Yield the sentences of a recommendation, the advice first."""
-    yield _advice(one)
+    yield first_sentence(one)
     if gain_over_present is not None:
         yield f"Against the present choice: {gain_text(gain_over_present)}."
     yield f"Measured: {'; '.join(_levels(one.chosen))}."
@@ -124,7 +124,8 @@ def advice_lines(
     )
 
 
-def _advice(one: Recommendation) -> str:
+def first_sentence(one: Recommendation) -> str:
+    """Return the advice alone: `Keep the default, …: nothing measured here is faster`."""
     chosen = configuration_text(one.chosen.definition)
     if one.standing is Standing.MEASURE:
         gap = f" ({gain_text(one.gain)})" if one.gain else ""

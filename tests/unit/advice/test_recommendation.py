@@ -19,7 +19,14 @@ from pvebench.advice.recommendation import (
     purpose_of,
     recommendations,
 )
-from pvebench.advice.text import UNASSESSED, advice_data, advice_lines, ids_text
+from pvebench.advice.text import (
+    PURPOSES,
+    UNASSESSED,
+    advice_data,
+    advice_lines,
+    first_sentence,
+    ids_text,
+)
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.model.definition import Definition
@@ -216,7 +223,11 @@ def test_every_sentence_of_the_page_leads_to_cases(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=3)
     simulation.worker.run()
     with served(app_of(simulation)) as address:
-        page = get(f"{address}/advice").text
+        page, overview = get(f"{address}/advice").text, get(address).text
+        for one in recommendations(simulation.results.now):
+            row = f"For {PURPOSES[one.purpose]}: {first_sentence(one)}"
+            assert row.replace("'", "&#39;") in overview
+            assert first_sentence(one).replace("'", "&#39;") in page
         links = re.findall(r'href="(/cases/[^"]+)"', page)
         assert "Measure first." in page or "Keep the default" in page or "Use " in page
         assert links

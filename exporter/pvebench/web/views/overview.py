@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
+from pvebench.advice.recommendation import recommendations
+from pvebench.advice.text import PURPOSES, first_sentence
 from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.run import Outcome
@@ -296,6 +298,7 @@ class Index:
         year: None with fewer than two runs.
         device: model, serial, file system and transport of the chosen storage; empty: unknown.
         costs: what measuring writes to each shown storage, in a line each.
+        recommended: (purpose, advice) for each purpose on the chosen storage.
         advice: status or next step while there is no result; empty otherwise.
         operations: effects of backups and other operations on the chosen storage, as sentences.
     """
@@ -319,6 +322,7 @@ class Index:
     year: YearChart | None
     device: str
     costs: tuple[str, ...]
+    recommended: tuple[tuple[str, str], ...]
     advice: str
     operations: tuple[str, ...]
 
@@ -366,6 +370,9 @@ def index_view(
         device=content.devices.get(chosen, ""),
         costs=cost_lines(
             tuple(one for one in content.costs if f"{one.node}/{one.storage}" == chosen)
+        ),
+        recommended=tuple(
+            (PURPOSES[one.purpose], first_sentence(one)) for one in recommendations(content, cases)
         ),
         advice="" if content.cases else _advice(workers),
         operations=operation_sentences(
