@@ -17,15 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-import structlog
-
 from pvebench.errors import AlreadyRunning, DriverError, NotWritable
 from pvebench.files import read_own, write_own
+from pvebench.log import log
 from pvebench.model.disk import Disk
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Volume
-
-log = structlog.get_logger()
 
 # --- interface of storages to the drivers that create test volumes
 
