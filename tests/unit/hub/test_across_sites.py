@@ -128,7 +128,7 @@ def test_the_sentence_names_sites_comparison_and_those_still_to_come() -> None:
     (found,) = upgrades(FleetView(effects=sites(4), facts=facts))
     assert found.behind == ("graz",)
     assert found.text == (
-        "Everything is 5.2% slower at 4 of 12 sites since kernel 6.14.8 (mean of all sites -2.5%; "
+        "Everything is 5.2% slower at 4 of 12 sites since kernel 6.14.8 (mean of all sites -2.4%; "
         "95% CI -3.8% to -1.1%; spread between sites 1.9%; site00, site01, site02 and site03; "
         "4 sites without it: +0.6% at that time). Still to come: graz"
     )
