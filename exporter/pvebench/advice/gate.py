@@ -124,8 +124,8 @@ class GateResult:
     def wait(self) -> tuple[float, float] | None:
         """Earliest and latest time until the decision, in 80% of upgrades; None: unknown.
 
-        Noise decides when the last group is certain: no single time is right within 20% in more
-        than 42% of simulated upgrades, so the range of `make bench-advice` is stated.
+        Noise decides when the last group is certain: even the best single time, chosen with full
+        knowledge, is rarely right within 20% (`make bench-advice`). So a range is stated.
         """
         seconds = (self.back or self).seconds
         return None if seconds is None else (seconds * _EARLIEST, seconds * _LATEST)
