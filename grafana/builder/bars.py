@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import bargauge, common, dashboard
 from grafana_foundation_sdk.models import common as models
 
-from builder.looks import case_link, compare_link, fixed, plain, prop
+from builder.looks import MINUS, case_link, compare_link, fixed, plain, prop
 from builder.parts import DATASOURCE, instant
 from builder.promql import with_descriptions
 
@@ -64,6 +64,7 @@ def _links() -> list[dashboard.DashboardLink]:
     return [case_link(labels), compare_link(labels, "storage", "scenario")]
 
 
+CASE_LEGEND: Final = "{{configuration}}, {{description}} ({{storage}}, {{node}})"
 FEW: Final = 5
 """Number of bars that fit without scrolling."""
 
@@ -72,9 +73,9 @@ def changes_bars(
     title: str,
     description: str,
     expression: str,
-    legend: str,
+    legend: str = CASE_LEGEND,
     *,
-    limit: str = "0",
+    limit: str = "0.03",
     factor: bool = False,
     missing: str = "no significant changes",
 ) -> bargauge.Panel:
@@ -93,7 +94,7 @@ def changes_bars(
         f"bottomk({FEW}, ({expression}) < -{limit})",
         f"topk({FEW}, ({expression}) > {limit})",
     )
-    scales, signs = ("-100 * ", "100 * "), "−+"  # noqa: RUF001 # the minus sign
+    scales, signs = ("-100 * ", "100 * "), f"{MINUS}+"
     if factor:
         worst, best = (
             f"topk({FEW}, ({expression}) > 1 + {limit})",

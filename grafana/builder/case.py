@@ -16,7 +16,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.charts import lines, timeline
-from builder.looks import NEUTRAL, WORSE, alarm_steps, prop, steps, values
+from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, prop, steps, values
 from builder.panels import OVERDUE, intro, names, number, verdict
 from builder.parts import (
     base,
@@ -217,7 +217,7 @@ def _value() -> timeseries.Panel:
             ],
         )
         .override_by_name("run: ok", [prop("color", {"mode": "fixed", "fixedColor": "blue"})])
-        .override_by_name("zero", _UNSEEN)
+        .override_by_name("zero", UNSEEN)
         .override_by_query(
             "C",
             [
@@ -241,12 +241,6 @@ def _value() -> timeseries.Panel:
 def _zero(value: str, *, ref: str) -> prometheus.Dataquery:
     """Return a query that keeps zero on the axis if `axis` selects it and there is a value."""
     return query(f"(vector(0) == $axis) and on () {value}", legend="zero", ref=ref)
-
-
-_UNSEEN: Final = [
-    prop("custom.lineWidth", 0),
-    prop("custom.hideFrom", {"legend": True, "tooltip": True, "viz": False}),
-]
 
 
 def _ended(value: str) -> str:
@@ -292,7 +286,7 @@ def _bandwidth() -> timeseries.Panel:
         unit="Bps",
         linked=False,
         right=False,
-    ).override_by_name("zero", _UNSEEN)
+    ).override_by_name("zero", UNSEEN)
 
 
 def _verdicts() -> statetimeline.Panel:

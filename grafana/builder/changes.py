@@ -55,11 +55,9 @@ def open_changes(node: str) -> table.Panel:
                 unit="percentunit",
                 decimals=0,
             ),
-            Column("age", f"time() - ({since})", unit="dtdurations", decimals=1, wide=160),
             Column("start", f"1000 * ({since} - {WEEK})"),
         ),
-        sort="severity",
-        descending=False,
+        sort="since",
         linked=False,
         hidden=("state", "cause"),
         missing="No open changes. The Overview shows inconclusive results.",
@@ -101,6 +99,7 @@ def change_log(node: str) -> table.Panel:
     state = [prop("mappings", values(states)), prop("custom.displayMode", "color-text")]
     panel = panel.override_by_name("state", [*state, prop("custom.width", 90)])
     panel = panel.override_by_name("stop", [prop("custom.hidden", True)])
+    panel = panel.override_by_name("cause", [prop("custom.width", 150)])
     return _styled(panel, _around())
 
 
@@ -111,11 +110,11 @@ def _styled(panel: table.Panel, link: dashboard.DashboardLink) -> table.Panel:
         "info": ("improvement", BETTER),
     }
     return (
-        panel.override_by_name("since", [prop("custom.width", 110)])
+        panel.override_by_name("since", [prop("custom.width", 100)])
         .override_by_name(
             "severity",
             [
-                prop("custom.width", 110),
+                prop("custom.width", 100),
                 prop("custom.displayMode", "color-text"),
                 prop("mappings", values(severities)),
             ],

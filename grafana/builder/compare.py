@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.charts import lines
-from builder.looks import prop
+from builder.looks import MINUS, UNSEEN, fixed, prop
 from builder.panels import intro, names, number
-from builder.parts import base, collapsed, instant, label_variable, place, query, query_variable
+from builder.parts import (
+    base,
+    instant,
+    label_variable,
+    place,
+    query,
+    query_variable,
+    workload_variable,
+)
 from builder.promql import (
     LARGE_BLOCKS,
     SMALL_BLOCKS,
@@ -22,13 +30,19 @@ from builder.promql import (
     series,
     with_descriptions,
 )
-from builder.tables import Column, facts, rows
+from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
 KEYS: Final = "workload, direction"
 P99: Final = {"percentile": "99"}
 NOTHING: Final = "no common workloads"
 COLORS: Final = {"A": "purple", "B": "blue"}
+EDGES: Final = {" upper": "+", " lower": "-"}
+"""Name after a side's -> sign of the noise."""
+SETTINGS: Final = [
+    name for name in m.SCENARIO_INFO.labels if name not in {"scenario", "configuration", "disk"}
+]
+"""Labels that are one setting each."""
 INTRO: Final = (
     "**How does B differ from A?** Compares two combinations of node, storage and configuration, "
     "by workload and over time. Throughput differs in percent; ×1.67 is 1.67 times the latency or "
@@ -55,16 +69,16 @@ def build() -> dashboard.Dashboard:
         )
     return (
         built.with_variable(_workloads())
-        .with_panel(_sentence().grid_pos(place(0, 0, 24, 3)))
-        .with_panel(_table().grid_pos(place(0, 3, 24, 9)))
-        .with_row(dashboard.Row("$workload").repeat("workload").grid_pos(place(0, 12, 24, 1)))
-        .with_panel(_throughput().grid_pos(place(0, 13, 8, 7)))
-        .with_panel(_latency().grid_pos(place(8, 13, 6, 7)))
-        .with_panel(_cpu().grid_pos(place(14, 13, 6, 7)))
-        .with_panel(_difference().grid_pos(place(20, 13, 4, 7)))
-        .with_row(collapsed("Configurations A and B", 20, *map(_definition, "ab"), height=12))
-        .with_row(dashboard.Row("About").grid_pos(place(0, 21, 24, 1)))
-        .with_panel(intro(INTRO, y=22))
+        .with_panel(_sentence().grid_pos(place(0, 0, 14, 6)))
+        .with_panel(_settings().grid_pos(place(14, 0, 10, 6)))
+        .with_panel(_table().grid_pos(place(0, 6, 24, 9)))
+        .with_row(dashboard.Row("$workload").repeat("workload").grid_pos(place(0, 15, 24, 1)))
+        .with_panel(_throughput().grid_pos(place(0, 16, 8, 7)))
+        .with_panel(_latency().grid_pos(place(8, 16, 6, 7)))
+        .with_panel(_cpu().grid_pos(place(14, 16, 6, 7)))
+        .with_panel(_difference().grid_pos(place(20, 16, 4, 7)))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 23, 24, 1)))
+        .with_panel(intro(INTRO, y=24))
     )
 
 
@@ -81,7 +95,7 @@ def _configuration(side: str) -> dashboard.QueryVariable:
     """Return a configuration variable; its value is the scenario."""
     here = series(m.SCENARIO_INFO, node=f"$node_{side}", storage=f"$storage_{side}")
     if side == "b":
-        of_a = series(m.SCENARIO_INFO, node="$node_a", scenario="$a")
+        of_a = _options("a")
         # Default: A's configuration on another node or storage; otherwise another one first.
         same = f"({here} and on (configuration) {of_a})"
         itself = f"({here} and on (node, storage, configuration) {of_a})"
@@ -96,11 +110,15 @@ def _configuration(side: str) -> dashboard.QueryVariable:
     )
 
 
+def _options(side: str) -> str:
+    return series(m.SCENARIO_INFO, node=f"$node_{side}", scenario=f"${side}")
+
+
 def _workloads() -> dashboard.QueryVariable:
     """Return the variable of the workloads, for each of which the charts repeat."""
     among = 'node=~"$node_a|$node_b",scenario=~"$a|$b"'
     every = models.VariableOption(text="All", value="$__all", selected=True)
-    return label_variable("workload", "Workload", among=among, multi=True).current(every)
+    return workload_variable(multi=True, among=among).current(every)
 
 
 def _result(side: str, metric: m.Metric, /, **more: str) -> str:
@@ -168,6 +186,35 @@ def _sentence() -> stat.Panel:
     )
 
 
+def _settings() -> table.Panel:
+    """Return the settings in which both sides differ."""
+
+    def unlike(names: str, one: str, other: str) -> str:
+        return f"({_options(one)} unless on ({names}) {_options(other)})"
+
+    def of(*sides: str) -> str:
+        name = sides[0].upper()
+        settings = (
+            f'label_replace({unlike(one, *sides)}, "{name}", "$1", "{one}", "(.*)")'
+            f" * on () group_left (setting) {label('setting', one)}"
+            for one in SETTINGS
+        )
+        return f"max by (setting, {name}) ({' or '.join(settings)})"
+
+    return rows(
+        "Settings that differ",
+        "All other settings of both sides are the same.",
+        ("setting", "A", "B"),
+        (Column("of A", of("a", "b")), Column("of B", of("b", "a"))),
+        sort="setting",
+        descending=False,
+        linked=False,
+        hidden=("Value #A", "Value #B"),
+        present=unlike(", ".join(SETTINGS), "a", "b"),
+        missing="none",
+    )
+
+
 def _table() -> table.Panel:
     cost = f"{_cost('b')} / {_cost('a')}"
     columns = [
@@ -217,30 +264,41 @@ def _named() -> str:
     return with_descriptions(f"(max by (job, instance, {KEYS}) ({both}))", scenario="")
 
 
-def _chart(title: str, description: str, sides: dict[str, str], unit: str) -> timeseries.Panel:
+def _chart(
+    title: str, description: str, sides: dict[str, str], unit: str, *, edge: str = ""
+) -> timeseries.Panel:
+    """Return a chart of both sides; `sides`: letter of the side and maybe a digit -> query."""
     targets = [
-        query(one, legend=f"{ref[0]} {{{{direction}}}}", ref=ref) for ref, one in sides.items()
+        query(one, legend=f"{ref[0]} {{{{direction}}}}{edge}", ref=ref)
+        for ref, one in sides.items()
     ]
     chart = lines(title, description, targets, unit=unit, linked=False, right=False, zero=True)
     for ref in sides:
-        look = [prop("color", {"mode": "fixed", "fixedColor": COLORS[ref[0]]})]
-        chart = chart.override_by_query(ref, [*look, prop("custom.lineWidth", 2)])
+        look = [prop("color", fixed(COLORS[ref[0]])), prop("custom.lineWidth", 2)]
+        chart = chart.override_by_query(ref, [*look, *([prop("unit", "Bps")] if ref[1:] else [])])
     return chart
 
 
 def _throughput() -> timeseries.Panel:
     def of(side: str, metric: m.Metric, blocks: str) -> str:
         chosen = filter_workloads(_result(side, metric), block_size_bytes=blocks)
-        return f"max by ({KEYS}) ({chosen})"
+        value = f"max by ({KEYS}) ({chosen})"
+        noise = f"{value} * {_of(side, m.CHANGE_THRESHOLD, metric='throughput')}"
+        edges = (label("edge", edge, f"({value} {sign} {noise})") for edge, sign in EDGES.items())
+        return " or ".join((value, *edges))
 
     sides = {side.upper(): of(side, m.IOPS, SMALL_BLOCKS) for side in "ab"}
     sides |= {f"{side.upper()}2": of(side, m.BANDWIDTH, LARGE_BLOCKS) for side in "ab"}
     chart = _chart(
-        "Throughput", "I/O operations below blocks of 64 KiB, otherwise bytes.", sides, "iops"
-    )
-    for ref in ("A2", "B2"):
-        color = prop("color", {"mode": "fixed", "fixedColor": COLORS[ref[0]]})
-        chart = chart.override_by_query(ref, [color, prop("unit", "Bps")])
+        "Throughput",
+        "I/O operations below blocks of 64 KiB, otherwise bytes, with the noise of the verdict.",
+        sides,
+        "iops",
+        edge="{{edge}}",
+    ).override_by_regexp("/ (upper|lower)$/", UNSEEN)
+    for name in (f"{side} {direction}" for side in COLORS for direction in ("read", "write")):
+        band = [prop("custom.fillBelowTo", f"{name} lower"), prop("custom.fillOpacity", 25)]
+        chart = chart.override_by_name(f"{name} upper", band)
     return chart
 
 
@@ -269,16 +327,9 @@ def _difference() -> stat.Panel:
             instant(f"{_cost('b')} / {_cost('a')}", legend="CPU per I/O", ref="D"),
         ]
     )
-    signs = {"A": "+", "B": "−", "C": "×", "D": "×"}  # noqa: RUF001 # the minus sign
+    signs = {"A": "+", "B": MINUS, "C": "×", "D": "×"}
+    panel = panel.text(common.VizTextDisplayOptions().value_size(24).title_size(13))
     for ref, sign in signs.items():
         looks = [prop("unit", f"prefix:{sign}"), prop("decimals", 2 if sign == "×" else 1)]
         panel = panel.override_by_query(ref, looks)
     return panel
-
-
-def _definition(side: str) -> table.Panel:
-    return facts(
-        f"Configuration {side.upper()}",
-        "All options of the disk and its VM.",
-        series(m.SCENARIO_INFO, node=f"$node_{side}", scenario=f"${side}"),
-    )

@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, table, timeseries, xychart
 from grafana_foundation_sdk.models import xychart as xy_models
 
-from builder.bars import changes_bars, ranking
+from builder.bars import CASE_LEGEND, changes_bars, ranking
 from builder.charts import chart, lines
 from builder.looks import plain
 from builder.panels import intro
@@ -27,6 +27,7 @@ from builder.promql import (
     IOPS_PER_CORE,
     cpu_per_io,
     factors,
+    highest,
     recorded,
     series,
     with_descriptions,
@@ -76,18 +77,13 @@ def _cost(matchers: dict[str, str]) -> str:
     return f"({MICRO:.0f} / ({recorded(IOPS_PER_CORE, **matchers)} > 0))"
 
 
-def _most(selector: str) -> str:
-    """Keep the same ten series over the whole range: the highest at its end."""
-    return f"{selector} and topk(10, {selector} @ end())"
-
-
 def _ranking() -> bargauge.Panel:
     return ranking(
         "CPU time per I/O, lowest first",
         "The 12 configurations with the least CPU time per I/O of this workload.",
         f"sort({with_descriptions(f'bottomk(12, {_cost(CASE)})', workload=False)})",
         unit="µs",
-        legend="{{configuration}} ({{storage}}, {{node}})",
+        legend=LEGEND,
     ).decimals(1)
 
 
@@ -147,7 +143,7 @@ def _changes() -> bargauge.Panel:
         "CPU cost change",
         "Relative to the baseline: ×2 is twice as much CPU.",
         judged,
-        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
+        f"{{{{metric}}}}: {CASE_LEGEND}",
         factor=True,
     )
 
@@ -157,7 +153,7 @@ def _idle() -> timeseries.Panel:
     return lines(
         "Idle guest CPU, cores",
         "CPU usage of QEMU with an idle guest.",
-        {"{{configuration}} ({{storage}}, {{node}})": with_descriptions(idle, workload=False)},
+        {LEGEND: with_descriptions(idle, workload=False)},
         unit="none",
         right=False,
         zero=True,
@@ -168,7 +164,7 @@ def _switches() -> timeseries.Panel:
     return lines(
         "Context switches of the host",
         "Per second of the run.",
-        {LEGEND: with_descriptions(f"({_most(series(m.HOST_SWITCHES, **CASE))})", workload=False)},
+        {LEGEND: highest(series(m.HOST_SWITCHES, **CASE))},
         unit="ops",
         right=False,
     )
@@ -178,11 +174,7 @@ def _guest() -> timeseries.Panel:
     return lines(
         "Benchmark tool CPU",
         "System time in the guest, as a share of one CPU. Near 100%, the tool is the bottleneck.",
-        {
-            LEGEND: with_descriptions(
-                f"({_most(series(m.GUEST_CPU, **CASE, mode='system'))})", workload=False
-            )
-        },
+        {LEGEND: highest(series(m.GUEST_CPU, **CASE, mode="system"))},
         unit="percentunit",
         right=False,
         zero=True,

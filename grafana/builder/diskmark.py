@@ -39,6 +39,10 @@ INTRO: Final = (
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
+    bars = "Bandwidth as in CrystalDiskMark; bars are relative to the best value."
+    bandwidth = _table("MB/s", bars, m.BANDWIDTH, "Bps", 2)
+    iops = _table("IOPS", "Operations per second.", m.IOPS, "iops", 1)
+    latency = _table("Mean latency", "Lower is better.", m.LATENCY_MEAN, "s", 2)
     return (
         base(
             "DiskMark view",
@@ -50,9 +54,9 @@ def build() -> dashboard.Dashboard:
         .with_variable(label_variable("scenario", "Configuration", among='node=~"$node"'))
         .with_panel(_title().grid_pos(place(0, 0, 14, 3)))
         .with_panel(_measured().grid_pos(place(14, 0, 10, 3)))
-        .with_panel(_bandwidth().grid_pos(place(0, 3, 24, 8)))
-        .with_panel(_iops().grid_pos(place(0, 11, 12, 8)))
-        .with_panel(_latency().grid_pos(place(12, 11, 12, 8)))
+        .with_panel(bandwidth.grid_pos(place(0, 3, 24, 8)))
+        .with_panel(iops.grid_pos(place(0, 11, 12, 8)))
+        .with_panel(latency.grid_pos(place(12, 11, 12, 8)))
         .with_panel(intro(INTRO, y=19))
     )
 
@@ -99,26 +103,8 @@ def _table(title: str, description: str, metric: m.Metric, unit: str, decimals: 
                 transformation("sortBy", fields={}, sort=[{"field": "Test", "desc": False}]),
             ]
         )
-        .override_by_name("Test", [prop("custom.displayMode", "auto"), prop("custom.width", 220)])
+        .override_by_name("Test", [prop("custom.displayMode", "auto"), prop("custom.width", 150)])
     )
-
-
-def _bandwidth() -> table.Panel:
-    return _table(
-        "MB/s",
-        "Bandwidth as in CrystalDiskMark; bars are relative to the best value.",
-        m.BANDWIDTH,
-        "Bps",
-        2,
-    )
-
-
-def _iops() -> table.Panel:
-    return _table("IOPS", "Operations per second.", m.IOPS, "iops", 1)
-
-
-def _latency() -> table.Panel:
-    return _table("Mean latency", "Lower is better.", m.LATENCY_MEAN, "s", 2)
 
 
 def _title() -> stat.Panel:

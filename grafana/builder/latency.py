@@ -23,7 +23,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import RESULT_KEYS, if_empty, label, series, with_descriptions
+from builder.promql import RESULT_KEYS, highest, if_empty, label, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -68,15 +68,11 @@ def build() -> dashboard.Dashboard:
     )
 
 
-def _most(expression: str) -> str:
-    return with_descriptions(f"({expression} and topk(10, {expression} @ end()))")
-
-
 def _over_time() -> timeseries.Panel:
     return lines(
         "Completion latency, selected percentile",
         "The ten slowest, logarithmic.",
-        {LEGEND: _most(series(m.LATENCY_PERCENTILE, **CHOSEN))},
+        {LEGEND: highest(series(m.LATENCY_PERCENTILE, **CHOSEN), workload=True)},
         unit="s",
         log=True,
         right=False,
@@ -99,7 +95,7 @@ def _syncs() -> timeseries.Panel:
     return lines(
         "Sync latency, selected percentile",
         "fsync and fdatasync. A drop below the device's minimum means that syncs are ignored.",
-        {SHORT: _most(latency)},
+        {SHORT: highest(latency, workload=True)},
         unit="s",
         log=True,
         right=False,
@@ -123,7 +119,7 @@ def _stalls() -> timeseries.Panel:
     return lines(
         "Maximum latency",
         "Slowest operation (longest stall) of each run; the ten highest, logarithmic.",
-        {LEGEND: _most(series(m.LATENCY_MAX, **CASE))},
+        {LEGEND: highest(series(m.LATENCY_MAX, **CASE), workload=True)},
         unit="s",
         log=True,
         right=False,
@@ -197,14 +193,13 @@ def _table() -> table.Panel:
         ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
         (
             Column("IOPS", iops, unit="iops"),
-            Column("mean", of(m.LATENCY_MEAN), unit="s", decimals=2),
-            Column("p50", p50, unit="s", decimals=2),
             Column("p99", p99, unit="s", decimals=2),
             Column("p99.9", tail, unit="s", decimals=2, trend=tail),
             Column("max", longest, unit="s", decimals=2, trend=longest),
+            Column("p50", p50, unit="s", decimals=2),
+            Column("mean", of(m.LATENCY_MEAN), unit="s", decimals=2),
         ),
-        sort="p99",
-        descending=False,
+        sort="p99.9",
         hidden=("scenario",),
         missing="no data before the first run",
     )

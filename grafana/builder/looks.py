@@ -19,6 +19,7 @@ POSSIBLY_WORSE: Final = "orange"
 WORSE: Final = "dark-orange"
 UNKNOWN: Final = "transparent"
 CASE_UID: Final = "pvebench-case"
+MINUS: Final = "\u2212"
 
 
 def prop(name: str, value: object) -> models.DynamicConfigValue:
@@ -30,6 +31,13 @@ def prop(name: str, value: object) -> models.DynamicConfigValue:
 
 def _built(value: object) -> object:
     return value.build() if isinstance(value, Builder) else value
+
+
+UNSEEN: Final = [
+    prop("custom.lineWidth", 0),
+    prop("custom.hideFrom", {"legend": True, "tooltip": True, "viz": False}),
+]
+"""Look of a line that only sets a limit of the axis or of a band."""
 
 
 def state_mappings() -> list[models.ValueMapping]:
@@ -146,11 +154,11 @@ def signed_mappings(*, neutral: bool = False, nothing: str = "") -> list[models.
         (rf"/{more}(\d+)(\d\d)$/", "×$1.$2", minus[1]),
         ("/^-?0$/", "±0%", NEUTRAL),
         ("/^([12])$/", "+$1%", NEUTRAL),
-        ("/^-([12])$/", "−$1%", NEUTRAL),  # noqa: RUF001 # the minus sign
+        ("/^-([12])$/", f"{MINUS}$1%", NEUTRAL),
         ("/^([3-9])$/", "+$1%", plus[0]),
-        ("/^-([3-9])$/", "−$1%", minus[0]),  # noqa: RUF001
+        ("/^-([3-9])$/", f"{MINUS}$1%", minus[0]),
         (r"/^(\d+)$/", "+$1%", plus[1]),
-        (r"/^-(\d+)$/", "−$1%", minus[1]),  # noqa: RUF001
+        (r"/^-(\d+)$/", f"{MINUS}$1%", minus[1]),
         ("/^(null|undefined|NaN)$/", nothing, NEUTRAL),
     )
     return [

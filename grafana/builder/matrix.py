@@ -208,7 +208,7 @@ def _details() -> table.Panel:
         ("configuration", "storage", "node", "scenario", "workload"),
         (
             Column("IOPS", iops, unit="iops", gauge=True, trend=trend),
-            Column("standing", f"max by ({CASE_KEYS}) ({coded})", wide=190),
+            Column("standing", f"max by ({CASE_KEYS}) ({coded})", wide=160),
             Column("gap", f"max by ({CASE_KEYS}) ({gap})", change=True, neutral=True),
             Column(
                 "noise ±",

@@ -51,6 +51,8 @@ HOLDS: Final = {
 }
 """Reason -> text after the node's name."""
 STUCK_SECONDS: Final = 1800
+BEGUN: Final = f"min by (node) ({series(m.ENVIRONMENT_START, **NODE)})"
+"""Unix time of the first result of each node."""
 
 
 def build() -> dashboard.Dashboard:
@@ -61,24 +63,24 @@ def build() -> dashboard.Dashboard:
             "pvebench-operations",
             "Scheduler, failures, drive wear, exporter.",
             since="24h",
-            scenario=".*",
+            node="",
         )
         .with_variable(node_variable())
-        .with_panel(_doing().grid_pos(place(0, 0, 24, 6)))
-        .with_panel(_waits().grid_pos(place(0, 6, 8, 4)))
-        .with_panel(newest(**NODE).grid_pos(place(8, 6, 4, 4)))
-        .with_panel(failing(**NODE).grid_pos(place(12, 6, 4, 4)))
-        .with_panel(stale(**NODE).grid_pos(place(16, 6, 4, 4)))
-        .with_panel(_reload().grid_pos(place(20, 6, 4, 4)))
-        .with_panel(_states().grid_pos(place(0, 10, 24, 8)))
+        .with_panel(_doing().grid_pos(place(0, 0, 24, 7)))
+        .with_panel(_waits().grid_pos(place(0, 7, 8, 4)))
+        .with_panel(newest(**NODE).grid_pos(place(8, 7, 4, 4)))
+        .with_panel(failing(**NODE).grid_pos(place(12, 7, 4, 4)))
+        .with_panel(stale(**NODE).grid_pos(place(16, 7, 4, 4)))
+        .with_panel(_reload().grid_pos(place(20, 7, 4, 4)))
+        .with_panel(_states().grid_pos(place(0, 11, 24, 7)))
         .with_panel(_outcomes().grid_pos(place(0, 18, 8, 8)))
         .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
-        .with_panel(_late().grid_pos(place(0, 26, 24, 7)))
-        .with_panel(_writes().grid_pos(place(0, 33, 14, 9)))
-        .with_panel(_wear().grid_pos(place(14, 33, 10, 9)))
-        .with_row(own_cost(42))
-        .with_row(dashboard.Row("About").grid_pos(place(0, 43, 24, 1)))
-        .with_panel(intro(INTRO, y=44))
+        .with_panel(_late().grid_pos(place(0, 26, 24, 5)))
+        .with_panel(_writes().grid_pos(place(0, 31, 14, 8)))
+        .with_panel(_wear().grid_pos(place(14, 31, 10, 8)))
+        .with_row(own_cost(39))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 40, 24, 1)))
+        .with_panel(intro(INTRO, y=41))
     )
 
 
@@ -221,14 +223,8 @@ def _failures() -> table.Panel:
         "Cases whose last run failed. The web UI has the evidence of each.",
         ("node", "storage", "scenario", "workload"),
         (
-            Column("successful runs in a row", failed),
+            Column("latest run", f"{tried} and on ({CASE_KEYS}) {failed}", unit="dtdurations"),
             Column("failures", f"{failures} and on ({CASE_KEYS}) {failed}"),
-            Column(
-                "latest run",
-                f"{tried} and on ({CASE_KEYS}) {failed}",
-                unit="dtdurations",
-                decimals=0,
-            ),
         ),
         sort="latest run",
         descending=False,
@@ -247,7 +243,6 @@ def _late() -> table.Panel:
                 "intervals",
                 f"max by ({CASE_KEYS}) (topk(10, {recorded(OVERDUE, **NODE)} > 2.5))",
                 decimals=1,
-                gauge=True,
             ),
         ),
         sort="intervals",
@@ -259,14 +254,17 @@ def _late() -> table.Panel:
 def _day_written() -> str:
     """Return the bytes written in a day; without the service's count, those of measured runs."""
     moved = series(m.MOVED_BYTES, direction="write", **NODE)
-    # `increase` omits the first value of a counter.
-    day = f"({moved} - ({moved} offset 1d or 0 * {moved}))"
+    # `increase` omits the first value of a counter. Prometheus may be younger than the history.
+    young = f"({BEGUN} > time() - 86400)"
+    day = f"({moved} - ({moved} offset 1d or 0 * {moved} and on (node) {young}))"
     counts = (series(m.DAY_WRITTEN, **NODE), day)
     return " or ".join(f"max by (node, storage) ({count})" for count in counts)
 
 
 def _writes() -> table.Panel:
     expected = f"max by (node, storage) ({series(m.DAY_PLANNED, **NODE)})"
+    moved = f"max by (node, storage) ({series(m.MOVED_BYTES, direction='write', **NODE)})"
+    mean = f"86400 * {moved} / on (node) group_left () (time() - {BEGUN} > 86400)"
     budget, used = (
         f"max by (node, storage) ({series(metric, **NODE)})"
         for metric in (m.WRITE_BUDGET, m.BUDGET_USED)
@@ -280,13 +278,17 @@ def _writes() -> table.Panel:
             Column("last 24 h", _day_written(), unit="decbytes", wide=110),
             Column("expected per day", expected, unit="decbytes", wide=150),
             Column(
-                "per year", f"365 * ({expected} or {_day_written()})", unit="decbytes", wide=110
+                "per year",
+                f"365 * ({expected} or {_day_written()} or {mean})",
+                unit="decbytes",
+                wide=110,
             ),
             Column("budget per day", budget, unit="decbytes", wide=140),
             Column("used", used, unit="percentunit", decimals=0, wide=90),
         ),
         sort="per year",
         linked=False,
+        present=f"({_day_written()} or {moved})",
         missing="nothing written yet",
     )
 
@@ -302,4 +304,5 @@ def _wear() -> timeseries.Panel:
             f"{where} per year": series(m.YEAR_WEAR, **NODE),
         },
         "percentunit",
+        missing="no drive reports its wear",
     )

@@ -38,13 +38,13 @@ def build() -> dashboard.Dashboard:
         .with_variable(storage_variable())
         .with_panel(_sentence().grid_pos(place(0, 0, 24, 4)))
         .with_panel(open_changes("$node").grid_pos(place(0, 4, 24, 6)))
-        .with_panel(_storages().grid_pos(place(0, 10, 24, 7)))
-        .with_panel(case_counts(**HERE).grid_pos(place(0, 17, 6, 4)))
-        .with_panel(newest(**HERE).grid_pos(place(6, 17, 4, 4)))
-        .with_panel(stale(**HERE).grid_pos(place(10, 17, 4, 4)))
-        .with_panel(failing(**HERE).grid_pos(place(14, 17, 4, 4)))
-        .with_panel(_software().grid_pos(place(18, 17, 6, 4)))
-        .with_panel(_best().grid_pos(place(0, 21, 24, 13)))
+        .with_panel(_storages().grid_pos(place(0, 10, 24, 8)))
+        .with_panel(case_counts(**HERE).grid_pos(place(0, 18, 5, 4)))
+        .with_panel(newest(**HERE).grid_pos(place(5, 18, 5, 4)))
+        .with_panel(stale(**HERE).grid_pos(place(10, 18, 4, 4)))
+        .with_panel(failing(**HERE).grid_pos(place(14, 18, 4, 4)))
+        .with_panel(_software().grid_pos(place(18, 18, 6, 4)))
+        .with_panel(_best().grid_pos(place(0, 22, 24, 12)))
         .with_panel(change_log("$node").grid_pos(place(0, 34, 24, 8)))
         .with_panel(_verdicts().grid_pos(place(0, 42, 12, 7)))
         .with_panel(_alerts().grid_pos(place(12, 42, 12, 7)))
@@ -68,13 +68,14 @@ def _sentence() -> stat.Panel:
 
 def _software() -> stat.Panel:
     environment = series(m.ENVIRONMENT_INFO, node="$node")
-    return names(
+    panel = names(
         "Tested software",
         "Environment of the latest results per node.",
         f"max by (node, environment) ({environment})",
         "{{node}}: {{environment}}",
         missing="none before the first run",
     )
+    return panel.text(common.VizTextDisplayOptions().value_size(13))
 
 
 def _best_of(metric: str, direction: str, rw: str, **more: str) -> str:
@@ -102,32 +103,31 @@ def _storages() -> table.Panel:
             "Click a storage to see its matrix, or *compare* to compare it with another one.",
             ("storage", "node"),
             (
+                Column("another", f"0 * max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})"),
+                Column("change", relative, wide=70, change=True),
+                Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=66),
                 *(
                     Column(
                         title,
                         (best := _best_of(metric, direction, rw, **size)),
                         wide=88,
                         unit=unit,
-                        decimals=decimals,
                         trend=best,
                     )
-                    for title, metric, direction, rw, size, unit, decimals in (
-                        ("4k read", "iops", "read", "randread", SMALL, "iops", None),
-                        ("4k write", "iops", "write", "randwrite", SMALL, "iops", None),
-                        ("seq. read", "bandwidth", "read", "read", {}, "Bps", 1),
-                        ("seq. write", "bandwidth", "write", "write", {}, "Bps", 1),
+                    for title, metric, direction, rw, size, unit in (
+                        ("4k read", "iops", "read", "randread", SMALL, "iops"),
+                        ("4k write", "iops", "write", "randwrite", SMALL, "iops"),
+                        ("seq. read", "bandwidth", "read", "read", {}, "Bps"),
+                        ("seq. write", "bandwidth", "write", "write", {}, "Bps"),
                     )
                 ),
                 Column("sync p99", sync, unit="s", decimals=2, wide=80, trend=sync),
-                Column("change", relative, wide=80, change=True),
-                Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=74),
                 Column(
                     "age",
                     f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
                     unit="dtdurations",
                     decimals=0,
                 ),
-                Column("another", f"0 * max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})"),
             ),
             linked=False,
             missing="no data before the first run",

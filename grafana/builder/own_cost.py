@@ -16,7 +16,6 @@ JOB: Final = 'job="pvebench"'
 
 
 def _scrapes() -> timeseries.Panel:
-    """Return the panel with duration and size of scrapes."""
     return chart(
         "Scrapes",
         "Duration and number of samples of a scrape.",
@@ -29,7 +28,6 @@ def _scrapes() -> timeseries.Panel:
 
 
 def _collectors() -> timeseries.Panel:
-    """Return the panel with the duration of each collector."""
     return chart(
         "Metric collectors",
         "Duration of each collector; 0 if it failed.",
@@ -39,7 +37,6 @@ def _collectors() -> timeseries.Panel:
 
 
 def _memory_and_database() -> timeseries.Panel:
-    """Return the panel with memory and database size, in bytes."""
     return chart(
         "Exporter memory and database size",
         "Resident memory and size on disk.",
@@ -52,7 +49,6 @@ def _memory_and_database() -> timeseries.Panel:
 
 
 def _exporters() -> table.Panel:
-    """Return the table of exporters."""
     runs = f"{series(m.BUILD_INFO)} * on (instance) group_left () {series(m.RESULTS)}"
     return rows(
         "Exporters",

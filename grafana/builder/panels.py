@@ -10,6 +10,7 @@ from grafana_foundation_sdk.models import text as text_models
 
 from builder.looks import (
     BETTER,
+    MINUS,
     NEUTRAL,
     POSSIBLY_BETTER,
     POSSIBLY_WORSE,
@@ -122,7 +123,7 @@ def signed(
         .override_by_query(
             "B",
             [
-                prop("unit", "prefix:−"),  # noqa: RUF001 # the minus sign
+                prop("unit", f"prefix:{MINUS}"),
                 prop("thresholds", steps(NEUTRAL, (3, POSSIBLY_WORSE), (10, WORSE))),
             ],
         )

@@ -241,10 +241,13 @@ def storage_variable(*, multi: bool = True) -> dashboards.QueryVariable:
 
 
 def workload_variable(
-    *, multi: bool = False, metric: m.Metric = m.IOPS
+    *,
+    multi: bool = False,
+    metric: m.Metric = m.IOPS,
+    among: str = 'node=~"$node",storage=~"$storage"',
 ) -> dashboards.QueryVariable:
     """Return the workload variable: its text is the description, its value the slug."""
-    measured = f'{metric.exposed}{{node=~"$node",storage=~"$storage"}}'
+    measured = f"{metric.exposed}{{{among}}}"
     named = (
         f'label_join({m.WORKLOAD_INFO.exposed}, "shown", "  ·  ", "description", "workload") '
         f"and on (job, instance, workload) {measured}"

@@ -26,6 +26,8 @@ MORE_IS_BETTER: Final = "|".join(one.name for one in FIGURES.values() if one.mor
 LARGE_BLOCKS: Final = "65536|[1-9][0-9]{5,}"
 SMALL_BLOCKS: Final = "[0-9]{0,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}"
 """Sizes in bytes whose rate is shown in bytes, and in operations."""
+MAX_SERIES: Final = 10
+"""Maximum number of lines in a chart of cases."""
 FACTOR_CODE: Final = 1_000_000
 REGION_STEP: Final = 3600
 """Seconds between the times of a region."""
@@ -138,8 +140,9 @@ def count_or_zero(condition: str, population: str) -> str:
 
 def cpu_per_io(**matchers: str) -> str:
     """Return the CPU time per I/O by case, in µs; imports of the past have no recorded ratio."""
-    cores = f"max by ({CASE_KEYS}) ({series(m.HOST_CPU, component='total', **matchers)})"
-    return f"1e6 * {cores} / (sum by ({CASE_KEYS}) ({series(m.IOPS, **matchers)}) > 0)"
+    by = f"job, instance, {CASE_KEYS}"
+    cores = f"max by ({by}) ({series(m.HOST_CPU, component='total', **matchers)})"
+    return f"1e6 * {cores} / (sum by ({by}) ({series(m.IOPS, **matchers)}) > 0)"
 
 
 def label(name: str, text: str, expression: str = "vector(1)") -> str:
@@ -205,6 +208,12 @@ def with_descriptions(
         info = f"topk by ({on_labels}) (1, {series(m.SCENARIO_INFO)} @ end())"
         expression = f"{expression} * on ({on_labels}) group_left ({scenario}) {info}"
     return expression
+
+
+def highest(expression: str, *, workload: bool = False) -> str:
+    """Return the same series over the whole range, described: the highest at its end."""
+    ten = f"{expression} and topk({MAX_SERIES}, {expression} @ end())"
+    return with_descriptions(f"({ten})", workload=workload)
 
 
 def factors(**matchers: str) -> str:

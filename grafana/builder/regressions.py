@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import bargauge, dashboard, stat, statetimeline, table
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder.bars import changes_bars
+from builder.bars import CASE_LEGEND, changes_bars
 from builder.changes import change_log, open_changes
 from builder.charts import FEW_POINTS, timeline
 from builder.looks import NEUTRAL, WORSE, alarm_steps, steps
@@ -197,7 +197,7 @@ def _history() -> statetimeline.Panel:
         "Verdict history",
         "The 20 worst metrics of the selected change, by current state.",
         with_descriptions(f"({states} and bottomk(20, {_of_change(end=True)}))"),
-        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
+        f"{{{{metric}}}}: {CASE_LEGEND}",
         points=FEW_POINTS,
     ).axis_width(NAME_PIXELS)
 
@@ -207,7 +207,6 @@ def _throughput() -> bargauge.Panel:
         "Throughput, largest changes",
         "The cases whose throughput changed most, relative to the baseline.",
         gains(**SELECTED),
-        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
     )
 
 
@@ -216,6 +215,6 @@ def _factors() -> bargauge.Panel:
         "Latency and CPU, largest changes",
         "Relative to the baseline: ×2 is twice as much. Less is better.",
         factors(**SELECTED),
-        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
+        f"{{{{metric}}}}: {CASE_LEGEND}",
         factor=True,
     )

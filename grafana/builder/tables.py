@@ -33,7 +33,7 @@ MAX_LETTER_PIXELS: Final = 8
 """Maximum width of a letter of an empty table's text."""
 MIN_COLUMN_PIXELS: Final = 110
 """Minimum width of a column without its own; on a narrow screen the table scrolls."""
-WIDE: Final = {"description": 240, "configuration": 230, "scenario": 310, "summary": 420}
+WIDE: Final = {"description": 240, "configuration": 230, "scenario": 310, "summary": 370}
 """Label -> minimum pixels of its column, so that it is readable on a narrow screen."""
 PLACEHOLDER: Final = "nothing"
 """Label of an empty table's text: a separate column has no link and is not cut."""
@@ -49,15 +49,20 @@ NAMES: Final = {
 
 TREND: Final = "trend"
 """Prefix of the letters of queries over time, and suffix of their columns."""
-TREND_PIXELS: Final = 64
+TREND_PIXELS: Final = 50
 _Look = list[dashboard_models.DynamicConfigValue]
-_TREND_LOOK: Final = [
-    prop("displayName", TREND),
-    prop("custom.cellOptions", {"type": "sparkline", "hideValue": True, "fillOpacity": 10}),
-    prop("custom.width", TREND_PIXELS),
-    prop("custom.filterable", False),
-    prop("color", fixed("blue")),
-]
+_SPARKLINE: Final = {"type": "sparkline", "hideValue": True, "fillOpacity": 10}
+
+
+def _trend_look(index: int) -> _Look:
+    return [
+        # Grafana 12.4 draws the last one in all columns of the same name; spaces without width.
+        prop("displayName", TREND + "\u200b" * index),
+        prop("custom.cellOptions", _SPARKLINE),
+        prop("custom.width", TREND_PIXELS),
+        prop("custom.filterable", False),
+        prop("color", fixed("blue")),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +176,7 @@ def rows(
     built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
     looks = [
         *((column.title, _column_look(column)) for column in columns),
-        *((f"{columns[i].title}, {TREND}", _TREND_LOOK) for i in _trends(columns)),
+        *((f"{columns[i].title}, {TREND}", _trend_look(i)) for i in _trends(columns)),
         (
             NAMES[PLACEHOLDER],
             [prop("custom.minWidth", max(MIN_COLUMN_PIXELS, MAX_LETTER_PIXELS * len(missing)))],
@@ -186,12 +191,11 @@ def rows(
 def _targets(columns: Sequence[Column], present: str, missing: str) -> list[prometheus.Dataquery]:
     queries = [table_query(column.query, ref=_ref(i)) for i, column in enumerate(columns)]
     queries += [query(columns[i].trend, ref=f"{TREND}{_ref(i)}") for i in _trends(columns)]
-    if len(columns) == 1:
-        return queries
-    # For several empty answers, Grafana 12.4 shows a header and no `noValue`. Repeating all
-    # queries would cost too much; every row has a value in the first or the last column.
+    # For several empty answers, Grafana 12.4 shows a header and no `noValue`; the color of held
+    # values is one. Repeating all queries would cost too much; every row has a value in the first
+    # or the last column.
     none = if_empty(present or columns[0].query)
-    if not present:
+    if not present and len(columns) > 1:
         none += f" unless on () ({columns[-1].query})"
     return [*queries, table_query(label(PLACEHOLDER, missing, none), ref=FALLBACK_REF)]
 
@@ -349,7 +353,7 @@ def grid(
             [
                 prop("custom.displayMode", "auto"),
                 prop("custom.align", "left"),
-                prop("custom.width", 200),
+                prop("custom.width", 155),
             ],
         )
     )

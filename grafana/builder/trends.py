@@ -17,7 +17,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import RESULT_KEYS, cpu_per_io, series, with_descriptions
+from builder.promql import MAX_SERIES, RESULT_KEYS, cpu_per_io, highest, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -28,7 +28,6 @@ CASE: Final = {
     "workload": "$workload",
 }
 RESULT: Final = {**CASE, "direction": "$direction"}
-MAX_SERIES: Final = 10
 LEGEND: Final = "{{configuration}}, {{direction}} ({{storage}}, {{node}})"
 SHORT: Final = "{{configuration}} ({{storage}}, {{node}})"
 INTRO: Final = (
@@ -90,11 +89,6 @@ def _table() -> table.Panel:
     )
 
 
-def _some(expression: str) -> str:
-    """Keep the same series over the whole range: the highest at its end."""
-    return _described(f"{expression} and topk({MAX_SERIES}, {expression} @ end())")
-
-
 def _charts() -> list[timeseries.Panel]:
     p99, cpu = {"percentile": "99"}, {"component": "qemu"}
     low = "Logarithmic. Lower is better."
@@ -102,7 +96,7 @@ def _charts() -> list[timeseries.Panel]:
         lines(
             title,
             text,
-            {LEGEND if "direction" in of else SHORT: _some(series(metric, **of))},
+            {LEGEND if "direction" in of else SHORT: highest(series(metric, **of))},
             unit=unit,
             log=unit == "s",
             right=False,
@@ -114,7 +108,3 @@ def _charts() -> list[timeseries.Panel]:
             ("QEMU's host CPU, cores", "During the workload.", m.HOST_CPU, CASE | cpu, "none"),
         )
     ]
-
-
-def _described(expression: str) -> str:
-    return with_descriptions(f"({expression})", workload=False)

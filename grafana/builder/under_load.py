@@ -9,7 +9,7 @@ from grafana_foundation_sdk.builders import dashboard, table, timeseries
 from builder.charts import lines
 from builder.panels import intro
 from builder.parts import base, node_variable, place, storage_variable, workload_variable
-from builder.promql import series, with_descriptions
+from builder.promql import highest, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -28,24 +28,20 @@ INTRO: Final = (
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
+    gaps, phases, recovery, lost = _charts()
     return (
         base("Operations under load", "pvebench-under-load", "Effects of backups and snapshots.")
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable(multi=True))
         .with_panel(_table().grid_pos(place(0, 0, 24, 11)))
-        .with_panel(_gaps().grid_pos(place(0, 11, 12, 11)))
-        .with_panel(_phases().grid_pos(place(12, 11, 12, 11)))
-        .with_panel(_recovery().grid_pos(place(0, 22, 12, 10)))
-        .with_panel(_lost().grid_pos(place(12, 22, 12, 10)))
+        .with_panel(gaps.grid_pos(place(0, 11, 12, 11)))
+        .with_panel(phases.grid_pos(place(12, 11, 12, 11)))
+        .with_panel(recovery.grid_pos(place(0, 22, 12, 10)))
+        .with_panel(lost.grid_pos(place(12, 22, 12, 10)))
         .with_panel(_together().grid_pos(place(0, 32, 24, 10)))
         .with_panel(intro(INTRO, y=42))
     )
-
-
-def _some(metric: m.Metric) -> str:
-    expression = series(metric, **CASE)
-    return with_descriptions(f"({expression} and topk(10, {expression} @ end()))", workload=False)
 
 
 def _column(title: str, metric: m.Metric, unit: str, **matchers: str) -> Column:
@@ -75,55 +71,30 @@ def _table() -> table.Panel:
     )
 
 
-def _gaps() -> timeseries.Panel:
-    return lines(
-        "Longest gap",
-        "Longest time without completed I/O; the ten longest, logarithmic. Lower is better.",
-        {LEGEND: _some(m.OPERATION_GAP)},
-        unit="s",
-        log=True,
-        right=False,
-        missing=NONE,
-    )
-
-
-def _phases() -> timeseries.Panel:
-    latency = series(m.OPERATION_LATENCY, **CASE)
-    return lines(
-        "p99 before, during and after",
-        "Completion latency as QEMU sees it; the ten highest, logarithmic. Driver qemu only.",
-        {
-            f"{{{{phase}}}}, {LEGEND}": with_descriptions(
-                f"({latency} and topk(10, {latency} @ end()))", workload=False
-            )
-        },
-        unit="s",
-        log=True,
-        right=False,
-        missing=NONE,
-    )
-
-
-def _recovery() -> timeseries.Panel:
-    return lines(
-        "Recovery",
-        "Time from the dip to three seconds at 80% of the rate before. Lower is better.",
-        {LEGEND: _some(m.OPERATION_RECOVERY)},
-        unit="s",
-        right=False,
-        missing=NONE,
-    )
-
-
-def _lost() -> timeseries.Panel:
-    return lines(
-        "Lost I/O",
-        "Operations that the rate before would have completed. Lower is better.",
-        {LEGEND: _some(m.OPERATION_LOST)},
-        unit="short",
-        right=False,
-        missing=NONE,
-    )
+def _charts() -> list[timeseries.Panel]:
+    log = "the ten longest, logarithmic. Lower is better."
+    phases = f"{{{{phase}}}}, {LEGEND}"
+    gap = f"Longest time without completed I/O; {log}"
+    p99 = f"Completion latency as QEMU sees it; {log} Driver qemu only."
+    recovery = "Time from the dip to three seconds at 80% of the rate before. Lower is better."
+    lost = "Operations that the rate before would have completed. Lower is better."
+    return [
+        lines(
+            title,
+            text,
+            {legend: highest(series(metric, **CASE))},
+            unit=unit,
+            log=log in text,
+            right=False,
+            missing=NONE,
+        )
+        for title, text, metric, legend, unit in (
+            ("Longest gap", gap, m.OPERATION_GAP, LEGEND, "s"),
+            ("p99 before, during and after", p99, m.OPERATION_LATENCY, phases, "s"),
+            ("Recovery", recovery, m.OPERATION_RECOVERY, LEGEND, "s"),
+            ("Lost I/O", lost, m.OPERATION_LOST, LEGEND, "short"),
+        )
+    ]
 
 
 def _together() -> table.Panel:

@@ -18,15 +18,7 @@ from builder.parts import (
     query_variable,
     storage_variable,
 )
-from builder.promql import (
-    CASE_KEYS,
-    HELD,
-    IOPS_PER_CORE,
-    label,
-    recorded,
-    series,
-    with_descriptions,
-)
+from builder.promql import CASE_KEYS, HELD, cpu_per_io, label, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -222,7 +214,6 @@ def _latency() -> bargauge.Panel:
         "Latency (p99), largest changes",
         "After / before: ×1.67 is 1.67 times as long. Less is better.",
         _factor(p99),
-        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
         limit=NOISE,
         factor=True,
         missing=NO_CHANGES,
@@ -230,12 +221,10 @@ def _latency() -> bargauge.Panel:
 
 
 def _cpu() -> bargauge.Panel:
-    per_core = f"1 / ({recorded(IOPS_PER_CORE, **HERE)} > 0)"
     return changes_bars(
         "CPU per I/O, largest changes",
         "After / before: ×1.68 is 1.68 times as much host CPU for an operation. Less is better.",
-        _factor(per_core, CASE),
-        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
+        _factor(cpu_per_io(**HERE), CASE),
         limit=NOISE,
         factor=True,
         missing=NO_CHANGES,

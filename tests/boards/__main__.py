@@ -34,7 +34,6 @@ SIZES: Final = ((1920, 1080), (1366, 768), (390, 844))
 WALLS: Final = {"pvebench-wall": (1920, 1080), "pvebench-wall-720": (1280, 720)}
 """Wall -> its screen size in pixels."""
 ON_A_WALL: Final = "kiosk&hideLogo=1&theme=dark&_dash.hideTimePicker=true"
-MAX_MILLISECONDS: Final = 120_000
 FORBIDDEN_TEXTS: Final = (
     r"No data(?! yet|[?:])",
     "Data is missing",
@@ -138,8 +137,8 @@ def check(
     for width, height in (wall,) if wall else SIZES:
         page = browser.new_page(viewport={"width": width, "height": height if wall else TALL})
         address = f"{grafana}/d/{board['uid']}?{ON_A_WALL if wall else 'theme=dark'}"
-        page.goto(address)
-        settle(page)
+        page.goto(address, timeout=pictures.MAX_MILLISECONDS)
+        pictures.settle(page)
         where = f"{board['uid']} at {width}×{height}"  # the sign
         yield from (f"{where}: {fault}" for fault in faults(page, height if wall else 0))
         if save:
@@ -147,13 +146,6 @@ def check(
             size = "" if wall or width == SIZES[0][0] else f"-{width}"
             page.screenshot(path=save / f"{board['file']}{size}.png")
         page.close()
-
-
-def settle(page: Page) -> None:
-    """Wait until every panel has its result."""
-    page.wait_for_selector("[data-testid^='data-testid Panel header']", timeout=MAX_MILLISECONDS)
-    page.wait_for_load_state("networkidle", timeout=MAX_MILLISECONDS)
-    page.wait_for_timeout(2000)  # ms; there is no event for drawing
 
 
 def faults(page: Page, height: int) -> Iterator[str]:

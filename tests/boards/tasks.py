@@ -199,7 +199,7 @@ def failed_tasks(browser: Browser, grafana: str) -> Iterator[str]:
     """Perform every task; yield those that fail or need too many clicks."""
     for task, (board, limit) in TASKS.items():
         page = browser.new_page(viewport={"width": 1920, "height": 3000})
-        page.goto(f"{grafana}/d/{board}")
+        page.goto(f"{grafana}/d/{board}", timeout=WAIT_MILLISECONDS)
         visitor = Visitor(page)
         try:
             task(visitor)

@@ -441,6 +441,21 @@ def test_a_table_without_rows_has_no_link_and_no_colour() -> None:
                 assert looks(panel, "status").keys() == {"custom.minWidth"}, where
 
 
+def test_no_two_columns_of_a_table_have_the_same_name() -> None:
+    """Seen in a Grafana 12.4: each of several columns "trend" had the values of the last one."""
+    trends = 0
+    for where, panel in of_kind("table"):
+        names = [
+            one["value"]
+            for override in panel["fieldConfig"]["overrides"]
+            for one in override["properties"]
+            if one["id"] == "displayName"
+        ]
+        trends += sum(name.startswith("trend") for name in names)
+        assert len(names) == len(set(names)), where
+    assert trends > 10
+
+
 def test_the_switch_of_the_axis_reaches_each_chart_that_it_is_said_of() -> None:
     case = {panel["title"]: panel for panel in panels(dashboard("pvebench-case"))}
     for title in ("IOPS, baseline and noise", "Bandwidth"):
@@ -536,6 +551,21 @@ def test_operations_has_one_row_per_node(server: Prometheus) -> None:
     assert sorted(one["metric"]["node"] for one in found) == ["pve1", "pve2"]
 
 
+def test_writes_of_a_day_are_not_those_of_the_whole_history(server: Prometheus) -> None:
+    """Here, Prometheus has the counter since a minute ago, of a history of 26 days."""
+    board, panel = "pvebench-operations", "Writes by storage"
+    day, year = (results(server, board, one_query(board, panel, ref), every=True) for ref in "AC")
+    assert day == []
+    written = {
+        one["metric"]["storage"]: float(one["value"][1])
+        for one in server.query('pvebench_moved_bytes_total{direction="write"}')
+    }
+    assert {one["metric"]["storage"] for one in year} == written.keys()
+    for one in year:
+        days = 365 * written[one["metric"]["storage"]] / float(one["value"][1])
+        assert 24 < days < 28
+
+
 def test_the_comparison_is_a_sentence_in_numbers_of_its_table(server: Prometheus) -> None:
     board = "pvebench-compare"
     said = [
@@ -547,6 +577,47 @@ def test_the_comparison_is_a_sentence_in_numbers_of_its_table(server: Prometheus
     changes = results(server, board, one_query(board, "Results by workload", "C"), every=False)
     assert int(sentence["all"]) == len(changes) >= int(sentence["n"]) > 0
     assert sentence["clear"]
+
+
+def test_the_comparison_lists_the_settings_that_differ_and_no_other(server: Prometheus) -> None:
+    board = "pvebench-compare"
+    values = chosen(server, dashboard(board), every=False)
+    sides = {}
+    for side in "ab":
+        where = f'node="{values[f"node_{side}"]}",scenario="{values[side]}"'
+        (info,) = server.query(f"pvebench_scenario_info{{{where}}}")
+        sides[side] = info["metric"]
+    named = {"scenario", "configuration", "disk"}
+    for side, other in ("ab", "ba"):
+        rows = results(
+            server, board, one_query(board, "Settings that differ", side.upper()), every=False
+        )
+        listed = {one["metric"]["setting"]: one["metric"].get(side.upper()) for one in rows}
+        expected = {
+            name: sides[side].get(name)
+            for name in {*sides["a"], *sides["b"]} - named
+            if sides[side].get(name) != sides[other].get(name)
+        }
+        assert listed == expected
+        assert {"node", "storage"} <= listed.keys()
+
+
+def test_a_band_of_the_comparison_is_the_noise_of_the_verdict(server: Prometheus) -> None:
+    board = "pvebench-compare"
+    found = results(server, board, one_query(board, "Throughput", "A"), every=False)
+    lines = {
+        (one["metric"]["workload"], one["metric"].get("edge")): float(one["value"][1])
+        for one in found
+    }
+    table = results(server, board, one_query(board, "Results by workload", "D"), every=False)
+    ordinary = {one["metric"]["workload"] for one in table}
+    banded = {workload for workload, edge in lines if edge == " upper"}
+    assert banded
+    assert banded <= ordinary
+    for workload in banded:
+        value, upper, lower = (lines[workload, edge] for edge in (None, " upper", " lower"))
+        assert lower < value < upper
+        assert upper - value == pytest.approx(value - lower)
 
 
 def test_every_link_names_variables_that_its_target_has() -> None:
