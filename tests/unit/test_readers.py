@@ -64,6 +64,7 @@ PLACES: Final = {
         store/instance_lock.py:holds_lock
     """,
     SHIPPED: """
+        cli/main.py:summary
         cli/packs.py:_copy drivers/host/remote_machine.py: drivers/linux/block_devices.py:
         drivers/lxc/container.py:Container._unpack
         drivers/proxmox/containers/node_containers.py:NodeContainers._send_archive
