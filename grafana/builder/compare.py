@@ -211,7 +211,7 @@ def _settings() -> table.Panel:
         linked=False,
         hidden=("Value #A", "Value #B"),
         present=unlike(", ".join(SETTINGS), "a", "b"),
-        missing="none",
+        missing="no setting differs",
     )
 
 
