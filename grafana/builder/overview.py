@@ -62,7 +62,7 @@ def build() -> dashboard.Dashboard:
 
 
 def _sentence() -> stat.Panel:
-    text = common.VizTextDisplayOptions().value_size(20)
+    text = common.VizTextDisplayOptions().value_size(16)  # five lines fit on a phone
     return headline("Verdict").text(text)
 
 
