@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from structlog.testing import capture_logs
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
@@ -37,6 +36,7 @@ from pvebench.model.volume import Plug
 from pvebench.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.store import Store
+from testing.captured_logs import captured_logs
 from testing.packs import SMALL, Recorder, simulate, write_pack
 
 HOST = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
@@ -195,7 +195,7 @@ def test_on_a_file_system_that_became_read_only_the_journal_keeps_what_is_left(
     def refused(path: Path, **_: object) -> None:
         raise OSError(30, "Read-only file system", str(path))
 
-    with monkeypatch.context() as patch, capture_logs() as logs:
+    with monkeypatch.context() as patch, captured_logs() as logs:
         patch.setattr(Path, "unlink", refused)
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         host.shutdown()
