@@ -84,7 +84,10 @@ def test_every_panel_gets_the_series_from_it_that_prometheus_gives(
     near, _ = both
     # What is a few seconds old has arrived; a whole second, which both take as it is.
     moment = float(int(time.time()) - 10)
-    values = {board["uid"]: chosen(near, board, every=True) for board in dashboards()}
+    values = {
+        board["uid"]: chosen(near, board, every=True) | {"held": f"{moment:.0f}"}
+        for board in dashboards()
+    }
     different, filled = [], 0
     for uid, panel, ref, expression in queries():
         asked = substitute(expression, values[uid])
