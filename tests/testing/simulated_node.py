@@ -32,6 +32,8 @@ from pvebench.model.volume import Volume
 from testing.simulated_faults import Trouble
 
 VMIDS: Final = (9500, 9504)
+Plays = Callable[[PluggedDisk | None], SimulatedGuest]
+"""Returns what plays a tool in a container, also for a question whose asker is gone."""
 TAKEN: Final = 9501
 """Number of a container that somebody made by hand."""
 WAIT_SECONDS: Final = 300.0
@@ -91,7 +93,7 @@ class SimulatedNode:
         self.busy: dict[str, float] = {}
         """Mark -> until when its turn is taken."""
         self.frozen: set[str] = set()
-        self._late: list[tuple[float, str, bytes]] = []
+        self._late: list[tuple[float, str, bytes, Plays]] = []
         self._starts = 1
 
     def names(self, owner: str = "") -> set[str]:
@@ -110,15 +112,15 @@ class SimulatedNode:
         elif free := set(range(VMIDS[0], VMIDS[1] + 1)) - set(self.containers):
             self.containers[max(free)] = Container(owner, "", "local", GIB, "512", "1", runs=1)
 
-    def arrive_late(self, seconds: float, owner: str, question: bytes) -> None:
-        self._late.append((self.now() + seconds, owner, question))
+    def arrive_late(self, seconds: float, owner: str, question: bytes, plays: Plays) -> None:
+        self._late.append((self.now() + seconds, owner, question, plays))
 
     def catch_up(self) -> None:
         """Have happen what was to happen until now."""
         due = [one for one in self._late if one[0] <= self.now()]
         self._late = [one for one in self._late if one[0] > self.now()]
-        for _, owner, question in due:
-            self.answer(owner, question, _Nobody(self))
+        for _, owner, question, plays in due:
+            self.answer(owner, question, _Nobody(self, plays))
 
     def answer(self, owner: str, question: bytes, line: Any) -> Completed:
         """Return what `node.sh` answers.
@@ -350,6 +352,7 @@ class _Nobody:
     """Who asked is gone: nothing waits for an answer."""
 
     node: SimulatedNode
+    plays: Plays
 
     def spend(self, seconds: float) -> None:
         """Nobody's time passes."""
@@ -404,7 +407,7 @@ class SimulatedSsh(SshConnection):
         if self.strikes("node away"):
             raise ServerGone("lab cannot be used by ssh: simulated")
         if self.strikes("question late"):
-            node.arrive_late(self._trouble.rng.choice((1.0, 60.0)), self._owner, stdin)
+            node.arrive_late(self._trouble.rng.choice((1.0, 60.0)), self._owner, stdin, self.plays)
             self.spend(5.0)
             raise OutcomeUnknown("lab did not tell how a command ended: simulated")
         if self.strikes("node program killed"):
