@@ -180,18 +180,23 @@ class Filling:
         Raises:
             ToolFailed: a step failed; the error has its output.
         """
+        if self._has_newest(until_days):  # an interrupted start has imported them
+            return
         for path in arriving(self._past, self._export, self._seen):
             backfill(path, self._data)
             self._before = float(path.stem)
             self._progress.write(end=self._end, before=self._before)
             path.unlink()
             print(self._line(), flush=True)
-            if 0 < self._before <= self._end - until_days * DAY_SECONDS:
+            if self._has_newest(until_days):
                 return
         if self._export.wait() != 0:
             raise ToolFailed("exporting the simulated year failed")
-        shutil.rmtree(self._past)
+        shutil.rmtree(self._past, ignore_errors=True)  # no directory after a complete import
         self._progress.forget()
+
+    def _has_newest(self, days: float) -> bool:
+        return 0 < self._before <= self._end - days * DAY_SECONDS
 
     def import_rest(self) -> None:
         """Import the other files in the background; Prometheus finds the blocks."""

@@ -126,6 +126,18 @@ def test_the_newest_quarter_is_there_before_the_first_page_and_the_rest_is_repor
     )
 
 
+def test_after_an_interruption_the_page_does_not_wait_for_the_older_results(filler: Filler) -> None:
+    assert "no room on the device" in filler.fill(fails="2")
+    assert filler.fill() == ""
+    first, rest = filler.output.split("ready\n")
+    assert "are in Prometheus" not in first
+    assert "the demo is complete" in rest
+
+
+def test_a_start_after_the_last_file_ends_without_an_error(filler: Filler) -> None:
+    assert filler.fill(days=1e9) == ""  # the whole year before the page
+
+
 def test_a_whole_one_begins_again(filler: Filler) -> None:
     assert filler.fill() == ""
     assert filler.fill() == ""
