@@ -75,7 +75,7 @@ def changes_bars(
     expression: str,
     legend: str = CASE_LEGEND,
     *,
-    limit: str = "0.03",
+    limit: str = "0",
     factor: bool = False,
     missing: str = "no significant changes",
 ) -> bargauge.Panel:

@@ -25,6 +25,7 @@ from builder.parts import (
 from builder.promql import (
     CASE_KEYS,
     IOPS_PER_CORE,
+    confirmed,
     cpu_per_io,
     factors,
     highest,
@@ -138,11 +139,11 @@ def _matrix() -> table.Panel:
 
 
 def _changes() -> bargauge.Panel:
-    judged = factors(metric="cpu_cost|idle_cost", **HERE)
+    judged = {"metric": "cpu_cost|idle_cost", **HERE}
     return changes_bars(
         "CPU cost change",
         "Relative to the baseline: ×2 is twice as much CPU.",
-        judged,
+        confirmed(factors(**judged), **judged),
         f"{{{{metric}}}}: {CASE_LEGEND}",
         factor=True,
     )

@@ -226,6 +226,11 @@ def gains(**matchers: str) -> str:
     return _with_metric("=~", **matchers)
 
 
+def confirmed(changes: str, **matchers: str) -> str:
+    """Keep the changes that the verdict confirms: it decides what is noise."""
+    return f"({changes} and abs({series(m.CHANGE_STATE, **matchers)}) == 2)"
+
+
 def _with_metric(matches: str, **matchers: str) -> str:
     chosen = series(m.CHANGE, **matchers).removesuffix("}")
     return f'{chosen},metric{matches}"{MORE_IS_BETTER}"}}'

@@ -27,6 +27,7 @@ from builder.promql import (
     SAME_CASE,
     changes_of,
     coded,
+    confirmed,
     count_or_zero,
     factors,
     gains,
@@ -205,8 +206,8 @@ def _history() -> statetimeline.Panel:
 def _throughput() -> bargauge.Panel:
     return changes_bars(
         "Throughput, largest changes",
-        "The cases whose throughput changed most, relative to the baseline.",
-        gains(**SELECTED),
+        "The cases with the largest significant changes, relative to the baseline.",
+        confirmed(gains(**SELECTED), **SELECTED),
     )
 
 
@@ -214,7 +215,7 @@ def _factors() -> bargauge.Panel:
     return changes_bars(
         "Latency and CPU, largest changes",
         "Relative to the baseline: ×2 is twice as much. Less is better.",
-        factors(**SELECTED),
+        confirmed(factors(**SELECTED), **SELECTED),
         f"{{{{metric}}}}: {CASE_LEGEND}",
         factor=True,
     )

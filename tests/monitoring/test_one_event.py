@@ -107,11 +107,16 @@ def query(uid: str, title: str, ref: str = "A") -> str:
     return next(text for *where, text in queries() if where == [uid, title, ref])
 
 
-def values(directory: Path, expressions: dict[str, str], series: dict[str, list[float]]) -> None:
+def values(
+    directory: Path,
+    expressions: dict[str, str],
+    series: dict[str, list[float]],
+    selected: dict[str, str] = SELECTED,
+) -> None:
     """Check with promtool what each expression answers: a value for each expression."""
     checks = [
         {
-            "expr": f"max(round(100 * ({substitute(text, SELECTED)})))",
+            "expr": f"max(round(100 * ({substitute(text, selected)})))",
             "eval_time": f"{HOURS}h",
             "exp_samples": [{"labels": "{}", "value": float(wanted)}],
         }
@@ -150,6 +155,25 @@ def test_every_board_gives_one_number_for_the_same_event(tmp_path: Path) -> None
         },
         event("4k reads are 40% slower", "throughput"),
     )
+
+
+def test_bars_show_the_changes_that_the_verdict_confirms_and_no_noise(tmp_path: Path) -> None:
+    """-2% is confirmed, -4% of another case within its noise."""
+    series = event("4k reads are 2% slower", "throughput")
+    for name, ratio, state in (("c", -0.02, -2.0), ("d", -0.04, 0.0)):
+        result, case = (text.replace('"c"', f'"{name}"') for text in (RESULT, CASE))
+        info = f'{case.rpartition(",")[0]},configuration="{name}"'
+        series[f"pvebench_scenario_info{{{info}}}"] = [1.0] * (HOURS + 1)
+        for metric in AFTER:
+            for kind, value in (("ratio", ratio), ("state", state)):
+                judged = f'pvebench_change_{kind}{{{result},metric="{metric}"}}'
+                series[judged] = [value] * (HOURS + 1)
+    bars = {
+        query("pvebench-regressions", "Throughput, largest changes, %"): "200",
+        query("pvebench-regressions", "Latency and CPU, largest changes"): "102",
+        query("pvebench-cpu", "CPU cost change"): "102",
+    }
+    values(tmp_path, bars, series, SELECTED | {"scenario": ".*"})
 
 
 @pytest.mark.parametrize("word", ["higher", "longer"])
