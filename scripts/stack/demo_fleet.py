@@ -9,6 +9,7 @@ have every run exactly once.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import signal
@@ -23,8 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from pvebench.drivers.simulated.demo_year import YEAR, Effect, Story, Upgrade
@@ -36,6 +35,7 @@ from pvebench.hub.door import Door
 from pvebench.hub.fleet_view import upgrades
 from pvebench.hub.schema import migrate
 from pvebench.hub.store import HubDatabase
+from pvebench.log import log
 from pvebench.model.workload import Case
 from pvebench.store import Store
 from pvebench.web import WebServer
@@ -191,7 +191,7 @@ def clone_one(folder: Path, url: str, hub: HubDatabase) -> None:
 
 def play(days: float, *, stay: bool) -> int:
     """Run the fleet; return the exit code."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    log.configure(logging.CRITICAL)
     where = Path(tempfile.mkdtemp(prefix="pvebench-fleet-"))
     try:
         with cluster() as url:

@@ -12,7 +12,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qemu_hypervisor import QemuHypervisor
-from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.contract import StorageOptions, release
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -76,11 +76,8 @@ class Lab:
     def remove_volumes(self) -> None:
         """Do what `shutdown` does, but with the VM running for the next test."""
         self.qemu.detach()
-        for key, volume in list(self.qemu._volumes.items()):
-            self.qemu._storages[volume.storage].remove(volume)
-            del self.qemu._volumes[key]
-        for storage in self.qemu._storages.values():
-            storage.close()
+        release(self.qemu._storages, self.qemu._volumes.values())
+        self.qemu._volumes.clear()
 
     def close(self) -> None:
         self.qemu.shutdown()

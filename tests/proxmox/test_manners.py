@@ -164,10 +164,10 @@ def test_a_node_whose_zfs_is_not_loaded_skips_nothing_and_says_so(site: Site) ->
     site.cluster.zfs_loaded = False
     allow_root(site)
     one = guard(site)
-    with captured_logs() as told:
+    with captured_logs() as entries:
         assert one.enter(case()) is None
         assert one.enter(case()) is None
-    assert [entry["event"] for entry in told] == ["scrub detection unavailable"]
+    assert [entry["event"] for entry in entries] == ["scrub detection unavailable"]
     assert scrub_guard(site).startswith("off: listing the ZFS pools of pve1 failed: command '/sbin")
 
 

@@ -127,12 +127,12 @@ def look_at_runs(store: Store, told: Told, cases: Mapping[str, Case], broken: Br
         elif kept.outcome is not run.outcome or set(kept.samples) != set(run.samples):
             broken.add("lost", f"{run.case.slug} is stored otherwise than it was told")
     # After the clock was set back, a second failure can have the times of the first one.
-    told_uids = {run.uid for run in told.runs}
+    reported = {run.uid for run in told.runs}
     times = Counter((run.case_key, run.started, run.finished) for run in stored)
     times -= Counter(
         (run.case_key, run.started, run.finished)
         for run in stored
-        if run.uid in told_uids and run.started == run.finished
+        if run.uid in reported and run.started == run.finished
     )
     for uid, count in uids.items():
         if count > 1:

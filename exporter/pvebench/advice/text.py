@@ -10,7 +10,7 @@ from typing import Any, Final
 from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
 from pvebench.analysis.joint_difference import JointDifference
 from pvebench.model.definition import Definition, configuration_text, workload_text
-from pvebench.model.durability import Durability, Durable, Survival, Sync
+from pvebench.model.durability import Durability, Survival, Sync, durable_by
 from pvebench.model.units import show_seconds
 from pvebench.store import StoredRun
 from pvebench.store.current import main_metric
@@ -271,7 +271,7 @@ def advice_data(one: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
         "within_noise": [other.scenario for other in (one.fastest, *one.ties)],
         "slower": [other.scenario for other in one.slower],
         "undecided": [other.scenario for other in one.undecided],
-        "durable": str(Durable.BY_DESIGN if one.durability is None else Durable.MEASURED),
+        "durable": str(durable_by(one.chosen.definition, one.durability)),
         "host_cpu_seconds_per_io": cost.cpu_seconds,
         "latency_p999_seconds": cost.tail_seconds,
     }

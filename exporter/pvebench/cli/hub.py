@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pvebench.cli.options import PATH, format_option, web_options
+from pvebench.cli.options import format_option, web_options
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import PvebenchError, ToolsMissing
 from pvebench.fields import MAX_NAME
@@ -87,7 +87,7 @@ def migrate(url: str) -> None:
 @click.option(
     "--data-directory",
     "disk",
-    type=PATH,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of PostgreSQL; with less than 10% of its disk free, sites keep their results.",
 )
 @web_options

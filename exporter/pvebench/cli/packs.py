@@ -228,7 +228,7 @@ def _print_plan(console: Console, assignment: Assignment, cycle: Plan) -> None:
         f"at most {show_bytes(cycle.bytes_written)} written"
     )
     space = (f"{show_bytes(size)} on {name}" for name, size in sorted(cycle.space.items()))
-    console.print(f"space of volumes and snapshots: at most {', '.join(space)}")
+    console.print(f"space of volumes and snapshots: about {', '.join(space)}")
     console.print(_interval_text(pack.every_seconds))
     table = Table("#", "scenario", "workload", box=None, padding=(0, 2, 0, 0))
     for number, case in enumerate(cycle.cases, start=1):

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
-from pvebench.hub.fleet_view import Overview
+from pvebench.hub.fleet_view import BEHIND_SECONDS, SILENT_SECONDS, SKEW_SECONDS, Overview
 from pvebench.model.units import show_bytes, show_seconds
 
 Level = Literal["ok", "warning", "critical"]
 Finding = tuple[Level, str]
 LEAST_VERSION: Final = 150000
-SILENT_SECONDS: Final = 86400.0
-SKEW_SECONDS: Final = 300.0
-BEHIND_SECONDS: Final = 2 * 86400.0
 _DURABLE: Final = {"fsync": {"on"}, "full_page_writes": {"on"}}
 _COMMITS: Final = {"synchronous_commit": {"on", "remote_apply", "remote_write", "local"}}
 

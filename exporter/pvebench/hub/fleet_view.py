@@ -19,6 +19,12 @@ from pvebench.verdicts.change_text import (
 
 LEAST_SHIFT: Final = 0.005
 """Smallest shift of the other sites that is named; a logarithm."""
+SILENT_SECONDS: Final = 86400.0
+"""Time without a request after which a site is silent."""
+SKEW_SECONDS: Final = 300.0
+"""Difference of a site's clock that page, `doctor` and alert name."""
+BEHIND_SECONDS: Final = 2 * 86400.0
+"""Age of the verdicts of a node with new runs after which judging is behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

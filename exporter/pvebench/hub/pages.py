@@ -8,13 +8,11 @@ from typing import Final
 
 from pvebench.analysis.across_sites import SiteEffect
 from pvebench.analysis.case_history import Figure
-from pvebench.hub.fleet_view import NodeLine, Overview, SiteLine, Upgrade
+from pvebench.hub.fleet_view import SKEW_SECONDS, NodeLine, Overview, SiteLine, Upgrade
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import show_seconds
 from pvebench.verdicts.change_text import change_of
 
-SKEW_SECONDS: Final = 30.0
-"""Difference of clocks from which the page shows it."""
 _STYLE: Final = (
     "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}"
     "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3em .8em .3em 0;"

@@ -127,7 +127,11 @@ def measured_of(definition: Definition, known: Known) -> Durability | None:
 
 def durable_of(definition: Definition, known: Known) -> Durable:
     """Return whether a configuration is durable: the one answer for all outputs."""
-    measured = measured_of(definition, known)
+    return durable_by(definition, measured_of(definition, known))
+
+
+def durable_by(definition: Definition, measured: Durability | None) -> Durable:
+    """Return the same from its measured durability; None: not measured."""
     if measured is None:
         return Durable.NO if definition.cache == Cache.UNSAFE else Durable.BY_DESIGN
     return Durable.MEASURED if measured.durable else Durable.NO

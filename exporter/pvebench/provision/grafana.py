@@ -229,8 +229,8 @@ def _read(action: str, response: Body) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         raise PipelineError(
             f"{action}: {error}",
-            cause="another program than Grafana",
-            next_step="pass the root URL of Grafana with --url",
+            cause="another program than Grafana, or a broken connection",
+            next_step="pass the root URL of Grafana with --url, or try again",
         ) from error
 
 

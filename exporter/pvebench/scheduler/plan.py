@@ -262,7 +262,8 @@ class Plan:
         restarts, switches, fills: number of VM boots, disk switches, volume fills.
         seconds: estimated wall time.
         bytes_written: estimated bytes written to the storages, fills included.
-        space: storage -> maximum bytes of its volumes and their snapshots at once.
+        space: storage -> bytes of its volumes and their snapshots when all are full, without the
+            metadata of formats and the copies of backups and moves.
     """
 
     cases: tuple[Case, ...]
@@ -323,7 +324,7 @@ def make_plan(
 
 
 def _space(cases: Iterable[Case]) -> dict[str, int]:
-    """Return storage -> maximum bytes of its volumes, all of which stay until the cycle ends.
+    """Return storage -> bytes of its full volumes, all of which stay until the cycle ends.
 
     Each snapshot level and each base can grow to the volume's size; thick LVM allocates it at once.
     """

@@ -134,7 +134,7 @@ def locked_store(
     settings: Settings, *, adopt: bool = False
 ) -> Iterator[tuple[StateDirectory, Store]]:
     """Lock the state directory for this process and open its database."""
-    from pvebench.store import StateDirectory, Store  # noqa: PLC0415 # as above
+    from pvebench.store import StateDirectory, Store  # noqa: PLC0415 # `plan` opens no store
 
     with StateDirectory(settings.state.absolute(), exclusive=True, adopt=adopt) as state:
         store = Store(state.database, simulated=driver_of(settings.driver).simulated)

@@ -13,6 +13,7 @@ import pytest
 
 from pvebench.hub.schema import migrate
 from pvebench.hub.store import HubDatabase
+from testing.hub_requests import TOKEN, Sending
 from testing.postgres import cluster
 
 _NUMBERS = itertools.count()
@@ -62,3 +63,12 @@ def door(login: str) -> Iterator[HubDatabase]:
     database = HubDatabase(login, role="pvebench_door")
     yield database
     database.close()
+
+
+@pytest.fixture
+def site(hub: HubDatabase, door: HubDatabase) -> Sending:
+    """Site `lab`, which has begun to send."""
+    hub.add_token("lab", TOKEN)
+    sending = Sending(door)
+    sending.hello()
+    return sending

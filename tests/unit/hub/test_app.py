@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import threading
@@ -25,11 +24,9 @@ from pvebench.model.run import Outcome
 from pvebench.store import ReplacedRun, Store
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
+from testing.hub_requests import HELLO, TOKENS, ask
 from testing.prometheus import free_port
 from testing.stored_runs import SECOND, run
-
-TOKENS = {"vienna": "a" * 64, "graz": "b" * 64}
-HELLO = {"process": "0" * 16, "seen": 0, "version": "x", "schemas": [1], "now": 0.0}
 
 
 @contextmanager
@@ -46,18 +43,6 @@ def hub_url(hub: HubDatabase, door: HubDatabase) -> Iterator[str]:
         hub.add_token(name, token)
     with serving(door) as url:
         yield url
-
-
-def ask(
-    url: str, path: str, body: bytes = b"", *, method: str = "POST", token: str = TOKENS["vienna"]
-) -> tuple[int, dict[str, str], bytes]:
-    client = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    client.request(method, f"/fleet/1/{path}", body, headers)
-    answer = client.getresponse()
-    content = answer.read()
-    client.close()
-    return answer.status, {k.lower(): v for k, v in answer.getheaders()}, content
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

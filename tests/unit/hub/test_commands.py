@@ -39,3 +39,11 @@ def test_a_site_is_added_held_continued_and_forgotten(
     assert "0 runs of vienna deleted" in sites("forget", "vienna", "--apply")[1]
     assert sites("add", "Not A Name")[0] == 2
     assert sites("hold", "unknown")[0] == 1
+
+
+def test_a_data_directory_that_is_not_there_is_refused_at_the_start(
+    login: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--database", login, "--data-directory", "/nonexistent"]
+    assert run_cli(["hub", "serve", *options]) == 2
+    assert "'/nonexistent' does not exist" in capsys.readouterr().err

@@ -8,22 +8,28 @@ from dataclasses import replace
 from urllib.request import urlopen
 
 from ruamel.yaml import YAML
-from tests.unit.hub.test_across_sites import sites
 
 from pvebench.hub.app import FleetPages, make_pages
-from pvebench.hub.fleet_view import FleetView, NodeLine, Overview, SiteLine, WorstCase, upgrades
+from pvebench.hub.doctor import findings
+from pvebench.hub.fleet_view import (
+    BEHIND_SECONDS,
+    SILENT_SECONDS,
+    SKEW_SECONDS,
+    FleetView,
+    NodeLine,
+    Overview,
+    WorstCase,
+    upgrades,
+)
 from pvebench.hub.pages import METRICS, metrics, page
 from pvebench.hub.store import HubDatabase
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
+from testing.hub_requests import GRAZ, NOW, SETTINGS
 from testing.packs import ROOT
 from testing.prometheus import free_port
+from testing.site_effects import sites_with
 
-NOW = 1.7e9
-GRAZ = SiteLine(
-    name="graz", state="held", contact=NOW - 7200, skew=-90.0, newest_run=NOW - 86400, runs=12,
-    refused=1, critical=1, warnings=2, worst="<b>slower</b>",
-)  # fmt: skip
 OVERVIEW = Overview(
     sites=[GRAZ, replace(GRAZ, name="new", contact=None, newest_run=None, skew=None)],
     nodes=[NodeLine(site="graz", node='p"1', unjudged=7, judged_at=0.0, failed="KeyError: x")],
@@ -38,7 +44,7 @@ RULES = ROOT / "prometheus" / "hub"
 
 
 def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
-    found = upgrades(FleetView(effects=sites(4), facts={"bregenz": [{"kernel": "6.14.5"}]}))
+    found = upgrades(FleetView(effects=sites_with(4), facts={"bregenz": [{"kernel": "6.14.5"}]}))
     text = page(OVERVIEW, found, [], name="fleet", now=NOW)
     for part in (
         "Everything is 5.2% slower at 4 of 12 sites since kernel 6.14.8",
@@ -82,6 +88,22 @@ def test_the_alerts_are_valid_tested_and_about_existing_metrics() -> None:
     tested = (RULES / "tests.yml").read_text("utf-8")
     for rule in YAML(typ="safe").load(rules)["groups"][0]["rules"]:
         assert tested.count(f"alertname: {rule['alert']}") >= 1
+
+
+def test_the_alerts_page_and_doctor_have_the_same_limits() -> None:
+    rules = YAML(typ="safe").load((RULES / "alerts.yml").read_text("utf-8"))
+    expressions = {rule["alert"]: rule["expr"] for rule in rules["groups"][0]["rules"]}
+    limits = {
+        name: one.partition(" and ")[0].rpartition("> ")[2].strip()
+        for name, one in expressions.items()
+    }
+    assert float(limits["PVEBenchHubSiteSilent"]) == SILENT_SECONDS
+    assert float(limits["PVEBenchHubSiteSkew"]) == SKEW_SECONDS
+    assert limits["PVEBenchHubJudgingBehind"] == f"{BEHIND_SECONDS / 86400:.0f} * 86400"
+    for skew, named in ((SKEW_SECONDS, False), (SKEW_SECONDS + 1, True)):
+        shown = Overview(sites=[replace(GRAZ, contact=NOW, skew=skew)])
+        assert ("clock off" in page(shown, [], [], name="", now=NOW)) is named
+        assert any("clock off" in text for _, text in findings(shown, SETTINGS, NOW)) is named
 
 
 def test_page_and_metrics_come_from_the_database_with_the_role_that_reads_all_sites(

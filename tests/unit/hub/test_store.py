@@ -11,71 +11,12 @@ import psycopg
 import pytest
 
 from pvebench.errors import HubDatabaseError
-from pvebench.fleet.wire import Head, pack, shape_of
-from pvebench.hub.door import Door
+from pvebench.fleet.wire import shape_of
 from pvebench.hub.rules import SiteRow
 from pvebench.hub.store import HubDatabase, SiteTransaction, SiteUnknown
 from pvebench.model.run import Sample, Unit
-from testing.simulated_fleet import Killed, Schedule, run_data
-
-PROCESS = "0123456789abcdef"
-TOKEN = "a" * 64
-
-
-def rows(url: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url) as connection:
-        return connection.execute(query.encode(), values).fetchall()
-
-
-class Sending:
-    """A site that speaks to the door, line by line."""
-
-    def __init__(self, database: HubDatabase, name: str = "lab") -> None:
-        self.door = Door(database.begin, lambda: 1)
-        self.name, self.place, self.turn = name, (0, ""), 0
-
-    def request(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        status, content = self.door.answer(self.name, method, path, body)
-        return status, json.loads(content)
-
-    def hello(self) -> None:
-        body = {"process": PROCESS, "seen": 0, "version": "x", "schemas": [1], "now": 0.0}
-        status, answer = self.request("POST", "hello", json.dumps(body).encode())
-        assert status == 200
-        self.turn = answer["turn"]
-
-    def push(self, *lines: dict[str, Any] | bytes) -> tuple[int, dict[str, Any]]:
-        texts = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in lines]
-        to = (self.place[0] + len(lines), f"{self.place[0] + len(lines):032x}")
-        head = Head(
-            turn=self.turn,
-            process=PROCESS,
-            after=self.place[0],
-            chain=self.place[1],
-            to=to,
-            count=len(texts),
-            now=0.0,
-        )
-        status, answer = self.request("POST", "push", pack(head, texts))
-        self.place = answer["acked"], answer["chain"]
-        return status, answer
-
-
-def line(at: int, *, revision: int = 0, value: float = 1.0, **fields: Any) -> dict[str, Any]:
-    data = run_data(f"r{at}", revision, 0, bad=False)
-    shape = shape_of(data.pop("samples"))
-    return {**data, "kind": "run", "seq": at + 1, "shape": shape.shape, "values": [value], **fields}
-
-
-SHAPE = shape_of(run_data("r0", 0, 0, bad=False)["samples"]).model_dump_json().encode()
-
-
-@pytest.fixture
-def site(hub: HubDatabase, door: HubDatabase) -> Sending:
-    hub.add_token("lab", TOKEN)
-    sending = Sending(door)
-    sending.hello()
-    return sending
+from testing.hub_requests import PROCESS, SHAPE, TOKEN, Sending, line, rows
+from testing.simulated_fleet import Killed, Schedule
 
 
 def shapes(*metrics: str) -> list[bytes]:

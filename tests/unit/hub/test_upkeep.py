@@ -10,9 +10,6 @@ from types import SimpleNamespace
 
 import psycopg
 import pytest
-from tests.unit.hub.test_app import HELLO, TOKENS, ask
-from tests.unit.hub.test_pages import GRAZ
-from tests.unit.hub.test_store import PROCESS, SHAPE, Sending, line, rows
 
 from pvebench.cli.main import run_cli
 from pvebench.hub.app import has_little_space, make_app
@@ -24,21 +21,20 @@ from pvebench.hub.store import HubDatabase
 from pvebench.hub.store.upkeep import DENSE_SECONDS, KEPT_SECONDS, REFUSED
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
+from testing.hub_requests import (
+    GRAZ,
+    HELLO,
+    NOW,
+    PROCESS,
+    SETTINGS,
+    SHAPE,
+    TOKENS,
+    Sending,
+    ask,
+    line,
+    rows,
+)
 from testing.prometheus import free_port
-
-NOW = 1.7e9
-SETTINGS = {
-    "server_version_num": "150018", "fsync": "on", "full_page_writes": "on",
-    "synchronous_commit": "on", "bytes": "1000", "odd_runs": "0",
-}  # fmt: skip
-
-
-@pytest.fixture
-def site(hub: HubDatabase, door: HubDatabase) -> Sending:
-    hub.add_token("lab", "a" * 64)
-    sending = Sending(door)
-    sending.hello()
-    return sending
 
 
 def test_old_months_are_listed_then_removed_and_the_newest_run_stays(

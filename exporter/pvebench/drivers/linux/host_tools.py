@@ -28,7 +28,7 @@ _CHECK_SECONDS: Final = 0.1
 
 
 def tool_version(program: str) -> str:
-    """Return a program's version without its name; empty: not installed."""
+    """Return a program's version without its name; empty: unknown, such as not installed."""
     try:
         done = run_program([program, "--version"])
     except (OSError, VolumeError):

@@ -19,7 +19,7 @@ from pvebench.model.ports import Clock, Journal
 
 KIND: Final = "proxmox-backup"
 """Kind of a journal entry of an archive to remove."""
-_KEYS: Final = frozenset({"node", "vmid", "storage", "mark"})
+_KEYS: Final = frozenset({"node", "vmid", "storage", "mark", "newest"})
 _REMOVE_SECONDS: Final = 300.0
 LOCK_MINUTES: Final = 1
 """Maximum wait of a backup for another one; 0 is the node's default of three hours."""
@@ -84,7 +84,7 @@ def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None
     """
     deadline = clock.monotonic() + _WAIT_SECONDS
     appears = clock.monotonic() + SEARCH_SECONDS
-    while (clock.monotonic() < appears and _newest(api, details) == details.get("newest")) or (
+    while (clock.monotonic() < appears and _newest(api, details) == details["newest"]) or (
         runs_backup(api, details["node"], details["vmid"])
     ):
         if clock.monotonic() > deadline:
