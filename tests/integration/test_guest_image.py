@@ -15,6 +15,7 @@ from typing import Any, Self
 import pytest
 
 from integration.conftest import MACHINE, Lab
+from pvebench.drivers.qemu.machine import EMULATED_CPU
 from pvebench.guest import KERNEL_ARGUMENTS, GuestImage, build_image
 from pvebench.guest.recipe import FILESYSTEM_MODULES
 from pvebench.model.units import MIB
@@ -71,7 +72,7 @@ class BareGuest:
             "-machine",
             "pc,accel=tcg",
             "-cpu",
-            "max",
+            EMULATED_CPU,
             "-m",
             "768",
             "-nodefaults",

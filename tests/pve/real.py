@@ -24,6 +24,7 @@ from pve.cluster import MakeMachine
 from pve.drives import SLOT, parse
 from pve.machines import AgentRefusal, AgentSilence, Machine
 from pve.storage import Volumes
+from pvebench.drivers.qemu.machine import EMULATED_CPU
 from pvebench.drivers.qemu.qmp import Channel, CommandRefused
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown
 from pvebench.guest import GuestImage
@@ -105,7 +106,7 @@ class RealMachine:
                 "-machine",
                 "type=pc,accel=tcg,usb=off",
                 "-cpu",
-                "max",
+                EMULATED_CPU,
                 "-m",
                 f"{config['memory']}M",
                 "-smp",

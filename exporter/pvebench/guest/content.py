@@ -37,6 +37,9 @@ _MAGIC: Final = 0x202
 _PAYLOAD: Final = 0x248
 _PVH_ENTRY: Final = 18
 """Type of the ELF note, owned by `Xen`, that names the entry point."""
+_SIGNED: Final = b"~Module signature appended~\n"
+_SIGNATURE_INFO: Final = 12
+"""Bytes of `struct module_signature`, the last four of them the length of the signature."""
 
 
 def _unxz(packed: bytes) -> bytes:
@@ -152,7 +155,10 @@ def unpacked_name(module: Path) -> str:
 
 
 def unpacked_module(module: Path) -> bytes:
-    """Return an unpacked module.
+    """Return an unpacked module without its signature.
+
+    Without KVM, the kernel takes a second of a boot to verify the signatures. The kernel's own
+    init and modules come from the same verified packages.
 
     Raises:
         GuestImageError: the file is damaged.
@@ -161,10 +167,22 @@ def unpacked_module(module: Path) -> bytes:
     for magic, unpack in _UNPACKERS.items():
         if content.startswith(magic):
             try:
-                return unpack(content)
+                return _unsigned(unpack(content))
             except (lzma.LZMAError, zlib.error) as error:
                 raise GuestImageError(f"cannot unpack {module.name}: {error}") from error
-    return content
+    return _unsigned(content)
+
+
+def _unsigned(module: bytes) -> bytes:
+    """Cut a signature: its bytes, `struct module_signature` with their number, and a marker.
+
+    Source: include/linux/module_signature.h and kernel/module/signing.c.
+    """
+    if not module.endswith(_SIGNED):
+        return module
+    end = len(module) - len(_SIGNED)
+    (length,) = struct.unpack_from(">I", module, end - 4)
+    return module[: end - _SIGNATURE_INFO - length]
 
 
 def _builtin(base: Path) -> set[str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import struct
 import subprocess
 from pathlib import Path
 
@@ -188,6 +189,15 @@ def test_modules_that_a_distribution_packs_are_loaded_unpacked(tmp_path: Path) -
     found = module_files(root, "6.1", ["ext4"])
     assert [unpacked_name(path) for path in found] == ["jbd2.ko", "ext4.ko"]
     assert {unpacked_name(path): unpacked_module(path) for path in found} == plain
+
+
+def test_a_module_is_loaded_without_its_signature(tmp_path: Path) -> None:
+    # Layout by scripts/sign-file.c of Linux: signature, module_signature, marker.
+    module = tmp_path / "ext4.ko"
+    content = b"\x7fELF code \0depends=jbd2\0"
+    info = struct.pack(">BBBBB3xI", 0, 0, 2, 0, 0, 5)
+    module.write_bytes(content + b"PKCS7" + info + b"~Module signature appended~\n")
+    assert unpacked_module(module) == content
 
 
 def test_a_damaged_module_is_named(tmp_path: Path) -> None:
