@@ -73,9 +73,9 @@ def _storages(settings: HostSettings, node: str | None) -> Mapping[str, Measured
 def _wear(settings: HostSettings) -> Mapping[tuple[str, str], Wear | str]:
     if settings.ssh is None:
         return wear_of(settings)
-    return {
-        (settings.node, name): "pvebench does not read it over SSH" for name in settings.storages
-    }
+    from pvebench.drivers.host.remote_host import wear  # noqa: PLC0415 # imports asyncssh
+
+    return {(settings.node, name): one for name, one in wear(settings, settings.ssh).items()}
 
 
 def _require(settings: HostSettings) -> None:

@@ -50,6 +50,29 @@ space() { # PATH
     df -B1 --output=avail -- "$1" | tail -n 1
 }
 
+# Report of smartctl on each drive below block devices, followed by a NUL (drive_wear.py). It only
+# reads; opening a drive needs root, so others get the report "Permission denied".
+wear() { # MAJOR:MINOR…
+    PATH=$PATH:/usr/sbin:/sbin
+    command -v smartctl >/dev/null || exit 127
+    for number; do drives "/sys/dev/block/$number"; done | sort -u | tr '!' / | while read -r name; do
+        timeout 10 smartctl --json --all --log=devstat "/dev/$name" </dev/null | head -c 1048576
+        printf '\0'
+    done
+}
+
+# Disks below a device, those of RAIDs too; none of a file system without a device.
+drives() ( # DIRECTORY in sysfs
+    cd -P -- "$1" 2>/dev/null || exit 0
+    [ ! -e partition ] || cd ..
+    set -- slaves/*
+    if [ -e "$1" ]; then
+        for member; do drives "$member"; done
+    else
+        basename "$(pwd -P)"
+    fi
+)
+
 make() { # PATH BYTES
     ours "$1"
     set -C # never overwrites a file, and follows no link

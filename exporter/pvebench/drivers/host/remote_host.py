@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +14,23 @@ from pvebench.drivers.host import HostSettings
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.remote_machine import (
     KIND,
+    NOT_FOUND,
+    Refused,
     RemoteCommands,
     RemoteMachine,
     left,
+    parse_device,
     undo_left,
     whole,
 )
+from pvebench.drivers.linux.drive_wear import NOT_INSTALLED, most_worn
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions, Undo, instance_id
 from pvebench.drivers.storages.directory import RESERVE_BYTES
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.drivers.storages.settings import networks_of, storage_options
-from pvebench.errors import NoSpace, SwitchFailed, ToolsMissing, VolumeError
+from pvebench.errors import NoSpace, PvebenchError, SwitchFailed, ToolsMissing, VolumeError
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Disk
 from pvebench.model.ports import HostSnapshot, Journal, Site
@@ -33,6 +38,7 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity, Volume
 from pvebench.model.workload import Case
+from pvebench.model.write_cost import Wear
 from pvebench.workloads import TOOLS
 
 # --- test volumes on another machine: files in a directory, with the ownership marker
@@ -189,6 +195,32 @@ def undo(ssh: SshSettings | None) -> dict[str, Undo]:
             connection.close()
 
     return {KIND: undo_one}
+
+
+def wear(settings: HostSettings, ssh: SshSettings) -> dict[str, Wear | str]:
+    """Return storage -> wear of the drives below its path, or why it is unknown."""
+    connection = SshConnection(ssh)
+    try:
+        commands = RemoteCommands(connection)
+        return {name: wear_at(commands, str(one.path)) for name, one in settings.storages.items()}
+    except PvebenchError as error:
+        return dict.fromkeys(settings.storages, error.happened)
+    finally:
+        connection.close()
+
+
+def wear_at(commands: RemoteCommands, path: str) -> Wear | str:
+    """Return the wear of the drives below a path, or why it is unknown. Raises as `ask`."""
+    try:
+        _, devices = parse_device(commands.ask("device", path), path)
+        numbers = [f"{os.major(device)}:{os.minor(device)}" for device in devices]
+        output = commands.ask("wear", *numbers)
+    except Refused as error:
+        if error.code != NOT_FOUND:
+            return error.happened
+        return f"{NOT_INSTALLED} on {commands.where}"
+    found = most_worn(output.split(b"\0")[:-1])
+    return found if isinstance(found, Wear) else f"{found} on {commands.where}"
 
 
 def check(settings: HostSettings, ssh: SshSettings, cases: Sequence[Case]) -> Iterator[Finding]:

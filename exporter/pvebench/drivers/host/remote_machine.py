@@ -46,7 +46,7 @@ REMOTE_COMMANDS: Final = DEVICE_FUNCTIONS + files("pvebench.drivers.host").joinp
     "remote_commands.sh"
 ).read_text("utf-8")
 _REFUSED: Final = 96
-_NOT_FOUND: Final = 127
+NOT_FOUND: Final = 127
 _SAID_BYTES: Final = MIB
 _DIGITS: Final = 18
 """Maximum digits of a number: more than any disk has bytes."""
@@ -137,7 +137,7 @@ class RemoteTools(Guest):
             done = self._commands.shell.run(argv, stdin=stdin, timeout=timeout)
         except OutcomeUnknown as error:
             raise GuestTimeout(f"{argv[0]}: {error.reason}") from error
-        if done.exit_code == _NOT_FOUND:
+        if done.exit_code == NOT_FOUND:
             raise self._cannot_start(argv[0])
         return done
 
@@ -196,7 +196,7 @@ class RemoteTools(Guest):
                 f"{program} on {self._commands.where} disappeared without a result",
                 cause="it was killed, memory ran out, or the machine was restarted",
             )
-        if code == b"%d" % _NOT_FOUND:
+        if code == b"%d" % NOT_FOUND:
             raise self._cannot_start(program)
         cut = whole(size, f"output bytes of {program}")
         return Completed(whole(code, f"exit code of {program}"), rest[:cut], rest[cut:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ _NVME_UNIT_BYTES: Final = 512_000
 _OPEN_FAILED: Final = 2
 """Bit of the exit status: the drive could not be opened, see smartctl(8)."""
 _SILENT: Final = "the drives do not report it"
+NOT_INSTALLED: Final = "smartctl (package smartmontools) is not installed"
 _STATISTICS: Final = ("Percentage Used Endurance Indicator", "Logical Sectors Written")
 """Device statistics of ATA (ACS-4, 9.5), whose meaning is the same for all drives."""
 
@@ -30,31 +31,44 @@ def wear_below(path: Path) -> Wear | str:
     """
     try:
         found = {name for device in devices_below(path) for name in _drives(sysfs(device))}
-        wears = [_wear(name) for name in sorted(found)]
+        return most_worn([_report(name) for name in sorted(found)])
     except ToolFailed:
-        return "smartctl (package smartmontools) is not installed"
+        return NOT_INSTALLED
+    except (OSError, PvebenchError):
+        return _SILENT
+
+
+def most_worn(reports: Sequence[bytes]) -> Wear | str:
+    """Return the wear of the most worn of some drives, or why it is unknown.
+
+    Args:
+        reports: output of smartctl for each drive.
+    """
+    try:
+        known = [wear for wear in map(parse_wear, reports) if wear is not None]
     except PermissionError:
         return "smartctl needs root"
-    except (OSError, PvebenchError, ValueError, ArithmeticError, AttributeError, TypeError):
+    except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError):
         return _SILENT
-    known = [wear for wear in wears if wear is not None]
-    return max(known, key=lambda wear: wear.used) if known and len(known) == len(wears) else _SILENT
+    known = known if len(known) == len(reports) else []
+    return max(known, key=lambda wear: wear.used, default=_SILENT)
 
 
 def _drives(device: Path) -> Iterator[str]:
     """Yield the names of the disks below a device's directory in sysfs; those of RAIDs too."""
     below = device.resolve(strict=True)
+    below = below.parent if (below / "partition").exists() else below
     members = sorted(below.glob("slaves/*"))
     for member in members:
         yield from _drives(member)
     if not members:
-        yield (below.parent if (below / "partition").exists() else below).name
+        yield below.name
 
 
-def _wear(name: str) -> Wear | None:
-    """Return the wear of a disk. Raises PvebenchError: smartctl is missing or does not end."""
+def _report(name: str) -> bytes:
+    """Return the report on a disk. Raises PvebenchError: smartctl is missing or does not end."""
     command = ["smartctl", "--json", "--all", "--log=devstat", f"/dev/{name.replace('!', '/')}"]
-    return parse_wear(HostTools().run(command, timeout=_SECONDS).stdout[:_MAX_BYTES])
+    return HostTools().run(command, timeout=_SECONDS).stdout[:_MAX_BYTES]
 
 
 def parse_wear(output: bytes) -> Wear | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pvebench.config import Settings
-from pvebench.drivers.host.remote_host import RemoteDirectory
+from pvebench.drivers.host.remote_host import RemoteDirectory, wear_at
 from pvebench.drivers.host.remote_machine import (
     RemoteCommands,
     RemoteMachine,
@@ -136,6 +136,7 @@ QUESTIONS: tuple[Callable[[SshConnection], Any], ...] = (
     lambda ssh: _machine(ssh).counters("/dev/sdz"),
     lambda ssh: _machine(ssh).snapshot("/dev/sdz"),
     lambda ssh: _machine(ssh).facts(),
+    lambda ssh: assert_shown(str(wear_at(RemoteCommands(ssh), "/far"))),
     _check,
     _undo,
     lambda ssh: NodeSsh(ssh).devices("x:y"),

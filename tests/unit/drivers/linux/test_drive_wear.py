@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pvebench.drivers.host import DRIVER, HostSettings, remote_host
 from pvebench.drivers.linux import drive_wear
 from pvebench.drivers.linux.drive_wear import parse_wear, wear_below
+from pvebench.drivers.ssh.connection import SshConnection
+from pvebench.errors import ServerGone
+from pvebench.model.ports import Completed
 from pvebench.model.write_cost import Wear, WriteCost
+from testing.fixed_ssh_answers import SSH
 
 GOLDEN = Path(__file__).parents[3] / "golden/smartctl"
 NVME = Wear(0.16, 113_662_783 * 512_000)
@@ -79,3 +87,68 @@ def test_the_cost_names_the_share_per_year_where_the_counters_give_it() -> None:
     assert line(Wear(0.04)) == unknown
     assert line("") == "drive wear unknown"
     assert line("smartctl needs root") == "drive wear unknown: smartctl needs root"
+
+
+class Elsewhere(SshConnection):
+    """A machine whose shell is this machine's, with the sysfs and the programs of a test.
+
+    Its path is on the device 9:0.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(SSH)
+        self._folder = folder
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        if "device" in argv:
+            return Completed(0, b"regular file|0|0|2304|4096|\n", b"")
+        words = [word.replace("/sys/dev/block", str(self._folder / "devices")) for word in argv]
+        environment = {"PATH": f"{self._folder}:/usr/bin:/bin"}
+        done = subprocess.run(words, capture_output=True, check=False, env=environment)
+        return Completed(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def elsewhere(raid: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (raid / "devices/9:0").symlink_to(raid / "devices/md0")
+    monkeypatch.setattr(remote_host, "SshConnection", lambda _: Elsewhere(raid))
+    return raid
+
+
+def over_ssh() -> Wear | str:
+    settings = HostSettings.model_validate(
+        {
+            "node": "far",
+            "ssh": SSH.model_dump(exclude_unset=True),
+            "storages": {"ssd": {"path": "/srv"}},
+        }
+    )
+    return DRIVER.wear(settings)["far", "ssd"]
+
+
+def test_over_ssh_the_most_worn_drive_of_the_other_machine_counts(elsewhere: Path) -> None:
+    (elsewhere / "sda.json").write_bytes((GOLDEN / "ata.json").read_bytes())
+    assert over_ssh() == ATA
+    # One drive of the RAID does not report it.
+    (elsewhere / "sda.json").write_bytes((GOLDEN / "virtual.json").read_bytes())
+    assert over_ssh() == "the drives do not report it on pvebench@pve1"
+
+
+def test_over_ssh_the_reason_for_unknown_wear_names_the_machine(elsewhere: Path) -> None:
+    (elsewhere / "sda.json").write_bytes((GOLDEN / "denied.json").read_bytes())
+    assert over_ssh() == "smartctl needs root on pvebench@pve1"
+    (elsewhere / "devices/9:0").unlink()  # such as of NFS
+    assert over_ssh() == "the drives do not report it on pvebench@pve1"
+
+
+def test_over_ssh_a_machine_without_smartctl_or_answer_is_named(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (elsewhere / "smartctl").unlink()
+    assert over_ssh() == "smartctl (package smartmontools) is not installed on pvebench@pve1"
+
+    def gone(*_: Any, **__: Any) -> Completed:
+        raise ServerGone("ssh to pvebench@pve1 failed: Connection refused")
+
+    monkeypatch.setattr(Elsewhere, "run", gone)
+    assert over_ssh() == "ssh to pvebench@pve1 failed: Connection refused"
