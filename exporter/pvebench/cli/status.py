@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 
-from pvebench.analysis.verdict import count_text
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
@@ -18,13 +17,10 @@ from pvebench.diagnostics.pipeline import fetch
 from pvebench.errors import PipelineError
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes, show_seconds
-from pvebench.model.workload import Direction
-from pvebench.store.current import Results, View
+from pvebench.store.current import Results
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import pause_reason_of
 from pvebench.verdicts.headline import headline
-
-_DAY: Final = timedelta(days=1)
 
 
 @click.command()
@@ -69,7 +65,7 @@ def _stored(settings: Settings, results: Results, now: datetime, *, live: bool) 
     last = max(record.last.finished for record in records)
     age = show_seconds(max(0.0, (now - last).total_seconds()))
     found = f"{runs} runs of {len(records)} cases, {ok} ok; the last {age} ago"
-    return {"results": found, "changed": known, "cost": cost_text(view)}
+    return {"results": found, "changed": known, "cost": _cost(results, now)}
 
 
 def _live(settings: Settings, name: str) -> dict[str, Any]:
@@ -121,16 +117,8 @@ def _upcoming(worker: dict[str, Any], now: datetime) -> str:
     return f"{name} in {show_seconds(max(0.0, left))}"
 
 
-def cost_text(view: View) -> str:
-    """Return the bytes written to the storages, per day once there is a day of runs."""
-    written = sum(
-        value for (_, _, name), value in view.totals.bytes.items() if name == Direction.WRITE
-    )
-    begin = min(record.first_started for record in view.cases.values())
-    span = max(record.last.finished for record in view.cases.values()) - begin
-    if span < _DAY:
-        return f"{show_bytes(written)} written in {show_seconds(span.total_seconds())}"
-    days = count_text(round(span / _DAY), "day")
-    return (
-        f"{show_bytes(written / (span / _DAY))} written per day ({show_bytes(written)} in {days})"
-    )
+def _cost(results: Results, now: datetime) -> str:
+    """Return the bytes written to all storages, fills included, as write budgets count them."""
+    storages = {storage for _, storage, _ in results.now.totals.bytes}
+    written = sum(results.store.written_bytes(storage, now) for storage in storages)
+    return f"{show_bytes(written)} written in the last 24 hours"
