@@ -120,6 +120,11 @@ def wait_for_page(shown: subprocess.Popen[bytes], port: int) -> None:
         time.sleep(0.2)
 
 
+def note_of(layout: Layout) -> Path:
+    """Return the file of the progress as a sentence, which the page shows."""
+    return layout.state / "note.txt"
+
+
 class Progress:
     """Progress of an import, in a file, so that an interrupted import can be continued.
 
@@ -129,6 +134,7 @@ class Progress:
     def __init__(self, layout: Layout, instance: str) -> None:
         self._store = layout.state / "simulated" / "pvebench.db"
         self._path = layout.state / "filling.json"
+        self.note = note_of(layout)
         pack = hashlib.sha256(Path(PACK).read_bytes()).hexdigest()
         self._of = {"instance": instance, "pack": pack, "version": __version__}
 
@@ -149,6 +155,13 @@ class Progress:
         part = self._path.with_suffix(".part")
         part.write_text(json.dumps(self._of | {"end": end, "before": before}), "utf-8")
         part.replace(self._path)
+
+    def show(self, text: str) -> None:
+        """Print the progress, and show it on the page until the import is complete."""
+        print(text, flush=True)
+        part = self.note.with_suffix(".part")
+        part.write_text(text, "utf-8")
+        part.replace(self.note)
 
     def forget(self) -> None:
         """Remove the progress: the import is complete or starts again."""
@@ -187,7 +200,7 @@ class Filling:
             self._before = float(path.stem)
             self._progress.write(end=self._end, before=self._before)
             path.unlink()
-            print(self._line(), flush=True)
+            self._progress.show(self._line())
             if self._has_newest(until_days):
                 return
         if self._export.wait() != 0:
@@ -212,13 +225,13 @@ class Filling:
     def _line(self) -> str:
         """Return the progress, with an estimate once there is one."""
         if not self._before:
-            return "the verdicts and alerts of the year are in Prometheus; the demo is complete"
+            return "Prometheus has the whole year, with its verdicts and alerts."
         oldest = self._end - YEAR_SECONDS
         done = max(1.0, self._begun - self._before)
         left = max(0.0, self._before - oldest) / done * (time.monotonic() - self._started)
-        when = f"results since {time.strftime('%Y-%m-%d', time.gmtime(self._before))}"
-        after = "then the verdicts of the past"
-        return f"{when} are in Prometheus; the older ones take about {left:.0f} s, {after}"
+        days = min(365.0, (self._end - self._before) / DAY_SECONDS)
+        when = f"Prometheus has the newest {days:.0f} of 365 days."
+        return f"{when} The others take about {left:.0f} s more, then the verdicts of the past."
 
 
 @contextmanager
@@ -236,6 +249,7 @@ def filled(layout: Layout, instance: str) -> Iterator[Filling]:
     shutil.rmtree(layout.state / "past", ignore_errors=True)
     if known is None:
         progress.forget()
+        progress.note.unlink(missing_ok=True)
         print("The first page opens after about 90 s on two idle cores.", flush=True)
         simulate(layout, layout.prometheus / "data")
         end = time.time()
@@ -352,6 +366,8 @@ def showing(layout: Layout, exporter: Service) -> Iterator[subprocess.Popen[byte
         PACK,
         "--listen",
         f"{HOST}:{exporter.port}",
+        "--note",
+        str(note_of(layout)),
     ]
     with subprocess.Popen(command) as process:
         try:

@@ -43,6 +43,7 @@ def app_of(
     page: Page | None = None,
     results: Results | None = None,
     verdicts: Callable[[], Verdicts] = Verdicts,
+    note: Callable[[], str] = str,
 ) -> Starlette:
     """Return the application in simulated time; /metrics works only if a page is given."""
     return make_app(
@@ -51,6 +52,7 @@ def app_of(
         results=results or results_of(simulation),
         now=simulation.world.clock.now,
         verdicts=verdicts,
+        note=note,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -23,8 +24,9 @@ from pvebench.drivers.simulated.demo_year import YEAR, Story, history
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import StoreError
+from pvebench.files import read_text
 from pvebench.metrics import Page
-from pvebench.metrics.changes import firing_alerts
+from pvebench.metrics.changes import firing_alerts, no_results_alerts
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
 from pvebench.metrics.results import collect_verdicts
@@ -40,6 +42,7 @@ from pvebench.service.publisher import access_of
 from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService, past_verdicts
+from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.server import make_app
@@ -57,6 +60,10 @@ AFTER_CHANGE_DAYS: Final = 1.5
 """Days after new software until the demo's pack has measured every case with it."""
 APART_DAYS: Final = 4.0
 """Days to a moment after new software; a closer regular moment adds no information."""
+
+
+NO_RESULTS_SECONDS: Final = OVERDUE * DAY + 900
+"""Time after a result until the alert PVEBenchNoResults: each case of the demo is due daily."""
 
 
 def judged_moments(changes: Iterable[float], end: float) -> list[float]:
@@ -86,14 +93,26 @@ def judge_past(store: Store, end: float) -> Sequence[PastMetrics]:
     results, issues = Results(store), load_known_issues()
     begun = {episode.started.timestamp() for episode in results.now.periods}
     # The changes of the past get the IDs that the exporter gives them now.
-    known = VerdictService(Feed(results), issues).judge().changes
+    verdict = VerdictService(Feed(results), issues).judge()
     past = []
     moments = judged_moments(begun, end)
-    for moment, verdicts in past_verdicts(results, issues, moments, known=known):
+    for moment, verdicts in past_verdicts(results, issues, moments, known=verdict.changes):
         families = Families()
         collect_verdicts(verdicts, families)
         past.append((moment, [*families.families(), firing_alerts(verdicts)]))
-    return past
+    return with_outages(past, verdict.outages)
+
+
+def with_outages(past: Sequence[PastMetrics], outages: Sequence[Outage]) -> Sequence[PastMetrics]:
+    """Return past metrics with the alerts about times without results, as the rule fires them."""
+    begun = {one.begin + NO_RESULTS_SECONDS for one in outages}
+    ended = {one.end for one in outages}
+    found: list[PastMetrics] = []
+    for moment in sorted({at for at, _ in past} | begun | ended):
+        before = [families for at, families in past if at <= moment][-1:]
+        silent = [one for one in outages if one.begin + NO_RESULTS_SECONDS <= moment < one.end]
+        found.append((moment, [*chain(*before), no_results_alerts(one.node for one in silent)]))
+    return found
 
 
 NODES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -243,7 +262,8 @@ def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:
 )
 @web_options
 @click.option("--listen", default="127.0.0.1:9620", show_default=True)
-def show(state: Path, pack: Path, **web: Any) -> None:
+@click.option("--note", type=PATH, help="File with a text that the web UI shows.")
+def show(state: Path, pack: Path, note: Path | None, **web: Any) -> None:
     """Serve the simulated year until Ctrl-C: web UI and /metrics, as `serve` does."""
     settings = Settings().with_changes(web)
     access = access_of(settings)
@@ -259,6 +279,7 @@ def show(state: Path, pack: Path, **web: Any) -> None:
             statuses=lambda: demo_statuses(assignments),
             results=results,
             verdicts=lambda: service.current,
+            note=lambda: read_text(note) if note and note.is_file() else "",
         )
         click.echo("judging the year …")
         service.judge()  # before the first page: it never shows a year without a verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -108,4 +108,13 @@ def firing_alerts(verdicts: Verdicts) -> Family:
             name = "PVEBenchImplausibleGain" if change.implausible else "PVEBenchChange"
             labels = {"change": change.id, "kind": kind, "severity": change.severity}
             family.add_sample("ALERTS", {"alertname": name, "alertstate": "firing", **labels}, 1.0)
+    return family
+
+
+def no_results_alerts(nodes: Iterable[str]) -> Family:
+    """Return the alerts about nodes without results, as Prometheus stores them."""
+    family = Family("ALERTS", "Alerts that fired.", "gauge")
+    kept = {"alertname": "PVEBenchNoResults", "alertstate": "firing", "severity": "warning"}
+    for node in nodes:
+        family.add_sample("ALERTS", kept | {"node": node}, 1.0)
     return family

@@ -60,11 +60,13 @@ class Pages:
         statuses: Callable[[], list[WorkerStatus]],
         now: Callable[[], datetime],
         verdicts: Callable[[], Verdicts] = Verdicts,
+        note: Callable[[], str] = str,
     ) -> None:
         self._results = results
         self._statuses = statuses
         self._now = now
         self._verdicts = verdicts
+        self._note = note
         self._texts: ResponseCache[str] = ResponseCache()
         self._pictures: ResponseCache[bytes] = ResponseCache()
 
@@ -98,7 +100,7 @@ class Pages:
         content, statuses, now = self._results.now, self._statuses(), self._now()
         verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
         verdict_key = verdicts.version, verdicts.failed, verdicts.decisions
-        key = (content.version, verdict_key, statuses, fresh)
+        key = (content.version, verdict_key, statuses, fresh, self._note())
         return cache.get(name, key, lambda: make(content, statuses, now))
 
     def _storage(self, parameters: Mapping[str, str]) -> str:
@@ -135,7 +137,8 @@ class Pages:
 
         def make(content: View, statuses: list[WorkerStatus], now: datetime) -> str:
             page = index_view(content, statuses, now, self._verdicts(), storage)
-            return render("index.html", page=page, simulated=page.simulated, here="/")
+            kept = {"simulated": page.simulated, "note": self._note(), "here": "/"}
+            return render("index.html", page=page, **kept)
 
         # Bounded by the number of storages; other values are rejected.
         return _html(self._once(f"/?{storage}", make, self._texts))

@@ -145,6 +145,7 @@ def make_app(
     now: Callable[[], datetime] = _utc_now,
     verdicts: Callable[[], Verdicts] = Verdicts,
     site: str = "",
+    note: Callable[[], str] = str,
 ) -> Starlette:
     """Return the application.
 
@@ -155,6 +156,7 @@ def make_app(
         now: clock of the workers' times.
         verdicts: returns the latest verdicts.
         site: name of the site in its fleet, the label that Prometheus adds; empty: none.
+        note: returns a text about simulated results, for the page at `/`.
     """
 
     def metrics(request: Request) -> Response:
@@ -185,7 +187,7 @@ def make_app(
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
             Route("/runbooks/{alert}", runbook),
-            *Pages(results, statuses, now, verdicts).routes(),
+            *Pages(results, statuses, now, verdicts, note).routes(),
         ],
         middleware=[
             Middleware(Encodings),

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pvebench.cli.demo import judge_past, judged_moments
+from pvebench.cli.demo import judge_past, judged_moments, with_outages
 from pvebench.metrics import catalog
 from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
 from pvebench.metrics.text_format import Families
 from pvebench.store import Store
+from pvebench.verdicts.outages import Outage
 from testing.changes import CASES, START, measured
 
 DAY = 86400.0
@@ -85,3 +86,37 @@ def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
     read = {family.name: family for family in text_string_to_metric_families(text)}
     assert {sample.value for sample in read[catalog.REGRESSION.exposed].samples} == {0.0}
     assert read[catalog.CHANGE_STATE.exposed].samples
+
+
+def test_a_past_without_results_has_the_alert_that_the_rule_fires() -> None:
+    """As in prometheus/tests/alerts.yml: by node, 2.5 intervals and 15 minutes after a result."""
+    outage = Outage("pve3", 10 * DAY, 17 * DAY)
+    past = with_outages(told(*[0.0] * 20), [outage])
+    window = Window(start=0, end=20 * DAY, step=DAY / 2)
+    text = "".join(past_metrics_text(past, window))
+    read = {family.name: family for family in text_string_to_metric_families(text)}
+    samples = read["ALERTS"].samples
+    names = {"alertname": "PVEBenchNoResults", "alertstate": "firing", "severity": "warning"}
+    assert all(sample.labels == names | {"node": "pve3"} for sample in samples)
+    days = [float(sample.timestamp) / DAY for sample in samples]
+    assert 12.5 < days[0] < 12.6
+    assert 16.5 <= days[-1] <= 17
+    # The other series go on.
+    assert len(read[catalog.CHANGE.exposed].samples) >= len(written(0, 20))
+
+
+def test_an_outage_in_the_simulated_results_is_found(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    for day in (*range(20), *range(28, 40)):
+        store.add_run(measured(CASES[0], day))
+    end = START + timedelta(days=40)
+    past = judge_past(store, end.timestamp())
+    store.close()
+    fired = [
+        (moment - START.timestamp()) // DAY
+        for moment, families in past
+        if any("PVEBenchNoResults" in s.labels.values() for f in families for s in f.samples)
+    ]
+    assert fired[0] in (21, 22)
+    assert fired[-1] < 28

@@ -119,19 +119,20 @@ def test_the_newest_quarter_is_there_before_the_first_page_and_the_rest_is_repor
     assert filler.fill() == ""
     first, rest = filler.output.split("ready\n")
     assert first.startswith("The first page opens after about 90 s")
-    assert first.count("are in Prometheus; the older ones take about ") == 2
-    assert rest.count("are in Prometheus; the older ones take about ") == 1
-    assert rest.endswith(
-        "verdicts and alerts of the year are in Prometheus; the demo is complete\n"
-    )
+    assert first.splitlines()[-1].startswith("Prometheus has the newest 100 of 365 days. ")
+    assert rest.startswith("Prometheus has the newest 200 of 365 days. The others take about ")
+    last = "Prometheus has the whole year, with its verdicts and alerts."
+    assert rest.endswith(f"\n{last}\n")
+    # The page shows the same sentence.
+    assert (filler.state / "note.txt").read_text("utf-8") == last
 
 
 def test_after_an_interruption_the_page_does_not_wait_for_the_older_results(filler: Filler) -> None:
     assert "no room on the device" in filler.fill(fails="2")
     assert filler.fill() == ""
     first, rest = filler.output.split("ready\n")
-    assert "are in Prometheus" not in first
-    assert "the demo is complete" in rest
+    assert "Prometheus has" not in first
+    assert "Prometheus has the whole year" in rest
 
 
 def test_a_start_after_the_last_file_ends_without_an_error(filler: Filler) -> None:

@@ -732,3 +732,14 @@ def test_while_a_history_is_analyzed_the_page_does_not_ask_for_more_runs(tmp_pat
     assert view.device == "990 PRO"
     assert view.costs == (cost.text,)
     assert "1.0 GiB per day, 365.0 GiB per year; no write budget" in view.costs[0]
+
+
+def test_the_page_shows_the_note_as_it_is_now(tmp_path: Path) -> None:
+    simulation, notes = simulate(tmp_path, cycles=1), ["Day 90 of 365."]
+    simulation.worker.step()
+    with served(app_of(simulation, note=lambda: notes[-1])) as address:
+        for text in ("Day 90 of 365.", "Day 200 of 365.", ""):
+            notes.append(text)
+            shown = said(http_client.get(f"{address}/").text)
+            assert f"no disk was measured. {text}".strip() in shown
+            assert shown.count("of 365.") == bool(text)
