@@ -1,21 +1,18 @@
 """Measured durability: what a killed QEMU, or a loss of power, leaves of a guest's writes.
 
-One VM has all disks of a batch. Each has one kind of synchronization, because a flush covers all
-earlier writes of its disk. A further disk per configuration logs what reaches its volume. This
+One VM has all disks of a batch. A further disk per configuration logs what reaches its volume. This
 process has the record of completed writes, so that it survives the VM.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.linux.host_tools import run_program
@@ -27,30 +24,28 @@ from pvebench.drivers.qemu.write_log import Entry, durable_count, read_log, repl
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage, run_qemu_img
 from pvebench.drivers.storages.settings import LocalSettings, storage_options
-from pvebench.errors import GuestTimeout, ToolFailed, VolumeError
+from pvebench.errors import GuestTimeout, VolumeError
 from pvebench.guest import GuestImage
+from pvebench.guest.records import (
+    DISTANCE,
+    IN_FLIGHT_SECONDS,
+    RECORD,
+    SIZE,
+    RecordDisk,
+    digest,
+    run_script,
+    unpack_records,
+)
 from pvebench.model.disk import Bus, Cache, Disk, Format, Preallocation, option_text
 from pvebench.model.durability import Durability, Survival, Sync, Touch, durability_key
-from pvebench.model.ports import Completed
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.units import KIB, MIB
+from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
 
-RECORD: Final = 4 * KIB
-RECORDS: Final = 16
-"""Records per kind, as many as in the first measurement of the effect."""
-_DISTANCE: Final = 512 * KIB
-"""Between records, so that each has its own cluster and table entry."""
-_SIZE: Final = 4 * RECORDS * _DISTANCE
-_PLACES: Final = {Touch.FIRST: range(RECORDS), Touch.REWRITE: range(RECORDS, 2 * RECORDS)}
-_BOTH: Final = range(2 * RECORDS)
-_LATE: Final = range(2 * RECORDS, 3 * RECORDS)
-"""Places of the last writes, which no flush covers."""
 _SOUND: Final = (0, 3)
 """Exit codes of `qemu-img check` without errors; 3: unused clusters only."""
 _BATCH: Final = 5
 """Configurations per VM: each needs four of its PCI slots."""
-_IN_FLIGHT_SECONDS: Final = 0.5
 _STATES: Final = 3
 """Simulated losses of power per configuration."""
 _MACHINE: Final = Machine(memory_bytes=768 * MIB, cpus=1)
@@ -75,24 +70,6 @@ DISKS: Final = {
 """Configuration -> its disk; those of one kind of image together."""
 
 
-def record(place: int, generation: int) -> bytes:
-    """Return a numbered record; its first line determines the rest, so that it has a checksum."""
-    head = f"pvebench place {place} generation {generation}\n".encode()
-    return head + hashlib.shake_256(head).digest(RECORD - len(head))
-
-
-def _packed(places: Sequence[int], generation: int) -> bytes:
-    """Return records at their distance, compressed."""
-    return gzip.compress(
-        b"".join(record(place, generation).ljust(_DISTANCE, b"\0") for place in places)
-    )
-
-
-def _content_path(places: Sequence[int], generation: int) -> str:
-    """Return the path of such records in the guest's memory."""
-    return f"/run/pvebench/{places[0]}-{places[-1]}.{generation}"
-
-
 @dataclass(frozen=True)
 class _Scenario(Scenario):
     """Scenario with a volume of its own, although others have the same options."""
@@ -105,17 +82,17 @@ class _Scenario(Scenario):
 
 
 @dataclass(kw_only=True)
-class _TestDisk:
+class _TestDisk(RecordDisk):
     """One disk of the VM and the record of its completed writes.
 
+    With `sync` None, its writes are logged instead, and it isn't used when QEMU is killed.
+
     Attributes:
-        sync: None: its writes are logged instead, and it isn't used when QEMU is killed.
         requested: flushes that the guest sent.
     """
 
     number: int
     disk: Disk
-    sync: Sync | None
     volume: Volume
     storage: DirectoryStorage
     requested: int = 0
@@ -159,31 +136,6 @@ class _TestDisk:
         file = {**file, "aio": "threads"}
         return [file, log, {**image, "file": f"log{self.number}"}]
 
-    def write(self, guest: QemuGuest, device: str) -> None:
-        """Write all records; return when the guest's kernel has completed them."""
-        writes = [(_PLACES[Touch.REWRITE], 0, Sync.FLUSH), (_BOTH, 1, self.sync or Sync.FLUSH)]
-        writes += [(_LATE, 0, Sync.NONE)] if self.sync is None else []
-        commands = [" ".join(self._command(device, *write)) for write in writes]
-        done = _run(guest, " && ".join(commands))
-        if done.exit_code:
-            raise ToolFailed(f"a write to the test disk failed: {done.stderr.decode()[-200:]}")
-
-    def _command(
-        self, device: str, places: Sequence[int], generation: int, sync: Sync
-    ) -> list[str]:
-        """Return dd's command line: with conv=sparse, it skips the zeros between records."""
-        direct = "direct,dsync" if sync is Sync.FUA else "direct"
-        flush = ",fsync" if sync is Sync.FLUSH else ""
-        first = places[0] * _DISTANCE // RECORD
-        words = [f"if={_content_path(places, generation)}", f"of={device}", f"bs={RECORD}"]
-        words += [f"seek={first}", f"oflag={direct}", f"conv=sparse,notrunc{flush}"]
-        return ["/bin/dd", *words, "status=none"]
-
-    def keep_writing(self, guest: QemuGuest, device: str) -> None:
-        """Start to write two generations in turn, until QEMU is killed."""
-        turns = "; ".join(" ".join(self._command(device, _LATE, old, Sync.NONE)) for old in (0, 1))
-        guest.start(["/bin/busybox", "sh", "-c", f"while :; do {turns}; done 2>/dev/null"])
-
     def count_flushes(self, qmp: Channel) -> None:
         """Remember the flushes that the guest has requested."""
         self.requested = int(own_statistics(self.names, self.disk, qmp)["flush_operations"])
@@ -210,31 +162,16 @@ class _TestDisk:
         command = ["qemu-img", "check", "-q", "-f", "qcow2", str(image)]
         return run_program(command).returncode not in _SOUND
 
-    def survived(self, content: Path, sync: Sync, touch: Touch) -> Survival:
-        """Return how many records of one kind have the newest completed content."""
-        late = self.sync is None and sync is Sync.NONE
-        places, newest = (_LATE, 0) if late else (_PLACES[touch], 1)
+
+def _reader(content: Path) -> Callable[[int], str]:
+    """Return the digests of a raw file's blocks."""
+
+    def found(place: int) -> str:
         with content.open("rb") as file:
-            found = sum(_at(file, place) == record(place, newest) for place in places)
-        return Survival(sync=sync, touch=touch, written=len(places), found=found)
+            file.seek(place * DISTANCE)
+            return digest(file.read(RECORD))
 
-    def torn(self, content: Path) -> int:
-        """Return how many blocks have neither a complete record nor their first content."""
-        with content.open("rb") as file:
-            return sum(
-                _at(file, place) not in (bytes(RECORD), *(record(place, old) for old in (0, 1)))
-                for place in (*_BOTH, *_LATE)
-            )
-
-
-def _run(guest: QemuGuest, script: str, stdin: bytes = b"") -> Completed:
-    """Run a shell script in the guest."""
-    return guest.run(["/bin/busybox", "sh", "-c", script], stdin=stdin, timeout=BOOT_SECONDS)
-
-
-def _at(file: BinaryIO, place: int) -> bytes:
-    file.seek(place * _DISTANCE)
-    return file.read(RECORD)
+    return found
 
 
 def directory_options(settings: LocalSettings, storage: str) -> StorageOptions:
@@ -300,7 +237,7 @@ class QemuDurability:
             storage=self._name,
             disk=disk,
             machine=_MACHINE,
-            volume_bytes=_SIZE,
+            volume_bytes=SIZE,
             number=number,
         )
         volume = self._storage.create(scenario)
@@ -315,9 +252,7 @@ class QemuDurability:
         """Write to all disks and kill QEMU during the last writes; return its version."""
         guest = vm.start(self._image, _MACHINE, self._accelerator, timeout=BOOT_SECONDS)
         version = qemu_facts(vm.qmp)["qemu"]
-        for places, generation in ((_PLACES[Touch.REWRITE], 0), (_BOTH, 1), (_LATE, 0), (_LATE, 1)):
-            unpack = f"gunzip >{_content_path(places, generation)}"
-            _run(guest, unpack, stdin=_packed(places, generation))
+        unpack_records(guest)
         for test in tests:
             test.attach(vm.qmp)
         names = self._devices(guest, tests)
@@ -327,7 +262,7 @@ class QemuDurability:
         for test in tests:
             if test.sync is not None:
                 test.keep_writing(guest, names[test.names.serial])
-        self._place.clock.sleep(_IN_FLIGHT_SECONDS)
+        self._place.clock.sleep(IN_FLIGHT_SECONDS)
         vm.kill()
         return version
 
@@ -336,8 +271,8 @@ class QemuDurability:
         clock = self._place.clock
         deadline = clock.monotonic() + SWITCH_SECONDS
         while clock.monotonic() < deadline:
-            lines = _run(guest, "cd /sys/block && grep . vd*/serial").stdout.decode().splitlines()
-            pairs = (line.partition("/serial:") for line in lines)
+            found = run_script(guest, "cd /sys/block && grep . vd*/serial").stdout.decode()
+            pairs = (line.partition("/serial:") for line in found.splitlines())
             names = {serial: f"/dev/{name}" for name, _, serial in pairs}
             if names.keys() >= {test.names.serial for test in tests}:
                 return names
@@ -357,12 +292,12 @@ class QemuDurability:
             qemu=version,
             finished=self._place.clock.now(),
             killed=tuple(
-                test.survived(content, test.sync, touch)
+                test.survived(_reader(content), test.sync, touch)
                 for test, content in contents
                 if test.sync
                 for touch in Touch
             ),
-            torn=sum(test.torn(content) for test, content in contents),
+            torn=sum(test.torn(_reader(content)) for test, content in contents),
             damaged=sum(test.damaged(test.path) for test in killed) + sum(bad for _, bad in states),
             power=states[0][0],
             requested=logged.requested,
@@ -384,7 +319,7 @@ def _states(
         replay([*entries[:durable], *later], image)
         content = test.readable(image)
         kinds = ((Sync.FLUSH, Touch.FIRST), (Sync.FLUSH, Touch.REWRITE), (Sync.NONE, Touch.FIRST))
-        power = tuple(test.survived(content, sync, touch) for sync, touch in kinds)
+        power = tuple(test.survived(_reader(content), sync, touch) for sync, touch in kinds)
         yield power, test.damaged(image)
 
 

@@ -1,0 +1,133 @@
+"""Numbered records that a guest writes to test disks, to see which of them survive.
+
+Each disk has one kind of synchronization, because a flush covers all earlier writes of its disk.
+The caller has the record of completed writes, outside the VM.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvebench.errors import ToolFailed
+from pvebench.model.durability import Survival, Sync, Touch
+from pvebench.model.ports import Completed, Guest
+from pvebench.model.units import KIB
+
+RECORD: Final = 4 * KIB
+RECORDS: Final = 16
+"""Records per kind, as many as in the first measurement of the effect."""
+DISTANCE: Final = 512 * KIB
+"""Between records, so that each has its own cluster and table entry."""
+SIZE: Final = 4 * RECORDS * DISTANCE
+IN_FLIGHT_SECONDS: Final = 0.5
+"""Time for which the guest writes on before its end."""
+_PLACES: Final = {Touch.FIRST: range(RECORDS), Touch.REWRITE: range(RECORDS, 2 * RECORDS)}
+_BOTH: Final = range(2 * RECORDS)
+_LATE: Final = range(2 * RECORDS, 3 * RECORDS)
+"""Places of the last writes, which no flush covers."""
+PLACES: Final = (*_BOTH, *_LATE)
+"""All places of a disk, in units of `DISTANCE`."""
+_FOLDER: Final = "/run/pvebench/records"
+"""In the guest's memory."""
+_RUN_SECONDS: Final = 300.0
+
+Digest = Callable[[int], str]
+"""Place -> SHA-256 of the block there, hexadecimal."""
+
+
+def record(place: int, generation: int) -> bytes:
+    """Return a numbered record; its first line determines the rest, so that it has a checksum."""
+    head = f"pvebench place {place} generation {generation}\n".encode()
+    return head + hashlib.shake_256(head).digest(RECORD - len(head))
+
+
+def digest(block: bytes) -> str:
+    """Return a block's SHA-256, hexadecimal."""
+    return hashlib.sha256(block).hexdigest()
+
+
+def _packed(places: Sequence[int], generation: int) -> bytes:
+    """Return records at their distance, compressed."""
+    return gzip.compress(
+        b"".join(record(place, generation).ljust(DISTANCE, b"\0") for place in places)
+    )
+
+
+def _content_path(places: Sequence[int], generation: int) -> str:
+    """Return the path of such records in the guest's memory."""
+    return f"{_FOLDER}/{places[0]}-{places[-1]}.{generation}"
+
+
+def run_script(guest: Guest, script: str, stdin: bytes = b"") -> Completed:
+    """Run a shell script in the guest. Raises as `Guest.run`."""
+    return guest.run(["/bin/busybox", "sh", "-c", script], stdin=stdin, timeout=_RUN_SECONDS)
+
+
+def unpack_records(guest: Guest) -> None:
+    """Put all records into the guest's memory, before any is written. Raises ToolFailed."""
+    for places, generation in ((_PLACES[Touch.REWRITE], 0), (_BOTH, 1), (_LATE, 0), (_LATE, 1)):
+        path = _content_path(places, generation)
+        _checked(
+            run_script(
+                guest, f"mkdir -p {_FOLDER} && gunzip >{path}", stdin=_packed(places, generation)
+            ),
+            path,
+        )
+
+
+def _checked(done: Completed, what: str) -> Completed:
+    if done.exit_code:
+        raise ToolFailed(f"{what} failed in the guest: {done.stderr.decode()[-200:]}")
+    return done
+
+
+@dataclass(kw_only=True)
+class RecordDisk:
+    """A test disk with records.
+
+    Attributes:
+        sync: how the guest synchronizes its writes; None: the last writes are not, the others are
+            flushed, and nothing is in flight at the end.
+    """
+
+    sync: Sync | None
+
+    def write(self, guest: Guest, device: str) -> None:
+        """Write all records; return when the guest's kernel has completed them."""
+        writes = [(_PLACES[Touch.REWRITE], 0, Sync.FLUSH), (_BOTH, 1, self.sync or Sync.FLUSH)]
+        writes += [(_LATE, 0, Sync.NONE)] if self.sync is None else []
+        commands = [" ".join(_command(device, *write)) for write in writes]
+        _checked(run_script(guest, " && ".join(commands)), "a write to the test disk")
+
+    def keep_writing(self, guest: Guest, device: str) -> None:
+        """Start to write two generations in turn, until QEMU is killed."""
+        turns = "; ".join(" ".join(_command(device, _LATE, old, Sync.NONE)) for old in (0, 1))
+        guest.start(["/bin/busybox", "sh", "-c", f"while :; do {turns}; done 2>/dev/null"])
+
+    def survived(self, found: Digest, sync: Sync, touch: Touch) -> Survival:
+        """Return how many records of one kind have the newest completed content."""
+        late = self.sync is None and sync is Sync.NONE
+        places, newest = (_LATE, 0) if late else (_PLACES[touch], 1)
+        count = sum(found(place) == digest(record(place, newest)) for place in places)
+        return Survival(sync=sync, touch=touch, written=len(places), found=count)
+
+    def torn(self, found: Digest) -> int:
+        """Return how many blocks have neither a complete record nor their first content."""
+        return sum(
+            found(place) not in map(digest, (bytes(RECORD), record(place, 0), record(place, 1)))
+            for place in PLACES
+        )
+
+
+def _command(device: str, places: Sequence[int], generation: int, sync: Sync) -> list[str]:
+    """Return dd's command line: with conv=sparse, it skips the zeros between records."""
+    direct = "direct,dsync" if sync is Sync.FUA else "direct"
+    flush = ",fsync" if sync is Sync.FLUSH else ""
+    first = places[0] * DISTANCE // RECORD
+    words = [f"if={_content_path(places, generation)}", f"of={device}", f"bs={RECORD}"]
+    words += [f"seek={first}", f"oflag={direct}", f"conv=sparse,notrunc{flush}"]
+    return ["/bin/dd", *words, "status=none"]
