@@ -214,26 +214,31 @@ def _micro(seconds: float) -> str:
 def risk_lines(definition: Definition, durability: Durability | None = None) -> Iterator[str]:
     """Yield what a configuration risks, and what it needs."""
     cache, form = definition.cache, definition.format
-    by_design = (
-        f"If QEMU is killed: {_KILLED}. If the host loses power: {_POWER.get(cache, 'unknown')}. "
-        "This is by design; `pvebench durability` measures it."
-    )
-    yield durability_text(durability) if durability else by_design
+    yield _survival_text(_POWER.get(cache, "unknown"), durability)
     if cache in _NEEDS:
         yield _NEEDS[cache]
     if form in _SNAPSHOTS:
         yield _SNAPSHOTS[form]
 
 
-def durability_text(one: Durability) -> str:
-    """Return how many records survived a killed QEMU, and would survive a loss of power."""
+def _survival_text(power: str, one: Durability | None) -> str:
+    """Return how many records survived a killed QEMU, and would survive a loss of power.
+
+    Args:
+        power: what survives a loss of power by design.
+    """
+    power = f"If the host loses power: {power}. This is by design"
+    if one is None:
+        return f"If QEMU is killed: {_KILLED}. {power}; `pvebench durability` measures it."
     when = f"{one.finished:%Y-%m-%d} with QEMU {one.qemu}"
-    killed = f"{_share(one.killed, synced=True)} and {_share(one.killed, synced=False)}"
-    power = f"{_share(one.power, synced=True)} and {_share(one.power, synced=False)}"
-    return (
-        f"Measured {when}: if QEMU is killed, {killed} survive; if the host loses power, {power}, "
-        "if the disk honors flushes."
-    )
+    killed = f"Measured {when}: if QEMU is killed, {_shares(one.killed)} survive"
+    if not one.power:
+        return f"{killed}. {power}."
+    return f"{killed}; if the host loses power, {_shares(one.power)}, if the disk honors flushes."
+
+
+def _shares(rows: Sequence[Survival]) -> str:
+    return f"{_share(rows, synced=True)} and {_share(rows, synced=False)}"
 
 
 def _share(rows: Sequence[Survival], *, synced: bool) -> str:

@@ -53,9 +53,11 @@ class Durability:
         qemu: QEMU's version.
         killed: records after SIGKILL of QEMU.
         power: records in the state that a loss of power guarantees: the writes that QEMU flushed.
+            Empty: not measured, as the driver has no log of a volume's writes.
         torn: blocks with neither the new nor the old content, after SIGKILL.
         damaged: images with errors by `qemu-img check`, after SIGKILL or a loss of power.
-        requested, flushed: flushes of the guest, and those that reached the volume.
+        requested, flushed: flushes of the guest, and those that reached the volume; without
+            `power`, the latter are not counted.
         states: simulated losses of power with some of the later writes; `broken`: those of them
             in which a flushed record is missing.
     """
@@ -86,7 +88,7 @@ class Durability:
 
     @property
     def durable(self) -> bool:
-        """Whether flushed records survive both."""
+        """Whether no flushed record was lost. Without `power`, it covers a killed QEMU only."""
         return not self.lost_killed and not self.lost_power
 
     def to_json(self) -> str:
@@ -132,7 +134,7 @@ def durable_of(definition: Definition, known: Known) -> Durable:
 
 def durable_by(definition: Definition, measured: Durability | None) -> Durable:
     """Return the same from its measured durability; None: not measured."""
-    if measured is None:
+    if measured is None or (measured.durable and not measured.power):
         return Durable.NO if definition.cache == Cache.UNSAFE else Durable.BY_DESIGN
     return Durable.MEASURED if measured.durable else Durable.NO
 

@@ -188,6 +188,13 @@ def test_measured_durability_takes_the_place_of_the_design() -> None:
     assert advice_data(unmeasured, lambda _: ())["durable"] == "by design"
 
 
+def test_a_killed_qemu_alone_leaves_the_loss_of_power_to_the_design() -> None:
+    one = advice(durable_view(power=()))
+    assert "16 of 32 other completed writes survive. If the host loses power: flush" in text_of(one)
+    assert "This is by design." in text_of(one)
+    assert advice_data(one, lambda _: ())["durable"] == "by design"
+
+
 def test_a_configuration_that_lost_flushed_writes_is_not_recommended() -> None:
     one = advice(durable_view(torn=1))
     assert one.chosen.scenario == f"local.{DEFAULT}"

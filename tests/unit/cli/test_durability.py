@@ -48,6 +48,19 @@ def test_the_table_has_the_newest_result_of_each_configuration(
     assert second.endswith("| 0 of 32 | 0 of 16 | 2, 0 | **no** |")
 
 
+def test_a_killed_qemu_alone_says_nothing_about_a_loss_of_power(
+    state: Path, capsys: Captured
+) -> None:
+    store = Store(state / "pvebench.db")
+    store.record_durability(replace(UNSAFE, power=(), states=0))
+    store.close()
+    assert run_cli(["durability", "--state", str(state), "--stored", "--only", "raw.*"]) == 0
+    row = capsys.readouterr().out.splitlines()[2]
+    assert row.endswith("| not measured | not measured | 2, not measured | if QEMU is killed |"), (
+        row
+    )
+
+
 def test_json_has_every_value_of_the_selected_ones(state: Path, capsys: Captured) -> None:
     options = ["--stored", "--format", "json", "--only", "qcow2.*"]
     assert run_cli(["durability", "--state", str(state), *options]) == 0

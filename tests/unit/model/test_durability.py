@@ -76,6 +76,9 @@ def test_the_key_has_what_durability_depends_on(options: dict[str, str], key: st
         ("unsafe", None, Durable.NO),
         ("none", {}, Durable.MEASURED),
         ("none", {"torn": 1}, Durable.NO),
+        ("none", {"power": ()}, Durable.BY_DESIGN),
+        ("unsafe", {"power": (), "configuration": "qcow2.preallocation-off.unsafe"}, Durable.NO),
+        ("none", {"power": (), "torn": 1}, Durable.NO),
     ],
 )
 def test_a_measurement_takes_the_place_of_the_design(
