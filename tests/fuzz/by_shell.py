@@ -6,6 +6,7 @@ them; so an input takes some 20 ms, and coverage does not guide them.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import re
@@ -94,6 +95,7 @@ def container_seeds() -> list[bytes]:
 
 _PLACES: Final = {
     "PIDS=/run/qemu-server": "PIDS=$PWD/pids",
+    "MACHINES=/etc/pve/qemu-server": "MACHINES=$PWD/vms",
     "CONFIGURATIONS=/etc/pve/lxc": "CONFIGURATIONS=$PWD/conf",
     "NODES=/etc/pve/nodes": "NODES=$PWD/nodes",
     "ARCHIVES=/var/cache/pvebench-node": "ARCHIVES=$PWD/archives",
@@ -116,16 +118,34 @@ def _node_script() -> str:
         assert here in script
         script = script.replace(here, there)
     here = _directory("node")
-    for name in ("bin", "conf", "volumes", "turns"):
+    for name in ("bin", "conf", "volumes", "turns", "pids", "vms"):
         (here / name).mkdir()
     for name, text in _STANDINS.items():
         (here / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (here / "bin" / name).chmod(0o755)
     (here / "conf/9500.conf").write_text(_OURS)
     (here / "conf/9501.conf").write_text("tags: web\nunprivileged: 1\n")
+    (here / "vms/9500.conf").write_text(_OURS)  # its process is not of VM 9500
+    (here / "vms/9501.conf").write_text("tags: web\n")
+    for vmid in (9500, 9501):
+        (here / f"pids/{vmid}.pid").write_text(f"{_foreign().pid}\n")
     (here / "volumes" / _VOLUME).write_bytes(b"x" * 4096)
     (here / "volumes" / "vm-9501-disk-0.raw").write_bytes(b"x" * 4096)
     return script
+
+
+@functools.cache
+def _foreign() -> subprocess.Popen[bytes]:
+    """Return a process that looks like QEMU of VM 9501, which is not pvebench's."""
+    process = subprocess.Popen(["sh", "-c", "read -r _", "sh", "-id", "9501"], stdin=-1)
+    atexit.register(process.kill)
+    return process
+
+
+def _kills() -> list[tuple[str, str]]:
+    """Return VM and start time of requests that only the missing proof of ownership stops."""
+    stat = Path(f"/proc/{_foreign().pid}/stat").read_text("ascii")
+    return [(vmid, stat.rpartition(")")[2].split()[19]) for vmid in ("9500", "9501")]
 
 
 class _Here(Saying):
@@ -155,6 +175,7 @@ def node_request(content: bytes) -> None:
     said = NodeSsh(_Here(content)).do("x")
     assert len(said) < MIB
     assert _state(here) == before, "something of others changed"
+    assert _foreign().poll() is None, "a process of others was killed"
     for call in (here / "calls").read_text("utf-8", "replace").splitlines():
         words = call.split()
         assert "9501" not in words[:3], f"a container of others: {call[:200]}"
@@ -179,6 +200,8 @@ def node_request_seeds() -> list[bytes]:
         ("look", "9500", "7:0,8:0", "9500"),
         ("find", f"local:9500/{_VOLUME}"),
         ("drop", f"local:9500/{_VOLUME}"),
+        ("check", f"local:9500/{_VOLUME}"),
+        *(("kill", vmid, _MARK, started) for vmid, started in _kills()),
         ("archive", digest),
         ("send", digest, "5\nhello"),
         ("make", "9502", _MARK, digest, "512", "1", "local", "1", "local", "bench"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,14 @@ from pvebench.drivers.linux.block_devices import show_devices
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, _explain, check_node
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.drivers.ssh.connection import SshConnection
-from pvebench.errors import AccessDenied, OutputUnreadable, PvebenchError, ServerGone, VolumeError
+from pvebench.errors import (
+    AccessDenied,
+    HypervisorGone,
+    OutputUnreadable,
+    PvebenchError,
+    ServerGone,
+    VolumeError,
+)
 from pvebench.metrics import catalog
 from pvebench.metrics.results import _add_switches
 from pvebench.metrics.text_format import Families
@@ -43,6 +51,17 @@ PVESM = """\
 echo "{folder}/${{2##*/}}"
 """
 EXITS = 12345
+MARK = "0123456789abcdef0123456789abcdef"
+CONFIGURATION = f"""\
+#Benchmark VM, changed and removed automatically by pvebench%3A do not store data here.
+#
+#pvebench-mark%3A {MARK}
+cores: 1
+tags: pvebench
+[PENDING]
+cores: 2
+"""
+"""As `write_vm_config` of qemu-server's PVE/QemuServer.pm writes it."""
 
 
 class Node:
@@ -58,6 +77,9 @@ class Node:
         )
         (folder / "pids").mkdir()
         (folder / "pids" / "9500.pid").write_text(f"{self.qemu.pid}\n")
+        (folder / "vms").mkdir()
+        self.configuration = folder / "vms" / "9500.conf"
+        self.configuration.write_text(CONFIGURATION)
         kvm = folder / "kvm" / f"{self.qemu.pid}-12"
         kvm.mkdir(parents=True)
         (kvm / "exits").write_text(f"{EXITS}\n")
@@ -77,6 +99,7 @@ class Node:
             "grep -saHZ '' -- \"$@\" || :": f"grep -saHZ '' -- \"$@\" | sed '{back}'",
             '/proc/mdstat "$GROUPS_OF': f'"{self.folder}/mdstat" "$GROUPS_OF',
             "PIDS=/run/qemu-server": f"PIDS={self.folder}/pids",
+            "MACHINES=/etc/pve/qemu-server": f"MACHINES={self.folder}/vms",
             "PATH=/usr/sbin": f"PATH={self.folder}/bin:/usr/sbin",
             '"/sys/kernel/debug/kvm/$pid-"*/exits': f'"{self.folder}/kvm/$pid-"*/exits',
         }
@@ -173,7 +196,83 @@ def test_a_number_that_is_another_process_by_now_is_no_vm(node: Node, asked: Nod
     assert "qemu" not in asked.snapshot(9500).cpu_seconds
 
 
+def test_the_qemu_of_the_own_vm_is_killed_and_has_ended(node: Node, asked: NodeSsh) -> None:
+    started = asked.start_time(9500)
+    stat = Path(f"/proc/{node.qemu.pid}/stat").read_text("ascii")
+    assert started == int(stat.rpartition(")")[2].split()[19])
+    asked.kill_vm(9500, MARK, started)
+    assert node.qemu.poll() == -signal.SIGKILL
+    with pytest.raises(HypervisorGone, match="VM 9500 does not run"):
+        asked.start_time(9500)
+
+
+FOREIGN = {
+    "another marker": CONFIGURATION.replace("0123", "9999"),
+    "no tag": CONFIGURATION.replace("tags: pvebench", "tags: web"),
+    "a pending marker": CONFIGURATION.replace("#pvebench", "#").replace(
+        "cores: 2", f"#pvebench-mark%3A {MARK}\ncores: 2"
+    ),
+    "a marker in other text": CONFIGURATION.replace("#pvebench-mark", "#was pvebench-mark"),
+    "no configuration": "",
+}
+
+
+@pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
+def test_a_vm_without_the_marker_is_not_killed(node: Node, asked: NodeSsh, text: str) -> None:
+    node.configuration.write_text(text)
+    with pytest.raises(VolumeError, match="VM 9500 not changed") as error:
+        asked.kill_vm(9500, MARK, asked.start_time(9500))
+    assert error.value.next_step == "inspect it; pvebench changes only what it created"
+    assert node.qemu.poll() is None
+
+
+def test_a_process_that_is_not_the_one_that_wrote_is_not_killed(node: Node, asked: NodeSsh) -> None:
+    started = asked.start_time(9500)
+    with pytest.raises(VolumeError, match="VM 9500 was restarted"):
+        asked.kill_vm(9500, MARK, started - 1)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        (node.folder / "pids" / "9500.pid").write_text(f"{other.pid}\n")  # its ID was reused
+        with pytest.raises(VolumeError, match="VM 9500 does not run"):
+            asked.kill_vm(9500, MARK, started)
+        (node.folder / "vms" / "9501.conf").write_text(CONFIGURATION)  # a clone with the marker
+        (node.folder / "pids" / "9501.pid").write_text(f"{node.qemu.pid}\n")
+        with pytest.raises(VolumeError, match="VM 9501 does not run"):
+            asked.kill_vm(9501, MARK, started)
+        assert (other.poll(), node.qemu.poll()) == (None, None)
+        other.kill()
+
+
+def test_a_qcow2_file_is_checked_and_nothing_else_is_opened(node: Node, asked: NodeSsh) -> None:
+    name = NAME.replace("raw", "qcow2")
+    image, volid = node.folder / name, f"local:9500/{name}"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", image, "4M"], check=True)
+    assert asked.is_damaged(volid) is False
+    tables = int.from_bytes(image.read_bytes()[40:48], "big")
+    with image.open("r+b") as file:  # an entry that leads beyond the end of the file
+        file.seek(tables)
+        file.write((1 << 63 | 1 << 40).to_bytes(8, "big"))
+    assert asked.is_damaged(volid) is True
+    image.write_bytes(b"no image")
+    with pytest.raises(OutputUnreadable, match=r"qemu-img check of .* failed"):
+        asked.is_damaged(volid)
+    node.volume.write_bytes(b"QFI\xfb" + bytes(4096))  # a guest can write that to a raw volume
+    with pytest.raises(VolumeError, match="not a qcow2 file"):
+        asked.is_damaged(VOLUME)
+    image.unlink()
+    image.symlink_to(node.volume)
+    with pytest.raises(VolumeError, match="is not a file or device of this node"):
+        asked.is_damaged(volid)
+
+
 QUESTIONS = (
+    ["kill", "9500", MARK],
+    ["kill", "9500", "x", "1"],
+    ["kill", "9500 9501", MARK, "1"],
+    ["kill", "-1", MARK, "1"],
+    ["kill", "9500", MARK, "1 -1"],
+    ["kill", "../9500", MARK, "1"],
+    ["check", "/etc/passwd"],
+    ["check", f"local:9500/{NAME}"],
     ["drop", "local:9500/vm-9500-disk-0.raw"],
     ["drop", f"local:9500/{NAME};touch /tmp/x"],
     ["drop", f"local:../{NAME}"],

@@ -66,6 +66,7 @@ PROOFS: Final = {
     "exporter/pvebench/store/state.py:StateDirectory.resume": "a file of the state directory",
     f"{DRIVERS}/host/remote_commands.sh:drop": NO_WRITE,
     f"{DRIVERS}/host/remote_commands.sh:end": "`ours`: marker, owner, no link; one file system",
+    f"{DRIVERS}/proxmox/node/node.sh:kill_vm": "marker, tag, command line, start time",
     f"{DRIVERS}/proxmox/node/node.sh:drop_path": NO_WRITE,
     f"{DRIVERS}/proxmox/node/node.sh:drop_inside": NO_WRITE,
     f"{DRIVERS}/proxmox/node/node.sh:take_archive": OWN_FOLDER,

@@ -22,7 +22,7 @@ from pvebench.drivers.qemu.machine import BOOT_SECONDS, SWITCH_SECONDS, QemuMach
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.qemu.write_log import Entry, durable_count, read_log, replay
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage, run_qemu_img
+from pvebench.drivers.storages.directory import SOUND, DirectoryStorage, run_qemu_img
 from pvebench.drivers.storages.settings import LocalSettings, storage_options
 from pvebench.errors import GuestTimeout, VolumeError
 from pvebench.guest import GuestImage
@@ -42,8 +42,6 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
 
-_SOUND: Final = (0, 3)
-"""Exit codes of `qemu-img check` without errors; 3: unused clusters only."""
 _BATCH: Final = 5
 """Configurations per VM: each needs four of its PCI slots."""
 _STATES: Final = 3
@@ -160,7 +158,7 @@ class _TestDisk(RecordDisk):
         if self.disk.format is Format.RAW:
             return False
         command = ["qemu-img", "check", "-q", "-f", "qcow2", str(image)]
-        return run_program(command).returncode not in _SOUND
+        return run_program(command).returncode not in SOUND
 
 
 def _reader(content: Path) -> Callable[[int], str]:

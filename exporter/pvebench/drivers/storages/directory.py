@@ -286,6 +286,12 @@ def create_image(
     run_qemu_img("create", "-q", *options, str(path), str(size_bytes))
 
 
+SOUND: Final = (0, 3)
+"""Exit codes of `qemu-img check` without errors; 3: unused clusters only."""
+DAMAGED: Final = 2
+"""Its exit code for an image with errors; others say that it could not check (qemu-img(1))."""
+
+
 def run_qemu_img(*arguments: str) -> str:
     """Run qemu-img; return its output. Raises VolumeError."""
     command = ["qemu-img", *arguments]

@@ -4,12 +4,13 @@
 #   ~pvebench/.ssh/authorized_keys: restrict,command="sudo -n /usr/local/sbin/pvebench-node" KEY
 #   sudoers: pvebench ALL=(root) NOPASSWD: /usr/local/sbin/pvebench-node ""
 # Requests come on stdin, one word per line; the client's command is ignored. The script reads VM
-# counters, and writes back and drops the page cache of pvebench's volumes. It creates unprivileged
-# containers with an ownership marker in their description, and starts, stops, removes and runs
-# programs only in those. It changes nothing else, and validates every word.
+# counters, and writes back and drops the page cache of pvebench's volumes. It checks its qcow2 files,
+# and kills QEMU of a VM with an ownership marker in its description. It creates unprivileged
+# containers with such a marker, and starts, stops, removes and runs programs only in those. It
+# changes nothing else, and validates every word.
 set -eu
 export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
-readonly PIDS=/run/qemu-server GROUPS_OF=/sys/fs/cgroup/lxc
+readonly PIDS=/run/qemu-server GROUPS_OF=/sys/fs/cgroup/lxc MACHINES=/etc/pve/qemu-server
 readonly CONFIGURATIONS=/etc/pve/lxc NODES=/etc/pve/nodes MOUNTS=/var/lib/lxc
 readonly ARCHIVES=/var/cache/pvebench-node TURNS=/run/pvebench-node POINT=/mnt/test VERSION=3
 
@@ -121,6 +122,40 @@ is_vm() { # PID VMID
     tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qE "(^| )-id $2 "
 }
 
+# Kill QEMU of pvebench's VM, as a crash or the OOM killer does; wait until its writes have ended. All
+# proofs are of this moment: marker and tag of the VM on this node, and the command line and start
+# time of the process, as another one may have its ID, or the VM was restarted. qemu-server writes the
+# description as comments, too (`write_vm_config` in PVE/QemuServer.pm).
+kill_vm() {
+    named
+    configuration=$MACHINES/$vmid.conf
+    next_word
+    number "$word" 19
+    is_marked || refuse "VM $vmid not changed: not found, or without this marker and tag"
+    pid=$(cat "$PIDS/$vmid.pid" 2>/dev/null) || pid=
+    is_vm "$pid" "$vmid" || refuse "VM $vmid does not run"
+    [ "$(process_field 20)" = "$word" ] || refuse "VM $vmid was restarted"
+    kill -KILL "$pid"
+    for _ in $(seq 300); do
+        case $(process_field 1) in '' | Z) return 0 ;; esac
+        sleep 0.1
+    done
+    refuse "VM $vmid does not end"
+}
+
+# Field of /proc/PID/stat after the name, which may have blanks.
+process_field() { sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d ' ' -f "$1"; }
+
+# Print the exit code of qemu-img for a qcow2 file. A block device is not opened: its content could be
+# that of a raw volume, and then the guest's.
+check_image() {
+    next_word
+    volume "$word"
+    case $follow$path in ,nofollow*.qcow2) ;; *) refuse "not a qcow2 file: $word" ;; esac
+    timeout -k 5 50 qemu-img check -q -f qcow2 -- "$path" >/dev/null && code=0 || code=$?
+    echo "$code"
+}
+
 # State of the devices below the storages, for the evidence of a run.
 state() {
     part md cat /proc/mdstat
@@ -166,10 +201,12 @@ ours() {
 # pve-container). The file is read directly, as `pct config` would start Perl for each request. A
 # privileged copy is not accepted: root in it is root on the node.
 is_ours() {
+    is_marked && settings | grep -qxF 'unprivileged: 1' && ! settings | grep -q '^template: 1'
+}
+
+is_marked() {
     settings | grep -qxF "#pvebench-mark%3A $mark" &&
-        settings | grep -qE '^tags: (.*;)?pvebench(;|$)' &&
-        settings | grep -qxF 'unprivileged: 1' &&
-        ! settings | grep -q '^template: 1'
+        settings | grep -qE '^tags: (.*;)?pvebench(;|$)'
 }
 
 # A foreign volume could be read and changed in the container, and pct destroys it with the container,
@@ -465,6 +502,8 @@ next_word
 case $word in
 hello | look | drop | state) "$word" ;;
 find) find_volume ;;
+kill) kill_vm ;;
+check) check_image ;;
 archive) has_archive ;;
 send) take_archive ;;
 make) make_container ;;

@@ -1,7 +1,7 @@
 """Data of a node over SSH that its API lacks, from `node.sh`, which an administrator installs.
 
-Except for dropping the page cache of pvebench's volumes, this module changes nothing on the node;
-`container.py` handles containers.
+It drops the page cache of pvebench's volumes and kills pvebench's VM; `container.py` handles
+containers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from pvebench.drivers.linux.cgroups import group_seconds
 from pvebench.drivers.linux.io_counters import device_counters
 from pvebench.drivers.linux.procfs import Fetched, pressures, read_snapshot
 from pvebench.drivers.ssh.connection import SshConnection
+from pvebench.drivers.storages.directory import DAMAGED, SOUND
 from pvebench.errors import (
     AccessDenied,
     DriverError,
+    HypervisorGone,
     OutcomeUnknown,
     OutputUnreadable,
     PvebenchError,
@@ -56,6 +58,8 @@ _UNKNOWN: Final = "no such question"
 _INSTALL: Final = "install the output of `pvebench proxmox node-script`"
 _NO_CONTAINERS: Final = f"{PROGRAM} there does not support containers; {_INSTALL}"
 _STATE_CHARACTERS: Final = 32_000
+_START_TIME: Final = 19
+"""Index of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5))."""
 
 
 class NodeSsh:
@@ -169,6 +173,38 @@ class NodeSsh:
         """Write back and drop the node's page cache of a volume; return the bytes still cached."""
         return whole(self.ask("drop", volid), f"bytes of {volid} in the page cache")
 
+    def start_time(self, vmid: int) -> int:
+        """Return the start time of a VM's QEMU, in ticks since the node's boot.
+
+        Raises:
+            HypervisorGone: it does not run. Others as `ask`.
+        """
+        counters = self._look(vmid, 0, ())
+        try:
+            stat = (counters / f"proc/{_pid(counters, vmid)}/stat").read_text("ascii")
+            return int(stat.rpartition(")")[2].split()[_START_TIME])
+        except (OSError, ValueError, IndexError) as error:
+            raise HypervisorGone(f"VM {vmid} does not run on {self.where}") from error
+
+    def kill_vm(self, vmid: int, mark: str, started: int) -> None:
+        """Kill QEMU of pvebench's VM by SIGKILL; return after its end. Raises as `ask`.
+
+        Args:
+            started: its `start_time`, to end no other process.
+        """
+        self.do("kill", str(vmid), mark, str(started))
+
+    def is_damaged(self, volid: str) -> bool:
+        """Return whether a qcow2 file that is not in use has errors; unused clusters are none.
+
+        Raises:
+            OutputUnreadable: qemu-img could not check it. Others as `ask`.
+        """
+        code = whole(self.ask("check", volid), f"exit code of qemu-img check for {volid}")
+        if code not in (*SOUND, DAMAGED):
+            raise OutputUnreadable(f"qemu-img check of {volid} failed on {self.where}: {code}")
+        return code == DAMAGED
+
     def state(self) -> str:
         """Return the state of md, ZFS, dm and the disks as text, or why it is unknown."""
         try:
@@ -224,7 +260,7 @@ _REFUSALS: Final = (
     ("pct ", "Proxmox VE rejects the operation", "check the container and its storage on the node"),
     (
         "no such question|missing word|word too long|archive too large|not a volume:|"
-        "not a (number|name|size|list|time limit)|not [0-9]+ hexadecimal",
+        "not a (number|name|size|list|time limit|qcow2 file)|not [0-9]+ hexadecimal",
         f"{PROGRAM} there belongs to another version of pvebench",
         _INSTALL,
     ),
@@ -256,7 +292,7 @@ _REFUSALS: Final = (
         "check the outcomes of the container cases; the limit ends after a day",
     ),
     (
-        ".*(being made|in use$|just stopped|does not run|exists$|before$|failed$)",
+        ".*(being made|in use$|just stopped|restarted|does not (run|end)|exists$|before$|failed$)",
         "it was started, stopped or changed at the same time, or the node is overloaded",
         _LATER,
     ),
