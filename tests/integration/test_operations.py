@@ -79,6 +79,19 @@ def test_each_operation_ends_and_the_disk_is_used_again(
     assert len([name for name in names if name.endswith(("target", "fleece", "overlay"))]) <= 2
 
 
+def test_a_neighbor_writes_to_a_volume_of_its_own(bench: Bench) -> None:
+    """It may not end before the window on a busy machine: fio's start takes seconds."""
+    run = bench.run(
+        scenario(size=16 * MIB), during="neighbor", seconds=6, rate_iops=20, neighbor_iops=50
+    )
+    figures = found(run)
+    assert 4096 * 5 < figures["operation_bytes"] < 4096 * 50 * 6
+    (job,) = json.loads(run.evidence["output"])["jobs"]
+    assert job["write"]["iops"] == pytest.approx(20, rel=0.5)
+    names = {path.name for path in bench.lab.storage.iterdir()}
+    assert {"pvebench-test-test-local.raw", "pvebench-test-test-vm2-local.raw"} <= names
+
+
 def test_two_vms_run_a_job_together_on_volumes_of_their_own(bench: Bench) -> None:
     run = bench.run(scenario(size=16 * MIB), seconds=4, vms=2)
     assert run.outcome in MEASURED, run.reason + run.evidence.get("error", "")

@@ -283,7 +283,7 @@ def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) ->
     checks = (
         (workload.first_touch, _why_not_first),
         (workload.during, _why_not_during),
-        (workload.vms > 1, _why_not_together),
+        (workload.further_vms > 0, _why_not_together),
     )
     for applies, check in checks:
         if applies and (reason := check(scenario, workload, storage)):
@@ -332,7 +332,7 @@ def _why_not_during(scenario: Scenario, workload: Workload, storage: StorageKind
 
 
 def _why_not_together(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
-    if workload.vms > storage.vms:
+    if 1 + workload.further_vms > storage.vms:
         return f"pvebench runs at most {storage.vms} VMs at the same time on this storage"
     if scenario.disk.cold:
         return "several VMs need a disk that can be hot-plugged"

@@ -13,6 +13,9 @@ from typing import Any
 
 from pvebench.model.scenario import Scenario
 
+NEIGHBOR = "neighbor"
+"""Operation: the load of another VM on the same storage."""
+
 # --- conduct of a pack's runs: pauses, steadiness, noise limit
 
 
@@ -124,6 +127,11 @@ class Workload:
     def vms(self) -> int:
         """Number of VMs that run it at the same time."""
         return int(self.parameters.get("vms", 1))
+
+    @property
+    def further_vms(self) -> int:
+        """Number of VMs beside the benchmark VM, a neighbor included."""
+        return self.vms - 1 + (self.during == NEIGHBOR)
 
     @property
     def extra_copies(self) -> int:

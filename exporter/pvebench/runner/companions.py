@@ -12,17 +12,20 @@ from dataclasses import replace
 from typing import Final, cast
 
 from pvebench.errors import DriverError
-from pvebench.model.ports import Completed, FurtherVm, Guest, Hypervisor, Site
+from pvebench.model.ports import Completed, FurtherVm, Guest, Hypervisor, Operation, Progress, Site
 from pvebench.model.run import Sample, Unit, rates
 from pvebench.model.status import Phase
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case
-from pvebench.runner.measure import finish_job
+from pvebench.runner.measure import finish_job, stop_job
 from pvebench.runner.prepare import Evidence, Ready, ReportPhase, Setup
 from pvebench.workloads import TOOLS
+from pvebench.workloads.fault_dip import QUIET_SHARE
 from pvebench.workloads.fio_report import merge_reports
 from pvebench.workloads.tool import Job
 
+_NEIGHBOR_SECONDS: Final = 1.0
+"""Interval at which the counters of a neighbor are read."""
 _OF_ONE_VM: Final = frozenset({"qemu", "vcpu", "iothread", "other"})
 """Components of the host's CPU time that only the benchmark VM has."""
 
@@ -40,7 +43,7 @@ class Companions:
         Raises:
             Invalid, DriverError, WorkloadError: as `Setup.ready`.
         """
-        count = case.workload.vms - 1
+        count = case.workload.further_vms
         if not count:
             return None
         for number in range(len(self._vms), count):
@@ -118,6 +121,10 @@ class Team:
         self._together = _Together(guest, job, members)
         return self._together
 
+    def neighbor(self, case: Case, disk: Operation) -> Neighbor:
+        """Return the load of the first further VM as an operation on the benchmark VM's disk."""
+        return Neighbor(self.site, case, disk, self._vms[0], self._ready[0])
+
     def merged(self, case: Case, own: str) -> tuple[str, list[Sample]]:
         """Return the output of all VMs as one report, and the figures of the VMs.
 
@@ -133,6 +140,70 @@ class Team:
             Sample("vms_slowest", None, min(totals), Unit.IOPS),
             Sample("vms_boot_time", None, self._boot_seconds, Unit.SECONDS),
         ]
+
+
+class Neighbor:
+    """`model.ports.Operation`: another VM runs the job, for a third of the window.
+
+    While its counters change, its guest is not polled: that takes CPU time and delays the looks.
+
+    Args:
+        disk: reads the counters of the benchmark VM's disk.
+        vm, ready: the other VM.
+    """
+
+    def __init__(
+        self, site: Site, case: Case, disk: Operation, vm: FurtherVm, ready: Ready
+    ) -> None:
+        self._site, self._disk, self._vm, self._guest = site, disk, vm, ready.guest
+        self.look_seconds, self.bounds = disk.look_seconds, disk.bounds
+        own = case.workload
+        load = replace(
+            own,
+            parameters={**own.parameters, "rate_iops": own.parameters.get("neighbor_iops", 0)},
+            ramp_seconds=0.0,
+            runtime_seconds=QUIET_SHARE * own.runtime_seconds,
+        )
+        self._job = TOOLS[own.tool].job(load, ready.target)
+        self._pid: int | None = None
+        self._ended = False
+        self._first = self._moved = 0
+        self._next = 0.0
+
+    def prepare(self) -> None:
+        """As `Operation.prepare`."""
+        self._disk.prepare()
+        self._guest.prepare_job(self._job.work, self._job.files, (self._job.output,))
+        self._first = self._moved = self._bytes()
+
+    def _bytes(self) -> int:
+        counted = self._vm.counters()
+        return counted.read_bytes + counted.write_bytes if counted else 0
+
+    def begin(self) -> None:
+        """As `Operation.begin`."""
+        self._pid = self._guest.start(self._job.argv)
+        self._next = self._site.clock.monotonic() + _NEIGHBOR_SECONDS
+        self._disk.begin()
+
+    def look(self) -> Progress:
+        """As `Operation.look`. Raises ToolFailed: the neighbor's job did."""
+        if self._pid is not None and not self._ended and self._site.clock.monotonic() > self._next:
+            self._next = self._site.clock.monotonic() + _NEIGHBOR_SECONDS
+            before, self._moved = self._moved, self._bytes()
+            ended = self._guest.poll(self._pid) if before == self._moved else None
+            if ended is not None:
+                self._ended = True
+                finish_job(self._guest, self._job, ended)
+        moved = self._moved - self._first
+        return replace(self._disk.look(), bytes=moved, ended=self._ended)
+
+    def cancel(self) -> None:
+        """As `Operation.cancel`."""
+        if self._pid is not None and not self._ended:
+            self._ended = True
+            stop_job(self._site, self._guest, self._pid)
+        self._disk.cancel()
 
 
 def with_bins(case: Case) -> Case:

@@ -17,6 +17,7 @@ from pvebench.errors import DriverError
 from pvebench.model.ports import Operation, Progress, Site
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Case
+from pvebench.runner.companions import Team
 from pvebench.workloads.fault_dip import find_dip
 
 _RATE_SECONDS: Final = 1.0
@@ -32,14 +33,20 @@ class Look:
 
 
 class Watch:
-    """Operation of one run; only waits if the workload names none."""
+    """Operation of one run; only waits if the workload names none.
 
-    def __init__(self, site: Site, case: Case) -> None:
+    Args:
+        team: the further VMs of the run.
+    """
+
+    def __init__(self, site: Site, case: Case, team: Team | None = None) -> None:
         self._clock = site.clock
         parameters = case.workload.parameters
         self._operation: Operation | None = None
         if name := case.workload.during:
             self._operation = site.operate(name, int(parameters.get("target_rate", 0)))
+            if team is not None:
+                self._operation = team.neighbor(case, self._operation)
             self._operation.prepare()
         self._looks: list[Look] = []
         self._begun: float | None = None

@@ -177,7 +177,7 @@ class Runner:
                 self._measure(case, conduct, result)
             finally:
                 result.written_bytes = self._count_written(case)
-                if case.workload.vms > 1:
+                if case.workload.further_vms:
                     result.written_bytes += self._companions.end()
                 if case.workload.during:
                     self._setup.mark_unverified()  # the next case detaches what is left of it
@@ -310,7 +310,8 @@ class Runner:
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
             result.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
-        disturbance, watch = Disturbance(self._site, case), Watch(self._site, case)
+        disturbance, watch = Disturbance(self._site, case), Watch(self._site, case, team)
+        team = team if workload.vms > 1 else None
 
         def disturb() -> None:
             disturbance.begin()

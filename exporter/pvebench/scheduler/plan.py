@@ -296,7 +296,7 @@ def make_plan(
     cases = _ordered(matrix.cases, rng, overdue or {}, repeats=conduct.repeats)
     fresh = sum(TOOLS[case.workload.tool].fresh_boot for case in cases)
     restarts = _changes(_boot_key(case.scenario) for case in cases) + fresh
-    restarts += sum(case.workload.vms - 1 for case in cases)
+    restarts += sum(case.workload.further_vms for case in cases)
     cooled = [case.scenario for case in cases if case.scenario.cooled]
     restarts += sum(scenario.disk.cold for scenario in cooled)
     switches = _changes(case.scenario for case in cases) + 2 * len(cooled)
@@ -329,7 +329,7 @@ def _space(cases: Iterable[Case]) -> dict[str, int]:
     Each snapshot level and each base can grow to the volume's size; thick LVM allocates it at once.
     """
     volumes: dict[tuple[str, str], int] = {}
-    for scenario, vms in ((case.scenario, case.workload.vms) for case in cases):
+    for scenario, vms in ((case.scenario, 1 + case.workload.further_vms) for case in cases):
         levels = 1 + scenario.disk.chain + scenario.disk.backing
         key = scenario.storage, scenario.volume
         volumes[key] = max(volumes.get(key, 0), scenario.volume_bytes * levels * vms)
@@ -366,7 +366,7 @@ def _fills(cases: Iterable[Case]) -> list[int]:
         elif not scenario.disk.backing and content.get(volume) != required:
             content[volume] = required
             filled.append(size)
-        for number in range(2, case.workload.vms + 1):  # each further VM has its own volume
+        for number in range(2, case.workload.further_vms + 2):  # each further VM has its own volume
             own = f"{volume} vm{number}"
             again = case.workload.first_touch or content.get(own) != required
             filled += [size] * (again + (bool(scenario.disk.chain) and own not in content))

@@ -15,7 +15,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "move": "a move of the disk",
     "snapshot": "a snapshot",
     "delete-snapshot": "the removal of a snapshot",
-    "neighbour": "another VM",
+    "neighbor": "another VM",
 }
 _FLEECING: Final = "backup-fleecing"
 _OWN: Final = frozenset({"during"})

@@ -23,7 +23,8 @@ from pydantic import (
 from pvebench.errors import ToolFailed
 from pvebench.fields import Duration, OneOf, Size, Slug, Text
 from pvebench.model.units import MIB, format_size, parse_duration
-from pvebench.model.workload import Direction, Workload
+from pvebench.model.workload import NEIGHBOR, Direction, Workload
+from pvebench.workloads.fault_dip import QUIET_SHARE
 from pvebench.workloads.fio_job import (
     DIRECTIONS,
     PERCENTILES,
@@ -51,7 +52,7 @@ from pvebench.workloads.tool import (
 
 __all__ = ["Fio", "check_fill", "fill_job"]
 
-OPERATIONS: Final = ("backup", "backup-fleecing", "move", "snapshot", "delete-snapshot")
+OPERATIONS: Final = ("backup", "backup-fleecing", "move", "snapshot", "delete-snapshot", NEIGHBOR)
 MAX_VMS: Final = 16
 ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
@@ -147,6 +148,7 @@ class FioOptions(ToolOptions):
             data from below all snapshots, and each block is written at most once. rewrite: all.
         during: operation on the disk that begins after a third of the window; empty: none.
         target_rate: bytes per second that the operation's target can write; 0: no limit.
+        neighbor_iops: limit of a neighbor, which runs the same job; 0: no limit.
         vms: number of VMs that run the job at the same time, each with its own volume.
         histogram: keep the whole distribution of completion latencies, which increases the output.
     """
@@ -179,6 +181,7 @@ class FioOptions(ToolOptions):
     touch: Literal["first", "rewrite"] = "rewrite"
     during: Annotated[str, OneOf("", *OPERATIONS)] = ""
     target_rate: Size = 0
+    neighbor_iops: Annotated[StrictInt, Field(ge=0, le=100_000_000)] = 0
     vms: Annotated[StrictInt, Field(ge=1, le=MAX_VMS)] = 1
     histogram: StrictBool = False
 
@@ -219,6 +222,8 @@ class FioOptions(ToolOptions):
     def _operates_alone(self) -> FioOptions:
         if self.target_rate and self.during not in ("backup", "backup-fleecing", "move"):
             raise ValueError("target_rate: requires during: backup, backup-fleecing or move")
+        if self.neighbor_iops and self.during != NEIGHBOR:
+            raise ValueError("neighbor_iops: requires during: neighbor")
         for key in ("fault", "latency_target") if self.during else ():
             if getattr(self, key):
                 raise ValueError(f"{key}: cannot be combined with during")
@@ -257,11 +262,13 @@ class FioOptions(ToolOptions):
         if self.ioengine == "psync" and self.iodepth != 1:
             raise ValueError("iodepth: psync does one operation at a time; use numjobs, or libaio")
         share = self.numjobs * len(DIRECTIONS[self.rw])
-        if self.rate_iops and (self.rate_iops % self.numjobs or self.rate_iops < share):
-            raise ValueError(
-                f"rate_iops: {self.rate_iops} is the total and cannot be divided evenly among "
-                f"{self.numjobs} jobs; use a multiple of {self.numjobs}, at least {share}"
-            )
+        for key in ("rate_iops", "neighbor_iops"):
+            rate = getattr(self, key)
+            if rate and (rate % self.numjobs or rate < share):
+                raise ValueError(
+                    f"{key}: {rate} is the total and cannot be divided evenly among "
+                    f"{self.numjobs} jobs; use a multiple of {self.numjobs}, at least {share}"
+                )
         return self
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
@@ -272,6 +279,7 @@ class FioOptions(ToolOptions):
         optional = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
         optional |= {"touch": self.touch == "first", "during": bool(self.during)}
         optional |= {"target_rate": bool(self.target_rate), "vms": self.vms > 1}
+        optional |= {"neighbor_iops": bool(self.neighbor_iops)}
         optional |= search
         excluded_keys = {
             "title",
@@ -314,6 +322,7 @@ class FioOptions(ToolOptions):
             "touch-first" if self.touch == "first" else "",
             f"during-{self.during}" if self.during else "",
             f"target{format_size(self.target_rate)}" if self.target_rate else "",
+            f"iops{self.neighbor_iops}" if self.neighbor_iops else "",
             f"vms{self.vms}" if self.vms > 1 else "",
         )
 
@@ -323,6 +332,16 @@ class FioOptions(ToolOptions):
             f"lat{_show_latency(self.latency_target)}-p{percentile}",
             f"win{_show_latency(round(window * 1e6))}" if window != WINDOW_DEFAULT else "",
         ).partition("@")[0]
+
+
+def _written(workload: Workload, rate_iops: int, seconds: float) -> int:
+    """Return the bytes that it writes in this time on a fast device; 0 I/O per second: no limit."""
+    parameters = workload.parameters
+    iops = rate_iops or ASSUMED_IOPS
+    speed = min(iops * int(parameters["bs"]), ASSUMED_BYTES_PER_SECOND)
+    mixed = is_mixed(str(parameters["rw"]))
+    share = 1 - int(parameters["rwmixread"]) / 100 if mixed else 1.0
+    return round(seconds * speed * share)
 
 
 class Fio(Tool):
@@ -339,16 +358,15 @@ class Fio(Tool):
         if is_search(workload):
             seconds = search_seconds(parameters)
         # Further VMs keep their volumes, whose fills are part of the plan.
-        copied = (workload.extra_copies - (workload.vms - 1)) * size_bytes
+        copied = (workload.extra_copies - workload.further_vms) * size_bytes
         if Direction.WRITE not in workload.directions:
             return Estimate(seconds=seconds, bytes_written=copied)
-        iops = int(parameters["rate_iops"]) or ASSUMED_IOPS
-        speed = min(iops * int(parameters["bs"]), ASSUMED_BYTES_PER_SECOND)
-        mixed = is_mixed(str(parameters["rw"]))
-        share = 1 - int(parameters["rwmixread"]) / 100 if mixed else 1.0
-        written = round(seconds * speed * share)
+        written = _written(workload, int(parameters["rate_iops"]), seconds)
         if writes_once(workload):
             written = min(written, int(parameters["size"]) or size_bytes)
+        if workload.during == NEIGHBOR:
+            rate, lasts = int(parameters.get("neighbor_iops", 0)), QUIET_SHARE * seconds
+            written += _written(workload, rate, lasts)
         return Estimate(seconds=seconds, bytes_written=written * workload.vms + copied)
 
     def job(self, workload: Workload, target: Target) -> Job:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pvebench.config import load_pack
 from pvebench.drivers.driver import volume_bytes
-from pvebench.drivers.simulated.simulated_guest import Fault, Faults
+from pvebench.drivers.simulated.simulated_guest import Fault, Faults, SimulatedGuest
 from pvebench.drivers.simulated.simulated_hypervisor import (
     BOOT_SECONDS,
     SimulatedHypervisor,
     simulated_site,
 )
-from pvebench.errors import HypervisorGone
+from pvebench.errors import ConfigError, HypervisorGone
+from pvebench.model.ports import Completed
 from pvebench.model.run import Outcome, Run
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
@@ -179,3 +181,102 @@ def test_what_several_vms_cannot_run_says_why(
 def test_several_vms_have_neither_operations_nor_faults(tmp_path: Path, other: str) -> None:
     options = dict([other.split(": ")]) | {"rw": "randread", "bs": "4k", "vms": 2}
     assert "cannot be combined with several vms" in tool_refusal(tmp_path, "fio", options)
+
+
+# --- a neighbor
+
+NEIGHBOR = (
+    SMALL.replace("[virtio, scsi]", "[virtio]")
+    .replace("iodepth: 8}", "iodepth: 8, during: neighbor, neighbor_iops: 500}")
+    .replace("2s", "30s")
+)
+
+
+def beside(directory: Path, world: RecordingHypervisor) -> Run:
+    (case,) = matrix(directory, NEIGHBOR).cases
+    runner = Runner(simulated_site(world), Recorder())
+    run = runner.run(case, cycle="c", conduct=Conduct())
+    assert world.reality.vms == {"lab"}
+    runner.close()
+    assert world.reality.vms == world.reality.volumes == set()
+    return run
+
+
+def test_a_neighbor_loads_the_storage_for_a_third_of_the_window(tmp_path: Path) -> None:
+    run = beside(tmp_path, RecordingHypervisor())
+    assert run.outcome is Outcome.OK, run.reason + run.evidence.get("error", "")
+    assert value(run, "operation_time") == pytest.approx(10.0, abs=2.2)
+    assert value(run, "operation_bytes") > 0
+    assert len(json.loads(run.evidence["output"])["jobs"]) == 1  # not its own
+
+
+def test_a_neighbor_has_its_own_rate_and_no_ramp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: dict[str, str] = {}
+    prepare = SimulatedGuest.prepare_job
+
+    def note(guest: SimulatedGuest, work: str, files: dict[str, bytes], results: object) -> None:
+        name = guest._node._instance
+        jobs[name] = jobs.get(name, "") + "".join(map(bytes.decode, files.values()))
+        prepare(guest, work, files, results)  # type: ignore[arg-type] # as it came
+
+    monkeypatch.setattr(SimulatedGuest, "prepare_job", note)
+    beside(tmp_path, RecordingHypervisor())
+    assert "rate_iops" not in jobs[""]
+    assert "rate_iops=500" in jobs["vm2."]
+    assert "runtime=10" in jobs["vm2."]
+
+
+def test_a_neighbor_that_fails_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll = SimulatedGuest.poll
+
+    def fail(guest: SimulatedGuest, pid: int) -> Completed | None:
+        ended = poll(guest, pid)
+        return Completed(1, b"", b"no space") if ended and guest._node._instance else ended
+
+    monkeypatch.setattr(SimulatedGuest, "poll", fail)
+    run = beside(tmp_path, RecordingHypervisor())
+    assert (run.outcome, "no space" in run.reason) == (Outcome.FAILED, True)
+
+
+def test_the_plan_has_a_neighbors_boot_fill_bytes_and_space(tmp_path: Path) -> None:
+    alone, near = (
+        make_plan(matrix(tmp_path, text), seed=1)
+        for text in (NEIGHBOR.replace(", during: neighbor, neighbor_iops: 500", ""), NEIGHBOR)
+    )
+    assert (near.restarts, near.fills) == (alone.restarts + 1, alone.fills + 1)
+    assert near.bytes_written == 2 * alone.bytes_written
+    assert near.space == {"local": 2 * 64 * MIB}
+    assert volume_bytes(near.cases) == near.space
+
+
+def test_a_neighbors_writes_are_part_of_the_plan(tmp_path: Path) -> None:
+    writes = NEIGHBOR.replace("rw: randread", "rw: randwrite, rate_iops: 100")
+    (case,) = matrix(tmp_path, writes).cases
+    own = 4096 * 100 * (case.workload.ramp_seconds + 30)
+    estimate = TOOLS["fio"].estimate(case.workload, 64 * MIB)
+    assert estimate.bytes_written == pytest.approx(own + 4096 * 500 * 10, rel=0.1)
+
+
+def test_a_storage_for_one_vm_has_no_neighbor(tmp_path: Path) -> None:
+    pack = load_pack(write_pack(tmp_path, NEIGHBOR))
+    kind = replace(STORAGES["local"], vms=1)
+    with pytest.raises(ConfigError, match="at most 1 VMs at the same time"):
+        expand(pack, node="lab", storages={"local": kind})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"neighbor_iops": 5}, "neighbor_iops: requires during: neighbor"),
+        ({"during": "neighbor", "neighbor_iops": 5, "numjobs": 2}, "neighbor_iops: 5 is the total"),
+        ({"during": "neighbor", "vms": 2}, "during: cannot be combined with several vms"),
+    ],
+)
+def test_options_of_a_neighbor_that_make_no_sense_are_refused(
+    tmp_path: Path, options: dict[str, object], said: str
+) -> None:
+    assert said in tool_refusal(tmp_path, "fio", {"rw": "randread", "bs": "4k", **options})

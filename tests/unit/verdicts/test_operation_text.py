@@ -40,6 +40,7 @@ def test_a_backup_is_compared_with_one_with_fleecing() -> None:
     [
         ("backup-fleecing", "A backup with fleecing"),
         ("move", "A move of the disk"),
+        ("neighbor", "Another VM"),
         ("snapshot", "A snapshot"),
         ("delete-snapshot", "The removal of a snapshot"),
     ],

@@ -40,6 +40,7 @@ def resolve(**options: Any) -> Workload:
         ({"touch": "first"}, "randwrite-4k-qd1-touch-first"),
         ({"touch": "rewrite"}, "randwrite-4k-qd1"),
         ({"during": "backup", "target_rate": "256k"}, "randwrite-4k-qd1-during-backup-target256k"),
+        ({"during": "neighbor", "neighbor_iops": 500}, "randwrite-4k-qd1-during-neighbor-iops500"),
         ({"iodepth": 64, "latency_target": "2ms"}, "randwrite-4k-qd64-lat2ms-p99"),
         (
             {

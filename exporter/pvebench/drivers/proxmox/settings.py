@@ -17,6 +17,7 @@ from pvebench.fields import FilePath, Ratio, Size, Slug, Strict, WriteBudget
 from pvebench.model.disk import ChainKind, Format, HostCache
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.units import GIB
+from pvebench.model.workload import NEIGHBOR
 
 if TYPE_CHECKING:
     TypeName = str
@@ -210,7 +211,7 @@ class OperationSettings(Strict):
             has.discard("move")
             missing["move"] = "proxmox.operations.move_storage is the storage of the volume itself"
         snapshots = "Proxmox has no snapshots of volumes on this storage"
-        missing |= {"snapshot": snapshots, "delete-snapshot": snapshots}
+        missing |= {"snapshot": snapshots, "delete-snapshot": snapshots, NEIGHBOR: _NO_NEIGHBOR}
         if entry.chains:
             has |= {"snapshot", "delete-snapshot"}
         return Operations(
@@ -226,6 +227,7 @@ _TARGETS = {
     "backup-fleecing": "fleecing_storage",
     "move": "move_storage",
 }
+_NO_NEIGHBOR = "pvebench has one benchmark VM per node of Proxmox VE"
 _NO_OPERATIONS = "requires the section proxmox.operations in the settings"
 _MACHINE = re.compile(r"-(?P<major>[0-9]{1,3})\.[0-9]")
 _CHAIN_MACHINE = 10
@@ -283,6 +285,7 @@ class ProxmoxSettings(Strict):
         kind = entry.kind(self.version, ssh=self.ssh is not None)
         if self.operations is None:
             missing = dict.fromkeys([*_TARGETS, "snapshot", "delete-snapshot"], _NO_OPERATIONS)
+            missing[NEIGHBOR] = _NO_NEIGHBOR
             return replace(kind, no_chain=_NO_OPERATIONS, operations=Operations(missing=missing))
         chains, no_chain = entry.chains, kind.no_chain
         if self._lacks_chains(entry):

@@ -18,6 +18,7 @@ from pvebench.errors import OperationFailed
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Progress
 from pvebench.model.volume import Plug
+from pvebench.model.workload import NEIGHBOR
 
 _BOUNDS_NS: Final = tuple(round(10_000 * 10 ** (step / 20)) for step in range(137))
 """10 us to 63 s; each bound is 12% above the one before."""
@@ -74,6 +75,7 @@ class DiskOperation:
         prepare: dict[str, Callable[[], object]] = {
             "snapshot": lambda: None,
             "delete-snapshot": self._take_snapshot,
+            NEIGHBOR: lambda: None,
         }
         prepare.get(self._name, self._add_target)()
 
@@ -84,6 +86,7 @@ class DiskOperation:
             "move": self._move,
             "snapshot": self._take_snapshot,
             "delete-snapshot": self._delete_snapshot,
+            NEIGHBOR: lambda: None,
         }
         begin[self._name]()
         self._begun = True

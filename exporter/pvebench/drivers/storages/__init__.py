@@ -20,6 +20,7 @@ from pvebench.model.disk import ChainKind, Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.volume import Identity
+from pvebench.model.workload import NEIGHBOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,9 @@ MAX_VMS: Final = 8
 """Maximum number of VMs with volumes in a directory; memory limits it before."""
 _COPIES: Final = frozenset({"backup", "backup-fleecing", "move"})
 _OPERATIONS: Final = Operations(
-    names=_COPIES | {"snapshot", "delete-snapshot"}, throttled=_COPIES, fleecing_iothread=False
+    names=_COPIES | {"snapshot", "delete-snapshot", NEIGHBOR},
+    throttled=_COPIES,
+    fleecing_iothread=False,
 )
 
 KINDS: Final[dict[str, Kind]] = {
