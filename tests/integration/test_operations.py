@@ -15,7 +15,7 @@ from pvebench.model.disk import Bus, Format
 from pvebench.model.run import Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Direction
+from pvebench.model.workload import COPIES, Direction
 from testing.real_outcomes import MEASURED
 
 
@@ -54,16 +54,19 @@ def test_a_write_waits_for_a_slow_backup_server_but_not_with_fleecing(bench: Ben
     assert "operation_time" not in plain  # 16 MiB at 256 KiB/s take a minute
 
 
+RAW = scenario(size=16 * MIB)
+CHAIN = scenario(Bus.SCSI, Format.QCOW2, size=16 * MIB, iothread=True, chain=2)
+
+
 @pytest.mark.parametrize(
-    "tested",
+    ("tested", "during"),
     [
-        scenario(size=16 * MIB),
-        scenario(Bus.SCSI, Format.QCOW2, size=16 * MIB, iothread=True, chain=2),
+        *((RAW, during) for during in ("restore", "backup-fleecing", "move", "snapshot-ram")),
+        *((CHAIN, during) for during in ("backup", "backup-fleecing", "move", "snapshot")),
+        (RAW, "delete-snapshot"),
+        (CHAIN, "delete-snapshot"),
     ],
-    ids=lambda tested: tested.slug,
-)
-@pytest.mark.parametrize(
-    "during", ["backup", "backup-fleecing", "move", "snapshot", "delete-snapshot"]
+    ids=lambda one: getattr(one, "slug", one),
 )
 def test_each_operation_ends_and_the_disk_is_used_again(
     bench: Bench, tested: Scenario, during: str
@@ -73,10 +76,21 @@ def test_each_operation_ends_and_the_disk_is_used_again(
         tested = replace(tested, disk=replace(tested.disk, iothread=False))
     figures = found(bench.run(tested, during=during))
     assert figures["operation_time"] < 6
-    if during in ("backup", "backup-fleecing", "move"):
+    if during in COPIES:
         assert figures["operation_bytes"] >= tested.volume_bytes
+    if during == "snapshot-ram":  # pages of one byte are not written as a whole
+        assert tested.machine.memory_bytes / 8 < figures["operation_bytes"]
     names = [path.name for path in bench.lab.storage.iterdir()]
-    assert len([name for name in names if name.endswith(("target", "fleece", "overlay"))]) <= 2
+    assert (
+        len(
+            [
+                name
+                for name in names
+                if name.endswith(("target", "fleece", "overlay", "memory", "archive"))
+            ]
+        )
+        <= 2
+    )
 
 
 def test_a_neighbor_writes_to_a_volume_of_its_own(bench: Bench) -> None:

@@ -42,7 +42,7 @@ from pvebench.errors import (
 from pvebench.model.disk import ChainKind, Format
 from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Scenario
-from pvebench.model.units import GIB
+from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import Case, Workload
 from testing.packs import tool_workload
@@ -50,7 +50,7 @@ from testing.prepared_cluster import api, config, findings, granted, init_of
 
 __all__ = ["api", "config", "granted"]
 
-OPERATIONS = ("backup", "backup-fleecing", "move", "snapshot", "delete-snapshot")
+OPERATIONS = ("backup", "backup-fleecing", "move", "snapshot", "snapshot-ram", "delete-snapshot")
 CHAINS = [
     ("local", Format.QCOW2, ChainKind.INTERNAL),
     ("thin", Format.RAW, ChainKind.STORAGE),
@@ -199,6 +199,16 @@ def test_an_operation_ends_and_leaves_the_volume_alone(allowed: Site, name: str)
     assert (cluster.snapshots(vmid), cluster.volumes.archives(vmid)) == ({}, [])
     assert kinds(allowed) == ["proxmox-vm"]
     allowed.node.attach(volume, scenario(kind=Format.QCOW2).disk)
+
+
+def test_a_snapshot_with_memory_has_a_volume_for_it(allowed: Site) -> None:
+    """`__snapshot_save_vmstate` in PVE/QemuConfig.pm, on the storage of the VM's disk."""
+    attach(allowed)
+    operate(allowed, "snapshot").cancel()
+    assert allowed.cluster.states == []
+    operate(allowed, "snapshot-ram").cancel()
+    memory = int(allowed.cluster.vms[allowed.node.vmid].config["memory"])
+    assert allowed.cluster.states == [("local", (2 * memory + 500) * MIB)]
 
 
 def test_an_operation_on_a_chain_leaves_the_chain(allowed: Site) -> None:
@@ -449,6 +459,7 @@ def test_no_backup_begins_while_another_one_runs(allowed: Site) -> None:
         ("backup-fleecing", "thin"),
         ("move", "thin"),
         ("snapshot", "local"),
+        ("snapshot-ram", "local"),
         ("delete-snapshot", "local"),
     ],
 )
@@ -486,10 +497,17 @@ def test_the_check_counts_the_space_of_the_snapshots_of_operations() -> None:
     one = scenario(kind=Format.QCOW2)
     sizes = {
         name: needs_of(cluster, "pve1", [Case(scenario=one, workload=workload(name))]).volumes
-        for name in ("", "move", "snapshot", "delete-snapshot")
+        for name in ("", "move", "snapshot", "snapshot-ram", "delete-snapshot")
     }
     once, twice = {"local": one.volume_bytes}, {"local": 2 * one.volume_bytes}
-    assert sizes == {"": once, "move": once, "snapshot": twice, "delete-snapshot": twice}
+    memory = {"local": twice["local"] + 2 * one.machine.memory_bytes + 500 * MIB}
+    assert sizes == {
+        "": once,
+        "move": once,
+        "snapshot": twice,
+        "snapshot-ram": memory,
+        "delete-snapshot": twice,
+    }
 
 
 def test_a_backup_without_the_right_fails_with_the_tasks_log(site: Site) -> None:

@@ -32,6 +32,7 @@ class Snapshot:
     content: dict[str, bytes]
     parent: str
     description: str
+    state: str = ""
 
 
 class OperationCalls:
@@ -40,6 +41,7 @@ class OperationCalls:
     Attributes:
         seconds: how long a backup, a move or a removal of a snapshot takes.
         backups, moves: parameters of each that has begun.
+        states: storage and bytes of each volume with a VM's memory.
     """
 
     tasks: Tasks
@@ -50,6 +52,7 @@ class OperationCalls:
         self.seconds = 0.2
         self.backups: list[dict[str, Any]] = []
         self.moves: list[dict[str, Any]] = []
+        self.states: list[tuple[str, int]] = []
         self._snapshots: dict[int, dict[str, Snapshot]] = {}
         self._vzdump = threading.Lock()
 
@@ -86,9 +89,17 @@ class OperationCalls:
         return [*rows, {"name": "current", "description": "You are here!", "digest": vm.digest}]
 
     def post_nodes_qemu_snapshot(
-        self, who: str, node: str, vmid: str, snapname: str, description: str = "", **_: Any
+        self,
+        who: str,
+        node: str,
+        vmid: str,
+        snapname: str,
+        description: str = "",
+        vmstate: Any = 0,
+        **_: Any,
     ) -> str:
         vm = self.vm(node, vmid)
+        with_memory = str(vmstate) == "1"
 
         def take(task: Task) -> None:
             if snapname in self.snapshots(vm.vmid):
@@ -100,12 +111,28 @@ class OperationCalls:
                 content = {volid: vm.volumes.path(volid).read_bytes() for volid in held}
                 config = {k: v for k, v in vm.config.items() if _is_copied(k)}
                 parent = str(vm.config.get("parent", ""))
-                self.snapshots(vm.vmid)[snapname] = Snapshot(config, content, parent, description)
+                state = self._save_memory(task, vm, snapname, held) if with_memory else ""
+                self.snapshots(vm.vmid)[snapname] = Snapshot(
+                    config, content, parent, description, state
+                )
                 vm.config["parent"] = snapname
                 for volid in held:
                     vm.held.setdefault(volid, set()).add(snapname)
 
         return self.tasks.run(node, "qmsnapshot", vmid, who, take)
+
+    def _save_memory(self, task: Task, vm: Vm, snapname: str, held: list[str]) -> str:
+        """Return the volume with the memory of a running VM (`__snapshot_save_vmstate`)."""
+        if not vm.machine.alive():
+            return ""
+        storage = held[0].partition(":")[0]
+        size = (2 * int(vm.config["memory"]) + 500) << 20
+        state = vm.volumes.allocate(
+            storage, vm.vmid, f"vm-{vm.vmid}-state-{snapname}.raw", size, "raw"
+        )
+        self.states.append((storage, size))
+        self._work(task, self.seconds)
+        return state
 
     def delete_nodes_qemu_snapshot_snapname(
         self, who: str, node: str, vmid: str, snapname: str, **_: Any
@@ -118,6 +145,8 @@ class OperationCalls:
                 raise TaskFailure(f"snapshot '{snapname}' does not exist")
             with self._locked(vm, "snapshot-delete"):
                 self._work(task, self.seconds)
+                if gone.state:
+                    vm.volumes.free(gone.state)
                 del self.snapshots(vm.vmid)[snapname]
                 for names in vm.held.values():
                     names.discard(snapname)

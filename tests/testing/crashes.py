@@ -189,7 +189,8 @@ measure: {{ramp: 500ms, runtime: 1s, settle: 0s}}
 workloads:
   - fio: {{rw: randrw, bs: 4k, iodepth: 4}}
   - fio: {{rw: randwrite, bs: 4k, touch: first}}
-  - fio: {{rw: randwrite, bs: 4k, during: backup-fleecing, target_rate: 8M}}
+  - fio: {{rw: randwrite, bs: 4k, during: [backup-fleecing, restore], target_rate: 8M}}
+  - fio: {{rw: randwrite, bs: 4k, during: [snapshot-ram, neighbor]}}
 """
 VICTIMS = ("pvebench", "qemu", "both")
 CONTAINER = "container"

@@ -90,7 +90,7 @@ CHAIN_PACKS: Final = (
 """Of schedules in which a volume has snapshots."""
 OPERATION_PACKS: Final = (
     SMALL.replace("[virtio, scsi]", "[scsi]")
-    + "  - fio: {rw: randwrite, bs: 4k, during: [backup, backup-fleecing, move, delete-snapshot]}\n"
+    + "  - fio: {rw: randwrite, bs: 4k, during: [backup, restore, delete-snapshot, neighbor]}\n"
     + "  - fio: {rw: randread, bs: 4k, vms: 2}\n",
     SMALL,
 )

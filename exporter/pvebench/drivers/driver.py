@@ -295,7 +295,7 @@ def attempt(name: str, look: Callable[[], str]) -> Finding:
 
 def _with_copies(case: Case) -> int:
     scenario = case.scenario
-    return scenario.volume_bytes * (scenario.disk.copies + case.workload.extra_copies)
+    return scenario.volume_bytes * scenario.disk.copies + case.extra_bytes
 
 
 def volume_bytes(

@@ -9,11 +9,16 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from pvebench.model.scenario import Scenario
 
-NEIGHBOR = "neighbor"
+COPIES: Final = ("backup", "backup-fleecing", "move", "restore")
+"""Operations that write a copy of the volume to their target."""
+SNAPSHOT_RAM: Final = "snapshot-ram"
+SNAPSHOT_OPERATIONS: Final = ("snapshot", SNAPSHOT_RAM, "delete-snapshot")
+"""Operations with a snapshot on the storage of the volume."""
+NEIGHBOR: Final = "neighbor"
 """Operation: the load of another VM on the same storage."""
 
 # --- conduct of a pack's runs: pauses, steadiness, noise limit
@@ -136,7 +141,7 @@ class Workload:
     @property
     def extra_copies(self) -> int:
         """Maximum number of copies of the volume that its operation or its other VMs need."""
-        return {"": 0, "backup-fleecing": 2}.get(self.during, 1) + self.vms - 1
+        return {"": 0, "backup-fleecing": 2, "restore": 2}.get(self.during, 1) + self.vms - 1
 
     @property
     def spoils(self) -> bool:
@@ -173,6 +178,12 @@ class Case:
     scenario: Scenario
     workload: Workload
     scale: float = 1.0
+
+    @property
+    def extra_bytes(self) -> int:
+        """Maximum bytes that its operation and its other VMs need beside the volume."""
+        memory = self.scenario.machine.memory_bytes * (self.workload.during == SNAPSHOT_RAM)
+        return self.scenario.volume_bytes * self.workload.extra_copies + memory
 
     @cached_property
     def slug(self) -> str:

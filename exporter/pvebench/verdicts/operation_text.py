@@ -13,7 +13,9 @@ _WORDS: Final[Mapping[str, str]] = {
     "backup": "a backup",
     "backup-fleecing": "a backup with fleecing",
     "move": "a move of the disk",
+    "restore": "the restore of a backup",
     "snapshot": "a snapshot",
+    "snapshot-ram": "a snapshot with the memory of the VM",
     "delete-snapshot": "the removal of a snapshot",
     "neighbor": "another VM",
 }

@@ -23,7 +23,14 @@ from pydantic import (
 from pvebench.errors import ToolFailed
 from pvebench.fields import Duration, OneOf, Size, Slug, Text
 from pvebench.model.units import MIB, format_size, parse_duration
-from pvebench.model.workload import NEIGHBOR, Direction, Workload
+from pvebench.model.workload import (
+    COPIES,
+    NEIGHBOR,
+    SNAPSHOT_OPERATIONS,
+    SNAPSHOT_RAM,
+    Direction,
+    Workload,
+)
 from pvebench.workloads.fault_dip import QUIET_SHARE
 from pvebench.workloads.fio_job import (
     DIRECTIONS,
@@ -52,7 +59,8 @@ from pvebench.workloads.tool import (
 
 __all__ = ["Fio", "check_fill", "fill_job"]
 
-OPERATIONS: Final = ("backup", "backup-fleecing", "move", "snapshot", "delete-snapshot", NEIGHBOR)
+OPERATIONS: Final = (*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR)
+_THROTTLED: Final = (*COPIES, SNAPSHOT_RAM)
 MAX_VMS: Final = 16
 ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
@@ -220,8 +228,8 @@ class FioOptions(ToolOptions):
 
     @model_validator(mode="after")
     def _operates_alone(self) -> FioOptions:
-        if self.target_rate and self.during not in ("backup", "backup-fleecing", "move"):
-            raise ValueError("target_rate: requires during: backup, backup-fleecing or move")
+        if self.target_rate and self.during not in _THROTTLED:
+            raise ValueError(f"target_rate: requires during: {', '.join(_THROTTLED)}")
         if self.neighbor_iops and self.during != NEIGHBOR:
             raise ValueError("neighbor_iops: requires during: neighbor")
         for key in ("fault", "latency_target") if self.during else ():

@@ -162,6 +162,11 @@ def test_the_plan_has_the_space_and_the_bytes_of_the_copies(tmp_path: Path) -> N
     assert volume_bytes(matrix(tmp_path).cases) == {"local": 2 * 64 * MIB}
     fleecing = BACKUP.replace("backup}", "backup-fleecing}")
     assert volume_bytes(matrix(tmp_path, fleecing).cases) == {"local": 3 * 64 * MIB}
+    restore = BACKUP.replace("backup}", "restore}")
+    assert volume_bytes(matrix(tmp_path, restore).cases) == {"local": 3 * 64 * MIB}
+    cases = matrix(tmp_path, BACKUP.replace("backup}", "snapshot-ram}")).cases
+    memory = cases[0].scenario.machine.memory_bytes
+    assert volume_bytes(cases) == {"local": 2 * 64 * MIB + memory}
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,9 @@ def test_a_backup_is_compared_with_one_with_fleecing() -> None:
         ("backup-fleecing", "A backup with fleecing"),
         ("move", "A move of the disk"),
         ("neighbor", "Another VM"),
+        ("restore", "The restore of a backup"),
         ("snapshot", "A snapshot"),
+        ("snapshot-ram", "A snapshot with the memory of the VM"),
         ("delete-snapshot", "The removal of a snapshot"),
     ],
 )

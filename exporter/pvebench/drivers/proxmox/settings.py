@@ -17,7 +17,7 @@ from pvebench.fields import FilePath, Ratio, Size, Slug, Strict, WriteBudget
 from pvebench.model.disk import ChainKind, Format, HostCache
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.units import GIB
-from pvebench.model.workload import NEIGHBOR
+from pvebench.model.workload import NEIGHBOR, SNAPSHOT_OPERATIONS
 
 if TYPE_CHECKING:
     TypeName = str
@@ -211,9 +211,9 @@ class OperationSettings(Strict):
             has.discard("move")
             missing["move"] = "proxmox.operations.move_storage is the storage of the volume itself"
         snapshots = "Proxmox has no snapshots of volumes on this storage"
-        missing |= {"snapshot": snapshots, "delete-snapshot": snapshots, NEIGHBOR: _NO_NEIGHBOR}
+        missing |= {**dict.fromkeys(SNAPSHOT_OPERATIONS, snapshots), NEIGHBOR: _NO_NEIGHBOR}
         if entry.chains:
-            has |= {"snapshot", "delete-snapshot"}
+            has |= {*SNAPSHOT_OPERATIONS}
         return Operations(
             names=frozenset(has),
             throttled=frozenset({"move"}),
@@ -284,7 +284,7 @@ class ProxmoxSettings(Strict):
         """Return the capabilities of one of its storages."""
         kind = entry.kind(self.version, ssh=self.ssh is not None)
         if self.operations is None:
-            missing = dict.fromkeys([*_TARGETS, "snapshot", "delete-snapshot"], _NO_OPERATIONS)
+            missing = dict.fromkeys([*_TARGETS, *SNAPSHOT_OPERATIONS], _NO_OPERATIONS)
             missing[NEIGHBOR] = _NO_NEIGHBOR
             return replace(kind, no_chain=_NO_OPERATIONS, operations=Operations(missing=missing))
         chains, no_chain = entry.chains, kind.no_chain

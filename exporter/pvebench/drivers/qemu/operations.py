@@ -1,4 +1,4 @@
-"""Backup, move and snapshots of the attached disk while the guest uses it.
+"""Backup, move, restore and snapshots of the attached disk while the guest uses it.
 
 The commands are those that Proxmox VE gives its own QEMU, as far as QEMU 7.2 has them. Without
 Proxmox's `backup` command, `blockdev-backup` intercepts the guest's writes in the same way: a write
@@ -7,6 +7,7 @@ to a block that is not yet saved waits for its copy.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from pvebench.errors import OperationFailed
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Progress
 from pvebench.model.volume import Plug
-from pvebench.model.workload import NEIGHBOR
+from pvebench.model.workload import NEIGHBOR, SNAPSHOT_RAM
 
 _BOUNDS_NS: Final = tuple(round(10_000 * 10 ** (step / 20)) for step in range(137))
 """10 us to 63 s; each bound is 12% above the one before."""
@@ -26,6 +27,9 @@ _CBW_SECONDS: Final = 4
 """Proxmox's 45 s overflow in QEMU 7.2, which counts nanoseconds in 32 bits."""
 _WORKERS: Final = 16
 _CANCEL_SECONDS: Final = 60.0
+_MIGRATED: Final = ("completed", "failed", "cancelled")
+_MIGRATION: Final = fields(status=text, ram_=fields(transferred=count), error__desc_=text)
+_MEMORY: Final = fields(base__memory=count)
 _JOBS: Final = rows(
     fields(id=text, status=text, current__progress=count, total__progress=count, error_=text)
 )
@@ -60,6 +64,7 @@ class DiskOperation:
         self._clock = clock
         self._name = name
         self._rate = target_rate
+        self._memory: Node = {}
         self._job = f"job{names.number}"
         self._nodes: list[str] = []
         self._limits = ""
@@ -74,6 +79,7 @@ class DiskOperation:
         self._qmp.execute("block-latency-histogram-set", bounds)
         prepare: dict[str, Callable[[], object]] = {
             "snapshot": lambda: None,
+            SNAPSHOT_RAM: self._add_memory,
             "delete-snapshot": self._take_snapshot,
             NEIGHBOR: lambda: None,
         }
@@ -84,7 +90,9 @@ class DiskOperation:
             "backup": lambda: self._back_up(self._names.format),
             "backup-fleecing": self._back_up_by_fleecing,
             "move": self._move,
+            "restore": lambda: self._back_up(f"archive{self._names.number}"),
             "snapshot": self._take_snapshot,
+            SNAPSHOT_RAM: self._save_memory,
             "delete-snapshot": self._delete_snapshot,
             NEIGHBOR: lambda: None,
         }
@@ -92,7 +100,9 @@ class DiskOperation:
         self._begun = True
 
     def look(self) -> Progress:
-        if self._running:
+        if self._running and self._name == SNAPSHOT_RAM:
+            self._step_memory()
+        elif self._running:
             self._step()
         stats = own_statistics(self._names, self._disk, self._qmp)
         bins = [stats.get(key, {}).get("bins") or [] for key in LATENCIES]
@@ -129,8 +139,8 @@ class DiskOperation:
         self._nodes.append(full)
         return full
 
-    def _file(self, label: str, *, overlay: bool = False) -> Node:
-        node = self._storage.add_file(self._volume, self._disk, label, overlay=overlay)
+    def _file(self, label: str, *, overlay: bool = False, full: bool = False) -> Node:
+        node = self._storage.add_file(self._volume, self._disk, label, overlay=overlay, full=full)
         cache = {"direct": self._disk.cache.direct, "no-flush": self._disk.cache.no_flush}
         return {**node, "cache": cache, "discard": "unmap"}
 
@@ -145,6 +155,8 @@ class DiskOperation:
             self._add("slow", node)
         if self._name == "backup-fleecing":
             self._add("fleece", self._file("fleece"))
+        if self._name == "restore":
+            self._add("archive", self._file("archive", full=True))
 
     @property
     def _target(self) -> str:
@@ -181,13 +193,60 @@ class DiskOperation:
         """Put an overlay above the volume. As in Proxmox, the vCPUs stand still meanwhile."""
         self._qmp.execute("stop")
         try:
-            file = self._file("overlay", overlay=True)
-            node = {"driver": "qcow2", "file": file, "backing": None}
-            overlay = self._add("overlay", node)
-            graph = {"node": self._names.format, "overlay": overlay}
-            self._qmp.execute("blockdev-snapshot", graph)
+            self._put_overlay()
         finally:
             self._qmp.execute("cont")
+
+    def _put_overlay(self) -> None:
+        file = self._file("overlay", overlay=True)
+        overlay = self._add("overlay", {"driver": "qcow2", "file": file, "backing": None})
+        graph = {"node": self._names.format, "overlay": overlay}
+        self._qmp.execute("blockdev-snapshot", graph)
+
+    def _add_memory(self) -> None:
+        size = self._qmp.ask("query-memory-size-summary", shape=_MEMORY)["base-memory"]
+        self._memory = self._storage.add_file(self._volume, self._disk, "memory", size_bytes=size)
+
+    def _save_memory(self) -> None:
+        """Write the state of the VM to a file while it runs.
+
+        Upstream QEMU has no `savevm-start`, and its `snapshot-save` stops the VM all the time. A
+        migration to a file saves as Proxmox does: the VM stops only for what is left at the end.
+        """
+        capability = {"capability": "pause-before-switchover", "state": True}
+        self._qmp.execute("migrate-set-capabilities", {"capabilities": [capability]})
+        self._qmp.execute("migrate-set-parameters", {"max-bandwidth": self._rate})
+        path = shlex.quote(str(self._memory["filename"]))
+        self._qmp.execute("migrate", {"uri": f"exec:cat > {path}"})
+        self._running = True
+
+    def _step_memory(self) -> None:
+        """Put the overlay above the volume when the VM has stopped, and let it go on."""
+        state = self._migration()
+        if state["status"] == "pre-switchover":
+            self._put_overlay()
+            self._qmp.execute("migrate-continue", {"state": "pre-switchover"})
+            state = self._wait_for_migration()
+        if state["status"] == "failed":
+            self._running = False
+            raise OperationFailed(f"{self._name} failed: {state.get('error-desc')}")
+        if state["status"] == "completed":
+            self._running = False
+            self._qmp.execute("cont")
+
+    def _migration(self) -> Mapping[str, Any]:
+        state: Mapping[str, Any] = self._qmp.ask("query-migrate", shape=_MIGRATION)
+        self._bytes = (state.get("ram") or {}).get("transferred", self._bytes)
+        return state
+
+    def _wait_for_migration(self) -> Mapping[str, Any]:
+        """Wait for its end. Raises OperationFailed."""
+        deadline = self._clock.monotonic() + _CANCEL_SECONDS
+        while (state := self._migration())["status"] not in _MIGRATED:
+            if self._clock.monotonic() > deadline:
+                raise OperationFailed(f"{self._name} did not end")
+            self._clock.sleep(0.01)
+        return state
 
     def _delete_snapshot(self) -> None:
         """Write what is in the overlay to the volume, which the guest uses again after that."""
@@ -196,6 +255,10 @@ class DiskOperation:
 
     def cancel(self) -> None:
         """End a job that runs. Raises OperationFailed: it does not end."""
+        if self._running and self._name == SNAPSHOT_RAM:
+            self._qmp.execute("migrate_cancel")  # the VM goes on
+            self._wait_for_migration()
+            self._running = False
         if self._running and self._limits:  # copies in flight must end first
             limits = {"path": f"/objects/{self._limits}", "property": "limits"}
             self._qmp.execute("qom-set", {**limits, "value": {"bps-write": 0}})

@@ -26,6 +26,7 @@ from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.ports import Clock, Guest, HostSnapshot, Journal, Progress, Site
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
+from pvebench.model.workload import COPIES
 
 BOOT_SECONDS: Final = 7.0
 SWITCH_SECONDS: Final = 0.5
@@ -288,7 +289,7 @@ class SimulatedOperation:
 
     def __init__(self, world: SimulatedHypervisor, name: str) -> None:
         self._world = world
-        self._copies = name in ("backup", "backup-fleecing", "move")
+        self._copies = name in COPIES
         self._begun: float | None = None
 
     def prepare(self) -> None:

@@ -20,7 +20,7 @@ from pvebench.model.disk import ChainKind, Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.volume import Identity
-from pvebench.model.workload import NEIGHBOR
+from pvebench.model.workload import COPIES, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +60,9 @@ _RAW: Final = frozenset({Format.RAW})
 
 MAX_VMS: Final = 8
 """Maximum number of VMs with volumes in a directory; memory limits it before."""
-_COPIES: Final = frozenset({"backup", "backup-fleecing", "move"})
 _OPERATIONS: Final = Operations(
-    names=_COPIES | {"snapshot", "delete-snapshot", NEIGHBOR},
-    throttled=_COPIES,
+    names=frozenset({*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR}),
+    throttled=frozenset({*COPIES, SNAPSHOT_RAM}),
     fleecing_iothread=False,
 )
 

@@ -90,10 +90,23 @@ class SnapshotStorage(Protocol):
     def below(self, volume: Volume, disk: Disk) -> list[Node]:
         """Return the block nodes that open the volume's snapshots, newest first."""
 
-    def add_file(self, volume: Volume, disk: Disk, label: str, *, overlay: bool = False) -> Node:
-        """Create another file of the volume's size, and return the node that opens it.
+    def add_file(
+        self,
+        volume: Volume,
+        disk: Disk,
+        label: str,
+        *,
+        overlay: bool = False,
+        full: bool = False,
+        size_bytes: int = 0,
+    ) -> Node:
+        """Create another file for an operation, and return the node that opens it.
 
         It is raw, or an empty overlay on the volume. Raises as `create`.
+
+        Args:
+            full: fill it with random data, which stays in no cache.
+            size_bytes: 0: that of the volume.
         """
 
     def remove_files(self, volume: Volume) -> None:

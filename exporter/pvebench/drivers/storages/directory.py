@@ -166,14 +166,17 @@ class DirectoryStorage:
         if str(path) not in self._bases:
             self._forget(path)
             file = self._make(path)
-            try:
-                write_random(path, scenario.volume_bytes)
-            except OSError as error:
-                self._forget(path)  # an incomplete base would be read as zeros behind its end
-                raise VolumeError(f"cannot write {path}: {error.strerror}") from error
+            self._fill(path, scenario.volume_bytes)
             self._bases[str(path)] = file
         self._bases[str(path)].check()
         return path
+
+    def _fill(self, path: Path, size_bytes: int) -> None:
+        try:
+            write_random(path, size_bytes)
+        except OSError as error:
+            self._forget(path)  # an incomplete file would be read as zeros behind its end
+            raise VolumeError(f"cannot write {path}: {error.strerror}") from error
 
     def _make(self, path: Path) -> OwnFile:
         file, self._entries[str(path)] = make_file(path, self._journal, KIND)
@@ -218,17 +221,30 @@ class DirectoryStorage:
         levels = reversed(self._levels.get(volume.volid, []))
         return [self._file_node(str(level.path), disk) for level in levels]
 
-    def add_file(self, volume: Volume, disk: Disk, label: str, *, overlay: bool = False) -> Node:
-        check_space(self._name, self._directory, volume.size_bytes)
+    def add_file(
+        self,
+        volume: Volume,
+        disk: Disk,
+        label: str,
+        *,
+        overlay: bool = False,
+        full: bool = False,
+        size_bytes: int = 0,
+    ) -> Node:
+        size_bytes = size_bytes or volume.size_bytes
+        check_space(self._name, self._directory, size_bytes)
         path = Path(f"{volume.volid}.{label}")
         self._forget(path)
         self._files.setdefault(volume.volid, []).append(path)
         self._make(path)
         if overlay:  # -u: the volume is in use, and locked
             options = overlay_options(disk, Path(volume.volid))
-            run_qemu_img("create", "-q", "-u", *options, str(path), str(volume.size_bytes))
+            run_qemu_img("create", "-q", "-u", *options, str(path), str(size_bytes))
+        elif full:
+            self._fill(path, size_bytes)
+            drop_page_cache(path)
         else:
-            os.truncate(path, volume.size_bytes)
+            os.truncate(path, size_bytes)
         return self._file_node(str(path), disk)
 
     def remove_files(self, volume: Volume) -> None:

@@ -249,7 +249,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _endpoint("POST", f"{_VM}/monitor", text, "command"),
     # operations: with `init --with-operations`
     _endpoint("GET", f"{_VM}/snapshot", rows(fields(name=text))),
-    _endpoint("POST", f"{_VM}/snapshot", task, "snapname description"),
+    _endpoint("POST", f"{_VM}/snapshot", task, "snapname description vmstate"),
     _endpoint("DELETE", f"{_VM}/snapshot/{{snapname}}", task),
     _endpoint("POST", f"{_VM}/snapshot/{{snapname}}/rollback", task),
     _endpoint("POST", f"{_VM}/move_disk", task, "disk storage bwlimit digest"),

@@ -11,8 +11,8 @@ from pvebench.drivers.proxmox.containers.container import ROOT_BYTES
 from pvebench.drivers.proxmox.settings import OperationSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import Needs
 from pvebench.drivers.proxmox.vm.drive import space_needed
-from pvebench.drivers.proxmox.vm.operations import SNAPSHOT_OPERATIONS
-from pvebench.model.workload import Case
+from pvebench.drivers.proxmox.vm.vm_snapshots import vmstate_bytes
+from pvebench.model.workload import SNAPSHOT_OPERATIONS, SNAPSHOT_RAM, Case
 
 
 def needs_of(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> Needs:
@@ -57,6 +57,8 @@ def _volumes(cluster: ProxmoxSettings, cases: Sequence[Case]) -> dict[str, int]:
 
     def needed(case: Case) -> int:
         size = space_needed(case.scenario, cluster.storages[case.scenario.storage].type)
+        if case.workload.during == SNAPSHOT_RAM:
+            size += vmstate_bytes(case.scenario.machine.memory_bytes)
         return size + _size(case) * (case.workload.during in SNAPSHOT_OPERATIONS)
 
     inside = [case for case in cases if case.scenario.disk.in_container]

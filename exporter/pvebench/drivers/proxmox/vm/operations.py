@@ -23,19 +23,23 @@ from pvebench.drivers.proxmox.vm.archives import (
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import parse_drive
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
-from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots, parameters, temporary_name
+from pvebench.drivers.proxmox.vm.vm_snapshots import (
+    VmSnapshots,
+    parameters,
+    temporary_name,
+    vmstate_bytes,
+)
 from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
 from pvebench.errors import Busy, NoSpace, OperationFailed, SwitchFailed
 from pvebench.model.ports import Clock, Journal, Progress
-from pvebench.model.units import KIB
+from pvebench.model.units import KIB, MIB
+from pvebench.model.workload import SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
 _LOOK_SECONDS: Final = 1.0
 """Interval of looks: each is two requests to the node."""
 _CANCEL_SECONDS: Final = 600.0
 _STOPPABLE: Final = frozenset({"backup", "backup-fleecing", "move"})
 """Operations that Proxmox undoes if their task is stopped."""
-SNAPSHOT_OPERATIONS: Final = frozenset({"snapshot", "delete-snapshot"})
-"""Operations with a snapshot on the storage of the volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,7 @@ class VmOperation:
             "backup-fleecing": self._prepare_backup,
             "move": lambda: self._need_space(self._targets.move_storage),
             "snapshot": self._need_space_of_snapshot,
+            SNAPSHOT_RAM: self._need_space_of_snapshot,
             "delete-snapshot": self._take_snapshot,
         }
         prepare[self._name]()
@@ -109,8 +114,8 @@ class VmOperation:
             self._need_space(storage, copies=1 + shared)
         self._include_in_backups()
 
-    def _need_space(self, storage: str, *, copies: int = 1) -> None:
-        size = self._plugged.plug.volume.size_bytes * copies
+    def _need_space(self, storage: str, *, copies: int = 1, more: int = 0) -> None:
+        size = self._plugged.plug.volume.size_bytes * copies + more
         status = self._api.get(f"/nodes/{self._site.node}/storage/{storage}/status")
         free = int(status.get("avail", 0))
         if lacking := lacks_space(storage, self._site.node, free, size):
@@ -118,7 +123,11 @@ class VmOperation:
 
     def _need_space_of_snapshot(self) -> None:
         """Require space for a copy: writes after a snapshot may replace the whole volume."""
-        self._need_space(self._volid.partition(":")[0])
+        state = 0
+        if self._name == SNAPSHOT_RAM:
+            memory = int(self._vm.recent_config().values.get("memory", 0))
+            state = vmstate_bytes(memory * MIB)
+        self._need_space(self._volid.partition(":")[0], more=state)
 
     def _include_in_backups(self) -> None:
         """Set the disk's option `backup`, which is off so that no backup job reads the disk."""
@@ -134,9 +143,8 @@ class VmOperation:
             "backup": self._back_up,
             "backup-fleecing": self._back_up,
             "move": self._move,
-            "snapshot": lambda: self._begin(
-                "qmsnapshot", "snapshot", parameters(temporary_name(self._volid))
-            ),
+            "snapshot": self._snapshot,
+            SNAPSHOT_RAM: self._snapshot,
             "delete-snapshot": self._delete_snapshot,
         }
         self._vm.recent_config()  # it is still pvebench's
@@ -173,6 +181,11 @@ class VmOperation:
         limit = {"bwlimit": max(1, self._rate // KIB)} if self._rate else {}
         target = {"disk": self._plugged.slot, "storage": self._targets.move_storage}
         return self._begin("qmmove", "move_disk", {**target, **limit})
+
+    def _snapshot(self) -> str:
+        memory = {"vmstate": 1} if self._name == SNAPSHOT_RAM else {}
+        named = parameters(temporary_name(self._volid))
+        return self._begin("qmsnapshot", "snapshot", {**named, **memory})
 
     def _take_snapshot(self) -> None:
         self._need_space_of_snapshot()
