@@ -28,7 +28,7 @@ _LISTED: Final = 3
 
 
 def outlook_lines(outlook: Outlook) -> Iterator[str]:
-    """Yield the lines of an outlook, for a terminal or as a Markdown list."""
+    """Yield the lines of an outlook."""
     yield f"{outlook.node}: {'; '.join(_version_texts(outlook))}"
     for fact in outlook.unknown:
         name = NAMES.get(fact, fact)

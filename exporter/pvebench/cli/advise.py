@@ -60,7 +60,7 @@ _EVERY: Final = "1d"
     is_flag=True,
     help="Audit the disks of all VMs; needs `pvebench proxmox init --with-advice`.",
 )
-@format_option("markdown")
+@format_option()
 def advise(
     present: str | None, directory: Path | None, audited: bool, form: str, **options: Any
 ) -> None:

@@ -38,7 +38,7 @@ _HEAD: Final = (
 @click.option("--storage", default="", help="Storage; default: the first possible one.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Measure only these configurations.")
 @click.option("--stored", is_flag=True, help="Show stored results; measure nothing.")
-@format_option("markdown")
+@format_option()
 def durability(
     storage: str, only: tuple[str, ...], stored: bool, form: str, **options: Any
 ) -> None:

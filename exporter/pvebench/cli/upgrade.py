@@ -40,7 +40,7 @@ _FORMAT = "NAME=VERSION,… or FILE"
     metavar=_FORMAT,
     help="Running versions, in addition to those of the latest results.",
 )
-@format_option("markdown")
+@format_option()
 def upgrade(target: str, running: str | None, form: str, **options: Any) -> None:
     """List known issues of an update, before you install it.
 
@@ -55,9 +55,7 @@ def upgrade(target: str, running: str | None, form: str, **options: Any) -> None
         click.echo(json.dumps([outlook_data(one) for one in found], indent=2))
         return
     for one in found:
-        head, *lines = outlook_lines(one)
-        click.echo(f"**{head}**\n" if form == "markdown" else head)
-        click.echo("\n".join(lines))
+        click.echo("\n".join(outlook_lines(one)))
 
 
 def _text(given: str) -> str:

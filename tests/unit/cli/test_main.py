@@ -199,6 +199,15 @@ def test_an_unknown_option_ends_with_2(capsys: Captured) -> None:
     assert "No such option" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["advise", "durability --stored", "upgrade"])
+def test_a_command_offers_no_format_that_would_print_the_same(
+    command: str, tmp_path: Path, capsys: Captured
+) -> None:
+    options = ["--state", str(tmp_path / "none"), "--format", "markdown"]
+    assert run_cli([*command.split(), *options]) == 2
+    assert "'markdown' is not one of 'text', 'json'" in capsys.readouterr().err
+
+
 def test_the_editor_schema_accepts_the_shipped_packs(capsys: Captured) -> None:
     import jsonschema
     from ruamel.yaml import YAML
