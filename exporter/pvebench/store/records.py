@@ -56,9 +56,13 @@ class StoredRun:
     samples: tuple[Sample, ...] = ()
 
     @classmethod
-    def of(cls, run: Run, number: int) -> StoredRun:
-        """Return a run as the store returns it after storing it under `number`."""
-        definition = Definition.of(run.case)
+    def of(cls, run: Run, number: int, definition: Definition | None = None) -> StoredRun:
+        """Return a run as the store returns it after storing it under `number`.
+
+        Args:
+            definition: of its case, if the caller has it already.
+        """
+        definition = definition or Definition.of(run.case)
         return cls(
             number=number,
             uid=run.uid,
@@ -226,16 +230,16 @@ def stored_run(
     )
 
 
-def run_row(run: Run) -> dict[str, Any]:
+def run_row(run: StoredRun) -> dict[str, Any]:
     """Return a run as a row of `runs`, without its number."""
     return {
         "uid": run.uid,
-        "case_key": run.case.key,
-        "node": run.case.scenario.node,
-        "scenario": run.case.scenario.slug,
-        "workload": run.case.workload.slug,
+        "case_key": run.case_key,
+        "node": run.node,
+        "scenario": run.scenario,
+        "workload": run.workload,
         "cycle": run.cycle,
-        "environment": run.environment.digest,
+        "environment": run.environment,
         "started": run.started.timestamp(),
         "finished": run.finished.timestamp(),
         "outcome": str(run.outcome),

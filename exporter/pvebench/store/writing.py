@@ -7,7 +7,7 @@ import json
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -19,7 +19,15 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.write_cost import Wear
 from pvebench.store.engine import reading, writing
-from pvebench.store.records import GOOD, SAMPLE_COLUMNS, Sums, run_row, sample_row, summed
+from pvebench.store.records import (
+    GOOD,
+    SAMPLE_COLUMNS,
+    StoredRun,
+    Sums,
+    run_row,
+    sample_row,
+    summed,
+)
 from pvebench.store.tables import (
     case_outcomes,
     case_sums,
@@ -50,7 +58,7 @@ class _Case:
         more: amounts to add to `case_sums`.
     """
 
-    run: Run
+    run: StoredRun
     first_started: float
     last: Newest
     good: Newest | None = None
@@ -58,10 +66,10 @@ class _Case:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     more: Sums = field(default_factory=dict)
 
-    def add(self, run: Run, number: int) -> None:
+    def add(self, run: StoredRun) -> None:
         # The run stored last is the newest, whatever its time: after a run that a wrong clock dated
         # in the future, later runs must count before that day.
-        newest = run.finished.timestamp(), number
+        newest = run.finished.timestamp(), run.number
         self.run, self.last = run, newest
         self.first_started = min(self.first_started, run.started.timestamp())
         self.outcomes[run.outcome] += 1
@@ -89,20 +97,19 @@ class Bookkeeping:
         self._cases: dict[str, _Case] = {}
         self._periods: dict[str, _PeriodRow] = {}
 
-    def note(self, run: Run, number: int) -> None:
-        """Include a run that was stored under `number`."""
-        key = run.case.key
-        if key not in self._cases:
-            self._cases[key] = self._known_case(run)
-        self._cases[key].add(run, number)
+    def note(self, run: StoredRun) -> None:
+        """Include a run that was stored under its number."""
+        if run.case_key not in self._cases:
+            self._cases[run.case_key] = self._known_case(run)
+        self._cases[run.case_key].add(run)
         self._note_period(run)
 
-    def _known_case(self, run: Run) -> _Case:
-        row = self._connection.execute(select(cases).where(cases.c.key == run.case.key)).first()
+    def _known_case(self, run: StoredRun) -> _Case:
+        row = self._connection.execute(select(cases).where(cases.c.key == run.case_key)).first()
         if row is None:
             return _Case(run, run.started.timestamp(), (float("-inf"), 0))
         query = select(case_outcomes.c.outcome, case_outcomes.c.count)
-        counts = self._connection.execute(query.where(case_outcomes.c.case_key == run.case.key))
+        counts = self._connection.execute(query.where(case_outcomes.c.case_key == run.case_key))
         return _Case(
             run,
             row.first_started,
@@ -112,14 +119,14 @@ class Bookkeeping:
             Counter({Outcome(outcome): count for outcome, count in counts}),
         )
 
-    def _note_period(self, run: Run) -> None:
+    def _note_period(self, run: StoredRun) -> None:
         """Extend the node's current environment period, or start one.
 
         If a VM did not start, half of its environment is unknown, so only good runs count.
         """
         if not run.outcome.good:
             return
-        node, digest = run.case.scenario.node, run.environment.digest
+        node, digest = run.node, run.environment
         current = self._periods.get(node) or self._known_period(node)
         finished = run.finished.timestamp()
         if current is not None and current.environment == digest:
@@ -160,7 +167,7 @@ class Bookkeeping:
         self._connection.execute(row.values(finished=period.finished))
 
     def _write_case(self, key: str, case: _Case) -> None:
-        definition = Definition.of(case.run.case)
+        definition = case.run.definition
         good = case.good or (None, None)
         values = {
             "node": definition.node,
@@ -238,12 +245,12 @@ def add_run(engine: Engine, run: Run) -> int:
         if known is not None:
             return int(known)
         _note_environment(connection, run.environment, run.started, run.finished)
-        number = _insert_run(connection, run)
+        stored = _insert_run(connection, run)
         _add_totals(connection, [run])
         books = Bookkeeping(connection)
-        books.note(run, number)
+        books.note(stored)
         books.write()
-    return number
+    return stored.number
 
 
 def add_history(engine: Engine, history: Iterable[Run]) -> int:
@@ -253,36 +260,57 @@ def add_history(engine: Engine, history: Iterable[Run]) -> int:
     """
     count = 0
     remaining = iter(history)
+    definitions: dict[str, Definition] = {}
     with writing(engine) as connection:
-        number = int(connection.scalar(select(func.max(runs.c.id))) or 0)
+        first = newest_number(connection) + 1
         books = Bookkeeping(connection)
         while batch := list(itertools.islice(remaining, BATCH)):
-            _add_batch(connection, books, batch, number)
-            number += len(batch)
+            definitions |= {
+                run.case.key: Definition.of(run.case)
+                for run in batch
+                if run.case.key not in definitions
+            }
+            note_environments(connection, [(run.environment, run) for run in batch])
+            insert_runs(
+                connection,
+                books,
+                [
+                    StoredRun.of(run, at, definitions[run.case.key])
+                    for at, run in enumerate(batch, start=first + count)
+                ],
+            )
+            _add_totals(connection, batch)
             count += len(batch)
         books.write()
     return count
 
 
-def _add_batch(
-    connection: Connection, books: Bookkeeping, batch: Sequence[Run], number: int
+def newest_number(connection: Connection) -> int:
+    """Return the number of the run that was stored last; 0: there is none."""
+    return int(connection.scalar(select(func.max(runs.c.id))) or 0)
+
+
+def note_environments(
+    connection: Connection, seen: Sequence[tuple[Environment, Run | StoredRun]]
 ) -> None:
-    """Store some runs under the numbers after `number`."""
-    first = {run.environment.digest: run for run in reversed(batch)}
-    last = {run.environment.digest: run for run in batch}
-    for digest, run in last.items():
-        _note_environment(connection, run.environment, first[digest].started, run.finished)
-    numbered = list(enumerate(batch, start=number + 1))
-    connection.execute(insert(runs), [{"id": at, **run_row(run)} for at, run in numbered])
+    """Record the environments of some runs, oldest first."""
+    first = {environment.digest: run for environment, run in reversed(seen)}
+    last = {environment.digest: (environment, run) for environment, run in seen}
+    for digest, (environment, run) in last.items():
+        _note_environment(connection, environment, first[digest].started, run.finished)
+
+
+def insert_runs(connection: Connection, books: Bookkeeping, batch: Sequence[StoredRun]) -> None:
+    """Store some runs under their numbers; their environments and cycles are stored."""
+    connection.execute(insert(runs), [{"id": run.number, **run_row(run)} for run in batch])
     rows = [
-        tuple(sample_row(at, sample).values()) for at, run in numbered for sample in run.samples
+        tuple(sample_row(run.number, sample).values()) for run in batch for sample in run.samples
     ]
     if rows:
         # Positions instead of names: SQLAlchemy takes four times as long as SQLite for names.
         connection.exec_driver_sql(_INSERT_SAMPLES, rows)
-    _add_totals(connection, batch)
-    for at, run in numbered:
-        books.note(run, at)
+    for run in batch:
+        books.note(run)
 
 
 _INSERT_SAMPLES: Final = (
@@ -291,8 +319,9 @@ _INSERT_SAMPLES: Final = (
 )
 
 
-def _insert_run(connection: Connection, run: Run) -> int:
-    row = insert(runs).values(**run_row(run))
+def _insert_run(connection: Connection, run: Run) -> StoredRun:
+    stored = StoredRun.of(run, 0)
+    row = insert(runs).values(**run_row(stored))
     number = int(connection.execute(row.returning(runs.c.id)).scalar_one())
     if run.samples:
         connection.execute(insert(samples), [sample_row(number, sample) for sample in run.samples])
@@ -302,7 +331,7 @@ def _insert_run(connection: Connection, run: Run) -> int:
             for name, text in run.evidence.items()
         ]
         connection.execute(insert(evidence), pieces)
-    return number
+    return replace(stored, number=number)
 
 
 def _note_environment(
