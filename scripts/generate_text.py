@@ -15,6 +15,7 @@ from node_grants import SCRIPT, with_grants
 
 from pvebench.cli.durability import table
 from pvebench.config.settings import schema_text
+from pvebench.fleet.wire import runs_schema_text
 from pvebench.fleet.wire import schema_text as fleet_schema_text
 from pvebench.metrics.catalog import CATALOG
 from pvebench.model.durability import Durability
@@ -57,6 +58,7 @@ FILES = {
     "scenarios/schema/pack.schema.json": schema_text("pack"),
     "scenarios/schema/settings.schema.json": schema_text("settings"),
     "docs/pvebench-fleet-1.schema.json": fleet_schema_text(),
+    "docs/pvebench-runs-1.schema.json": runs_schema_text(),
     "docs/metrics.md": metrics_text(),
     "docs/settings-keys.md": keys_text(
         "Settings keys",

@@ -328,14 +328,15 @@ class FleetMessageInvalid(FleetError):
 
     Attributes:
         too_large: whether it exceeds a limit of size.
+        column: of the fault, from 1.
     """
 
     default_cause = "another program, or another version of the protocol"
     default_next_step = "upgrade the hub first, then its sites"
 
-    def __init__(self, happened: str, *, too_large: bool = False) -> None:
+    def __init__(self, happened: str, *, too_large: bool = False, column: int = 1) -> None:
         super().__init__(happened)
-        self.too_large = too_large
+        self.too_large, self.column = too_large, column
 
 
 class HubUnreachable(FleetError):

@@ -7,9 +7,9 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from pvebench.errors import ConfigError, MachineError, Problem
 from pvebench.log import log
@@ -50,15 +50,23 @@ def read_text(path: Path, *, most: int = MAX_BYTES, encoding: str = "utf-8") -> 
         raise ConfigError([Problem(str(path), 0, 0, f"cannot be read: {error}")]) from error
 
 
-def _content(path: Path, most: int, *, flags: int = 0) -> bytes:
+@contextlib.contextmanager
+def open_regular(path: Path, *, flags: int = 0) -> Iterator[BinaryIO]:
+    """Open a regular file for reading. Raises OSError."""
     # Opening a pipe without a writer would block forever.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
-    with os.fdopen(fd, "rb") as file:
-        status = os.fstat(file.fileno())
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(21, "Is a directory")
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(22, "not a regular file")
+        raise OSError(22, "not a regular file")
+    with os.fdopen(fd, "rb") as file:
+        yield file
+
+
+def _content(path: Path, most: int, *, flags: int = 0) -> bytes:
+    with open_regular(path, flags=flags) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(27, f"larger than {show_bytes(most)}")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import random
+import re
+import tempfile
+from pathlib import Path
 
 from pvebench.errors import FleetError
 from pvebench.fleet.push import LONGEST_WAIT, Reply, Sender
+from pvebench.fleet.run_files import opened
 from pvebench.fleet.wire import Shape, unpack
 from pvebench.hub.rules import read_lines, read_push
+from testing.run_files import exported, store_at
 from testing.simulated_fleet import ModelLog, Schedule
+from testing.stored_runs import SECOND, run
 
 
 def fleet_push(content: bytes) -> None:
@@ -35,6 +43,26 @@ def fleet_answer(content: bytes) -> None:
         assert log.position() == (0, "")
         if status == 200 and sender.contact is None:
             raise FleetError(sender.state)
+
+
+def run_file(path: Path) -> None:
+    """A file of runs: what is taken has finite numbers and text that a terminal may show."""
+    with opened(path, {}) as found:
+        for one in found.runs():
+            shown = (*one.run.definition.facts().items(), *one.environment.facts.items())
+            texts = (one.run.case_key, one.run.reason, *itertools.chain(*shown))
+            assert all(text.replace("\n", "").isprintable() for text in texts)
+            assert all(map(math.isfinite, (sample.value for sample in one.run.samples)))
+            assert one.run.node == one.environment.node
+
+
+def run_file_seeds() -> list[bytes]:
+    """Return a file of two runs, the same every time."""
+    with tempfile.TemporaryDirectory() as name:
+        store = store_at(Path(name), [run(0), run(1, SECOND)])
+        content = exported(store, Path(name) / "runs.ndjson").read_bytes()
+        store.close()
+    return [re.sub(rb'"started":[0-9.]+,"finished":null', b'"started":1,"finished":2', content)]
 
 
 def fleet_seeds() -> list[bytes]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fuzz.by_shell import container, container_seeds, node_request, node_request_seeds
 from fuzz.by_ssh import node, node_seeds
-from fuzz.fleet import fleet_answer, fleet_push, fleet_seeds
+from fuzz.fleet import fleet_answer, fleet_push, fleet_seeds, run_file, run_file_seeds
 from fuzz.numbers_in import NumbersIn, check_traced
 from fuzz.outside import (
     agent,
@@ -258,6 +258,9 @@ TARGETS: dict[str, Target] = {
     "http": Target(http, http_seeds, 60),
     "fleet_push": Target(fleet_push, fleet_seeds, 200),
     "fleet_answer": Target(fleet_answer, fleet_seeds, 200),
+    "run_file": Target(
+        lambda content: run_file(_file("runs.ndjson", content)), run_file_seeds, 200
+    ),
     "journal": Target(journal, journal_seeds, 300),
     "lock": Target(lock, lambda: [b"4711\n", b"", b"4711 a.service"], 100),
     "database": Target(database, database_seeds, 6),

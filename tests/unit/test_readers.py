@@ -24,6 +24,7 @@ METHODS: Final = frozenset(
 """Functions and methods; `read` counts only without a number of bytes."""
 NAMED: Final = frozenset({"json.load", "subprocess.run", "subprocess.Popen", "yaml.load"})
 BOUNDED: Final = {
+    "fleet/run_files.py": "bytes of a line and of a file",
     "http_responses.py": "bytes and seconds of an HTTP response, from its first byte",
     "drivers/ssh/connection.py": "64 MiB of stdout, 64 KiB of stderr, seconds",
     "drivers/linux/host_tools.py": "64 MiB, 4 MiB for `run_program`, seconds: programs, also in "
@@ -91,7 +92,7 @@ PLACES: Final = {
     WRAPPED: """
         cli/verdict.py:_rows config/document.py:read_document config/tls_and_users.py:_context
         cli/proxmox.py:_holds_another cli/upgrade.py:_text references/library.py:read_file
-        fleet/connection.py:HubAddress._exchange
+        fleet/connection.py:HubAddress._exchange fleet/run_files.py:RunsFile._read_lines
         files.py:read_secret http_responses.py:read_body
         drivers/linux/host_tools.py:_content drivers/linux/host_tools.py:_launch
         drivers/linux/host_tools.py:_Started.wait

@@ -1,27 +1,83 @@
-"""`pvebench import`: external result tables as reference series, with a consistency check."""
+"""`pvebench import`: runs of other machines, and external tables as reference series."""
 
 from __future__ import annotations
 
 import json
+import re
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from pvebench.analysis.verdict import count_text
 from pvebench.cli.console import make_console
-from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.options import PATH, format_option, read_settings, settings_options
 from pvebench.errors import ConfigError, Problem
 from pvebench.references.columns import ColumnMapping
 from pvebench.references.delimited import Decimal
 from pvebench.references.library import PUBLISHED, ReferenceLibrary, published, read_file
 from pvebench.references.reference_series import ReferenceSeries
+from pvebench.store import StateDirectory, Store
 
 
-@click.command(name="import")
+class _Import(click.Group):
+    """Group whose command `references` needs no name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = args[:1] == ["--help"] or (args and args[0] in self.commands)
+        return super().parse_args(ctx, args if named else ["references", *args])
+
+
+@click.group(name="import", cls=_Import)
+def import_() -> None:
+    """Import reference results, or runs of other machines.
+
+    `pvebench import FILE` means `pvebench import references FILE`.
+    """
+
+
+@import_.command()
+@settings_options
+@click.argument("file", type=PATH)
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="NODE=NAME",
+    help="Name of a node here, if another machine has its name; may be repeated.",
+)
+def runs(file: Path, renames: tuple[str, ...], **options: Any) -> None:
+    """Import runs of `pvebench export runs` into a state directory of their own.
+
+    pvebench never measures there. Runs that are there already stay as they are.
+    """
+    from pvebench.fleet.run_files import opened  # noqa: PLC0415 # slow to import
+
+    names = _pairs("--rename", renames)
+    for name in names.values():
+        if not _NODE.fullmatch(name):
+            raise click.UsageError(f"invalid name {name!r}; use lower-case letters, digits, - or _")
+    settings = read_settings(**options)
+    with opened(file, names) as found, ExitStack() as stack:
+        directory = stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
+        store = Store(directory.database)
+        stack.callback(store.close)
+        count = store.add_imported(found.runs(), simulated=found.head.simulated)
+    nodes = f" of {', '.join(sorted(count.nodes))}" if count.nodes else ""
+    text = f"{count_text(count.added, 'run')}{nodes} imported; {count.known} were there already"
+    older = f"; {count.older} left out, older than the stored ones of their node"
+    click.echo(text + older * bool(count.older))
+
+
+_NODE: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,98}[a-z0-9])?")
+
+
+@import_.command()
 @settings_options
 @click.argument("sources", nargs=-1)
 @click.option("--name", help="Name of the series; default: the file name.")
@@ -49,7 +105,7 @@ from pvebench.references.reference_series import ReferenceSeries
     help="Decimal mark of the table's numbers; default: detected.",
 )
 @format_option()
-def import_(
+def references(
     sources: tuple[str, ...], name: str | None, date: str | None, form: str, **options: Any
 ) -> None:
     """Import reference results and check their consistency.

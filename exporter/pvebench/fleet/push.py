@@ -191,7 +191,7 @@ class Sender:
         while True:
             entries, before, after = self._log.batch(most)
             known = set[str]()
-            lines = [line for entry in entries for line in _lines(entry, known)]
+            lines = [line for entry in entries for line in lines_of(entry, known)]
             if (
                 len(entries) <= 1
                 or sum(len(line) + 1 for line in lines) < self._limits.bytes - HEAD_BYTES
@@ -283,14 +283,22 @@ def _json(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-def _lines(entry: Entry, known: set[str]) -> list[bytes]:
-    """Return an entry as lines of a push; a shape comes before its first use."""
+def lines_of(entry: Entry, known: set[str]) -> list[bytes]:
+    """Return an entry as lines; the shape of a run comes before its first use.
+
+    Args:
+        known: shapes that were used before; changed.
+    """
     if entry.data is None:
         return [_skip(entry)]
     data, lines = dict(entry.data), []
     if entry.kind == "run":
         samples = data.pop("samples")
-        shape = shape_of(samples)
+        try:
+            shape = shape_of(samples)
+        except FleetMessageInvalid as error:
+            log.warning("result unfit for others", kind=entry.kind, reason=error.reason)
+            return [_skip(entry)]
         if shape.shape not in known:
             known.add(shape.shape)
             lines.append(shape.model_dump_json().encode())

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -24,9 +26,12 @@ from pydantic import (
 )
 
 from pvebench.errors import FleetMessageInvalid
-from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.run import Outcome, Sample
+from pvebench.model.workload import Direction
 
 PROTOCOL: Final = "pvebench-fleet/1"
+RUNS: Final = "pvebench-runs/1"
+"""Format of files of runs."""
 MAJOR: Final = 1
 MAX_VALUES: Final = 400
 """Maximum numbers of one run; the tools of pvebench report at most 90."""
@@ -63,7 +68,10 @@ Sequence64 = Annotated[int, Field(ge=0, lt=2**62)]
 Process = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 Chain = Annotated[str, Field(pattern="^([0-9a-f]{32})?$")]
 Position = tuple[Sequence64, Chain]
-Data = Annotated[dict[str, Any], AfterValidator(_clean_data)]
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Name = Annotated[str, Field(pattern=r"^[^\x00-\x20/\x7f]{1,300}$"), AfterValidator(_clean)]
+"""Part of a case's key."""
+AT_MOST: Final = Field(max_length=MAX_VALUES)
 Uid = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_clean)]
 
 
@@ -84,7 +92,7 @@ class Shape(Message):
 
     kind: Literal["shape"] = "shape"
     shape: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    numbers: Annotated[list[tuple[Text, Text, Text, Text]], Field(max_length=MAX_VALUES)]
+    numbers: Annotated[list[tuple[Text, Text, Text, Text]], AT_MOST]
 
     @model_validator(mode="after")
     def _is_its_own(self) -> Self:
@@ -102,7 +110,7 @@ class EnvironmentLine(Message):
     digest: Uid
     node: Text
     slug: Text
-    facts: Data
+    facts: Annotated[dict[Text, Text], AT_MOST]
 
 
 class CycleLine(Message):
@@ -119,13 +127,58 @@ class CycleLine(Message):
     finished: Time | None = None
 
 
+class Kept(Message):
+    """Part of a definition; keys of a newer version are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class Labels(Kept):
+    """Labels of a case."""
+
+    node: Name
+    storage: Name
+    bus: Name
+    cache: Name
+    format: Name
+    scenario: Name
+
+
+class WorkloadData(Kept):
+    """What a case runs; `parameters` are those of its tool."""
+
+    slug: Name
+    tool: Text
+    title: Text
+    directions: Annotated[list[Direction], Field(max_length=len(Direction))]
+    ramp_seconds: Real
+    runtime_seconds: Real
+    parameters: Annotated[dict[Text, Integer | Real | bool | LongText], AT_MOST]
+    caveats: Annotated[list[Text], AT_MOST]
+    steady: Annotated[dict[Text, Real], AT_MOST] = {}
+
+
+class DefinitionData(Kept):
+    """Definition of a case, as `Definition.as_data`; `scenario`: options of disk and VM."""
+
+    labels: Labels
+    scenario: Annotated[dict[Text, Text], AT_MOST]
+    workload: WorkloadData
+    scale: Real
+    fingerprint: Name
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, as it was sent."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
 class DefinitionLine(Message):
-    """Definition of a case, as `Definition.as_data`; a later line has newer words."""
+    """Definition of a case; a later line has newer words."""
 
     kind: Literal["definition"] = "definition"
     seq: Sequence64
     key: Text
-    definition: Data
+    definition: Annotated[DefinitionData, BeforeValidator(_clean_data)]
     first_started: Time
 
 
@@ -161,7 +214,7 @@ class RunLine(Message):
     reason: LongText
     pass_number: Count = Field(alias="pass")
     shape: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    values: Annotated[list[Real], Field(max_length=MAX_VALUES)]
+    values: Annotated[list[Real], AT_MOST]
 
 
 class Skip(Message):
@@ -173,6 +226,31 @@ class Skip(Message):
 
 Line = Shape | EnvironmentLine | CycleLine | DefinitionLine | DecisionLine | RunLine | Skip
 LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+# --- Files of runs: NDJSON, a head, then lines as of a push; `seq` counts them.
+
+
+class RunsHead(Message):
+    """First line of a file of runs.
+
+    Attributes:
+        version: of the pvebench that wrote it.
+        simulated: whether its results come from the simulation.
+        anonymous: whether names are pseudonyms, and reasons are left out.
+    """
+
+    kind: Literal["runs"] = "runs"
+    format: Literal["pvebench-runs/1"] = RUNS
+    version: Text
+    simulated: bool
+    anonymous: bool
+
+
+FileLine = RunsHead | Shape | EnvironmentLine | CycleLine | DefinitionLine | RunLine
+FILE_LINE: Final[TypeAdapter[FileLine]] = TypeAdapter(
+    Annotated[FileLine, Field(discriminator="kind")]
+)
 
 
 # --- Requests and answers.
@@ -251,6 +329,13 @@ SCHEMAS: Final[dict[str, type[Message]]] = {
 }
 
 
+def runs_schema_text() -> str:
+    """Return the JSON schema of each line of a file of runs as text."""
+    schema = FILE_LINE.json_schema()
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": RUNS}
+    return json.dumps({**head, **schema}, indent=2, sort_keys=True) + "\n"
+
+
 def schema_text() -> str:
     """Return the JSON schema of all messages as text."""
     definitions: dict[str, Any] = {"line": LINE.json_schema(ref_template="#/$defs/{model}")}
@@ -273,7 +358,7 @@ def read_message(kind: type[M], content: bytes) -> M:
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
-        raise FleetMessageInvalid(_reason(error)) from error
+        raise _invalid(error, content) from error
 
 
 def read_line(content: bytes) -> Line:
@@ -281,13 +366,31 @@ def read_line(content: bytes) -> Line:
     try:
         return LINE.validate_json(content)
     except ValidationError as error:
-        raise FleetMessageInvalid(_reason(error)) from error
+        raise _invalid(error, content) from error
 
 
-def _reason(error: ValidationError) -> str:
+def read_file_line(content: bytes) -> FileLine:
+    """Return a line of a file of runs; raises FleetMessageInvalid."""
+    try:
+        return FILE_LINE.validate_json(content)
+    except ValidationError as error:
+        raise _invalid(error, content) from error
+
+
+def _invalid(error: ValidationError, content: bytes) -> FleetMessageInvalid:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}"[:300]
+    text = f"{place}: {first['msg']}" if place else first["msg"]
+    return FleetMessageInvalid(text[:300], column=_column(first["loc"], first["msg"], content))
+
+
+def _column(place: Sequence[int | str], message: str, content: bytes) -> int:
+    """Return where the innermost key of an invalid value is, from 1."""
+    if syntax := re.search(r"column (\d+)", message):
+        return max(1, int(syntax[1]))
+    keys = (json.dumps(key).encode() for key in reversed(place) if isinstance(key, str))
+    found = (at for key in keys if (at := content.find(key)) >= 0)
+    return len(content[: next(found, 0)].decode("utf-8", "replace")) + 1
 
 
 def unpack(content: bytes, most: int = MAX_BYTES) -> bytes:
@@ -311,13 +414,13 @@ def pack(head: Head, lines: Iterable[bytes]) -> bytes:
 
 
 def shape_of(samples: Sequence[Sample]) -> Shape:
-    """Return the shape of a run with these samples."""
+    """Return the shape of a run with these samples; raises FleetMessageInvalid."""
     numbers = [(s.metric, str(s.direction or ""), s.part, str(s.unit)) for s in samples]
-    return Shape(shape=_digest(numbers), numbers=numbers)
+    try:
+        return Shape(shape=_digest(numbers), numbers=numbers)
+    except ValidationError as error:
+        raise _invalid(error, b"") from error
 
 
 def _digest(numbers: Sequence[tuple[str, str, str, str]]) -> str:
     return hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:16]
-
-
-UNITS: Final = frozenset(map(str, Unit))

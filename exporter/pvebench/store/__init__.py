@@ -10,6 +10,7 @@ from pvebench.store.changes import (
     KnownChange,
     Notified,
 )
+from pvebench.store.imported import ImportCount, ImportedRun
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.journal import StoredJournal
 from pvebench.store.outbox import Message, Outbox, QueuedMessage, ReceiverCounts
@@ -48,6 +49,8 @@ __all__ = [
     "DecisionKind",
     "Decisions",
     "Ending",
+    "ImportCount",
+    "ImportedRun",
     "KnownChange",
     "Message",
     "Notified",

@@ -10,6 +10,7 @@ line on.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ MARK_EVERY: Final = 256
 FARTHEST: Final = 10_000
 """Maximum lines between a stored chain value and a line that the hub has: MARK_EVERY and a push or
 two. A line farther on is none of its places, and not worth to hash all lines up to it."""
+READ_BATCH: Final = 500
+_REFERENCES: Final = ("environment", "cycle", "definition", "run")
+"""Kinds in the order in which lines refer to each other."""
 FIRST: Final = 0, ""
 """Place before the first line of every log."""
 Place = tuple[int, str]
@@ -134,6 +138,27 @@ class FleetLog:
             if place[0] >= int(last or 0) + MARK_EVERY:
                 connection.execute(insert(fleet_marks).values(seq=place[0], chain=place[1], at=now))
             _expire(connection, now - KEPT_SECONDS)
+
+    def stored(self) -> Iterator[Entry]:
+        """Yield all stored runs as lines, in the order of their numbers, log or not.
+
+        What a run refers to comes before its first use.
+        """
+        names = (runs.c.id, runs.c.environment, runs.c.cycle, runs.c.case_key, runs.c.uid)
+        query = select(*names).order_by(runs.c.id).limit(READ_BATCH)
+        known, number, seq = set[tuple[str, str]](), 0, itertools.count(1)
+        while True:
+            with reading(self._engine) as connection:
+                rows = connection.execute(query.where(runs.c.id > number)).all()
+                for at, kind in enumerate(_REFERENCES, 1):
+                    keys = [*dict.fromkeys(row[at] for row in rows if (kind, row[at]) not in known)]
+                    known |= {(kind, key) for key in keys if kind != "run"}
+                    content = _CONTENT[kind](connection, keys)
+                    for key in keys:
+                        yield Entry(next(seq), kind, content[key])
+            if not rows:
+                return
+            number = rows[-1].id
 
     def batch(self, most: int) -> tuple[list[Entry], Place, Place]:
         """Return the first lines after the acknowledged ones, and the places before and after."""

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
@@ -30,6 +30,7 @@ from pvebench.store.case_numbers import Numbers
 from pvebench.store.changes import Changes, Decisions
 from pvebench.store.engine import check_there, damaged, faults, open_engine, reading, writing
 from pvebench.store.fleet_log import FleetLog
+from pvebench.store.imported import ImportCount, ImportedRun, add_imported
 from pvebench.store.journal import StorageIdentities, StoredJournal
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import (
@@ -72,6 +73,15 @@ from pvebench.store.writing import (
 
 _DURABILITY = "durability/"
 """Begin of the names of these facts."""
+_SIMULATED: Final = "simulated"
+_MEASURED: Final = "measured"
+_IMPORTED: Final = "imported"
+_USES: Final = {
+    _SIMULATED: "use --driver simulated",
+    _MEASURED: "use a driver that measures",
+    _IMPORTED: "only import and read there",
+}
+"""Kind of results in a database -> its use."""
 Undirected = dict[tuple[str, str], float]
 
 
@@ -358,14 +368,14 @@ class Store(StoredResults):
         self.numbers = Numbers(self._engine)
         self.fleet = FleetLog(self._engine)
         if simulated is not None:
-            self._claim("simulated" if simulated else "measured")
+            self._claim(_SIMULATED if simulated else _MEASURED)
 
     @property
     def simulated(self) -> bool:
         """Whether its results come from the simulation."""
         with reading(self._engine) as connection:
             kind = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
-        return kind == "simulated"
+        return kind == _SIMULATED
 
     def check(self, *, full: bool = False) -> None:
         """Check that the database exists and is sound.
@@ -393,16 +403,21 @@ class Store(StoredResults):
         self._engine.dispose()
 
     def _claim(self, kind: str) -> None:
-        with writing(self._engine) as connection:
-            row = upsert(facts).values(name="kind", value=kind).on_conflict_do_nothing()
-            connection.execute(row)
-            stored = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
-        if stored != kind:
+        try:
+            with writing(self._engine) as connection:
+                self._claim_in(connection, kind)
+        except StoreMixed:
             self.close()
-            other = "--driver simulated" if stored == "simulated" else "a driver that measures"
+            raise
+
+    def _claim_in(self, connection: Connection, kind: str) -> None:
+        row = upsert(facts).values(name="kind", value=kind).on_conflict_do_nothing()
+        connection.execute(row)
+        stored = str(connection.scalar(select(facts.c.value).where(facts.c.name == "kind")))
+        if stored != kind:
             raise StoreMixed(
                 f"{self.path} has {stored} results and accepts no {kind} ones",
-                next_step=f"use another state directory with --state, or use {other}",
+                next_step=f"use another state directory with --state, or {_USES[stored]}",
             )
 
     def begin_cycle(self, uid: str, *, node: str, pack: str, tier: str, planned: int) -> None:
@@ -445,6 +460,20 @@ class Store(StoredResults):
     def add_history(self, history: Iterable[Run]) -> int:
         """Store many new runs in one transaction; return their number."""
         return add_history(self._engine, history)
+
+    def add_imported(self, imported: Iterable[ImportedRun], *, simulated: bool) -> ImportCount:
+        """Store runs of other machines that are not stored yet, all or none.
+
+        Args:
+            imported: in the order in which they were stored there.
+
+        Raises:
+            StoreMixed: the database has own results. StoreError: a node has runs of another
+                machine.
+        """
+        with writing(self._engine) as connection:
+            self._claim_in(connection, _SIMULATED if simulated else _IMPORTED)
+            return add_imported(connection, imported)
 
     def removable(self, now: datetime, *, evidence_seconds: float, runs_seconds: float) -> Removal:
         """Return the removal that `prune` would make now."""

@@ -212,7 +212,8 @@ class SiteTransaction:
                     'INSERT INTO "case" (site, key, node, definition, first_started) '
                     "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (site, key) DO UPDATE "
                     "SET definition = excluded.definition, first_started = excluded.first_started",
-                    *(self._site, line.key, _node(line.key), Jsonb(line.definition)),
+                    *(self._site, line.key, _node(line.key)),
+                    Jsonb(line.definition.as_data()),
                     line.first_started,
                 )
             case DecisionLine():

@@ -1,0 +1,132 @@
+"""Storing runs of other machines, apart from own ones: a database holds one kind of results.
+
+A node's name keeps machines apart within the database. Runs of a node that has others already are
+stored only if the file continues them: it has one of the stored runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, func, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from pvebench.errors import StoreError
+from pvebench.model.environment import Environment
+from pvebench.store.records import StoredRun, definitions_of
+from pvebench.store.tables import cycles, runs
+from pvebench.store.writing import BATCH, Bookkeeping, insert_runs, newest_number, note_environments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedRun:
+    """A run with everything that it refers to.
+
+    Attributes:
+        run: its number is that of the other database.
+        cycle: row of `cycles`.
+        revision: number of its corrections.
+    """
+
+    run: StoredRun
+    environment: Environment
+    cycle: Mapping[str, Any]
+    revision: int
+
+
+@dataclass(slots=True)
+class ImportCount:
+    """Number of runs of an import.
+
+    Attributes:
+        added: stored by it.
+        known: stored before; they stay as they are.
+        older: of a known node, but from before its stored ones: removed here, or never imported.
+    """
+
+    added: int = 0
+    known: int = 0
+    older: int = 0
+    nodes: set[str] = field(default_factory=set)
+
+
+def add_imported(connection: Connection, imported: Iterable[ImportedRun]) -> ImportCount:
+    """Store runs that are not stored yet; see `Store.add_imported`."""
+    remaining = iter(imported)
+    books, nodes, count = Bookkeeping(connection), _Nodes(connection), ImportCount()
+    number = newest_number(connection)
+    while batch := list(itertools.islice(remaining, BATCH)):
+        new = nodes.new(batch, count)
+        _insert(connection, books, new, number)
+        number += len(new)
+    books.write()
+    return count
+
+
+class _Nodes:
+    """Nodes with stored runs, and whether the import continues them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        query = select(runs.c.node, func.max(runs.c.finished)).group_by(runs.c.node)
+        self._newest = {node: float(end) for node, end in connection.execute(query)}
+        self._continued = set[str]()
+
+    def new(self, batch: Sequence[ImportedRun], count: ImportCount) -> list[ImportedRun]:
+        """Return the runs of a batch to store, each uid once; count all."""
+        uids = [one.run.uid for one in batch]
+        query = select(runs.c.uid, runs.c.node).where(runs.c.uid.in_(uids))
+        known = {row.uid: row.node for row in self._connection.execute(query)}
+        found: list[ImportedRun] = []
+        for one in batch:
+            if (node := known.get(one.run.uid)) is not None:
+                count.known += 1
+                self._continued.add(node)
+            elif self._is_older(one.run):
+                count.older += 1
+            else:
+                known[one.run.uid] = one.run.node
+                count.added += 1
+                count.nodes.add(one.run.node)
+                found.append(one)
+        return found
+
+    def _is_older(self, run: StoredRun) -> bool:
+        """Return whether a run precedes those of its node.
+
+        Raises:
+            StoreError: it follows them, but they may be another machine's.
+        """
+        newest = self._newest.get(run.node)
+        if newest is None or run.node in self._continued:
+            return False
+        if run.finished.timestamp() <= newest:
+            return True
+        raise StoreError(
+            f"node {run.node} has other runs here, and the file has none of them",
+            cause="two machines have the same name",
+            next_step=f"import it under another name: --rename {run.node}=NAME",
+        )
+
+
+def _insert(
+    connection: Connection, books: Bookkeeping, new: Sequence[ImportedRun], number: int
+) -> None:
+    if not new:
+        return
+    note_environments(connection, [(one.environment, one.run) for one in new])
+    rows = list({one.cycle["uid"]: dict(one.cycle) for one in new}.values())
+    connection.execute(upsert(cycles).on_conflict_do_nothing(), rows)
+    stored = definitions_of(connection, {one.run.case_key for one in new})
+    numbered = [
+        replace(one.run, number=at, definition=stored.get(one.run.case_key, one.run.definition))
+        for at, one in enumerate(new, start=number + 1)
+    ]
+    insert_runs(connection, books, numbered)
+    for run, one in zip(numbered, new, strict=True):
+        if one.revision:
+            row = update(runs).where(runs.c.id == run.number)
+            connection.execute(row.values(revision=one.revision))

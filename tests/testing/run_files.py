@@ -1,0 +1,38 @@
+"""Files of runs, written and read as the commands do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pvebench.fleet.pseudonyms import Pseudonyms
+from pvebench.fleet.run_files import opened, opened_for_writing, write_runs
+from pvebench.model.run import Run
+from pvebench.store import ImportCount, Store
+
+
+def store_at(folder: Path, runs: Iterable[Run] = (), *, pack: str = "quick") -> Store:
+    """Return a store of measured runs of cycle `c`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    store = Store(folder / "pvebench.db")
+    store.begin_cycle("c", node="lab", pack=pack, tier="wall", planned=1)
+    store.add_history(runs)
+    return store
+
+
+def exported(store: Store, path: Path, *, anonymous: bool = False) -> Path:
+    names = Pseudonyms(simulated=store.simulated).replaced if anonymous else None
+    with opened_for_writing(path) as file:
+        write_runs(file, store.fleet.stored(), simulated=store.simulated, pseudonyms=names)
+    return path
+
+
+def imported(path: Path, into: Store, rename: Mapping[str, str] | None = None) -> ImportCount:
+    with opened(path, rename or {}) as found:
+        return into.add_imported(found.runs(), simulated=found.head.simulated)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
