@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -208,9 +209,13 @@ class CheapMachine:
         return process.pid
 
     def _device(self, word: str) -> str:
-        """Return the file behind a word that is a device of the guest; another word as it is."""
-        value = self.slots.get(word.removeprefix("/dev/test-"))
-        return str(self._volumes.path(parse(value)[0])) if value else word
+        """Return a word with the files behind the guest's devices in it."""
+
+        def path(match: re.Match[str]) -> str:
+            value = self.slots.get(match[1])
+            return str(self._volumes.path(parse(value)[0])) if value else match[0]
+
+        return re.sub(r"/dev/test-(\w+)", path, word)
 
     def _disk(self, serial: str) -> subprocess.CompletedProcess[bytes]:
         for slot, value in self.slots.items():

@@ -40,15 +40,20 @@ def real(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str]) 
     return RealMachine(directory, volumes, qemu)
 
 
-def direct(image: GuestImage, *, by_bios: int = 0) -> MakeMachine:
+def direct(image: GuestImage, *, by_bios: int = 0, node: Path | None = None) -> MakeMachine:
     """Return a maker of VMs that QEMU starts from the image's kernel, after `by_bios` boots.
+
+    Args:
+        node: directory of PID files and configurations, as the node of a running VM has them.
 
     BIOS and decompression take TCG half a minute of CPU at each boot of the ISO. It has the same
     content: `test_the_iso_boots_through_the_bios_into_the_same_guest`.
     """
 
     def make(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str]) -> Machine:
-        return RealMachine(directory, volumes, qemu, image, by_bios)
+        machine = RealMachine(directory, volumes, qemu, image, by_bios)
+        machine.place = (node, vmid) if node else None
+        return machine
 
     return make
 
@@ -64,6 +69,7 @@ class RealMachine:
         image: GuestImage | None = None,
         by_bios: int = 0,
     ) -> None:
+        self.place: tuple[Path, int] | None = None
         self._image, self._by_bios = image, by_bios
         self._installed_qemu = qemu
         self._version = ""
@@ -78,6 +84,8 @@ class RealMachine:
         self._plugged: dict[str, tuple[str, str]] = {}
 
     def start(self, config: Mapping[str, Any]) -> list[str]:
+        if self._process is not None:
+            self.stop()  # it was killed: its channels are still open
         self._directory.mkdir(parents=True, exist_ok=True)
         if self._directory_fd < 0:
             self._directory_fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -111,6 +119,9 @@ class RealMachine:
                 f"{config['memory']}M",
                 "-smp",
                 _smp(config),
+                "-name",
+                # qemu-server passes the ID as `-id`, an option that only its QEMU has.
+                f"vm -id {self.place[1] if self.place else 0} end",
                 "-nodefaults",
                 "-no-user-config",
                 "-display",
@@ -145,6 +156,7 @@ class RealMachine:
             stderr=errors,
         )
         os.close(errors)
+        self._note(config)
         try:
             self._qmp = self._channel("qmp", negotiate=True)
             self._guest = self._channel("agent", negotiate=False)
@@ -154,6 +166,16 @@ class RealMachine:
             raise RuntimeError(said.splitlines()[-1] if said else str(error)) from error
         threading.Thread(target=self._wait_for_agent, args=(self._guest,), daemon=True).start()
         return []
+
+    def _note(self, config: Mapping[str, Any]) -> None:
+        """Write PID file and configuration; the latter as `write_vm_config` of qemu-server."""
+        if self.place is None:
+            return
+        node, vmid = self.place
+        (node / f"{vmid}.pid").write_text(f"{self.pid}\n")
+        lines = [f"#{text.replace(':', '%3A')}" for text in config["description"].splitlines()]
+        lines += [f"{key}: {value}" for key, value in config.items() if key != "description"]
+        (node / f"{vmid}.conf").write_text("".join(f"{line}\n" for line in lines))
 
     def _direct_boot(self, iso: Path) -> list[str]:
         self._by_bios -= 1

@@ -10,11 +10,13 @@ import gzip
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from pvebench.errors import ToolFailed
+from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.durability import Survival, Sync, Touch
 from pvebench.model.ports import Completed, Guest
+from pvebench.model.scenario import Scenario
 from pvebench.model.units import KIB
 
 RECORD: Final = 4 * KIB
@@ -35,19 +37,14 @@ _FOLDER: Final = "/run/pvebench/records"
 """In the guest's memory."""
 _RUN_SECONDS: Final = 300.0
 
-Digest = Callable[[int], str]
-"""Place -> SHA-256 of the block there, hexadecimal."""
+Read = Callable[[int], bytes]
+"""Place -> the block there."""
 
 
 def record(place: int, generation: int) -> bytes:
     """Return a numbered record; its first line determines the rest, so that it has a checksum."""
     head = f"pvebench place {place} generation {generation}\n".encode()
     return head + hashlib.shake_256(head).digest(RECORD - len(head))
-
-
-def digest(block: bytes) -> str:
-    """Return a block's SHA-256, hexadecimal."""
-    return hashlib.sha256(block).hexdigest()
 
 
 def _packed(places: Sequence[int], generation: int) -> bytes:
@@ -85,13 +82,25 @@ def _checked(done: Completed, what: str) -> Completed:
     return done
 
 
+@dataclass(frozen=True)
+class RecordScenario(Scenario):
+    """Scenario with a volume of its own, although others have the same options."""
+
+    number: int = 0
+
+    @cached_property
+    def volume(self) -> str:
+        """Name of its volume."""
+        return f"durability{self.number}.{self.disk.format}"
+
+
 @dataclass(kw_only=True)
 class RecordDisk:
     """A test disk with records.
 
     Attributes:
-        sync: how the guest synchronizes its writes; None: the last writes are not, the others are
-            flushed, and nothing is in flight at the end.
+        sync: how the guest synchronizes its writes; None: they are flushed, and the last writes,
+            which are not, are judged, too.
     """
 
     sync: Sync | None
@@ -99,7 +108,8 @@ class RecordDisk:
     def write(self, guest: Guest, device: str) -> None:
         """Write all records; return when the guest's kernel has completed them."""
         writes = [(_PLACES[Touch.REWRITE], 0, Sync.FLUSH), (_BOTH, 1, self.sync or Sync.FLUSH)]
-        writes += [(_LATE, 0, Sync.NONE)] if self.sync is None else []
+        # A place that was never written could have any content on thick volumes.
+        writes += [(_LATE, 0, Sync.NONE)]
         commands = [" ".join(_command(device, *write)) for write in writes]
         _checked(run_script(guest, " && ".join(commands)), "a write to the test disk")
 
@@ -108,19 +118,33 @@ class RecordDisk:
         turns = "; ".join(" ".join(_command(device, _LATE, old, Sync.NONE)) for old in (0, 1))
         guest.start(["/bin/busybox", "sh", "-c", f"while :; do {turns}; done 2>/dev/null"])
 
-    def survived(self, found: Digest, sync: Sync, touch: Touch) -> Survival:
+    def survived(self, found: Read, sync: Sync, touch: Touch) -> Survival:
         """Return how many records of one kind have the newest completed content."""
         late = self.sync is None and sync is Sync.NONE
         places, newest = (_LATE, 0) if late else (_PLACES[touch], 1)
-        count = sum(found(place) == digest(record(place, newest)) for place in places)
+        count = sum(found(place) == record(place, newest) for place in places)
         return Survival(sync=sync, touch=touch, written=len(places), found=count)
 
-    def torn(self, found: Digest) -> int:
+    def torn(self, found: Read) -> int:
         """Return how many blocks have neither a complete record nor their first content."""
         return sum(
-            found(place) not in map(digest, (bytes(RECORD), record(place, 0), record(place, 1)))
+            found(place) not in (bytes(RECORD), record(place, 0), record(place, 1))
             for place in PLACES
         )
+
+
+def read_blocks(guest: Guest, device: str) -> Read:
+    """Return the blocks of a disk, read by the guest. Raises ToolFailed, OutputUnreadable."""
+    path = f"{_FOLDER}/blocks"
+    script = (
+        f"for i in $(seq 0 {PLACES[-1]}); do /bin/dd if={device} bs={RECORD} "
+        f"skip=$((i * {DISTANCE // RECORD})) count=1 iflag=direct status=none; done >{path}"
+    )
+    _checked(run_script(guest, f"set -e; mkdir -p {_FOLDER}; {script}"), f"reading {device}")
+    content = guest.read_file(path)
+    if len(content) != RECORD * len(PLACES):
+        raise OutputUnreadable(f"the guest read {len(content)} bytes of {device}")
+    return lambda place: content[place * RECORD : (place + 1) * RECORD]
 
 
 def _command(device: str, places: Sequence[int], generation: int, sync: Sync) -> list[str]:

@@ -84,6 +84,10 @@ class TlsSettings(Strict):
     fingerprint: Annotated[StrictStr, AfterValidator(_fingerprint)] = ""
 
 
+NO_KILL = (
+    "durability on a node needs proxmox.ssh and proxmox.kill_own_vm: true; it kills QEMU of "
+    "pvebench's own VM; see docs/durability.md"
+)
 _NO_SSH = "containers on a node require SSH; set proxmox.ssh in the settings"
 
 
@@ -258,6 +262,7 @@ class ProxmoxSettings(Strict):
         operations: snapshots, and operations during runs; None: none.
         ssh: SSH access to nodes for data that the API lacks; `{node}` in its host is replaced,
             too. None: node_exporter is used.
+        kill_own_vm: allow `pvebench durability` to kill QEMU of its benchmark VM; requires ssh.
     """
 
     host: Annotated[StrictStr, AfterValidator(bare_host)]
@@ -279,6 +284,15 @@ class ProxmoxSettings(Strict):
     node_exporter: StrictStr = "http://{node}:9100/metrics"
     operations: OperationSettings | None = None
     ssh: SshSettings | None = None
+    kill_own_vm: StrictBool = False
+
+    def durability_formats(self, storage: str) -> tuple[Format, ...]:
+        """Return the formats in which `pvebench durability` can create volumes of a storage."""
+        entry = self.storages[storage]
+        formats = entry.kind(self.version).formats & {Format.RAW, Format.QCOW2}
+        if entry.type == "lvm" and not entry.snapshot_as_volume_chain:
+            formats -= {Format.QCOW2}
+        return tuple(sorted(formats, reverse=True))
 
     def kind_of(self, entry: ClusterStorageSettings) -> StorageKind:
         """Return the capabilities of one of its storages."""

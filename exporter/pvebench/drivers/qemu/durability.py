@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -32,13 +31,13 @@ from pvebench.guest.records import (
     RECORD,
     SIZE,
     RecordDisk,
-    digest,
+    RecordScenario,
     run_script,
     unpack_records,
 )
 from pvebench.model.disk import Bus, Cache, Disk, Format, Preallocation, option_text
 from pvebench.model.durability import Durability, Survival, Sync, Touch, durability_key
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
 
@@ -66,17 +65,6 @@ DISKS: Final = {
     for disk in (Disk(bus=Bus.VIRTIO, cache=cache, **image) for image in _IMAGES for cache in Cache)
 }
 """Configuration -> its disk; those of one kind of image together."""
-
-
-@dataclass(frozen=True)
-class _Scenario(Scenario):
-    """Scenario with a volume of its own, although others have the same options."""
-
-    number: int = 0
-
-    @cached_property
-    def volume(self) -> str:
-        return f"durability{self.number}.{self.disk.format}"
 
 
 @dataclass(kw_only=True)
@@ -161,13 +149,13 @@ class _TestDisk(RecordDisk):
         return run_program(command).returncode not in SOUND
 
 
-def _reader(content: Path) -> Callable[[int], str]:
-    """Return the digests of a raw file's blocks."""
+def _reader(content: Path) -> Callable[[int], bytes]:
+    """Return the blocks of a raw file."""
 
-    def found(place: int) -> str:
+    def found(place: int) -> bytes:
         with content.open("rb") as file:
             file.seek(place * DISTANCE)
-            return digest(file.read(RECORD))
+            return file.read(RECORD)
 
     return found
 
@@ -230,7 +218,7 @@ class QemuDurability:
 
     def _create(self, disk: Disk, sync: Sync | None) -> _TestDisk:
         number = next(self._numbers)
-        scenario = _Scenario(
+        scenario = RecordScenario(
             node=self._node,
             storage=self._name,
             disk=disk,

@@ -22,6 +22,7 @@ from pvebench.errors import (
     VolumeError,
 )
 from pvebench.model.disk import Disk
+from pvebench.model.ports import Guest
 from pvebench.model.volume import Attachment, BlockCounters, Plug
 
 
@@ -214,7 +215,7 @@ def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str
     )
 
 
-def find_in_guest(guest: AgentGuest, serial: str) -> dict[str, str]:
+def find_in_guest(guest: Guest, serial: str) -> dict[str, str]:
     """Wait until the guest has the disk; return its properties (`device=…` words).
 
     Raises:
