@@ -16,6 +16,7 @@ from pve.server import RunningApi
 from pve.site import MACHINE, QuickClock, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.config.settings import load_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.api.endpoints import (
     OPERATION_PRIVILEGES,
@@ -23,13 +24,13 @@ from pvebench.drivers.proxmox.api.endpoints import (
     vm_privileges,
 )
 from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS
+from pvebench.drivers.proxmox.cluster import spaces
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.drivers.proxmox.vm.operations import OperationTargets, VmOperation
-from pvebench.drivers.proxmox.vm.vm_volumes import RESERVE_BYTES
 from pvebench.errors import (
     AccessDenied,
     Busy,
@@ -42,6 +43,7 @@ from pvebench.errors import (
 from pvebench.model.disk import ChainKind, Format
 from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Scenario
+from pvebench.model.space import RESERVE_BYTES
 from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import Case, Workload
@@ -671,6 +673,32 @@ def test_a_chain_on_lvm_needs_the_space_of_all_levels(
         allowed.node.volume(asked)
     one.avail += GIB
     allowed.node.volume(asked)
+
+
+def test_plan_excludes_what_does_not_fit_on_the_cluster(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.storages["local"].avail = 1 << 20
+    assert run_cli(["plan", "--config", str(granted)]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "storage local: 64.0 MiB needed, 1.0 MiB free on pve1 (256.0 MiB must stay" in said
+    api.cluster.storages["local"].avail = GIB
+    assert run_cli(["plan", "--config", str(granted)]) == 0
+    assert "free space" not in capsys.readouterr().out
+    (granted.parent / "token").unlink()
+    assert run_cli(["plan", "--config", str(granted)]) == 0
+    assert "free space not checked: " in capsys.readouterr().out
+
+
+def test_a_cluster_storage_knows_thick_chains_and_copies_elsewhere(
+    api: RunningApi, granted: Path
+) -> None:
+    loaded = load_settings(granted)
+    space = spaces(loaded)["pve1", "local"]
+    assert (space.thick, "backup" in space.elsewhere) == (False, True)
+    text = granted.read_text("utf-8").replace("local: {type: dir}", "local: {type: lvm}")
+    granted.write_text(text, "utf-8")
+    assert spaces(load_settings(granted))["pve1", "local"].thick
 
 
 # --- rights

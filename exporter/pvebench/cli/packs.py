@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +24,11 @@ from pvebench.cli.options import (
     selection_options,
     settings_options,
 )
-from pvebench.config import Pack, load_pack, shipped_packs
+from pvebench.config import Pack, Settings, load_pack, shipped_packs
 from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
-from pvebench.errors import ConfigError, NotWritable, Problem
+from pvebench.errors import ConfigError, NoSpace, NotWritable, Problem, PvebenchError
+from pvebench.model.space import Space, unfit
 from pvebench.model.units import format_size, show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
@@ -180,8 +182,9 @@ def plan(
     """Show cases, exclusions, duration, space and writes of a cycle."""
     settings = read_settings(**options)
     driver_of(settings.driver).require(settings)
+    spaces, unknown = _spaces(settings)
     plans = [
-        (assignment, _plan(assignment))
+        (assignment, _plan(assignment, spaces))
         for assignment in assignments(settings, scale=scale, only=only, skip=skip)
     ]
     if form == "json":
@@ -191,13 +194,37 @@ def plan(
     console = make_console()
     for assignment, cycle in plans:
         _print_plan(console, assignment, cycle)
+    if unknown:
+        console.print(f"free space not checked: {unknown}", highlight=False, soft_wrap=True)
     for line in cost_lines(paced(settings, [assignment for assignment, _ in plans]).costs):
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _plan(assignment: Assignment) -> Plan:
-    pack = assignment.pack
-    return make_plan(assignment.matrix, seed=pack.seed, conduct=pack.conduct)
+def _spaces(settings: Settings) -> tuple[Mapping[tuple[str, str], Space], str]:
+    """Return (node, storage) -> free space, and why it is unknown."""
+    try:
+        return driver_of(settings.driver).spaces(settings), ""
+    except PvebenchError as error:
+        return {}, error.reason
+
+
+def _plan(assignment: Assignment, spaces: Mapping[tuple[str, str], Space]) -> Plan:
+    """Return the cycle without the cases that do not fit. Raises NoSpace: none fits."""
+    pack, matrix = assignment.pack, assignment.matrix
+    cycle = make_plan(matrix, seed=pack.seed, conduct=pack.conduct)
+    here = {name: space for (node, name), space in spaces.items() if node == assignment.node}
+    lacking = unfit(cycle.cases, here)
+    if not lacking:
+        return cycle
+    cases = tuple(case for case in matrix.cases if case.slug not in lacking)
+    if not cases:
+        raise NoSpace(
+            f"no case of pack {pack.name} fits: {next(iter(lacking.values()))}",
+            next_step="free space, or reduce volume.size or the scale of the pack",
+        )
+    excluded = [ExcludedCase(slug, reason) for slug, reason in lacking.items()]
+    fitting = replace(matrix, cases=cases, excluded=(*matrix.excluded, *excluded))
+    return make_plan(fitting, seed=pack.seed, conduct=pack.conduct)
 
 
 def _plan_data(assignment: Assignment, cycle: Plan) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from pvebench.model.audit import AuditedCluster
 from pvebench.model.durability import Durability
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
+from pvebench.model.space import Space, volume_space
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, default_budget
@@ -115,6 +116,7 @@ class Driver:
         storages: (settings, node) -> storage id -> storage, for those of the node; node None: of
             any node.
         wear: settings -> (node, storage) -> wear of its drives, or why it is unknown.
+        spaces: settings -> (node, storage) -> free space, where it is known; raises PvebenchError.
         require: raises VolumeError if a storage of this machine is missing.
         nodes: settings -> measured nodes, each with its own worker.
         rows: cases that it can run.
@@ -125,6 +127,7 @@ class Driver:
     engine: str
     storages: Callable[[Any, str | None], Mapping[str, MeasuredStorage]]
     wear: Callable[[Any], Mapping[tuple[str, str], Wear | str]] = lambda _: {}
+    spaces: Callable[[Any], Mapping[tuple[str, str], Space]] = lambda _: {}
     require: Callable[[Any], None] = lambda _: None
     nodes: Callable[[Any], tuple[str, ...]] = own_node
     rows: Rows = Rows.BOTH
@@ -294,8 +297,7 @@ def attempt(name: str, look: Callable[[], str]) -> Finding:
 
 
 def _with_copies(case: Case) -> int:
-    scenario = case.scenario
-    return scenario.volume_bytes * scenario.disk.copies + case.extra_bytes
+    return volume_space(case) + case.extra_bytes
 
 
 def volume_bytes(

@@ -40,6 +40,8 @@ class Operations:
         fleecing_iothread: whether a disk with an I/O thread can get a fleecing image.
         max_bytes: size of the largest volume; None: no limit.
         missing: operation -> reason why it is not possible.
+        targets: operation -> storages that its copies are written to, by their names in packs where
+            they have one; absent: the storage of the volume.
     """
 
     names: frozenset[str] = frozenset()
@@ -47,6 +49,7 @@ class Operations:
     fleecing_iothread: bool = True
     max_bytes: int | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

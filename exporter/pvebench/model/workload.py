@@ -180,6 +180,11 @@ class Case:
     scale: float = 1.0
 
     @property
+    def copied_bytes(self) -> int:
+        """Maximum bytes that its operation writes."""
+        return self.extra_bytes - self.scenario.volume_bytes * self.workload.further_vms
+
+    @property
     def extra_bytes(self) -> int:
         """Maximum bytes that its operation and its other VMs need beside the volume."""
         memory = self.scenario.machine.memory_bytes * (self.workload.during == SNAPSHOT_RAM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvebench.config import Pack
@@ -27,10 +27,12 @@ class WriteBudgets:
     Attributes:
         limits: (node, storage) -> maximum bytes in 24 hours.
         shared: storages whose limit is for all nodes together.
+        targets: (node, storage) -> `Operations.targets` of its volumes.
     """
 
     limits: Mapping[Place, int]
     shared: frozenset[str] = frozenset()
+    targets: Mapping[Place, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def place(self, node: str, storage: str) -> Place:
         """Return the place whose writes count together."""
@@ -68,7 +70,7 @@ def pace(
             the plan counts.
         wear: (node, storage) -> wear of its drives, or why it is unknown.
     """
-    planned = [_writes(entry, per_run or {}) for entry in assignments]
+    planned = [_writes(entry, per_run or {}, budgets) for entry in assignments]
     day: dict[Place, float] = {}
     for one in (one for writes in planned for one in writes):
         group = budgets.place(*one.place)
@@ -88,16 +90,31 @@ def pace(
     )
 
 
-def _writes(assignment: Assignment, per_run: Mapping[Place, float]) -> list[_PackWrites]:
+def _writes(
+    assignment: Assignment, per_run: Mapping[Place, float], budgets: WriteBudgets
+) -> list[_PackWrites]:
+    """Return the writes of a pack: copies of operations are written to their targets.
+
+    The bytes of runs are those of the guest, without the copies.
+    """
     pack, node = assignment.pack, assignment.node
     seconds = max(pack.every_seconds, _plan(assignment).seconds)
-    writes = []
+    cycles: dict[str, float] = {}
     for storage in sorted({case.scenario.storage for case in assignment.matrix.cases}):
         plan = _plan(_on_storage(assignment, storage))
         known = per_run.get((node, storage))
-        cycle = plan.bytes_written if known is None else known * len(plan.cases)
-        writes.append(_PackWrites((node, storage), cycle, seconds, known is not None))
-    return writes
+        own = plan.bytes_written - sum(case.copied_bytes for case in plan.cases)
+        cycle = own if known is None else known * len(plan.cases)
+        cycles[storage] = cycles.get(storage, 0.0) + cycle
+        targets = budgets.targets.get((node, storage), {})
+        for case in (case for case in plan.cases if case.copied_bytes):
+            into = targets.get(case.workload.during, (storage,))
+            for name in into:
+                cycles[name] = cycles.get(name, 0.0) + case.copied_bytes / len(into)
+    return [
+        _PackWrites((node, name), cycle, seconds, (node, name) in per_run)
+        for name, cycle in cycles.items()
+    ]
 
 
 def _plan(assignment: Assignment) -> Plan:

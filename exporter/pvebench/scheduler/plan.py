@@ -318,7 +318,9 @@ def make_plan(
         + fill_bytes / FILL_BYTES_PER_SECOND
         + sum(estimate.seconds for estimate in estimates)
         + overhead,
-        bytes_written=fill_bytes + sum(estimate.bytes_written for estimate in estimates),
+        bytes_written=fill_bytes
+        + sum(estimate.bytes_written for estimate in estimates)
+        + sum(case.copied_bytes for case in cases),
         space=_space(cases),
     )
 

@@ -102,6 +102,7 @@ def budgets_of(settings: Settings) -> WriteBudgets:
     return WriteBudgets(
         limits={at: one.budget_bytes for at, one in storages.items() if one.budget_bytes},
         shared=frozenset(name for (_, name), one in storages.items() if one.shared),
+        targets={at: one.holds.operations.targets for at, one in storages.items()},
     )
 
 

@@ -365,17 +365,15 @@ class Fio(Tool):
         parameters, seconds = workload.parameters, workload.ramp_seconds + workload.runtime_seconds
         if is_search(workload):
             seconds = search_seconds(parameters)
-        # Further VMs keep their volumes, whose fills are part of the plan.
-        copied = (workload.extra_copies - workload.further_vms) * size_bytes
         if Direction.WRITE not in workload.directions:
-            return Estimate(seconds=seconds, bytes_written=copied)
+            return Estimate(seconds=seconds, bytes_written=0)
         written = _written(workload, int(parameters["rate_iops"]), seconds)
         if writes_once(workload):
             written = min(written, int(parameters["size"]) or size_bytes)
         if workload.during == NEIGHBOR:
             rate, lasts = int(parameters.get("neighbor_iops", 0)), QUIET_SHARE * seconds
             written += _written(workload, rate, lasts)
-        return Estimate(seconds=seconds, bytes_written=written * workload.vms + copied)
+        return Estimate(seconds=seconds, bytes_written=written * workload.vms)
 
     def job(self, workload: Workload, target: Target) -> Job:
         """Return the job file and the command. Raises ToolFailed if no block fits the device."""

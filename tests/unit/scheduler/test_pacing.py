@@ -11,14 +11,14 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.config.settings import Settings
 from pvebench.drivers import driver_of
-from pvebench.drivers.proxmox.settings import ClusterStorageSettings
+from pvebench.drivers.proxmox.settings import ClusterSettings, ClusterStorageSettings
 from pvebench.drivers.storages.directory import size_at
 from pvebench.model.units import GIB, MIB
 from pvebench.model.write_cost import MIN_BUDGET_BYTES, cost_lines, default_budget
 from pvebench.scheduler.pacing import WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, expand, make_plan
 from pvebench.service.selection import budgets_of
-from testing.packs import QUICK, STORAGES
+from testing.packs import QUICK, SMALL, STORAGES, write_pack
 
 HERE = ("lab", "local")
 
@@ -83,6 +83,30 @@ def test_a_pack_that_writes_nothing_is_never_slowed() -> None:
     reading = replace(pack, matrix=replace(pack.matrix, cases=reads))
     paced = pace([reading], WriteBudgets(limits={HERE: 1}), {HERE: 0.0})
     assert paced.assignments == [reading]
+
+
+def test_copies_are_written_to_their_targets_not_to_the_volumes_storage(tmp_path: Path) -> None:
+    def written(during: str) -> dict[str, float]:
+        text = SMALL.replace("iodepth: 8}", f"iodepth: 8, during: {during}}}")
+        pack = load_pack(write_pack(tmp_path, text))
+        entry = Assignment(pack, expand(pack, node="lab", storages=STORAGES))
+        targets = {HERE: {"backup-fleecing": ("pbs1", "fast"), "move": ("fast",)}}
+        costs = pace([entry], WriteBudgets(limits={}, targets=targets), {HERE: MIB}).costs
+        return {cost.storage: cost.cycle_bytes / MIB for cost in costs}
+
+    assert written("backup") == {"local": 2 + 2 * 64}
+    assert written("backup-fleecing") == {"local": 2, "pbs1": 128, "fast": 128}
+    assert written("move") == {"local": 2, "fast": 128}
+
+
+def test_the_targets_on_proxmox_are_those_of_the_settings() -> None:
+    operations = {"backup_storage": "pbs1", "move_storage": "thin"}
+    cluster = {"host": "h", "operations": operations} | {
+        "storages": {"local": {"type": "dir"}, "fast": {"type": "lvmthin", "id": "thin"}}
+    }
+    settings = ClusterSettings.model_validate({"node": "pve1", "proxmox": cluster})
+    targets = driver_of("proxmox").storages(settings, "pve1")["local"].holds.operations.targets
+    assert (targets["backup"], targets["move"]) == (("pbs1",), ("fast",))
 
 
 def test_every_driver_has_a_budget_unless_its_writes_are_invented(tmp_path: Path) -> None:

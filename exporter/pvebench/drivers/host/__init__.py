@@ -15,9 +15,11 @@ from pvebench.drivers.storages.settings import (
     cached_storages,
     local_storages,
     require_paths,
+    spaces_of,
     wear_of,
 )
 from pvebench.model.rules import Rows
+from pvebench.model.space import Space
 from pvebench.model.write_cost import Wear
 
 _BY_SSH: Final = frozenset({"dir"})
@@ -78,6 +80,10 @@ def _wear(settings: HostSettings) -> Mapping[tuple[str, str], Wear | str]:
     return {(settings.node, name): one for name, one in wear(settings, settings.ssh).items()}
 
 
+def _spaces(settings: HostSettings) -> Mapping[tuple[str, str], Space]:
+    return spaces_of(settings) if settings.ssh is None else {}
+
+
 def _require(settings: HostSettings) -> None:
     if settings.ssh is None:
         require_paths(settings)
@@ -88,6 +94,7 @@ DRIVER: Final = Driver(
     engine="pvebench.drivers.host.host_engine",
     storages=_storages,
     wear=_wear,
+    spaces=_spaces,
     require=_require,
     rows=Rows.HOST,
 )

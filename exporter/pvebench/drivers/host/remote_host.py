@@ -27,14 +27,14 @@ from pvebench.drivers.linux.drive_wear import NOT_INSTALLED, most_worn
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions, Undo, instance_id
-from pvebench.drivers.storages.directory import RESERVE_BYTES
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.drivers.storages.settings import networks_of, storage_options
-from pvebench.errors import NoSpace, PvebenchError, SwitchFailed, ToolsMissing, VolumeError
+from pvebench.errors import PvebenchError, SwitchFailed, ToolsMissing, VolumeError
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Disk
 from pvebench.model.ports import HostSnapshot, Journal, Site
 from pvebench.model.scenario import Scenario
+from pvebench.model.space import RESERVE_BYTES, Space
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity, Volume
 from pvebench.model.workload import Case
@@ -80,13 +80,8 @@ class RemoteDirectory:
         free = whole(
             self._commands.ask("space", self._directory), f"bytes free in {self._directory}"
         )
-        if free < size + RESERVE_BYTES:
-            raise NoSpace(
-                f"storage {self._name}: {show_bytes(size + RESERVE_BYTES)} needed "
-                f"(with a reserve of {show_bytes(RESERVE_BYTES)}), {show_bytes(free)} free in "
-                f"{self._directory} on {self._commands.where}",
-                next_step="free space, or reduce volume.size or the scale of the pack",
-            )
+        where = f"in {self._directory} on {self._commands.where}"
+        Space(free=free, where=where).require(self._name, size)
 
     def _known(self, output: bytes, path: str) -> str:
         match = _FILE.fullmatch(output.decode("utf-8", "replace").strip())

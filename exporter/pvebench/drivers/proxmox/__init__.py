@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pvebench.drivers.driver import Driver
 from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages, nodes_of
 from pvebench.model.rules import Rows
+from pvebench.model.space import Space
+
+
+def _spaces(settings: ClusterSettings) -> Mapping[tuple[str, str], Space]:
+    from pvebench.drivers.proxmox.cluster import spaces  # noqa: PLC0415 # a slow import
+
+    return spaces(settings)
+
 
 DRIVER: Final = Driver(
     settings=ClusterSettings,
     engine="pvebench.drivers.proxmox.cluster",
     storages=cluster_storages,
     nodes=nodes_of,
+    spaces=_spaces,
     # pvebench does not run on the node itself.
     rows=Rows.VM,
 )

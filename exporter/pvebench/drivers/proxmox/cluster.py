@@ -44,7 +44,7 @@ from pvebench.drivers.proxmox.settings import (
     nodes_of,
     section,
 )
-from pvebench.drivers.proxmox.setup.checks import inspect
+from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
 from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
@@ -58,6 +58,7 @@ from pvebench.model.audit import AuditedCluster
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Guard, HostProbe, Hypervisor, Journal, Site, Traffic
 from pvebench.model.scenario import Scenario
+from pvebench.model.space import Space
 from pvebench.model.volume import UNSEEN, Identity
 from pvebench.model.workload import Case
 
@@ -405,6 +406,17 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
         yield from check_node(on_node)
     else:
         yield _exporter(exporter_url(cluster, node))
+
+
+def spaces(settings: ClusterSettings) -> dict[tuple[str, str], Space]:
+    """Return (node, storage) -> free space. Raises PvebenchError: unknown."""
+    cluster = section(settings)
+    found: dict[tuple[str, str], Space] = {}
+    for node in nodes_of(settings):
+        api = connect(cluster, node, SystemClock())
+        known = spaces_on(api, place_of(cluster, node), storages_of(cluster, node))
+        found |= {(node, name): space for name, space in known.items()}
+    return found
 
 
 def _token_source(cluster: ProxmoxSettings) -> str:

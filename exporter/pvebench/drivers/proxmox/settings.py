@@ -223,6 +223,11 @@ class OperationSettings(Strict):
             throttled=frozenset({"move"}),
             max_bytes=self.max_size,
             missing=missing,
+            targets={
+                "backup": (self.backup_storage,),
+                "backup-fleecing": (self.backup_storage, self.fleecing_storage),
+                "move": (self.move_storage,),
+            },
         )
 
 
@@ -307,6 +312,12 @@ class ProxmoxSettings(Strict):
             no_chain = "snapshot_as_volume_chain needs Proxmox VE 9 and a machine type from 10.0 on"
         names = (entry.id or name for name, one in self.storages.items() if one is entry)
         operations = self.operations.kind(entry, next(names, ""))
+        known = {one.id or name: name for name, one in self.storages.items()}
+        targets = {
+            during: tuple(known.get(one, one) for one in into)
+            for during, into in operations.targets.items()
+        }
+        operations = replace(operations, targets=targets)
         return replace(kind, chains=chains, no_chain=no_chain, operations=operations)
 
     def _lacks_chains(self, entry: ClusterStorageSettings) -> bool:

@@ -9,6 +9,7 @@ from pvebench.drivers.storages.settings import (
     LocalSettings,
     cached_storages,
     require_paths,
+    spaces_of,
     wear_of,
 )
 
@@ -28,5 +29,6 @@ DRIVER: Final = Driver(
     engine="pvebench.drivers.qemu.qemu_hypervisor",
     storages=cached_storages,
     wear=wear_of,
+    spaces=spaces_of,
     require=require_paths,
 )

@@ -18,10 +18,11 @@ from typing import Any, Final
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.responses import Shape, anything, fields, rows, table, text, whole
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
-from pvebench.errors import DriverError, NoSpace, VolumeError
+from pvebench.errors import DriverError, VolumeError
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Hold, HoldKind, Journal
 from pvebench.model.scenario import Scenario
+from pvebench.model.space import Space
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Identity, Volume
 from pvebench.model.workload import Case
@@ -221,14 +222,9 @@ class RbdStorage:
         )
 
     def _check_space(self, size_bytes: int) -> None:
-        free = self._pool.free_bytes()
-        if free < size_bytes + RESERVE_BYTES:
-            raise NoSpace(
-                f"storage {self._options.name}: {show_bytes(size_bytes + RESERVE_BYTES)} needed "
-                f"(with a reserve of {show_bytes(RESERVE_BYTES)}), {show_bytes(free)} free in pool "
-                f"{self._pool.pool}",
-                next_step="free space, or reduce volume.size or the scale of the pack",
-            )
+        free, where = self._pool.free_bytes(), f"in pool {self._pool.pool}"
+        space = Space(free=free, where=where, reserve=RESERVE_BYTES)
+        space.require(self._options.name, size_bytes)
 
     def remove(self, volume: Volume) -> None:
         remove_image(self._pool, volume.volid, self._options.owner)

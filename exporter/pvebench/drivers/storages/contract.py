@@ -158,6 +158,11 @@ def instance_id(state: Path) -> str:
     return _id_and_machine(state)[0]
 
 
+def is_bound(state: Path) -> bool:
+    """Return whether the instance with this state directory has an id."""
+    return (state / _FILE).exists()
+
+
 def bound_id(state: Path, *, adopt: bool) -> str:
     """Return the instance's id, which belongs to one machine; bind a new one to this machine.
 

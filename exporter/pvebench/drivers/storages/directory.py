@@ -16,11 +16,12 @@ from pvebench.drivers.linux.block_devices import sysfs
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.identity import identity_of_path
-from pvebench.errors import NoSpace, ToolsMissing, VolumeError
+from pvebench.errors import ToolsMissing, VolumeError
 from pvebench.model.disk import ChainKind, Disk, Format, Preallocation
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.units import MIB, SECTOR, show_bytes
+from pvebench.model.space import Space
+from pvebench.model.units import MIB, SECTOR
 from pvebench.model.volume import Identity, Volume
 
 # --- files of volumes: created exclusively, never through a link, and verified before use
@@ -114,8 +115,6 @@ def remove_marked(path: Path) -> None:
         ) from error
 
 
-RESERVE_BYTES: Final = 256 * MIB
-"""Space that stays free on the file system."""
 KIND: Final = "volume"
 """Kind of the journal entries of these volumes."""
 _CHUNK_BYTES: Final = 4 * MIB
@@ -438,14 +437,9 @@ def check_directory(options: StorageOptions) -> None:
 
 def check_space(storage: str, directory: Path, size_bytes: int) -> None:
     """Raise NoSpace if the file system has no space for `size_bytes`."""
-    free = shutil.disk_usage(directory).free
-    if free < size_bytes + RESERVE_BYTES:
-        raise NoSpace(
-            f"storage {storage}: {show_bytes(size_bytes + RESERVE_BYTES)} needed "
-            f"(with a reserve of {show_bytes(RESERVE_BYTES)}), {show_bytes(free)} free in "
-            f"{directory}",
-            next_step="free space, or reduce volume.size or the scale of the pack",
-        )
+    Space(free=shutil.disk_usage(directory).free, where=f"in {directory}").require(
+        storage, size_bytes
+    )
 
 
 def drop_page_cache(path: Path) -> int:

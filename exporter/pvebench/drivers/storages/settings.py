@@ -26,9 +26,8 @@ from pvebench.drivers.linux.block_devices import mount_of
 from pvebench.drivers.linux.drive_wear import wear_below
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.ceph import CephGuard, RbdStorage
-from pvebench.drivers.storages.contract import Storage, StorageOptions, instance_id
+from pvebench.drivers.storages.contract import MARK, Storage, StorageOptions, instance_id, is_bound
 from pvebench.drivers.storages.directory import (
-    RESERVE_BYTES,
     existing,
     identify_directory,
     require_directory,
@@ -39,7 +38,8 @@ from pvebench.errors import FaultFailed
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.model.disk import HostCache
 from pvebench.model.ports import Guard
-from pvebench.model.units import show_bytes
+from pvebench.model.space import RESERVE_BYTES, Space
+from pvebench.model.units import SECTOR, show_bytes
 from pvebench.model.volume import Identity
 from pvebench.model.write_cost import Wear
 
@@ -314,6 +314,22 @@ def require_paths(settings: LocalSettings) -> None:
     for name, entry in settings.active_storages().items():
         if KINDS[entry.kind].identify is identify_directory:
             require_directory(_options(settings, name, entry))
+
+
+def spaces_of(settings: LocalSettings) -> dict[tuple[str, str], Space]:
+    """Return (node, storage) -> free space, for storages in directories of this machine."""
+    state = settings.state
+    prefix = f"{MARK}{instance_id(state)}-" if is_bound(state) else ""
+    spaces = {}
+    for name, entry in settings.active_storages().items():
+        if entry.path is None or KINDS[entry.kind].identify is not identify_directory:
+            continue
+        directory = existing(entry.path)
+        own = directory.glob(f"{prefix}*") if prefix else ()
+        used = sum(file.stat().st_blocks * SECTOR for file in own)
+        free = shutil.disk_usage(directory).free + used
+        spaces[settings.node, name] = Space(free=free, where=f"in {directory}")
+    return spaces
 
 
 def wear_of(settings: LocalSettings) -> dict[tuple[str, str], Wear | str]:

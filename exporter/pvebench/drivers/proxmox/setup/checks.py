@@ -21,9 +21,10 @@ from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm.vm_create import is_free
-from pvebench.drivers.proxmox.vm.vm_volumes import RESERVE_BYTES
 from pvebench.errors import AccessDenied, DriverError, PvebenchError
+from pvebench.model.space import RESERVE_BYTES, Space
 from pvebench.model.units import show_bytes
+from pvebench.model.workload import COPIES
 
 _SCRUBS_UNSEEN: Final = (
     "off: scrubs of ZFS pools are not detected, only their load by limits.io_pressure; to detect "
@@ -164,6 +165,21 @@ def _storages(
             "" if name in needs else f"; not measured by any pack; add axes: {{storage: [{name}]}}"
         )
         yield f"storage {name}", not wrong, wrong or f"{free}{idle}"
+
+
+def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) -> dict[str, Space]:
+    """Return storage name -> free space, of the storages that are present. Raises DriverError."""
+    rows, marks = _rows(api, place), _marks(api, place)
+    return {
+        name: Space(
+            free=int(rows[one.id].get("avail", 0)) + _held_already(api, place, one.id, marks),
+            where=f"on {place.node}",
+            thick=one.type == "lvm",
+            elsewhere=COPIES,
+        )
+        for name, one in storages.items()
+        if one.id in rows
+    }
 
 
 def _marks(api: Api, place: VmPlace) -> dict[int, str]:

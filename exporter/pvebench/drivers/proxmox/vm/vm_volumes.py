@@ -40,11 +40,10 @@ from pvebench.log import log
 from pvebench.model.disk import Format
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.units import KIB, MIB, show_bytes
+from pvebench.model.space import Space
+from pvebench.model.units import KIB, MIB
 from pvebench.model.volume import Volume
 
-RESERVE_BYTES: Final = 256 * MIB
-"""Free space to leave on the storage, bytes: a full thin pool stops every VM on it."""
 _CREATE_SECONDS: Final = 300.0
 _TRIES: Final = 100
 _TIDY_SECONDS: Final = 600.0
@@ -52,12 +51,7 @@ _TIDY_SECONDS: Final = 600.0
 
 def lacks_space(storage: str, node: str, free: int, size_bytes: int) -> str:
     """Return a message if a volume does not fit, else an empty string."""
-    if free >= size_bytes + RESERVE_BYTES:
-        return ""
-    return (
-        f"storage {storage}: {show_bytes(size_bytes)} needed, {show_bytes(free)} free on {node} "
-        f"({show_bytes(RESERVE_BYTES)} must stay free)"
-    )
+    return Space(free=free, where=f"on {node}").lacks(storage, size_bytes)
 
 
 class Volumes:

@@ -1,0 +1,121 @@
+"""Cases that do not fit into the free space: `plan` excludes them, with the sentence of a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.config import load_pack
+from pvebench.drivers.storages.contract import MARK
+from pvebench.drivers.storages.directory import check_space
+from pvebench.errors import NoSpace
+from pvebench.model.space import RESERVE_BYTES, Space, unfit
+from pvebench.model.units import GIB, MIB
+from pvebench.model.workload import Case
+from pvebench.scheduler.plan import expand
+from testing.packs import SMALL, STORAGES, write_pack
+
+QCOW2 = SMALL.replace("[raw]", "[raw, qcow2]").replace("[virtio, scsi]", "[virtio]")
+CHAINS = QCOW2.replace("[raw, qcow2]", "[qcow2]") + "fixed: {chain: 3}\n"
+LIMIT = 64 * MIB + RESERVE_BYTES
+
+
+def cases(directory: Path, text: str = QCOW2) -> tuple[Case, ...]:
+    pack = load_pack(write_pack(directory, text))
+    return expand(pack, node="lab", storages=STORAGES).cases
+
+
+def fit(directory: Path, text: str, free: int, **of_space: object) -> int:
+    """Return how many of the pack's cases fit."""
+    own = cases(directory, text)
+    space = Space(free=free, where="in /srv", **of_space)  # type: ignore[arg-type] # of a parameter
+    return len(own) - len(unfit(own, {"local": space}))
+
+
+def test_a_volume_stays_so_later_ones_need_their_own_space(tmp_path: Path) -> None:
+    assert fit(tmp_path, QCOW2, LIMIT - 1) == 0
+    assert fit(tmp_path, QCOW2, LIMIT) == 1
+    assert fit(tmp_path, QCOW2, LIMIT + 64 * MIB) == 2
+
+
+def test_a_volume_counts_once_for_all_its_cases(tmp_path: Path) -> None:
+    assert fit(tmp_path, SMALL, LIMIT) == 2  # virtio and scsi use one volume
+
+
+def test_a_chain_needs_one_level_but_on_thick_storage_all(tmp_path: Path) -> None:
+    assert fit(tmp_path, CHAINS, RESERVE_BYTES + 2 * 64 * MIB) == 1
+    assert fit(tmp_path, CHAINS, RESERVE_BYTES + 4 * 64 * MIB - 1, thick=True) == 0
+    assert fit(tmp_path, CHAINS, RESERVE_BYTES + 4 * 64 * MIB, thick=True) == 1
+
+
+def test_the_target_of_an_operation_needs_space_where_it_is(tmp_path: Path) -> None:
+    backup = SMALL.replace("iodepth: 8}", "iodepth: 8, during: backup}")
+    assert fit(tmp_path, backup, LIMIT) == 0
+    assert fit(tmp_path, backup, LIMIT, elsewhere=("backup",)) == 2
+    assert fit(tmp_path, backup, LIMIT + 64 * MIB) == 2  # the target is removed after each run
+
+
+def test_a_storage_of_unknown_space_excludes_nothing(tmp_path: Path) -> None:
+    assert unfit(cases(tmp_path), {}) == {}
+
+
+def settings(directory: Path, text: str) -> list[str]:
+    config = directory / "pvebench.yaml"
+    storage = f"storages: {{local: {{kind: dir, path: {directory}}}}}"
+    pack = write_pack(directory, text)
+    config.write_text(f"node: lab\nstate: {directory}/state\npacks: [{pack}]\n{storage}\n")
+    return ["--config", str(config)]
+
+
+def have_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    usage = SimpleNamespace(total=100 * GIB, used=0, free=size)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+
+def test_plan_excludes_what_does_not_fit_with_the_sentence_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = settings(tmp_path, QCOW2)
+    have_free(monkeypatch, LIMIT)
+    assert run_cli(["plan", *options, "--format=json"]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)
+    (excluded,) = plan["excluded"]
+    assert (len(plan["cases"]), plan["space_bytes"]) == (1, {"local": 64 * MIB})
+    have_free(monkeypatch, LIMIT - 64 * MIB)
+    with pytest.raises(NoSpace) as caught:
+        check_space("local", tmp_path, 64 * MIB)
+    assert excluded["reason"] == caught.value.happened
+    assert caught.value.happened == (
+        f"storage local: 64.0 MiB needed, 256.0 MiB free in {tmp_path} (256.0 MiB must stay free)"
+    )
+
+
+def test_plan_fails_if_nothing_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = settings(tmp_path, QCOW2)
+    have_free(monkeypatch, LIMIT - 1)
+    assert run_cli(["plan", *options]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no case of pack small fits: storage local: 64.0 MiB needed" in said
+    assert "free space, or reduce volume.size" in said
+
+
+def test_own_volumes_are_no_reason_to_exclude_a_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = settings(tmp_path, SMALL)
+    have_free(monkeypatch, LIMIT - 4 * MIB)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "instance").write_text("0123456789abcdef\n")
+    (tmp_path / "state" / "instance").chmod(0o600)
+    volume = tmp_path / f"{MARK}fedcba9876543210-local.raw"
+    volume.write_bytes(b"x" * 4 * MIB)
+    assert run_cli(["plan", *options]) != 0  # another instance's
+    volume.rename(tmp_path / f"{MARK}0123456789abcdef-local.raw")
+    assert run_cli(["plan", *options]) == 0
