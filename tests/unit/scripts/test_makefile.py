@@ -21,6 +21,7 @@ SHELL_SCRIPTS = [
         "tests/deb",
         "tests/e2e",
         "tests/hostvm",
+        "tests/hostprocess",
     )
     for path in sorted((ROOT / directory).iterdir())
     if path.is_file() and path.read_bytes().startswith((b"#!/usr/bin/env bash", b"#!/bin/bash"))
