@@ -33,7 +33,7 @@ def known_verdicts(store: Store) -> Verdicts:
     judged = [
         one for run, state in zip(newest, states, strict=True) for one in _verdicts(run, state)
     ]
-    first = newest[0]
+    first = min(newest, key=lambda run: run.definition.place)  # of what dashboards show first
     change = replace(
         FINDING,
         begin=first.started.timestamp() - 3600,

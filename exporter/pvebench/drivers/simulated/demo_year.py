@@ -248,6 +248,7 @@ def _run(
     samples = [_moved(sample, factors) for sample in template.samples if sample.metric in KEPT]
     samples += _histogram(template.samples, factors)
     samples += _host(scenario.disk, samples, factors)
+    samples += _operation(template.case.workload.during, samples, factors)
     return replace(template, environment=environment, samples=tuple(samples), evidence={})
 
 
@@ -334,4 +335,35 @@ def _host(disk: Disk, samples: Iterable[Sample], factors: _Factors) -> list[Samp
     return [
         *(Sample("host_cpu", None, value, Unit.CORES, name) for name, value in cores.items()),
         Sample("host_context_switches", None, switches, Unit.OPERATIONS),
+    ]
+
+
+# --- What a simulated guest notices of a backup.
+
+RESOLUTION: Final = 0.1
+BACKUPS: Final = {"backup": (2.2, 0.3, 14.0, 6.0), "backup-fleecing": (0.3, 0.01, 1.3, 1.6)}
+"""Operation -> longest gap, p99 during it, time worth of lost I/O, recovery; in seconds."""
+QUIET_P99: Final = 0.002
+BACKUP_SECONDS: Final = 14.0
+BACKUP_BYTES: Final = float(1 << 30)
+
+
+def _operation(name: str, samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
+    """Return the figures of an operation during a run, none without one."""
+    if name not in BACKUPS:
+        return []
+    gap, p99, lost, recovery = (factors.tail / factors.speed * value for value in BACKUPS[name])
+    rate = sum(sample.value for sample in samples if sample.metric == "iops")
+    gap = RESOLUTION * round(max(gap, factors.stall) / RESOLUTION)
+    return [
+        Sample("operation_gap", None, gap, Unit.SECONDS),
+        Sample("operation_resolution", None, RESOLUTION, Unit.SECONDS),
+        Sample("operation_lost", None, float(round(lost * rate)), Unit.OPERATIONS),
+        Sample("operation_recovery", None, recovery, Unit.SECONDS),
+        Sample("operation_time", None, BACKUP_SECONDS * factors.tail, Unit.SECONDS),
+        Sample("operation_bytes", None, BACKUP_BYTES, Unit.BYTES),
+        *(
+            Sample("operation_p99", None, value, Unit.SECONDS, phase)
+            for phase, value in (("before", QUIET_P99), ("during", p99), ("after", QUIET_P99))
+        ),
     ]

@@ -202,3 +202,22 @@ def test_the_environment_changes_with_each_upgrade_of_its_node(year: list[Run]) 
         "pve4": 8,  # after a rollback it is the earlier one again
     }
     assert all(run.environment.simulated for run in year)
+
+
+def test_a_guest_waits_longer_for_a_backup_without_fleecing() -> None:
+    slugs = ("randwrite-4k-qd4-during-backup", "randwrite-4k-qd4-during-backup-fleecing")
+    on_directory = assignments(*slugs)[1]
+    templates = simulated_runs("pve2", on_directory, seed=1)
+    assert {run.case.workload.slug for run in templates} == set(slugs)
+    month = list(history(templates, replace(YEAR, days=30), end=END, seed=1))
+
+    def of(name: str, metric: str, part: str = "") -> float:
+        def chosen(run: Run) -> bool:
+            return run.case.workload.during == name
+
+        return median(month, metric, older=30, younger=0, of=chosen, part=part)
+
+    assert 0.1 <= of("backup-fleecing", "operation_gap") <= 0.3
+    assert 1.0 <= of("backup", "operation_gap") <= 2.0
+    quiet, during = (of("backup", "operation_p99", phase) for phase in ("before", "during"))
+    assert during > 10 * quiet
