@@ -7,7 +7,17 @@ from typing import Final
 from grafana_foundation_sdk.builders import bargauge, common, dashboard
 from grafana_foundation_sdk.models import common as models
 
-from builder.looks import MINUS, case_link, compare_link, fixed, plain, prop
+from builder.looks import (
+    BETTER,
+    MINUS,
+    WORSE,
+    by_steps,
+    case_link,
+    compare_link,
+    plain,
+    prop,
+    steps,
+)
 from builder.parts import DATASOURCE, instant
 from builder.promql import with_descriptions
 
@@ -107,8 +117,9 @@ def changes_bars(
         instant(f"sort_desc({scale}{with_descriptions(f'({one})')})", legend=legend, ref=ref)
         for ref, scale, one in zip("AB", scales, (worst, best), strict=True)
     ]
-    panel = panel.targets([*targets]).decimals(2 if factor else 1).color_scheme(plain())
-    for ref, sign, color in zip("AB", signs, ("dark-orange", "semi-dark-blue"), strict=True):
-        looks = [prop("unit", f"prefix:{sign}"), prop("color", fixed(color))]
+    panel = panel.targets([*targets]).decimals(2 if factor else 1).color_scheme(by_steps())
+    for ref, sign, color in zip("AB", signs, (WORSE, BETTER), strict=True):
+        # A color of its own would hide the gray of held values.
+        looks = [prop("unit", f"prefix:{sign}"), prop("thresholds", steps(color))]
         panel = panel.override_by_query(ref, looks)
     return panel.no_value(missing)

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
-from grafana_foundation_sdk.builders import (
-    dashboard,
-    prometheus,
-    stat,
-    statetimeline,
-    table,
-    timeseries,
-)
+from grafana_foundation_sdk.builders import dashboard, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
@@ -27,6 +20,8 @@ from builder.parts import (
     node_variable,
     place,
     query,
+    table_query,
+    transformation,
 )
 from builder.promql import (
     CASE_KEYS,
@@ -34,6 +29,7 @@ from builder.promql import (
     coded,
     factors,
     gains,
+    label,
     recorded,
     series,
     with_descriptions,
@@ -43,6 +39,9 @@ from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
+_LARGE: Final = series(m.WORKLOAD_INFO, workload="$workload", block_size_bytes=LARGE_BLOCKS)
+LARGE: Final = f"group({_LARGE} @ end())"
+"""Query with a result if the workload's rate is shown in bytes."""
 INTRO: Final = (
     "**All data of one case**: a disk configuration with a workload, its latest value and its "
     "history. The web UI has the raw output and logs of each run."
@@ -80,14 +79,12 @@ def build() -> dashboard.Dashboard:
         .with_panel(_age().grid_pos(place(19, 3, 5, 4)))
         .with_panel(_success().grid_pos(place(19, 7, 5, 3)))
         .with_panel(_value().grid_pos(place(0, 10, 24, 10)))
-        .with_panel(_percentiles().grid_pos(place(0, 20, 12, 9)))
-        .with_panel(_bandwidth().grid_pos(place(12, 20, 12, 9)))
-        .with_panel(_verdicts().grid_pos(place(0, 29, 12, 6)))
-        .with_panel(_within().grid_pos(place(12, 29, 12, 6)))
-        .with_row(collapsed("CPU and syncs", 35, _cpu(), _syncs()))
-        .with_row(collapsed("Definition and outcomes", 36, *_definition(), height=12))
-        .with_row(dashboard.Row("About").grid_pos(place(0, 37, 24, 1)))
-        .with_panel(intro(INTRO, y=38))
+        .with_panel(_percentiles().grid_pos(place(0, 20, 14, 9)))
+        .with_panel(_verdicts().grid_pos(place(14, 20, 10, 9)))
+        .with_row(collapsed("CPU, syncs, variation", 29, _cpu(), _syncs(), _within()))
+        .with_row(collapsed("Definition and outcomes", 30, *_definition(), height=12))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 31, 24, 1)))
+        .with_panel(intro(INTRO, y=32))
     )
 
 
@@ -104,33 +101,33 @@ def _name() -> stat.Panel:
     )
 
 
-def _own_unit(title: str, text: str, iops: str, bandwidth: str, *, missing: str) -> stat.Panel:
-    """Return a number in the unit of the workload: operations below 64 KiB, otherwise bytes."""
-    labels = "job, instance, workload, direction"
-    large = f"group by ({labels}) ({series(m.WORKLOAD_INFO, block_size_bytes=LARGE_BLOCKS)})"
-    targets = [
-        instant(f"{iops} unless on ({labels}) {large}", legend="{{direction}}"),
-        instant(f"{bandwidth} and on ({labels}) {large}", legend="{{direction}}", ref="B"),
-    ]
-    panel = number(title, text, "", unit="iops", missing=missing).targets([*targets])
-    return panel.override_by_query("B", [prop("unit", "Bps")])
+_P = TypeVar("_P", stat.Panel, timeseries.Panel)
+
+
+def _in_own_unit(panel: _P) -> _P:
+    """Show a panel in the unit of the workload, which a query names."""
+    names_ = f"{label('unit', 'Bps', LARGE)} or on () {label('unit', 'iops')}"
+    mapping = {"fieldName": "unit", "handlerKey": "unit", "reducerId": "lastNotNull"}
+    config = transformation("configFromData", configRefId="unit", mappings=[mapping])
+    return panel.with_target(table_query(names_, ref="unit")).transformations([config])
+
+
+def _own(iops: str) -> str:
+    """Return a throughput in operations below 64 KiB, otherwise in bytes."""
+    size = f"{series(m.BANDWIDTH, **CASE)} / ({series(m.IOPS, **CASE)} > 0)"
+    return f"({iops} * ({size}) and on () {LARGE} or {iops} unless on () {LARGE})"
 
 
 def _last() -> stat.Panel:
-    return _own_unit(
-        "Latest value",
-        "Throughput of the latest successful run.",
-        series(m.IOPS, **CASE),
-        series(m.BANDWIDTH, **CASE),
-        missing="no IOPS yet",
-    )
+    value = instant(_own(series(m.IOPS, **CASE)), legend="{{direction}}")
+    text = "Throughput of the latest successful run."
+    return _in_own_unit(number("Latest value", text, "", missing="no IOPS yet").targets([value]))
 
 
 def _baseline() -> stat.Panel:
-    iops = series(m.BASELINE_IOPS, **CASE)
-    size = f"{series(m.BANDWIDTH, **CASE)} / ({series(m.IOPS, **CASE)} > 0)"
-    bandwidth = f"{iops} * ({size})"
-    return _own_unit("Baseline", "Reference level.", iops, bandwidth, missing="no baseline yet")
+    level = instant(_own(series(m.BASELINE_IOPS, **CASE)), legend="{{direction}}")
+    panel = number("Baseline", "Reference level.", "", missing="no baseline yet")
+    return _in_own_unit(panel.targets([level]))
 
 
 def _judged() -> table.Panel:
@@ -188,11 +185,11 @@ def _success() -> stat.Panel:
 
 
 def _value() -> timeseries.Panel:
-    value, baseline = series(m.IOPS, **CASE), series(m.BASELINE_IOPS, **CASE)
+    value, baseline = _own(series(m.IOPS, **CASE)), _own(series(m.BASELINE_IOPS, **CASE))
     noise = series(m.CHANGE_THRESHOLD, **CASE, metric="throughput")
-    return (
+    chart = (
         lines(
-            "IOPS, baseline and noise",
+            "Throughput, baseline and noise",
             "A step is a new run; a dot marks its end, colored by outcome. The dashed line is the "
             "baseline, the band its noise. *Axis* at the top selects where the axis begins.",
             [
@@ -201,9 +198,9 @@ def _value() -> timeseries.Panel:
                 query(baseline, legend="baseline {{direction}}", ref="C"),
                 query(_band(baseline, noise, "+"), legend="upper {{direction}}", ref="D"),
                 query(_band(baseline, noise, "-"), legend="lower {{direction}}", ref="E"),
-                _zero(value, ref="F"),
+                query(f"(vector(0) == $axis) and on () {value}", legend="zero", ref="F"),
             ],
-            unit="iops",
+            unit="none",
             linked=False,
             right=False,
         )
@@ -236,11 +233,7 @@ def _value() -> timeseries.Panel:
         .override_by_name("upper read", _filled_to("lower read"))
         .override_by_name("upper write", _filled_to("lower write"))
     )
-
-
-def _zero(value: str, *, ref: str) -> prometheus.Dataquery:
-    """Return a query that keeps zero on the axis if `axis` selects it and there is a value."""
-    return query(f"(vector(0) == $axis) and on () {value}", legend="zero", ref=ref)
+    return _in_own_unit(chart)
 
 
 def _ended(value: str) -> str:
@@ -273,20 +266,6 @@ def _percentiles() -> timeseries.Panel:
         linked=False,
     )
     return panel.links([dashboard.DashboardLink("Latency, with its distribution").url(url)])
-
-
-def _bandwidth() -> timeseries.Panel:
-    return lines(
-        "Bandwidth",
-        "Of the latest successful run, in SI units. *Axis* applies as for IOPS.",
-        [
-            query(series(m.BANDWIDTH, **CASE), legend="{{direction}}"),
-            _zero(series(m.BANDWIDTH, **CASE), ref="B"),
-        ],
-        unit="Bps",
-        linked=False,
-        right=False,
-    ).override_by_name("zero", UNSEEN)
 
 
 def _verdicts() -> statetimeline.Panel:

@@ -60,9 +60,24 @@ def open_changes(node: str) -> table.Panel:
         sort="since",
         linked=False,
         hidden=("state", "cause"),
-        missing="No open changes. The Overview shows inconclusive results.",
+        missing="no open changes; some results may be inconclusive",
     )
     return _styled(panel, to_change())
+
+
+def worst_change(node: str, storage: str) -> str:
+    """Return the effect of the worst open change of each storage, as the list shows it."""
+    cases = series(m.CHANGE_CASE, node=node, scenario=f"({storage})[.].*")
+    named = f'label_replace({cases}, "storage", "$1", "scenario", "([^.]+)[.].*")'
+    effects, less = series(m.CHANGE_EFFECT), f"on ({CHANGE}) {changes_of(node, **LESS)}"
+    gain, factor = (
+        f"{worst} by (node, storage) ({named} * on ({CHANGE}) group_left () ({some}))"
+        for worst, some in (
+            ("min", f"{effects} unless {less}"),
+            ("max", f"1 - ({effects} and {less})"),
+        )
+    )
+    return coded(gain, factor)
 
 
 def change_log(node: str) -> table.Panel:

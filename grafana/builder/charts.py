@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import case_link, plain, state_mappings, values
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, query
-from builder.promql import held, if_empty, silent
+from builder.promql import ANSWERS, held, if_empty, silent
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
@@ -40,7 +40,9 @@ def no_state(expression: str) -> str:
     at whole steps, so the fallback applies until the series have existed for one step.
     """
     none = if_empty(f"last_over_time(({expression})[1s:1s] offset $__interval)")
-    silently = f"{if_empty(held(expression))} and on () {silent()}"
+    # An exporter that stopped before a whole step of the range has left no bar either.
+    stepped = if_empty(f"last_over_time({ANSWERS}[$__range:$__interval])")
+    silently = f"({if_empty(held(expression))} or {stepped}) and on () {silent()}"
     return f"{_NO_STATE} * (({none} unless on () {silent()}) or ({silently}))"
 
 
@@ -96,7 +98,8 @@ def lines(
         .line_interpolation(models.LineInterpolation.STEP_AFTER)
         .line_width(1)
         .fill_opacity(0)
-        .show_points(models.VisibilityMode.NEVER)
+        # A first result is a point: a line needs two.
+        .show_points(models.VisibilityMode.AUTO)
         .span_nulls(False)
         .scale_distribution(scale.log(10) if log else scale)
         .tooltip(common.VizTooltipOptions().mode(models.TooltipDisplayMode.MULTI))

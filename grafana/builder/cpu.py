@@ -67,7 +67,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(_matrix().grid_pos(place(0, 23, 12, 9)))
         .with_panel(_idle().grid_pos(place(12, 23, 12, 9)))
         .with_panel(_changes().grid_pos(place(0, 32, 24, 9)))
-        .with_row(collapsed("Power, switches, guest", 41, _watts(), _switches(), _guest()))
+        .with_row(collapsed("Power, switches, guest", 41, *_further()))
         .with_row(dashboard.Row("About").grid_pos(place(0, 42, 24, 1)))
         .with_panel(intro(INTRO, y=43))
     )
@@ -161,35 +161,33 @@ def _idle() -> timeseries.Panel:
     )
 
 
-def _switches() -> timeseries.Panel:
-    return lines(
-        "Context switches of the host",
-        "Per second of the run.",
-        {LEGEND: highest(series(m.HOST_SWITCHES, **CASE))},
-        unit="ops",
-        right=False,
-    )
-
-
-def _guest() -> timeseries.Panel:
-    return lines(
-        "Benchmark tool CPU",
-        "System time in the guest, as a share of one CPU. Near 100%, the tool is the bottleneck.",
-        {LEGEND: highest(series(m.GUEST_CPU, **CASE, mode="system"))},
-        unit="percentunit",
-        right=False,
-        zero=True,
-    )
-
-
-def _watts() -> timeseries.Panel:
+def _further() -> tuple[timeseries.Panel, ...]:
+    """Return the charts of power, context switches and the tool's CPU."""
     power = "rate(node_rapl_package_joules_total[$__rate_interval])"
-    return chart(
-        "Host CPU power",
-        "From node_exporter's RAPL collector, which needs hardware support and permission.",
-        {"{{instance}}": f"sum by (instance) ({power})"},
-        "watt",
-        missing="No data: no node_exporter reports power (collector rapl).",
+    return (
+        chart(
+            "Host CPU power",
+            "From node_exporter's RAPL collector, which needs hardware support and permission.",
+            {"{{instance}}": f"sum by (instance) ({power})"},
+            "watt",
+            missing="No data: no node_exporter reports power (collector rapl).",
+        ),
+        lines(
+            "Context switches of the host",
+            "Per second of the run.",
+            {LEGEND: highest(series(m.HOST_SWITCHES, **CASE))},
+            unit="ops",
+            right=False,
+        ),
+        lines(
+            "Benchmark tool CPU",
+            "System time in the guest, as a share of one CPU. Near 100%, the tool is the "
+            "bottleneck.",
+            {LEGEND: highest(series(m.GUEST_CPU, **CASE, mode="system"))},
+            unit="percentunit",
+            right=False,
+            zero=True,
+        ),
     )
 
 

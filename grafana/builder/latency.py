@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from grafana_foundation_sdk.builders import bargauge, dashboard, heatmap, table, timeseries
@@ -43,6 +44,7 @@ INTRO: Final = (
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     percentiles = {"p99": "99", "p50": "50", "p95": "95", "p99.9": "99.9", "p99.99": "99.99"}
+    over_time, stalls, tail, syncs = _charts()
     return (
         base(
             "Latency",
@@ -56,26 +58,53 @@ def build() -> dashboard.Dashboard:
         .with_variable(workload_variable(multi=True))
         .with_variable(scenario_variable())
         .with_variable(custom_variable("percentile", "Percentile", percentiles))
-        .with_panel(_over_time().grid_pos(place(0, 0, 12, 13)))
+        .with_panel(over_time.grid_pos(place(0, 0, 12, 13)))
         .with_panel(_ranking().grid_pos(place(12, 0, 12, 13)))
         .with_panel(_table().grid_pos(place(0, 13, 24, 11)))
         .with_panel(_distribution().grid_pos(place(0, 24, 24, 9)))
-        .with_panel(_stalls().grid_pos(place(0, 33, 12, 10)))
-        .with_panel(_tail().grid_pos(place(12, 33, 12, 10)))
-        .with_panel(_syncs().grid_pos(place(0, 43, 12, 11)))
+        .with_panel(stalls.grid_pos(place(0, 33, 12, 10)))
+        .with_panel(tail.grid_pos(place(12, 33, 12, 10)))
+        .with_panel(syncs.grid_pos(place(0, 43, 12, 11)))
         .with_panel(_sync_ranking().grid_pos(place(12, 43, 12, 11)))
         .with_panel(intro(INTRO, y=54))
     )
 
 
-def _over_time() -> timeseries.Panel:
-    return lines(
-        "Completion latency, selected percentile",
-        "The ten slowest, logarithmic.",
-        {LEGEND: highest(series(m.LATENCY_PERCENTILE, **CHOSEN), workload=True)},
-        unit="s",
-        log=True,
-        right=False,
+def _charts() -> tuple[timeseries.Panel, ...]:
+    """Return the charts over time, logarithmic: latency, stalls, tail, syncs."""
+    slow = series(m.LATENCY_PERCENTILE, **CASE, percentile="99.9")
+    middle = series(m.LATENCY_PERCENTILE, **CASE, percentile="50")
+    slowest = f"({slow} and topk(10, {slow} @ end()))"
+    tail = f"{slowest} / ignoring (percentile) ({middle} > 0)"
+    syncs = series(m.SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
+    chart = partial(lines, log=True, right=False)
+    return (
+        chart(
+            "Completion latency, selected percentile",
+            "The ten slowest, logarithmic.",
+            {LEGEND: highest(series(m.LATENCY_PERCENTILE, **CHOSEN), workload=True)},
+            unit="s",
+        ),
+        chart(
+            "Maximum latency",
+            "Slowest operation (longest stall) of each run; the ten highest, logarithmic.",
+            {LEGEND: highest(series(m.LATENCY_MAX, **CASE), workload=True)},
+            unit="s",
+        ),
+        chart(
+            "Tail latency: p99.9 / median",
+            "The ten cases with the highest p99.9. About 10 is normal; 1000 means stalls.",
+            {LEGEND: with_descriptions(f"({tail})")},
+            unit="none",
+            points=FEW_POINTS,
+        ),
+        chart(
+            "Sync latency, selected percentile",
+            "fsync and fdatasync. A drop below the device's minimum means that syncs are ignored.",
+            {SHORT: highest(syncs, workload=True)},
+            unit="s",
+            missing="No data: no workload with syncs has run yet.",
+        ),
     )
 
 
@@ -90,19 +119,6 @@ def _ranking() -> bargauge.Panel:
     )
 
 
-def _syncs() -> timeseries.Panel:
-    latency = series(m.SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
-    return lines(
-        "Sync latency, selected percentile",
-        "fsync and fdatasync. A drop below the device's minimum means that syncs are ignored.",
-        {SHORT: highest(latency, workload=True)},
-        unit="s",
-        log=True,
-        right=False,
-        missing="No data: no workload with syncs has run yet.",
-    )
-
-
 def _sync_ranking() -> bargauge.Panel:
     latency = series(m.SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
     return ranking(
@@ -112,33 +128,6 @@ def _sync_ranking() -> bargauge.Panel:
         unit="s",
         legend=SHORT,
         missing="no workload with syncs has run yet",
-    )
-
-
-def _stalls() -> timeseries.Panel:
-    return lines(
-        "Maximum latency",
-        "Slowest operation (longest stall) of each run; the ten highest, logarithmic.",
-        {LEGEND: highest(series(m.LATENCY_MAX, **CASE), workload=True)},
-        unit="s",
-        log=True,
-        right=False,
-    )
-
-
-def _tail() -> timeseries.Panel:
-    slow = series(m.LATENCY_PERCENTILE, **CASE, percentile="99.9")
-    middle = series(m.LATENCY_PERCENTILE, **CASE, percentile="50")
-    slowest = f"({slow} and topk(10, {slow} @ end()))"
-    ratio = f"{slowest} / ignoring (percentile) ({middle} > 0)"
-    return lines(
-        "Tail latency: p99.9 / median",
-        "The ten cases with the highest p99.9. About 10 is normal; 1000 means stalls.",
-        {LEGEND: with_descriptions(f"({ratio})")},
-        unit="none",
-        log=True,
-        right=False,
-        points=FEW_POINTS,
     )
 
 
@@ -193,11 +182,11 @@ def _table() -> table.Panel:
         ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
         (
             Column("IOPS", iops, unit="iops"),
-            Column("p99", p99, unit="s", decimals=2),
-            Column("p99.9", tail, unit="s", decimals=2, trend=tail),
-            Column("max", longest, unit="s", decimals=2, trend=longest),
-            Column("p50", p50, unit="s", decimals=2),
-            Column("mean", of(m.LATENCY_MEAN), unit="s", decimals=2),
+            Column("p99", p99, unit="s"),
+            Column("p99.9", tail, unit="s", trend=tail),
+            Column("max", longest, unit="s", trend=longest),
+            Column("p50", p50, unit="s"),
+            Column("mean", of(m.LATENCY_MEAN), unit="s"),
         ),
         sort="p99.9",
         hidden=("scenario",),

@@ -7,7 +7,6 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard, stat, table
 from grafana_foundation_sdk.models import common as models
 
-from builder.charts import NEW_ROW
 from builder.looks import NEUTRAL, POSSIBLY_WORSE, plain, prop, signed_mappings, values
 from builder.panels import intro, names
 from builder.parts import base, instant, node_variable, place, storage_variable, workload_variable
@@ -128,7 +127,7 @@ def _total(selector: str) -> str:
     return f"sum by ({SAME_CASE}, cache) ({selector})"
 
 
-def _grid(title: str, description: str, expression: str, unit: str) -> table.Panel:
+def _grid(title: str, description: str, expression: str, unit: str, **more: str) -> table.Panel:
     return grid(
         title,
         description,
@@ -138,6 +137,7 @@ def _grid(title: str, description: str, expression: str, unit: str) -> table.Pan
         column="cache",
         corner=CORNER,
         order=tuple(Cache),
+        **more,
     )
 
 
@@ -181,13 +181,13 @@ def _change() -> table.Panel:
         "Throughput change of each case, in percent.",
         _cells(f"round(100 * {change})"),
         "none",
+        missing="no verdict yet",
     )
     return (
         panel.display_mode(models.TableCellDisplayMode.COLOR_TEXT)
         .color_scheme(plain())
         .with_transformation(as_text(*Cache))
         .mappings(signed_mappings(nothing="–"))
-        .no_value(NEW_ROW)
     )
 
 
@@ -216,7 +216,7 @@ def _details() -> table.Panel:
                 unit="percentunit",
                 decimals=1,
             ),
-            Column("p99", f"max by ({CASE_KEYS}) ({percentile})", unit="s", decimals=2),
+            Column("p99", f"max by ({CASE_KEYS}) ({percentile})", unit="s"),
             Column(
                 "age",
                 f"max by ({CASE_KEYS}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})",

@@ -73,14 +73,14 @@ def build() -> dashboard.Dashboard:
         .with_panel(stale(**NODE).grid_pos(place(16, 7, 4, 4)))
         .with_panel(_reload().grid_pos(place(20, 7, 4, 4)))
         .with_panel(_states().grid_pos(place(0, 11, 24, 7)))
-        .with_panel(_outcomes().grid_pos(place(0, 18, 8, 8)))
-        .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
-        .with_panel(_late().grid_pos(place(0, 26, 24, 5)))
-        .with_panel(_writes().grid_pos(place(0, 31, 14, 8)))
-        .with_panel(_wear().grid_pos(place(14, 31, 10, 8)))
-        .with_row(own_cost(39))
-        .with_row(dashboard.Row("About").grid_pos(place(0, 40, 24, 1)))
-        .with_panel(intro(INTRO, y=41))
+        .with_panel(_outcomes().grid_pos(place(0, 18, 8, 10)))
+        .with_panel(_failures().grid_pos(place(8, 18, 16, 5)))
+        .with_panel(_late().grid_pos(place(8, 23, 16, 5)))
+        .with_panel(_writes().grid_pos(place(0, 28, 16, 8)))
+        .with_panel(_wear().grid_pos(place(16, 28, 8, 8)))
+        .with_row(own_cost(36))
+        .with_row(dashboard.Row("About").grid_pos(place(0, 37, 24, 1)))
+        .with_panel(intro(INTRO, y=38))
     )
 
 
@@ -93,7 +93,7 @@ def _doing() -> table.Panel:
         rows(
             "Node status",
             "Running and next case, progress and estimated end of the cycle (from the plan and "
-            "earlier runs), and time since the last step.",
+            "earlier runs).",
             ("node", "running", "next"),
             (
                 Column("activity", f"max by (node) ({_state()})", wide=190),
@@ -114,9 +114,6 @@ def _doing() -> table.Panel:
                     f"1000 * {_named('next', series(m.NEXT_RUN, **NODE))}",
                     unit="dateTimeFromNow",
                     wide=120,
-                ),
-                Column(
-                    "last step", f"max by (node) ({step})", unit="dtdurations", decimals=0, wide=120
                 ),
             ),
             linked=False,

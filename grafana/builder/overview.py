@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import common, dashboard, stat, statetimeline, table
 from grafana_foundation_sdk.models import common as models
 
-from builder.changes import change_log, open_changes
+from builder.changes import change_log, open_changes, worst_change
 from builder.charts import FEW_POINTS, timeline
 from builder.looks import BETTER, compare_link, prop, values
 from builder.panels import case_counts, failing, headline, intro, names, newest, stale
@@ -90,21 +90,21 @@ def _ranked() -> str:
 
 
 def _storages() -> table.Panel:
-    index = "node_storage_metric:pvebench_performance_index:geomean"
     slower = "node_storage:pvebench_change_state:count_regressed"
     syncs = series(m.SYNC_LATENCY_PERCENTILE, percentile="99", **HERE)
     sync = f"min by ({BY}) ({syncs} and on ({SAME_CASE}) {_ranked()})"
-    relative = f"max by ({BY}) ({recorded(index, metric='throughput', **HERE)}) - 1"
     return (
         rows(
             "Storage summary",
             "Fastest durable configuration per storage: 4k random and large sequential I/O, p99 "
-            "of sync latency, throughput change from baseline, age, each with its last 90 days. "
+            "of sync latency, each with its last 90 days; the worst open change, age. "
             "Click a storage to see its matrix, or *compare* to compare it with another one.",
             ("storage", "node"),
             (
                 Column("another", f"0 * max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})"),
-                Column("change", relative, wide=70, change=True),
+                Column(
+                    "change", worst_change("$node", "$storage"), wide=70, change=True, coded=True
+                ),
                 Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=66),
                 *(
                     Column(
@@ -121,7 +121,7 @@ def _storages() -> table.Panel:
                         ("seq. write", "bandwidth", "write", "write", {}, "Bps"),
                     )
                 ),
-                Column("sync p99", sync, unit="s", decimals=2, wide=80, trend=sync),
+                Column("sync p99", sync, unit="s", wide=80, trend=sync),
                 Column(
                     "age",
                     f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",

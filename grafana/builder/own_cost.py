@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, table, timeseries
@@ -15,37 +16,35 @@ from pvebench.metrics import catalog as m
 JOB: Final = 'job="pvebench"'
 
 
-def _scrapes() -> timeseries.Panel:
-    return chart(
-        "Scrapes",
-        "Duration and number of samples of a scrape.",
-        {
-            "seconds {{instance}}": f"scrape_duration_seconds{{{JOB}}}",
-            "million samples {{instance}}": f"scrape_samples_scraped{{{JOB}}} / 1e6",
-        },
-        "none",
-    )
-
-
-def _collectors() -> timeseries.Panel:
-    return chart(
-        "Metric collectors",
-        "Duration of each collector; 0 if it failed.",
-        {"{{collector}}": f"{series(m.COLLECTOR_DURATION)} * {series(m.COLLECTOR_SUCCESS)}"},
-        "s",
-    )
-
-
-def _memory_and_database() -> timeseries.Panel:
-    return chart(
-        "Exporter memory and database size",
-        "Resident memory and size on disk.",
-        {
-            "memory {{instance}}": f"process_resident_memory_bytes{{{JOB}}}",
-            "database {{instance}}": series(m.DATABASE_SIZE),
-        },
-        "bytes",
-    )
+def _charts() -> Iterator[timeseries.Panel]:
+    collectors = f"{series(m.COLLECTOR_DURATION)} * {series(m.COLLECTOR_SUCCESS)}"
+    for title, text, unit, lines in (
+        (
+            "Scrapes",
+            "Duration and number of samples of a scrape.",
+            "none",
+            {
+                "seconds {{instance}}": f"scrape_duration_seconds{{{JOB}}}",
+                "million samples {{instance}}": f"scrape_samples_scraped{{{JOB}}} / 1e6",
+            },
+        ),
+        (
+            "Metric collectors",
+            "Duration of each collector; 0 if it failed.",
+            "s",
+            {"{{collector}}": collectors},
+        ),
+        (
+            "Exporter memory and database size",
+            "Resident memory and size on disk.",
+            "bytes",
+            {
+                "memory {{instance}}": f"process_resident_memory_bytes{{{JOB}}}",
+                "database {{instance}}": series(m.DATABASE_SIZE),
+            },
+        ),
+    ):
+        yield chart(title, text, lines, unit)
 
 
 def _exporters() -> table.Panel:
@@ -61,5 +60,4 @@ def _exporters() -> table.Panel:
 
 def own_cost(y: int) -> dashboard.Row:
     """Return the row of the exporter's own cost."""
-    panels = (_scrapes(), _collectors(), _memory_and_database(), _exporters())
-    return collapsed("Cost of pvebench", y, *panels)
+    return collapsed("Cost of pvebench", y, *_charts(), _exporters())

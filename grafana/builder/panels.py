@@ -152,12 +152,13 @@ def case_counts(**where: str) -> stat.Panel:
     measured = f"count({series(m.RUN_TIMESTAMP, **where)})"
     judged = recorded("node_storage:pvebench_change_state:count_compared", **where)
     slower = recorded("node_storage:pvebench_change_state:count_regressed", **where)
-    looks = [prop("thresholds", steps(NEUTRAL, (1, WORSE))), prop("color", {"mode": "thresholds"})]
+    panel = number("Cases", CASES, measured, legend="measured", missing="none before the first run")
     return (
-        number("Cases", CASES, measured, legend="measured", missing="none before the first run")
+        # No color of its own, which would hide the gray of a held value.
+        verdict(panel, steps(NEUTRAL))
         .with_target(instant(f"sum({judged}) or 0 * {measured}", legend="judged", ref="B"))
         .with_target(instant(f"sum({slower})", legend="slower", ref="C"))
-        .override_by_query("C", looks)
+        .override_by_query("C", [prop("thresholds", steps(NEUTRAL, (1, WORSE)))])
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
     )
 

@@ -72,18 +72,18 @@ def build() -> dashboard.Dashboard:
         .with_variable(label_variable("metric", "Metric", multi=True, metric=m.CHANGE_STATE))
         .with_variable(_change())
         .with_variable(custom_variable("worst", "Show", states))
-        .with_panel(open_changes("$node").grid_pos(place(0, 0, 24, 7)))
-        .with_panel(_inconclusive().grid_pos(place(16, 7, 4, 4)))
-        .with_panel(_implausible().grid_pos(place(20, 7, 4, 4)))
-        .with_panel(_list().grid_pos(place(0, 11, 24, 12)))
-        .with_panel(_history().grid_pos(place(0, 23, 24, 11)))
-        .with_panel(_throughput().grid_pos(place(0, 34, 12, 9)))
-        .with_panel(_factors().grid_pos(place(12, 34, 12, 9)))
-        .with_panel(change_log("$node").grid_pos(place(0, 43, 24, 9)))
-        .with_panel(intro(INTRO, y=52))
+        .with_panel(open_changes("$node").grid_pos(place(0, 0, 24, 5)))
+        .with_panel(_inconclusive().grid_pos(place(16, 5, 4, 4)))
+        .with_panel(_implausible().grid_pos(place(20, 5, 4, 4)))
+        .with_panel(_list().grid_pos(place(0, 9, 24, 12)))
+        .with_panel(_history().grid_pos(place(0, 21, 24, 11)))
+        .with_panel(_throughput().grid_pos(place(0, 32, 12, 9)))
+        .with_panel(_factors().grid_pos(place(12, 32, 12, 9)))
+        .with_panel(change_log("$node").grid_pos(place(0, 41, 24, 9)))
+        .with_panel(intro(INTRO, y=50))
     )
     for index, count in enumerate(COUNTS):
-        built = built.with_panel(_count(*count).grid_pos(place(4 * index, 7, 4, 4)))
+        built = built.with_panel(_count(*count).grid_pos(place(4 * index, 5, 4, 4)))
     return built
 
 
@@ -134,7 +134,7 @@ def _inconclusive() -> stat.Panel:
 
 def _implausible() -> stat.Panel:
     panel = number(
-        "Implausible improvements",
+        "Implausible",
         "Improvements that software can't explain: over 25% for durable writes, over 100% for "
         "other I/O. Maybe syncs are skipped.",
         f"sum({series(m.IMPLAUSIBLE_GAIN, **SELECTED)})",
@@ -182,7 +182,7 @@ def _list() -> table.Panel:
             Column("verdict", with_descriptions(f"({info})"), state=True),
             Column("change", of(shown), change=True, coded=True, trend=course),
             Column("noise ±", of(noise), unit="percentunit", decimals=1),
-            Column("× noise", clearest, decimals=1),
+            Column("× noise", clearest, decimals=1, wide=76),
             Column("age", age, unit="dtdurations", decimals=0),
         ),
         sort="× noise",

@@ -12,6 +12,7 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.charts import FEW_POINTS
 from builder.looks import (
+    NEUTRAL,
     UNKNOWN,
     case_link,
     compare_link,
@@ -25,9 +26,10 @@ from builder.looks import (
 )
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query, transformation
 from builder.promql import if_empty, label
+from pvebench.analysis.case_history import FIGURES
 
 SHORT_PIXELS: Final = 86
-NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 112, "storage": 120}
+NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 128, "storage": 120}
 """Label -> pixels of its column."""
 MAX_LETTER_PIXELS: Final = 8
 """Maximum width of a letter of an empty table's text."""
@@ -274,6 +276,9 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
         yield NAMES.get(name, name), [prop("custom.width", NARROW[name])]
     for name in [key for key in keys if key in WIDE]:
         yield NAMES.get(name, name), [prop("custom.minWidth", WIDE[name])]
+    if "metric" in keys:
+        words = {one.name: (one.noun, NEUTRAL) for one in FIGURES.values()}
+        yield "metric", [prop("mappings", values(words))]
     # Descriptions replace slugs, but the links need them.
     hide = [prop("custom.hidden", True)]
     if {"description", "configuration"} & {*keys}:
@@ -307,21 +312,25 @@ def grid(
     column: str,
     corner: str,
     order: Sequence[str],
+    missing: str = "no data yet",
 ) -> table.Panel:
     """Return a table of one label by another, colored by value.
 
     Args:
         order: order of the columns; the order of results differs between tables.
+        missing: text of an empty table, short enough for the first column.
     """
     first = f"{row}\\{column}"
+    # Without a row, Grafana 12.4 shows the names of raw columns instead of `noValue`.
+    nothing = label(row, missing, label(column, PLACEHOLDER))
     return (
         table.Panel()
         .datasource(DATASOURCE)
-        .with_target(table_query(expression))
+        .with_target(table_query(f"{expression} or on () {nothing}"))
         .title(title)
         .description(description)
         .unit(unit)
-        .no_value("no data before the first run")
+        .no_value(missing)
         # Missing values have no color: the lowest value has the darkest one. That is for zero,
         # not for the minimum: otherwise a single value would be as dark as a missing one.
         .mappings(values({}, nothing=("not measured", UNKNOWN)))
@@ -348,6 +357,7 @@ def grid(
                 transformation("sortBy", fields={}, sort=[{"field": corner, "desc": False}]),
             ]
         )
+        .override_by_name(PLACEHOLDER, [prop("custom.hidden", True)])
         .override_by_name(
             corner,
             [

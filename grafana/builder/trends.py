@@ -81,7 +81,7 @@ def _table() -> table.Panel:
             Column("IOPS", with_descriptions(named, workload=False), unit="iops", trend=iops),
             Column("to mean", change, change=True),
             Column("bandwidth", bandwidth, unit="Bps", decimals=1),
-            Column("p99", p99, unit="s", decimals=2, trend=p99),
+            Column("p99", p99, unit="s", trend=p99),
             Column("CPU per I/O", cost, unit="µs", decimals=1, trend=cost),
         ),
         sort="IOPS",

@@ -16,13 +16,13 @@ from pvebench.metrics import catalog as m
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
 KEYS: Final = "node, storage, scenario, workload"
 COLUMNS: Final = ("description", "configuration", "storage", "node", "scenario", "workload")
-LEGEND: Final = "{{workload}}: {{configuration}} ({{storage}}, {{node}})"
+LEGEND: Final = "{{operation}}, {{description}}: {{configuration}} ({{storage}}, {{node}})"
 NONE: Final = "no workload with `during` has run yet"
 ALONE: Final = "no workload with `vms` has run yet"
 INTRO: Final = (
     "**What does a guest notice of a backup, a move or a snapshot?** The gap is the longest time "
     "without completed I/O, timed outside the guest, whose clock can stand meanwhile. Compare "
-    "`during-backup` with `during-backup-fleecing`. Purple lines mark software updates."
+    "*backup* with *backup-fleecing*. Purple lines mark software updates."
 )
 
 
@@ -39,14 +39,19 @@ def build() -> dashboard.Dashboard:
         .with_panel(phases.grid_pos(place(12, 11, 12, 11)))
         .with_panel(recovery.grid_pos(place(0, 22, 12, 10)))
         .with_panel(lost.grid_pos(place(12, 22, 12, 10)))
-        .with_panel(_together().grid_pos(place(0, 32, 24, 10)))
-        .with_panel(intro(INTRO, y=42))
+        .with_panel(_together().grid_pos(place(0, 32, 24, 5)))
+        .with_panel(intro(INTRO, y=37))
     )
+
+
+def _named(expression: str) -> str:
+    """Add the operation as a label; it ends the workload's slug."""
+    return f'label_replace({expression}, "operation", "$1", "workload", ".*-during-(.*)")'
 
 
 def _column(title: str, metric: m.Metric, unit: str, **matchers: str) -> Column:
     expression = f"max by ({KEYS}) ({series(metric, **CASE, **matchers)})"
-    return Column(title=title, expression=expression, unit=unit, decimals=2)
+    return Column(title=title, expression=expression, unit=unit)
 
 
 def _table() -> table.Panel:
@@ -54,9 +59,9 @@ def _table() -> table.Panel:
     return rows(
         "Effect of each operation",
         "Latest successful runs. Gaps have the resolution in the last column.",
-        COLUMNS,
+        ("operation", *COLUMNS),
         (
-            Column(title="gap", expression=with_descriptions(named), unit="s", decimals=2),
+            Column(title="gap", expression=_named(with_descriptions(named)), unit="s"),
             _column("p99 before", m.OPERATION_LATENCY, "s", phase="before"),
             _column("p99 during", m.OPERATION_LATENCY, "s", phase="during"),
             _column("lost I/O", m.OPERATION_LOST, "short"),
@@ -82,7 +87,7 @@ def _charts() -> list[timeseries.Panel]:
         lines(
             title,
             text,
-            {legend: highest(series(metric, **CASE))},
+            {legend: _named(highest(series(metric, **CASE), workload=True))},
             unit=unit,
             log=log in text,
             right=False,

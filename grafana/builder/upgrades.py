@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from grafana_foundation_sdk.builders import bargauge, dashboard, stat, table, timeseries
@@ -45,6 +46,7 @@ INTRO: Final = (
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
+    latency, cpu = _factors()
     return (
         base(
             "Before/after upgrade",
@@ -71,8 +73,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(_cases().grid_pos(place(0, 4, 24, 12)))
         .with_panel(_environments().grid_pos(place(0, 16, 14, 9)))
         .with_panel(_trend().grid_pos(place(14, 16, 10, 9)))
-        .with_panel(_latency().grid_pos(place(0, 25, 12, 10)))
-        .with_panel(_cpu().grid_pos(place(12, 25, 12, 10)))
+        .with_panel(latency.grid_pos(place(0, 25, 12, 10)))
+        .with_panel(cpu.grid_pos(place(12, 25, 12, 10)))
         .with_panel(intro(INTRO, y=35))
     )
 
@@ -166,7 +168,9 @@ def _environments() -> table.Panel:
         (
             Column("from", f"{begin} * 1000", unit="dateTimeAsIso", wide=160),
             Column("to", f"{end} * 1000", unit="dateTimeAsIso", wide=160),
-            Column("measured for", f"{end} - {begin}", unit="dtdurations", decimals=1, wide=170),
+            Column(
+                "measured for", f"{end} - {begin} > 0", unit="dtdurations", decimals=1, wide=170
+            ),
         ),
         sort="from",
         linked=False,
@@ -208,27 +212,16 @@ def _cases() -> table.Panel:
     )
 
 
-def _latency() -> bargauge.Panel:
+def _factors() -> Iterator[bargauge.Panel]:
+    """Yield the bars of p99 and of the CPU time per I/O."""
     p99 = series(m.LATENCY_PERCENTILE, percentile="99", **HERE)
-    return changes_bars(
-        "Latency (p99), largest changes",
-        "After / before: ×1.67 is 1.67 times as long. Less is better.",
-        _factor(p99),
-        limit=NOISE,
-        factor=True,
-        missing=NO_CHANGES,
-    )
-
-
-def _cpu() -> bargauge.Panel:
-    return changes_bars(
-        "CPU per I/O, largest changes",
-        "After / before: ×1.68 is 1.68 times as much host CPU for an operation. Less is better.",
-        _factor(cpu_per_io(**HERE), CASE),
-        limit=NOISE,
-        factor=True,
-        missing=NO_CHANGES,
-    )
+    longer = "After / before: ×1.67 is 1.67 times as long. Less is better."
+    more = "After / before: ×1.68 is 1.68 times as much host CPU for an operation. Less is better."
+    for title, text, factor in (
+        ("Latency (p99), largest changes", longer, _factor(p99)),
+        ("CPU per I/O, largest changes", more, _factor(cpu_per_io(**HERE), CASE)),
+    ):
+        yield changes_bars(title, text, factor, limit=NOISE, factor=True, missing=NO_CHANGES)
 
 
 def _trend() -> timeseries.Panel:

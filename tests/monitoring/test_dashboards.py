@@ -56,21 +56,24 @@ MAY_BE_EMPTY = {
     ("pvebench-operations", "Failing cases"): "the defaults may have none",
     ("pvebench-operations", "Stale cases"): "the defaults may have none",
     ("pvebench-cpu", "Host CPU power"): "needs node_exporter's collector rapl",
-    ("pvebench-case", "IOPS, baseline and noise"): "dots are drawn where a run ended just then",
+    (
+        "pvebench-case",
+        "Throughput, baseline and noise",
+    ): "dots are drawn where a run ended just then",
     ("pvebench-case", "Sync latency"): "the default case does not sync",
     (
         "pvebench-latency",
         "Completion latency distribution (workloads with histogram: true)",
     ): "the default case keeps none",
+    ("pvebench-under-load", "Several VMs at the same time"): "the demo has one VM a node",
     **{
-        ("pvebench-under-load", title): "the demo has none; see test_under_load.py"
+        ("pvebench-under-load", title): "only one node of the demo has operations"
         for title in (
             "Effect of each operation",
             "Longest gap",
             "p99 before, during and after",
             "Recovery",
             "Lost I/O",
-            "Several VMs at the same time",
         )
     },
     ("pvebench-upgrades", "Latency (p99), largest changes"): "the default storage lost nothing",
@@ -458,11 +461,34 @@ def test_no_two_columns_of_a_table_have_the_same_name() -> None:
 
 def test_the_switch_of_the_axis_reaches_each_chart_that_it_is_said_of() -> None:
     case = {panel["title"]: panel for panel in panels(dashboard("pvebench-case"))}
-    for title in ("IOPS, baseline and noise", "Bandwidth"):
-        panel = case[title]
-        (zero,) = [one for one in panel["targets"] if one.get("legendFormat") == "zero"]
-        assert "$axis" in zero["expr"]
-        assert looks(panel, "zero")["custom.hideFrom"]["legend"] is True
+    panel = case["Throughput, baseline and noise"]
+    (zero,) = [one for one in panel["targets"] if one.get("legendFormat") == "zero"]
+    assert "$axis" in zero["expr"]
+    assert looks(panel, "zero")["custom.hideFrom"]["legend"] is True
+
+
+@pytest.mark.parametrize(
+    ("workload", "unit", "metric"),
+    [
+        ("write-1M-qd8", "Bps", "pvebench_bandwidth_bytes_per_second"),
+        ("randread-4k-qd1", "iops", "pvebench_iops"),
+    ],
+)
+def test_a_case_is_shown_in_the_unit_of_its_workload(
+    server: Prometheus, workload: str, unit: str, metric: str
+) -> None:
+    values = chosen(server, dashboard("pvebench-case"), every=False) | {"workload": workload}
+    for title in ("Latest value", "Throughput, baseline and noise"):
+        found, named = (
+            server.query(substitute(one_query("pvebench-case", title, ref), values))
+            for ref in ("A", "unit")
+        )
+        (measured,) = server.query(substitute(f"{metric}{{{THE_CASE}}}", values))
+        assert [one["metric"]["unit"] for one in named] == [unit]
+        assert float(found[0]["value"][1]) == pytest.approx(float(measured["value"][1]), rel=0.01)
+
+
+THE_CASE = 'node="$node",scenario="$scenario",workload="$workload"'
 
 
 def test_names_in_timelines_have_room_on_their_left() -> None:

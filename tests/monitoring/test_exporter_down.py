@@ -18,6 +18,7 @@ FOR_SURE = 200
 Answers = dict[tuple[str, str, str], list[dict[str, str]]]
 AFTER_ONE: Answers = {}
 """Answers after a failed scrape."""
+NOT_RATING = {"blue", "text"}
 SAID = ("Status", "Verdict", "Details")
 """Panels of which each board has one: whether what it shows is current."""
 OF_THE_PRESENT = {*SAID, "Activity", "Node status", "Waiting for", "Firing alerts", "Clock"}
@@ -117,6 +118,18 @@ def test_held_numbers_are_gray(down: tuple[Prometheus, Answers, Answers]) -> Non
             first = next(iter(panel.get("transformations", [])), {}).get("options", {})
             assert (first.get("configRefId") == GRAYS) == (GRAYS in letters), panel["title"]
             assert not (panel["title"] in SAID and GRAYS in letters)  # its color says so
+
+
+def test_no_color_that_rates_hides_the_gray_of_held_values() -> None:
+    """Witness: Grafana 12.4 applies overrides after transformations, seen in the demo's year."""
+    for board in dashboards():
+        for panel in panels(board):
+            held = any(target["refId"] == GRAYS for target in panel.get("targets", []))
+            for override in panel["fieldConfig"]["overrides"] if held else ():
+                colors = [one["value"] for one in override["properties"] if one["id"] == "color"]
+                rating = [one for one in colors if one.get("fixedColor") not in NOT_RATING]
+                of_the_present = override["matcher"]["options"] == "stalled"
+                assert not rating or of_the_present, (board["uid"], panel["title"], override)
 
 
 def test_one_failed_scrape_changes_no_sentence(down: tuple[Prometheus, Answers, Answers]) -> None:

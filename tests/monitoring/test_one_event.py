@@ -81,6 +81,7 @@ def event(summary: str, metric: str) -> dict[str, list[float]]:
         ),
         f"pvebench_change_effect_ratio{{{CHANGE}}}": always(ratio(metric)),
         f'pvebench_change_info{{{INFO},summary="{summary}"}}': always(1),
+        f'pvebench_change_case_info{{{CHANGE},node="pve1",scenario="s.c",workload="w"}}': always(1),
     }
 
 
@@ -152,6 +153,7 @@ def test_every_board_gives_one_number_for_the_same_event(tmp_path: Path) -> None
             f"({only}) > 0": CODED,
             f"({only}) < 0": "-4000",
             column("pvebench-overview", "Open changes", "effect"): "-4000",
+            column("pvebench-overview", "Storage summary", "change"): "-4000",
         },
         event("4k reads are 40% slower", "throughput"),
     )
@@ -179,7 +181,9 @@ def test_bars_show_the_changes_that_the_verdict_confirms_and_no_noise(tmp_path: 
 @pytest.mark.parametrize("word", ["higher", "longer"])
 def test_a_change_of_latency_is_a_factor_in_the_list_too(tmp_path: Path, word: str) -> None:
     effect = column("pvebench-overview", "Open changes", "effect")
-    values(tmp_path, {effect: CODED}, event(f"p99 latency 67% {word} since x", "latency_p99"))
+    of_storage = column("pvebench-overview", "Storage summary", "change")
+    shown = dict.fromkeys((effect, of_storage), CODED)
+    values(tmp_path, shown, event(f"p99 latency 67% {word} since x", "latency_p99"))
 
 
 @pytest.mark.parametrize(

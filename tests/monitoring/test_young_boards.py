@@ -127,8 +127,9 @@ def test_where_grafana_would_show_its_own_words_something_of_ours_is_answered(
     values = chosen(server, board, every=False)
     for panel in panels(board):
         targets = [one for one in panel.get("targets", []) if one["refId"] != GRAYS]
+        grid = "groupingToMatrix" in str(panel.get("transformations")) and "disk" in str(targets)
         several = panel["type"] == "table" and len(targets) > 1
-        if several or panel["type"] in {"state-timeline", "heatmap"}:
+        if several or grid or panel["type"] in {"state-timeline", "heatmap"}:
             # Of this moment: a bar over a day begins within two minutes, and nobody waits here.
             told = [server.query(substitute(target["expr"], values)) for target in targets]
             assert any(told), panel["title"]
@@ -214,9 +215,8 @@ def workloads(found: list[dict[str, Any]]) -> set[str]:
 def test_an_empty_chart_is_no_axis_without_a_line(server: Prometheus) -> None:
     """Seen in a Grafana 12.4: the zero that keeps the axis is enough to hide the words."""
     found = answers(server, board_of("pvebench-case"))
-    for title, value, zero in (("IOPS, baseline and noise", "A", "F"), ("Bandwidth", "A", "B")):
-        if not found[title, value]:
-            assert not found[title, zero]
+    title = "Throughput, baseline and noise"
+    assert found[title, "A"] or not found[title, "F"]
 
 
 @pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))

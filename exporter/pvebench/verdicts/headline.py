@@ -179,7 +179,7 @@ def calm(verdicts: Verdicts) -> str:
             f"No regressions. Changes above {size_text(widest)} ruled out: {counts_text(verdicts)}."
         )
     first = min(unknown, key=lambda one: (not one.more_runs, one.more_runs))
-    why = f"{first.history.name}: {first.reason}."
+    why = f"Closest to a verdict: {first.reason}."  # the case's slug says little on a wall
     if len(unknown) == sum(counts.values()):
         cases = count_text(len({one.history.of for one in unknown}), "case")
         return f"Inconclusive: {count_text(len(unknown), 'metric')} of {cases}. {why}"
