@@ -105,9 +105,8 @@ def problems_at(
         if docs:
             problems = []
             for board in boards():
-                screen = WALLS.get(board["uid"], pictures.SIZE)
                 where = f"{address}/d/{board['uid']}?{ON_A_WALL}"
-                pictures.save(browser, board, where, screen, store)
+                pictures.save(browser, board, where, WALLS.get(board["uid"]), store)
         elif tasks:
             problems = list(failed_tasks(browser, address))
         else:

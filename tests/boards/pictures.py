@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page
 IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 IN_FRONT: Final = ("overview", "wall", "upgrades", "case")
 """Dashboards whose pictures other pages show too; others are in a folder of their own."""
-SIZE: Final = (1620, 1620)
+SIZES: Final = ((1920, 1620), (1366, 1366))
+"""Sizes in pixels: of a workstation, whose pictures have no suffix, and of a laptop."""
 MAX_MILLISECONDS: Final = 120_000
 LOADED: Final = """() => !document.querySelector('[aria-label="Panel loading bar"]')"""
 """Whether no panel of Grafana waits for a result."""
@@ -20,12 +21,13 @@ COLORS: Final = 128
 """Colors of a picture, which keep it small."""
 
 
-def picture_of(board: dict[str, Any], store: str) -> Path:
+def picture_of(board: dict[str, Any], store: str, suffix: str = "") -> Path:
     """Return the file of a dashboard's picture; `store`: of the first day, or empty."""
-    name = board["uid"].removeprefix("pvebench-")
+    name = board["uid"].removeprefix("pvebench-") + suffix
     if store:
         return IMAGES / store / f"{name}.png"
-    return (IMAGES if name in IN_FRONT else IMAGES / "dashboards") / f"{name}.png"
+    in_front = not suffix and name in IN_FRONT
+    return (IMAGES if in_front else IMAGES / "dashboards") / f"{name}.png"
 
 
 def settle(page: Page) -> None:
@@ -38,15 +40,20 @@ def settle(page: Page) -> None:
 
 
 def save(
-    browser: Browser, board: dict[str, Any], address: str, screen: tuple[int, int], store: str
+    browser: Browser,
+    board: dict[str, Any],
+    address: str,
+    screen: tuple[int, int] | None,
+    store: str,
 ) -> None:
-    """Write the picture of a dashboard that is open at an address."""
-    width, height = screen
-    file = picture_of(board, store)
-    file.parent.mkdir(exist_ok=True)
-    page = browser.new_page(viewport={"width": width, "height": height})
-    page.goto(address, timeout=MAX_MILLISECONDS)
-    settle(page)
-    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    image.quantize(COLORS).save(file, optimize=True)
-    page.close()
+    """Write the pictures of a dashboard that is open at an address: of a wall, its `screen`."""
+    for width, height in (screen,) if screen else SIZES:
+        suffix = "" if screen or width == SIZES[0][0] else f"-{width}"
+        file = picture_of(board, store, suffix)
+        file.parent.mkdir(exist_ok=True)
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.goto(address, timeout=MAX_MILLISECONDS)
+        settle(page)
+        image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        image.quantize(COLORS).save(file, optimize=True)
+        page.close()
