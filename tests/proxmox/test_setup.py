@@ -81,6 +81,10 @@ def test_a_script_gets_settings_a_token_and_the_next_command(
     assert out.endswith(f"Next: pvebench serve --config {tmp_path / 'bench.yaml'}\n")
     assert "settings: nodes pve1, pve2, driver proxmox" in out
     assert "2 CPUs" in out
+    # A node's name is written as it is, and unknown wear has its reason.
+    assert "\npve1: writes to local: " in out
+    assert "; drive wear unknown: no run has read it from the node's API\n" in out
+    assert "type dir, drive not visible through the API; " in out
     given = section(load_settings(tmp_path / "bench.yaml"))
     assert given.nodes == ("pve1", "pve2")
     assert given.version == api.cluster.major

@@ -54,7 +54,8 @@ def is_same(was: Identity, now: Identity) -> bool:
 
 def show(identity: Identity) -> str:
     """Return the facts for people."""
-    return ", ".join(f"{name} {text}" for name, text in identity.items()) or "not known"
+    texts = (one if one == UNSEEN else f"{name} {one}" for name, one in identity.items())
+    return ", ".join(texts) or "not known"
 
 
 def device_text(identity: Identity) -> str:

@@ -140,7 +140,7 @@ def _estimates(config: Path) -> list[str]:
     cases = sum(len(plan.cases) for _, plan in plans)
     return [
         f"Cycle: {cases} cases, about {show_seconds(cycle)}",
-        *(f"{line[0].upper()}{line[1:]}" for line in cost_lines(costs)),
+        *cost_lines(costs),
         f"{after(LEAST_RUNS)}: significant differences between configurations",
         f"{after(LEAST_JUDGED)}: first verdicts",
     ]

@@ -25,4 +25,8 @@ DRIVER: Final = Driver(
     spaces=_spaces,
     # pvebench does not run on the node itself.
     rows=Rows.VM,
+    wear=lambda settings: dict.fromkeys(
+        ((node, name) for node in nodes_of(settings) for name in cluster_storages(settings, node)),
+        "no run has read it from the node's API",
+    ),
 )
