@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pvebench.advice.audit import AuditedDisk
-from pvebench.advice.text import PURPOSES, gain_data, gain_text
+from pvebench.advice.text import PURPOSES, gain_data, gain_text, ids_text
 from pvebench.analysis.verdict import count_text
 from pvebench.model.audit import AuditedCluster
 from pvebench.model.definition import configuration_text
@@ -71,7 +71,8 @@ def measured_text(one: AuditedDisk) -> str:
     if one.gain is None or one.advice is None:
         return f"{kind}: no faster configuration known."
     best = configuration_text(one.advice.chosen.definition)
-    return f"{kind}, {PURPOSES[one.advice.purpose]}: {best} is {gain_text(one.gain)}."
+    runs = f"{ids_text(one.advice.chosen.runs)}; of the slower one: {ids_text(one.measured.runs)}"
+    return f"{kind}, {PURPOSES[one.advice.purpose]}: {best} is {gain_text(one.gain)}. Runs: {runs}"
 
 
 def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[str, Any]:
@@ -88,7 +89,9 @@ def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[st
                 "findings": [{"text": it.text, "severe": it.severe} for it in one.findings],
                 "nearest": one.measured.scenario if one.measured else None,
                 "nearest_is_equal": one.exact,
+                "nearest_runs": list(one.measured.runs) if one.measured else [],
                 "best": one.best.scenario if one.best else None,
+                "best_runs": list(one.best.runs) if one.best else [],
                 "purpose": one.advice.purpose.value if one.advice else None,
                 "gain": gain_data(one.gain),
                 "commands": list(one.commands),

@@ -29,9 +29,7 @@ _HEADS_BACK: Final = {
 
 def gate_lines(result: GateResult, now: datetime) -> Iterator[str]:
     """Yield the lines of a look."""
-    tolerance = f"{100 * result.tolerance:g}%"
-    heads = _HEADS if result.back is None else _HEADS_BACK
-    yield f"{heads[result.decision].format(tolerance=tolerance)} ({result.canary})."
+    yield f"{_head(result)} ({result.canary})."
     started = datetime.fromtimestamp(result.since, UTC)
     against = ", ".join(result.peers)
     yield f"Upgraded {started:%Y-%m-%d %H:%M} UTC; compared with " + (
@@ -54,24 +52,38 @@ def gate_lines(result: GateResult, now: datetime) -> Iterator[str]:
         yield _until(result, now)
     if result.unpaired:
         count = count_text(len(result.unpaired), "case")
-        yield f"Not judged, fewer than {LEAST_BEFORE} paired runs before the upgrade: {count}."
+        runs = "paired runs" if result.peers else "runs"
+        yield f"Not judged, fewer than {LEAST_BEFORE} {runs} before the upgrade: {count}."
+
+
+def _head(result: GateResult) -> str:
+    """Return the decision with its cause, which is the verdict if no series is above."""
+    lost = [one for one in (*result.groups, *result.cases) if one.bound.decision is Decision.STOP]
+    if result.back is None and result.decision is Decision.STOP and not lost:
+        return "Stop: the verdict confirmed a regression since the upgrade"
+    heads = _HEADS if result.back is None else _HEADS_BACK
+    return heads[result.decision].format(tolerance=f"{100 * result.tolerance:g}%")
 
 
 def _judged_lines(result: GateResult) -> Iterator[str]:
     """Yield all groups, and the first cases with a loss above the tolerance."""
-    yield from map(judged_text, result.groups)
     stops = [one for one in result.cases if one.bound.decision is Decision.STOP]
-    yield from map(judged_text, stops[:_LISTED])
+    for one in (*result.groups, *stops[:_LISTED]):
+        yield judged_text(one, alone=not result.peers)
     if len(stops) > _LISTED:
         yield f"- {len(stops) - _LISTED} more cases: stop (--format json)"
 
 
-def judged_text(one: Judged) -> str:
-    """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), own past 9.1%, 6 runs: stop`."""
+def judged_text(one: Judged, *, alone: bool = False) -> str:
+    """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), own past 9.1%, 6 runs: stop`.
+
+    Args:
+        alone: without peers, so that the loss itself is the one relative to the own past.
+    """
     known = one.bound
     if math.isnan(known.loss):
         return f"- {one.name} ({count_text(one.cases, 'case')}): {known.after} runs, too few"
-    own = "" if math.isnan(one.own_loss) else f", own past {one.own_loss:.1%}"
+    own = "" if alone or math.isnan(one.own_loss) else f", own past {one.own_loss:.1%}"
     return (
         f"- {one.name} ({count_text(one.cases, 'case')}): loss {known.loss:.1%} "
         f"({100 * known.low:.1f} to {100 * known.high:.1f}%){own}, "

@@ -12,11 +12,11 @@ from pvebench.model.environment import version_in
 from pvebench.model.units import show_seconds
 
 HEADINGS: Final = {
-    Effect.GET: "You would get",
-    Effect.KEEP: "You would keep",
-    Effect.UNKNOWN: "In the target; the running version is unknown",
-    Effect.LOSE: "You would lose",
-    Effect.FIXED: "Fixed by the update; which versions have it is unknown",
+    Effect.GET: "Issues that you would get",
+    Effect.KEEP: "Issues that you would keep",
+    Effect.UNKNOWN: "Issues of the target; the running version is unknown",
+    Effect.LOSE: "Issues that the update removes",
+    Effect.FIXED: "Issues that the update fixes; which versions have them is unknown",
 }
 _APPLIES: Final = {
     Applies.YES: "hits a configuration in use",

@@ -105,12 +105,20 @@ def heading(one: Recommendation) -> str:
 
 
 def advice_lines(
-    one: Recommendation, runs_of: RunsOf, gain_over_present: JointDifference | None = None
+    one: Recommendation,
+    runs_of: RunsOf,
+    present: str | None = None,
+    gain_over_present: JointDifference | None = None,
 ) -> Iterator[str]:
-    """Yield the sentences of a recommendation, the advice first."""
+    """Yield the sentences of a recommendation, the advice first.
+
+    Args:
+        present: scenario in use.
+    """
     yield first_sentence(one)
-    if gain_over_present is not None:
-        yield f"Against the present choice: {gain_text(gain_over_present)}."
+    if gain_over_present is not None and present and (used := one.choice(present)):
+        gain = gain_text(gain_over_present)
+        yield f"Against the present choice: {gain}. Its runs: {ids_text(used.runs)}."
     yield f"Measured: {'; '.join(_levels(one.chosen))}."
     yield from _others(one)
     yield from (text for doubt in one.doubts if (text := _DOUBTS[doubt]))
@@ -180,6 +188,7 @@ def _faster_ones(one: Recommendation) -> Iterator[str]:
         yield (
             f"{configuration_text(choice.definition)} reaches more: "
             f"{'; '.join(_levels(choice))}. Its writes stay in host memory until the guest flushes."
+            f" Its runs: {ids_text(choice.runs)}."
         )
     for place in one.excluded:
         yield excluded_text(place, main_metric(place.definition))

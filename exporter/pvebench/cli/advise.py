@@ -124,7 +124,8 @@ def _lines(
     """Yield the advice as Markdown, which a terminal shows well, too."""
     for one in found:
         yield f"## {heading(one)}"
-        yield from (f"- {line}" for line in advice_lines(one, runs_of, _over(one, present, view)))
+        lines = advice_lines(one, runs_of, present, _over(one, present, view))
+        yield from (f"- {line}" for line in lines)
         for proposal in proposals([one])[:3]:
             yield f"- Measure next: {proposal_text(proposal)}."
         yield ""

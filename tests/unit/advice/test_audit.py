@@ -14,9 +14,10 @@ import pytest
 from pvebench.advice.audit import AuditedDisk, audit, effective
 from pvebench.advice.audit_text import audit_data, audit_lines
 from pvebench.advice.recommendation import recommendations
+from pvebench.advice.text import ids_text
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.store.current import View
-from pvebench.verdicts.ranking import EMULATED
+from pvebench.verdicts.ranking import EMULATED, LEAST_RUNS
 from testing.simulated_results import case, trend, view_of
 
 STORAGES = {
@@ -139,7 +140,14 @@ def test_a_slower_setting_gets_the_whole_line_that_changes_it() -> None:
     lines = "\n".join(audit_lines(cluster(one, replace(one, vmid=101)), [found]))
     assert "- 1 VM with scsi, raw, cache none on thin, measured 30% slower here." in lines
     assert "- Measured with the same options, databases and mail: scsi, raw" in lines
-    assert audit_data(cluster(one), [found])["disks"][0]["purpose"] == "database"
+    assert found.measured is not None
+    assert found.best is not None
+    assert f"Runs: {ids_text(found.best.runs)}; of the slower one: " in lines
+    (row,) = audit_data(cluster(one), [found])["disks"]
+    assert row["purpose"] == "database"
+    assert row["best_runs"] == [*found.best.runs]
+    assert row["nearest_runs"] == [*found.measured.runs]
+    assert len(row["best_runs"]) >= LEAST_RUNS
 
 
 def measure_first() -> dict[str, View]:

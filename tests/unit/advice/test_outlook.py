@@ -106,7 +106,7 @@ def test_the_command_lists_the_outlook_and_the_missing_baseline(
     assert run_cli(["upgrade", *state, *options]) == 0
     text = capsys.readouterr().out
     assert "qemu-server 8.4.1 -> 9.0.3" in text
-    assert "You would get:\n" in text
+    assert "Issues that you would get:\n" in text
     assert "- R19 (operation): discard does not reach the storage; may apply; fixed in" in text
     assert "Noise unknown, too few runs: 12 cases." in text
     assert run_cli(["upgrade", *state, *options, "--format", "json"]) == 0
