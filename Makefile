@@ -36,8 +36,8 @@ BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
-.PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host
-.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm
+.PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process
+.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess
 
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
@@ -149,6 +149,9 @@ e2e-fault: packages-run packages-test packages-ceph venv ## a guest's storage pa
 e2e-host: packages-run packages-hostvm venv ## host rows on dm-cache, md, LVM, CIFS, ZFS … in a VM that plays the host; ARGS='PACK… small drive guest' (needs root)
 	@tests/e2e/host-vm $(ARGS)
 
+e2e-host-process: packages-run packages-hostprocess venv ## guest rows on dm-cache, md, LVM, CIFS in a process that plays the host; ARGS='PACK… STORAGE…' (needs User-mode Linux)
+	@tests/e2e/host-process $(ARGS)
+
 compose-test: venv ## start compose.yaml and check the stack; ARGS= (needs Docker or root with docker.io, docker-compose)
 	@$(BIN)/python tests/compose $(ARGS)
 
@@ -199,5 +202,5 @@ venv:
 	@scripts/venv dev
 
 # The guest image is put together from packages that apt fetches, hence --lists.
-packages-run packages-test packages-guest packages-ceph packages-hostvm: packages-%:
+packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess: packages-%:
 	@scripts/packages --lists $*

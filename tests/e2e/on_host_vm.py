@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from e2e.published_rows import measured, must_be_measured, must_have_run, pvebench, small
 from hostvm.image import HostVmMissing
@@ -61,12 +61,25 @@ COPIES: Final = {"btrfs-raid1": 2}
 """How often a storage of SMALL writes to its disks what it reads from them once."""
 
 
+class Host(Protocol):
+    """What plays the host: a VM, or a process."""
+
+    def run(self, command: str, *, seconds: float = 300.0, stdin: bytes = b"") -> str:
+        """Return what a command of root's says."""
+
+    def storage(self, verb: str, *words: str, seconds: float = 300.0) -> str:
+        """Return what `storages.sh` says."""
+
+    def pvebench(self, *words: str, seconds: float = 300.0) -> str:
+        """Return what a pvebench there prints."""
+
+
 def say(text: str) -> None:
     print(f"== {text}", flush=True)
 
 
 @contextmanager
-def made(vm: HostVm, name: str) -> Iterator[str]:
+def made(vm: Host, name: str) -> Iterator[str]:
     """Yield the directory or device of a storage, proved to be what its name says."""
     path = vm.storage("make", name)
     try:
@@ -93,8 +106,8 @@ def by_ssh(vm: HostVm, name: str, path: str, pack: str, words: Sequence[str]) ->
         return measured(config, Path(folder, "state"), words)
 
 
-def inside(vm: HostVm, settings: str, pack: str, words: Sequence[str]) -> list[Any]:
-    """Return the runs of a pack, measured by a pvebench in the VM."""
+def inside(vm: Host, settings: str, pack: str, words: Sequence[str]) -> list[Any]:
+    """Return the runs of a pack, measured by a pvebench on the host."""
     once = _REPEATS.sub("repeats: 1", (ROOT / pack).read_text("utf-8"))
     vm.run(f"rm -rf {WORK}; mkdir {WORK}; cat >{WORK}/pack.yaml", stdin=once.encode())
     text = f"node: hostvm\nstate: {WORK}/state\npacks: [{WORK}/pack.yaml]\n{settings}"

@@ -34,9 +34,13 @@ _PACKAGES: Final = {
     PROGRAM: "user-mode-linux",
     "dmsetup": "dmsetup",
     "ganesha.nfsd": "nfs-ganesha-vfs",
+    "lvcreate": "lvm2",
     "mdadm": "mdadm",
     "modprobe": "kmod",
+    "mount.cifs": "cifs-utils",
     "rpcbind": "rpcbind",
+    "smbd": "samba",
+    "thin_check": "thin-provisioning-tools",
 }
 """Program -> Debian's package."""
 _WATCHED: Final = '(read -r _ <&2; kill -KILL 0) & exec "$0" "$@" 2>/dev/null'
@@ -136,7 +140,7 @@ class HostProcess:
     def storage(self, verb: str, *words: str, seconds: float = 300.0) -> str:
         """Return what `storages.sh` says."""
         script = ROOT / "tests" / "hostvm" / "storages.sh"
-        return self.run(shlex.join([str(script), verb, *words]), seconds=seconds).strip()
+        return self.run(shlex.join(["bash", str(script), verb, *words]), seconds=seconds).strip()
 
     def python(self, *words: str) -> str:
         """Return the command line of this Python with this checkout's modules."""
@@ -145,7 +149,9 @@ class HostProcess:
 
     def pvebench(self, *words: str, seconds: float = 300.0) -> str:
         """Return what this checkout's pvebench prints in there."""
-        return self.run(self.python("-m", "pvebench", *words), seconds=seconds, good=GOOD)
+        return self.run(
+            self.python("-m", "hostprocess.patient", *words), seconds=seconds, good=GOOD
+        )
 
     def _answer(self, name: str, seconds: float) -> int:
         """Return the exit code of a script."""

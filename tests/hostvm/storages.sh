@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The storages of the VM that plays the host: made of its disks, and taken away again.
+# The storages of a VM or a process that plays the host: made of its disks, and taken away again.
 #
 #   storages.sh make NAME       prints the directory, or the device if NAME is one
 #   storages.sh unmake NAME     nothing is left of it on the disks
@@ -118,6 +118,12 @@ share() { # the directory that a server serves, on ext4 on the first disk
     chown pvebench: /srv/share
 }
 
+# The host in a process has no systemd.
+start_smbd() { if [[ -d /run/systemd/system ]]; then systemctl start smbd.service; else smbd -D; fi; }
+stop_smbd() {
+    if [[ -d /run/systemd/system ]]; then systemctl stop smbd.service; else smbcontrol smbd shutdown; fi
+}
+
 cifs() {
     share
     cat >/etc/samba/smb.conf <<'END'
@@ -133,7 +139,7 @@ path = /srv/share
 read only = no
 END
     printf 'pvebench\npvebench\n' | smbpasswd -s -a pvebench >&2
-    systemctl start smbd.service
+    start_smbd
     local owner
     owner="uid=$(id -u pvebench),gid=$(id -g pvebench)"
     mount -t cifs //127.0.0.1/bench /srv/bench -o "username=pvebench,password=pvebench,$owner"
@@ -177,7 +183,7 @@ unmake() {
     ! mountpoint -q /srv/bench || umount /srv/bench
     # What a server serves is busy until it is stopped.
     case $1 in
-    cifs) systemctl stop smbd.service ;;
+    cifs) stop_smbd ;;
     nfs) systemctl stop nfs-server.service ;;
     iscsi)
         iscsiadm --mode node --logout >&2
