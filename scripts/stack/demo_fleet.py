@@ -30,7 +30,7 @@ from pvebench.drivers.simulated.demo_year import YEAR, Effect, Story, Upgrade
 from pvebench.fleet import connection, push
 from pvebench.fleet.connection import HubAddress, sending
 from pvebench.fleet.wire import Limits
-from pvebench.hub.app import FleetPages, make_app, make_pages
+from pvebench.hub.app import FleetPages, Readers, make_app, make_pages
 from pvebench.hub.door import Door
 from pvebench.hub.fleet_view import upgrades
 from pvebench.hub.schema import migrate
@@ -208,7 +208,7 @@ def _play(where: Path, url: str, days: float, *, stay: bool) -> int:
     app = make_app(Door(door.begin, lambda: 7, limits), door)
     with open_socket("127.0.0.1:0") as at, open_socket("127.0.0.1:0") as shown:
         address, page = (f"http://127.0.0.1:{one.getsockname()[1]}" for one in (at, shown))
-        pages = make_pages(FleetPages(reader, [], "simulated fleet"))
+        pages = make_pages(Readers(everyone=FleetPages(reader, [], "simulated fleet")))
         with WebServer(app, at), WebServer(pages, shown):
             runs = _fill(where, hub, days) + 8
             kill_one(where / KILLED, address)

@@ -7,8 +7,9 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -113,19 +114,69 @@ def serve(
 @hub.command()
 @database_option
 @click.option("--role", default=OVERVIEW, show_default=True, help="Role; it limits the sites.")
+@click.option(
+    "--user-role",
+    "roles",
+    multiple=True,
+    metavar="USER=ROLE",
+    help="Role of a user instead of --role; other users see nothing. May be repeated.",
+)
+@click.option("--trusted-header", default="", help="Header of a proxy that names the user.")
+@click.option(
+    "--trusted-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address or network that may send --trusted-header; may be repeated.",
+)
 @click.option("--listen", default="127.0.0.1:9631", show_default=True, help="Listen address.")
 @web_options
 def pages(
-    url: str, role: str, listen: str, host_names: tuple[str, ...], web_config_file: Path | None
+    url: str,
+    role: str,
+    listen: str,
+    host_names: tuple[str, ...],
+    web_config_file: Path | None,
+    **users: Any,
 ) -> None:
-    """Serve the page of the fleet and its metrics until SIGTERM or Ctrl-C."""
+    """Serve the pages of the fleet and its metrics until SIGTERM or Ctrl-C."""
+    role_of, proxies = _users(**users, logins=web_config_file is not None)
     with _opened(url, role=role) as database:
-        from pvebench.hub.app import FleetPages, make_pages  # noqa: PLC0415 # only with the extra
+        from pvebench.hub.app import FleetPages, Readers, make_pages  # noqa: PLC0415 # with extra
 
-        with database.connection():
-            pass  # as in `serve`
-        app = make_pages(FleetPages(database, load_known_issues(), "pvebench fleet"))
-        _serve(app, listen, host_names, web_config_file)
+        for one in ("", *role_of.values()):
+            with database.connection(one):
+                pass  # as in `serve`
+        issues, name = load_known_issues(), "pvebench fleet"
+        shown = {one: FleetPages(database, issues, name, one) for one in role_of.values()}
+        readers = Readers(
+            everyone=None if role_of else FleetPages(database, issues, name),
+            by_user={user: shown[one] for user, one in role_of.items()},
+            header=users["trusted_header"],
+            proxies=proxies,
+        )
+        _serve(make_pages(readers), listen, host_names, web_config_file)
+
+
+def _users(
+    *, roles: Sequence[str], trusted_header: str, proxies: Sequence[str], logins: bool
+) -> tuple[dict[str, str], list[IPv4Network | IPv6Network]]:
+    """Return the role of each user, and the trusted networks. Raises UsageError."""
+    pairs = [text.partition("=") for text in roles]
+    if not all(user and role for user, _, role in pairs):
+        raise click.UsageError("invalid --user-role; write USER=ROLE")
+    if bool(trusted_header) is not bool(proxies) or (proxies and not roles):
+        raise click.UsageError("--trusted-header, --trusted-proxy and --user-role go together")
+    if roles and not (trusted_header or logins):
+        raise click.UsageError("--user-role needs --web.config.file with users, or a proxy")
+    try:
+        networks = [ip_network(text) for text in proxies]
+    except ValueError as error:
+        raise click.UsageError(f"invalid --trusted-proxy: {error}") from error
+    role_of = {user: role for user, _, role in pairs}
+    if len(role_of) < len(pairs):
+        raise click.UsageError("--user-role names a user twice")
+    return role_of, networks
 
 
 def _serve(app: Any, listen: str, names: tuple[str, ...], web_config_file: Path | None) -> None:

@@ -6,8 +6,10 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
@@ -20,10 +22,11 @@ from starlette.routing import Route
 from pvebench.errors import HubDatabaseError
 from pvebench.hub.door import Door
 from pvebench.hub.fleet_view import Upgrade, unfixed, upgrades
-from pvebench.hub.pages import Known, metrics, page
+from pvebench.hub.pages import Known, metrics, page, site_page
 from pvebench.hub.store import CONNECTIONS, HubDatabase, SiteUnknown
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
+from pvebench.web import is_in, user_of
 
 RETRY_SECONDS: Final = 5
 LONG_RETRY_SECONDS: Final = 60
@@ -138,56 +141,109 @@ _PAGE_HEADERS: Final = {
 
 
 class FleetPages:
-    """The page of the hub and its metrics. The comparison of sites is kept for a while.
+    """The pages of the hub and its metrics. The comparison of sites is kept for a while.
 
     Args:
-        database: with a role that reads the sites to show.
         issues: known ones.
+        role: role whose sites are shown; empty: that of the database.
     """
 
-    def __init__(self, database: HubDatabase, issues: Sequence[KnownIssue], name: str) -> None:
+    def __init__(
+        self, database: HubDatabase, issues: Sequence[KnownIssue], name: str, role: str = ""
+    ) -> None:
         self._database, self._issues, self._name = database, issues, name
+        self._role = role
         self._lock = threading.Lock()
         self._compared: tuple[float, list[Upgrade], Known] | None = None
 
     def page(self) -> str:
         """Return the page."""
         found, known = self._comparison()
-        overview = self._database.overview()
+        overview = self._database.overview(self._role)
         return page(overview, found, known, name=self._name, now=time.time())
+
+    def site(self, name: str) -> str:
+        """Return the page of a site; empty: it does not exist, or the role does not see it."""
+        view = self._database.site_view(name, self._role)
+        return "" if view is None else site_page(view, now=time.time())
 
     def metrics(self) -> str:
         """Return the metrics."""
-        return metrics(self._database.overview(), self._comparison()[0])
+        return metrics(self._database.overview(self._role), self._comparison()[0])
 
     def _comparison(self) -> tuple[list[Upgrade], Known]:
         with self._lock:  # a comparison takes seconds: one at a time
             now = time.monotonic()
             if self._compared is None or now - self._compared[0] > REFRESH_SECONDS:
-                view = self._database.fleet_view()
+                view = self._database.fleet_view(self._role)
                 self._compared = now, upgrades(view), unfixed(view, self._issues)
             return self._compared[1:]
 
 
-def make_pages(pages: FleetPages) -> Starlette:
-    """Return the application of the hub's page."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readers:
+    """Which pages a request sees.
 
-    async def answer(function: Callable[[], str], media_type: str) -> Response:
+    Attributes:
+        everyone: pages of each request; None: only users of `by_user` see pages.
+        header: name of the header in which a proxy names the user; empty: the user is the login
+            of the web configuration.
+        proxies: where that header may come from.
+    """
+
+    everyone: FleetPages | None = None
+    by_user: Mapping[str, FleetPages] = field(default_factory=dict)
+    header: str = ""
+    proxies: Sequence[IPv4Network | IPv6Network] = ()
+
+    def pages(self, request: Request) -> FleetPages | None:
+        """Return the pages of the user of a request; None: the user sees none."""
+        return self.everyone or self.by_user.get(self._user(request))
+
+    def _user(self, request: Request) -> str:
+        if not self.header:
+            return user_of(request.scope)
+        names, client = request.headers.getlist(self.header), request.client
+        # A client of the proxy could send a second header.
+        trusted = len(names) == 1 and client is not None and is_in(client.host, self.proxies)
+        return names[0] if trusted else ""
+
+
+def make_pages(readers: Readers) -> Starlette:
+    """Return the application of the hub's pages."""
+
+    async def answer(
+        request: Request, function: Callable[[FleetPages], str], media_type: str = "text/html"
+    ) -> Response:
+        pages = readers.pages(request)
+        if pages is None:
+            return _error(HTTPStatus.FORBIDDEN, "no role of the hub's database for this user")
         try:
-            text = await run_in_threadpool(function)
+            text = await run_in_threadpool(function, pages)
         except HubDatabaseError as error:
             log.warning("page of the hub failed", reason=error.reason)
             return _later(HTTPStatus.SERVICE_UNAVAILABLE, "database unavailable")
+        if not text:
+            return _error(HTTPStatus.NOT_FOUND, "no such site")
         return Response(text, headers=_PAGE_HEADERS, media_type=media_type)
 
-    async def page(_: Request) -> Response:
-        return await answer(pages.page, "text/html")
+    async def page(request: Request) -> Response:
+        return await answer(request, FleetPages.page)
 
-    async def metrics(_: Request) -> Response:
-        return await answer(pages.metrics, "text/plain; version=0.0.4")
+    async def site(request: Request) -> Response:
+        name = request.path_params["name"]
+        return await answer(request, lambda pages: pages.site(name))
+
+    async def metrics(request: Request) -> Response:
+        return await answer(request, FleetPages.metrics, "text/plain; version=0.0.4")
 
     return Starlette(
-        routes=[Route("/", page), Route("/metrics", metrics), Route("/-/healthy", _healthy)]
+        routes=[
+            Route("/", page),
+            Route("/sites/{name}", site),
+            Route("/metrics", metrics),
+            Route("/-/healthy", _healthy),
+        ]
     )
 
 

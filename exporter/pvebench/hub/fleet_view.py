@@ -95,6 +95,32 @@ class Overview:
     worst: Sequence[WorstCase] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseLine:
+    """Newest run of a case, and its worst verdict about throughput; `finished` in UNIX seconds.
+
+    Attributes:
+        values: numbers of its newest successful run: (metric, direction, part, unit) -> value.
+        state: of the verdict; empty: none. `change`: a ratio; None: unknown.
+    """
+
+    key: str
+    finished: float
+    outcome: str
+    values: Mapping[tuple[str, ...], float]
+    state: str
+    change: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteView:
+    """One site: its open changes, worst first, and the newest runs of its cases."""
+
+    site: SiteLine
+    changes: Sequence[tuple[str, float, str]]
+    cases: Sequence[CaseLine]
+
+
 @dataclass(frozen=True, slots=True)
 class Upgrade:
     """An upgrade to blame, in words.

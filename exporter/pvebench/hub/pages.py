@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
+from urllib.parse import quote
 
 from pvebench.analysis.across_sites import SiteEffect
 from pvebench.analysis.case_history import Figure
-from pvebench.hub.fleet_view import SKEW_SECONDS, NodeLine, Overview, SiteLine, Upgrade
+from pvebench.hub.fleet_view import (
+    SKEW_SECONDS,
+    CaseLine,
+    NodeLine,
+    Overview,
+    SiteLine,
+    SiteView,
+    Upgrade,
+)
 from pvebench.model.environment import KnownIssue
-from pvebench.model.units import show_seconds
+from pvebench.model.units import show_bytes, show_seconds
 from pvebench.verdicts.change_text import change_of
 
 _STYLE: Final = (
     "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}"
     "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3em .8em .3em 0;"
     "border-bottom:1px solid #ccc;vertical-align:top}.bad{color:#b00020}"
+)
+_SITE_HEAD: Final = (
+    *("Site", "State", "Last contact", "Newest run", "Runs", "Refused", "Worst open change"),
 )
 Known = Sequence[tuple[KnownIssue, Sequence[str]]]
 
@@ -33,8 +45,47 @@ def page(
         *([] if upgrades else ["<p>No upgrade changed several sites.</p>"]),
         *_sections(overview, upgrades, known, now),
     ]
-    head = f"<meta charset=utf-8><title>{escape(name)}</title><style>{_STYLE}</style>"
+    return _html(name, body)
+
+
+def _html(title: str, body: Iterable[str]) -> str:
+    head = f"<meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>"
     return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(body)}</body></html>"
+
+
+def site_page(view: SiteView, *, now: float) -> str:
+    """Return the page of one site as HTML; `now` in UNIX seconds."""
+    changes = [(severity, _ago(begin, now), text) for severity, begin, text in view.changes]
+    cases = [
+        (one.key, _ago(one.finished, now), one.outcome, _values(one), one.state, _ratio(one.change))
+        for one in view.cases
+    ]
+    head = ("Case", "Newest run", "Outcome", "Newest good values", "Verdict", "Change")
+    body = [
+        "<p><a href='/'>All sites</a></p>",
+        f"<h1>{escape(view.site.name)}</h1>",
+        _table(_SITE_HEAD, [_site_row(view.site, now)]),
+        "<h2>Open changes</h2>",
+        _table(("Severity", "Since", "Change"), changes) if changes else "<p>None.</p>",
+        "<h2>Newest results</h2>",
+        _table(head, cases) if cases else "<p>None: no run was judged yet.</p>",
+    ]
+    return _html(view.site.name, body)
+
+
+def _values(one: CaseLine) -> str:
+    """Return the rates of a run: IOPS, or bandwidth where the tool counts no I/O."""
+    found = {number[:2]: value for number, value in one.values.items()}
+    rates = {way: f"{way} {value:,.0f} IOPS" for (name, way), value in found.items()
+             if name == "iops"}  # fmt: skip
+    for (name, way), value in found.items():
+        if name == "bandwidth":
+            rates.setdefault(way, f"{way} {show_bytes(value)}/s")
+    return ", ".join(rates.values())
+
+
+def _ratio(change: float | None) -> str:
+    return "" if change is None else f"{change:+.1%}"
 
 
 def _sections(
@@ -44,8 +95,7 @@ def _sections(
         rows = [(one.site, _change(one, upgrade.effect.figure)) for one in upgrade.effect.sites]
         version = f"{upgrade.effect.difference.fact} {upgrade.effect.difference.after}"
         yield f"<h3>{escape(version)} by site</h3>" + _table(("Site", "Change (95% CI)"), rows)
-    head = ("Site", "State", "Last contact", "Newest run", "Runs", "Refused", "Worst open change")
-    yield "<h2>Sites</h2>" + _table(head, (_site_row(one, now) for one in overview.sites))
+    yield "<h2>Sites</h2>" + _table(_SITE_HEAD, (_site_row(one, now) for one in overview.sites))
     waiting = [one for one in overview.nodes if one.unjudged or one.failed]
     if waiting:
         columns = ("Site", "Node", "Runs to judge", "Last judged", "Error")
@@ -77,7 +127,14 @@ def _site_row(one: SiteLine, now: float) -> tuple[str, ...]:
     skew = one.skew or 0.0
     state = one.state + f", clock off by {show_seconds(abs(skew))}" * (abs(skew) > SKEW_SECONDS)
     contact, newest = _ago(one.contact, now), _ago(one.newest_run, now)
-    return one.name, state, contact, newest, str(one.runs), str(one.refused), one.worst
+    link = _Link(one.name)
+    return link, state, contact, newest, str(one.runs), str(one.refused), one.worst
+
+
+class _Link(str):
+    """Name of a site, which leads to its page."""
+
+    __slots__ = ()
 
 
 def _node_row(one: NodeLine, now: float) -> tuple[str, ...]:
@@ -86,8 +143,14 @@ def _node_row(one: NodeLine, now: float) -> tuple[str, ...]:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["".join(f"<th>{escape(text)}</th>" for text in head)]
-    lines += ["".join(f"<td>{escape(text)}</td>" for text in row) for row in rows]
+    lines += ["".join(f"<td>{_cell(text)}</td>" for text in row) for row in rows]
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _cell(text: str) -> str:
+    shown = escape(text)
+    is_link = isinstance(text, _Link)
+    return f"<a href='/sites/{quote(text, safe='')}'>{shown}</a>" if is_link else shown
 
 
 # --- Metrics.

@@ -11,7 +11,7 @@ import socket
 import time
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,9 @@ from pvebench.web.responses import HEADERS, Refused, refuse
 # --- Allowed host names, and the web configuration, which is reloaded when it changes.
 
 _HOST: Final = re.compile(r"(?:\[(?P<ip>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::\d{1,5})?")
+
+
+_LOOPBACK: Final = ("127.0.0.0/8", "::1")
 
 
 class Access:
@@ -52,7 +55,7 @@ class Access:
         file: Path | None = None,
         scrapers: Iterable[str] = (),
     ) -> None:
-        self._scrapers = [ip_network(network) for network in scrapers]
+        self._scrapers = [ip_network(network) for network in (*_LOOPBACK, *scrapers)]
         # Includes the own host name: it is not public, and containers are reached by it.
         own = (address.rpartition(":")[0], "localhost", socket.gethostname(), *names)
         self._names = frozenset(name.lower().rstrip(".") for name in own)
@@ -67,10 +70,7 @@ class Access:
 
     def is_scraper(self, address: str) -> bool:
         """Return whether a client can use reserved connections."""
-        client = ip_address(address.partition("%")[0])
-        if isinstance(client, IPv6Address):
-            client = client.ipv4_mapped or client
-        return client.is_loopback or any(client in network for network in self._scrapers)
+        return is_in(address, self._scrapers)
 
     def is_allowed(self, host: str) -> bool:
         """Return whether a Host header is an address or an allowed name.
@@ -113,6 +113,14 @@ class Access:
             return
         self._config, self._seen = config, signature(config.files)
         log.info("web configuration reloaded", file=str(file))
+
+
+def is_in(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    """Return whether the address of a client is in one of some networks."""
+    client = ip_address(address.partition("%")[0])
+    if isinstance(client, IPv6Address):
+        client = client.ipv4_mapped or client
+    return any(client in network for network in networks)
 
 
 def _is_address(text: str) -> bool:
@@ -198,6 +206,12 @@ def _credentials(header: str) -> tuple[str, bytes] | None:
         return None
 
 
+def user_of(scope: Scope) -> str:
+    """Return the user of a request that RequestFilter has forwarded; empty: no login is needed."""
+    return str(scope.get(_USER, ""))
+
+
+_USER: Final = "pvebench.user"
 MAX_LOGGED: Final = 20
 """Maximum number of unknown host names to log, each once."""
 
@@ -240,7 +254,9 @@ class RequestFilter:
         if not config.users:
             return
         try:
-            if await self._logins.admits(config.users, request.headers.get("authorization", "")):
+            header = request.headers.get("authorization", "")
+            if await self._logins.admits(config.users, header):
+                request.scope[_USER] = (_credentials(header) or ("",))[0]
                 return
         except TooManyLogins as error:
             raise _later("too many logins at once", 1) from error

@@ -239,6 +239,8 @@ class WebServer:
             log_config=None,
             access_log=False,
             lifespan="off",
+            # Who may write X-Forwarded-For could choose the address of the client.
+            proxy_headers=False,
         )
         self._server = LimitedServer(config, rules)
         self._socket = listener

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 from ruamel.yaml import YAML
 
-from pvebench.hub.app import FleetPages, make_pages
+from pvebench.hub.app import FleetPages, Readers, make_pages
 from pvebench.hub.doctor import findings
 from pvebench.hub.fleet_view import (
     BEHIND_SECONDS,
@@ -51,7 +51,7 @@ def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
         "Still to come: bregenz",
         "<td>held, clock off by ",
         "&lt;b&gt;slower&lt;/b&gt;",
-        "<td>new</td><td>held</td><td>never</td><td>never</td>",
+        "new</a></td><td>held</td><td>never</td><td>never</td>",
         "<td>7</td><td>never</td><td>KeyError: x</td>",
         "<td>pve1/a/b/c</td><td>read throughput</td><td>-40.0%</td>",
     ):
@@ -112,11 +112,11 @@ def test_page_and_metrics_come_from_the_database_with_the_role_that_reads_all_si
     hub.add_token("graz", "a" * 64)
     reader = HubDatabase(login, role="pvebench_overview")
     address = f"127.0.0.1:{free_port()}"
-    app = make_pages(FleetPages(reader, [], "fleet"))
+    app = make_pages(Readers(everyone=FleetPages(reader, [], "fleet")))
     with WebServer(app, open_socket(address)):
         with urlopen(f"http://{address}/", timeout=60) as answer:
             assert "default-src 'none'" in answer.headers["content-security-policy"]
-            assert b"<td>graz</td><td>active</td><td>never</td>" in answer.read()
+            assert b"graz</a></td><td>active</td><td>never</td>" in answer.read()
         with urlopen(f"http://{address}/metrics", timeout=60) as answer:
             assert b'pvebench_hub_site_runs_received{site="graz"} 0\n' in answer.read()
     reader.close()

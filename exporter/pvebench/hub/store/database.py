@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import psycopg
 from psycopg.rows import dict_row
+from psycopg.sql import SQL, Identifier
 
 from pvebench.errors import HubDatabaseError
-from pvebench.hub.fleet_view import FleetView, Overview
+from pvebench.hub.fleet_view import FleetView, Overview, SiteView
 from pvebench.hub.rules import SiteRow, State, release
 from pvebench.hub.schema import HEAD
 from pvebench.hub.store.node_transaction import NodeTransaction
-from pvebench.hub.store.overview import read_fleet_view, read_overview
+from pvebench.hub.store.overview import read_fleet_view, read_overview, read_site_view
 from pvebench.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
 from pvebench.hub.store.upkeep import drop_month, old_months, settings, thin
 
@@ -42,8 +43,11 @@ class HubDatabase:
             self._free.put(None)
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self, role: str = "") -> Iterator[Connection]:
         """Yield a connection in a transaction.
+
+        Args:
+            role: role of this transaction; empty: that of the database.
 
         Raises:
             HubDatabaseError: PostgreSQL is unreachable, the schema is not this version's, or the
@@ -53,12 +57,19 @@ class HubDatabase:
         try:
             connection = self._opened(connection)
             with connection.transaction():
+                if role:
+                    connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(role)))
                 yield connection
-        except psycopg.errors.InsufficientPrivilege as error:
+        except (
+            psycopg.errors.InsufficientPrivilege,
+            psycopg.errors.InvalidParameterValue,
+        ) as error:
             raise HubDatabaseError(
                 f"the hub's database refused: {str(error).strip()}"[:500],
-                cause="the login is not the role that migrated the database",
-                next_step="log in as the role that ran `pvebench hub migrate`",
+                cause="the login is not the role that migrated the database, or the role of a "
+                "user does not exist or was not granted to the login",
+                next_step="log in as the role that ran `pvebench hub migrate`; grant it the roles "
+                "of users",
             ) from error
         except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
             failed = HubDatabaseError(
@@ -81,7 +92,7 @@ class HubDatabase:
         try:
             _check_schema(opened)
             if self._role:
-                opened.execute(f'SET ROLE "{self._role}"')
+                opened.execute(SQL("SET ROLE {}").format(Identifier(self._role)))
         except BaseException:
             opened.close()
             raise
@@ -128,14 +139,19 @@ class HubDatabase:
 
     # --- Reading.
 
-    def overview(self) -> Overview:
-        """Return sites, nodes and the worst cases."""
-        with self.connection() as connection:
+    def overview(self, role: str = "") -> Overview:
+        """Return the sites that a role sees, their nodes and the worst cases."""
+        with self.connection(role) as connection:
             return read_overview(connection)
 
-    def fleet_view(self) -> FleetView:
-        """Return the effects of upgrades at all sites, and their present versions."""
-        with self.connection() as connection:
+    def site_view(self, name: str, role: str = "") -> SiteView | None:
+        """Return one of these sites with its changes and cases; None: there is none."""
+        with self.connection(role) as connection:
+            return read_site_view(connection, name)
+
+    def fleet_view(self, role: str = "") -> FleetView:
+        """Return the effects of upgrades at these sites, and their present versions."""
+        with self.connection(role) as connection:
             return read_fleet_view(connection)
 
     # --- Upkeep, by the owner.

@@ -7,11 +7,22 @@ from typing import Any, Final
 
 from pvebench.analysis.across_sites import NodeEffect
 from pvebench.analysis.change import Difference
-from pvebench.hub.fleet_view import FleetView, NodeLine, Overview, SiteLine, WorstCase
+from pvebench.hub.fleet_view import (
+    CaseLine,
+    FleetView,
+    NodeLine,
+    Overview,
+    SiteLine,
+    SiteView,
+    WorstCase,
+)
 from pvebench.hub.store.site_transaction import Connection
 
 WORST: Final = 20
 """Cases in the list of the worst."""
+CHANGES: Final = 50
+CASES: Final = 200
+"""Open changes, and newest runs of cases, on the page of a site."""
 _SITES: Final = """
 SELECT s.name, s.state, s.contact, s.skew_seconds AS skew, s.newest_run,
     (SELECT coalesce(sum(count), 0) FROM arrived a WHERE a.site = s.site)::bigint AS runs,
@@ -37,6 +48,21 @@ FROM verdict v JOIN site s USING (site) JOIN "case" c USING (case_id)
 WHERE v.state IN ('slower', 'gradually_slower') AND v.metric = 'throughput'
 ORDER BY v.change_ratio LIMIT %s
 """
+_CHANGES: Final = """
+SELECT c.severity, c.begin, c.data->>'text' AS text FROM change c JOIN site s USING (site)
+WHERE s.name = %s AND c.state = 'open'
+ORDER BY c.regression DESC, c.severity = 'critical' DESC, c.change_ratio LIMIT %s
+"""
+_CASES: Final = """
+SELECT c.key, t.finished, t.outcome, h.numbers, t.good_vals, coalesce(v.state, '') AS state,
+    v.change_ratio AS change
+FROM case_state t JOIN "case" c USING (case_id) JOIN site s ON s.site = t.site
+LEFT JOIN shape h ON h.shape = t.good_shape
+LEFT JOIN LATERAL (SELECT state, change_ratio FROM verdict v WHERE v.site = t.site
+    AND v.node = c.node AND v.case_id = t.case_id AND metric = 'throughput'
+    ORDER BY change_ratio LIMIT 1) v ON true
+WHERE s.name = %s ORDER BY t.finished DESC, c.key LIMIT %s
+"""
 _FACTS: Final = """
 SELECT DISTINCT ON (s.name, c.node) s.name, e.facts
 FROM case_state t JOIN "case" c USING (case_id) JOIN site s ON s.site = t.site
@@ -55,6 +81,26 @@ def read_overview(connection: Connection) -> Overview:
         nodes=[NodeLine(**row) for row in connection.execute(_NODES.encode())],
         worst=[WorstCase(**row) for row in connection.execute(_WORST.encode(), (WORST,))],
     )
+
+
+def read_site_view(connection: Connection, name: str) -> SiteView | None:
+    """Return a site with its open changes and newest runs; None: the role sees no such site."""
+    sites = [SiteLine(**row) for row in connection.execute(_SITES.encode())]
+    site = next((one for one in sites if one.name == name), None)
+    if site is None:
+        return None
+    changes = connection.execute(_CHANGES.encode(), (name, CHANGES))
+    return SiteView(
+        site=site,
+        changes=[(row["severity"], row["begin"], row["text"]) for row in changes],
+        cases=[_case(row) for row in connection.execute(_CASES.encode(), (name, CASES))],
+    )
+
+
+def _case(row: dict[str, Any]) -> CaseLine:
+    numbers = map(tuple, row.pop("numbers") or ())
+    values = dict(zip(numbers, row.pop("good_vals") or (), strict=True))
+    return CaseLine(values=values, **row)
 
 
 def read_fleet_view(connection: Connection) -> FleetView:
