@@ -92,7 +92,8 @@ def test_every_option_of_the_vm_is_allowed_by_the_rights_that_init_gives(major: 
     schema = Schema(major)
     (change,) = (one for one in ENDPOINTS if names(one).endswith("POST /nodes/{node}/qemu"))
     told = schema.data["option_privileges"]
-    for option in set(change.sends) - {"vmid", "pool"}:
+    of_restore = {"archive", "storage", "force", "unique"}  # no options of the VM
+    for option in set(change.sends) - {"vmid", "pool"} - of_restore:
         if option in ("ide[n]", "sata[n]", "scsi[n]", "virtio[n]"):
             needed = {"VM.Config.Disk", "VM.Config.CDROM"}
         else:

@@ -28,7 +28,9 @@ from pvebench.drivers.proxmox.cluster import spaces
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.needs import needs_of
+from pvebench.drivers.proxmox.vm import archives, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
+from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.drivers.proxmox.vm.operations import OperationTargets, VmOperation
 from pvebench.errors import (
@@ -46,13 +48,13 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.space import RESERVE_BYTES
 from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Volume
-from pvebench.model.workload import Case, Workload
+from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, Case, Workload
 from testing.packs import tool_workload
 from testing.prepared_cluster import api, config, findings, granted, init_of
 
 __all__ = ["api", "config", "granted"]
 
-OPERATIONS = ("backup", "backup-fleecing", "move", "snapshot", "snapshot-ram", "delete-snapshot")
+OPERATIONS = (*COPIES, *SNAPSHOT_OPERATIONS)
 CHAINS = [
     ("local", Format.QCOW2, ChainKind.INTERNAL),
     ("thin", Format.RAW, ChainKind.STORAGE),
@@ -193,7 +195,7 @@ def test_an_operation_ends_and_leaves_the_volume_alone(allowed: Site, name: str)
     volume = attach(allowed)
     one = operate(allowed, name)
     until(lambda: one.look().ended)
-    copied = volume.size_bytes if name in ("backup", "backup-fleecing", "move") else 0
+    copied = volume.size_bytes if name in COPIES else 0
     assert one.look().bytes == copied
     allowed.node.detach()
     cluster, vmid = allowed.cluster, allowed.node.vmid
@@ -261,6 +263,79 @@ def test_a_snapshot_that_blocks_qemus_monitor_is_a_pause_without_io(
     until(lambda: allowed.cluster.snapshots(vm.vmid) == {})
     monkeypatch.setattr(vm, "status", whole)
     until(lambda: one.look().ended)
+
+
+def test_a_restore_is_a_second_vm_that_never_starts(allowed: Site) -> None:
+    attach(allowed)
+    allowed.cluster.seconds = 1.0
+    one = operate(allowed, "restore")
+    (second,) = [vm for vm in allowed.cluster.vms.values() if vm.vmid != allowed.node.vmid]
+    assert second.vmid in allowed.cluster.pools["bench"]
+    until(lambda: one.look().ended)
+    assert len(allowed.cluster.volumes.owned(second.vmid)) == 1
+    assert not second.running
+    assert mark_of(second.config) not in ("", mark_of(allowed.cluster.vms[9000].config))
+    one.cancel()
+    assert set(allowed.cluster.vms) == {allowed.node.vmid}
+    assert allowed.cluster.volumes.owned(second.vmid) == []
+
+
+def test_a_restore_overwrites_no_vm_of_others(allowed: Site) -> None:
+    attach(allowed)
+    one = allowed.node.operate("restore", 0)
+    one.prepare()
+    (second,) = [vm for vm in allowed.cluster.vms.values() if vm.vmid != allowed.node.vmid]
+    second.config["description"] = "made again by an administrator"
+    with pytest.raises(NotOwned):
+        one.begin()
+    one.cancel()
+    assert second.vmid in allowed.cluster.vms
+    assert kinds(allowed) == ["proxmox-vm", "proxmox-vm"]  # the next cleanup reports it
+
+
+def test_a_restore_that_is_stopped_leaves_nothing(allowed: Site) -> None:
+    attach(allowed)
+    one = allowed.node.operate("restore", 0)
+    one.prepare()
+    allowed.cluster.seconds = 30.0
+    one.begin()
+    one.cancel()
+    assert set(allowed.cluster.vms) == {allowed.node.vmid}
+    assert allowed.cluster.volumes.archives(allowed.node.vmid) == []
+    assert kinds(allowed) == ["proxmox-vm"]
+
+
+def test_a_restore_that_fails_says_why_and_leaves_nothing(allowed: Site) -> None:
+    attach(allowed)
+    one = allowed.node.operate("restore", 0)
+    one.prepare()
+    allowed.cluster.tasks.doomed["qmrestore"] = "vma: unexpected end of file"
+    one.begin()
+    with pytest.raises(OperationFailed, match="unexpected end of file"):
+        until(lambda: one.look().ended)
+    for vm in allowed.cluster.vms.values():
+        vm.config.pop("lock", None)  # removed by the worker that failed
+    one.cancel()
+    assert set(allowed.cluster.vms) == {allowed.node.vmid}
+
+
+def test_a_restore_that_runs_at_a_crash_is_removed_once_it_has_ended(
+    allowed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its VM has the lock `create` for as long as it runs."""
+    monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(archives, "SEARCH_SECONDS", 1.0)
+    attach(allowed)
+    one = allowed.node.operate("restore", 0)
+    one.prepare()
+    allowed.cluster.seconds = 8.0
+    one.begin()
+    journal = allowed.store.journal
+    lines = undo_pending(journal, allowed.connect(), QuickClock(), node="pve1")
+    assert any("could not remove VM" in line and "locked" in line for line in lines)
+    until(lambda: all("lock" not in vm.config for vm in allowed.cluster.vms.values()))
+    undo_pending(journal, allowed.connect(), QuickClock(), node="pve1")
+    assert (allowed.cluster.vms, kinds(allowed)) == ({}, [])
 
 
 def test_backups_of_others_stay(allowed: Site) -> None:
@@ -489,7 +564,13 @@ def test_the_check_adds_what_one_operation_needs_on_one_storage() -> None:
     cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": targets})
     one = scenario(kind=Format.QCOW2)
     both, size = frozenset({"backup", "images"}), one.volume_bytes
-    for name, copies in (("backup", 1), ("backup-fleecing", 2), ("move", 1), ("snapshot", 0)):
+    for name, copies in (
+        ("backup", 1),
+        ("backup-fleecing", 2),
+        ("restore", 1),
+        ("move", 1),
+        ("snapshot", 0),
+    ):
         cases = [Case(scenario=one, workload=workload(name))]
         assert needs_of(cluster, "pve1", cases).operations == {"fast": (both, copies * size)}
 
@@ -558,7 +639,7 @@ def test_backups_and_moves_are_limited_by_the_nodes_own_history(allowed: Site) -
         allowed.connect(), "pve1", user, per_day=1, now=lambda: time.time() + 86401
     )
     held = {name: guard.enter(case) for name, case in cases.items()}
-    assert [name for name, hold in held.items() if hold] == ["backup", "backup-fleecing"]
+    assert [name for name, hold in held.items() if hold] == ["backup", "backup-fleecing", "restore"]
     hold = held["backup"]
     assert hold is not None
     assert hold.skip

@@ -658,6 +658,9 @@ class Cluster(OperationCalls):
     ) -> str:
         number = int(vmid)
         path = self._place_of_new(who, vmid, pool)
+        if "archive" in options:
+            self._need_options(who, f"/vms/{vmid}", {"description": ""}, creating=True)
+            return self.restore(who, node, number, **options)
         self._need_volumes(who, node, number, options)
         tags = options.pop("tags", None)
         starts = options.pop("start", "0") == "1"

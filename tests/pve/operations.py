@@ -23,6 +23,8 @@ from pve.storage import Volumes
 from pve.tasks import Task, TaskFailure, Tasks
 from pve.vms import Vm
 
+Drives = dict[str, tuple[str, dict[str, str]]]
+
 
 @dataclass
 class Snapshot:
@@ -41,6 +43,7 @@ class OperationCalls:
     Attributes:
         seconds: how long a backup, a move or a removal of a snapshot takes.
         backups, moves: parameters of each that has begun.
+        archived: archive -> options of its VM, and slot -> volume and options of its disks.
         states: storage and bytes of each volume with a VM's memory.
     """
 
@@ -52,6 +55,7 @@ class OperationCalls:
         self.seconds = 0.2
         self.backups: list[dict[str, Any]] = []
         self.moves: list[dict[str, Any]] = []
+        self.archived: dict[str, tuple[dict[str, Any], Drives]] = {}
         self.states: list[tuple[str, int]] = []
         self._snapshots: dict[int, dict[str, Snapshot]] = {}
         self._vzdump = threading.Lock()
@@ -227,7 +231,8 @@ class OperationCalls:
                     size = sum(volumes.size(volid) for volid in disks)
                     stamp = time.strftime("%Y_%m_%d-%H_%M_%S") + f"_{len(self.backups)}"
                     name = f"vzdump-qemu-{vmid}-{stamp}.vma.zst"
-                    volumes.keep_backup(storage, int(vmid), name, size, notes_template)
+                    kept = volumes.keep_backup(storage, int(vmid), name, size, notes_template)
+                    self.archived[kept] = _archived(vm, disks)
             finally:
                 self._vzdump.release()
 
@@ -249,6 +254,43 @@ class OperationCalls:
 
         subject = f"{owner}@{storage}" if owner else storage
         return self.tasks.run(node, "imgdel", subject, who, remove)
+
+    def restore(
+        self, who: str, node: str, vmid: int, archive: str, storage: str, **options: Any
+    ) -> str:
+        """Restore over a VM, as `create_vm` with `archive` and `force` does.
+
+        What fails leaves the old configuration; without `force`, it would leave an empty VM
+        outside the pool. Disks that the backup does not include are comments after that.
+        """
+        volumes = self.volumes_on[node]
+        self.access.need(who, f"/storage/{storage}", ["Datastore.AllocateSpace"])
+        self.access.need(who, f"/storage/{archive.partition(':')[0]}", ["Datastore.AllocateSpace"])
+        self.access.need(who, f"/vms/{volumes.owner(archive)}", ["VM.Backup"])
+        if options.get("force") != "1":
+            raise failure(f"unable to restore VM {vmid} - VM {vmid} already exists")
+        vm = self.vm(node, vmid)
+        vm.refuse_lock()
+        if vm.running:
+            raise failure(f"unable to restore VM {vmid} - vm is running")
+        vm.config["lock"] = "create"
+        source, kept = self.archived[archive]
+
+        def restore(task: Task) -> None:
+            try:
+                self._work(task, self.seconds)
+                disks = {}
+                for slot, (volid, parts) in kept.items():
+                    form = "raw" if storage == "thin" else volumes.format(volid)
+                    name = volumes.next_name(storage, vmid, form)
+                    new = volumes.allocate(storage, vmid, name, volumes.size(volid), form)
+                    disks[slot] = render(new, parts)
+            except BaseException:
+                vm.config.pop("lock")
+                raise
+            vm.config = {**source, **disks, "description": options["description"]}
+
+        return self.tasks.run(node, "qmrestore", str(vmid), who, restore)
 
     # --- moves and tasks -------------------------------------------------------------------
 
@@ -291,6 +333,14 @@ class OperationCalls:
         if task.end is not None:
             raise Refused(400, "Parameter verification failed.", errors={"upid": "no such task"})
         task.stopped.set()
+
+
+def _archived(vm: Vm, disks: list[str]) -> tuple[dict[str, Any], Drives]:
+    """Return what an archive has of a VM: its options, and the disks that it includes."""
+    drives = {key: parse(str(value)) for key, value in vm.config.items() if SLOT.match(key)}
+    left_out = [key for key, (_, parts) in drives.items() if parts.get("media") != "cdrom"]
+    options = {k: v for k, v in vm.config.items() if _is_copied(k) and k not in left_out}
+    return options, {key: drive for key, drive in drives.items() if drive[0] in disks}
 
 
 def _attached(vm: Vm) -> list[str]:

@@ -224,7 +224,7 @@ class ProxmoxNode:
             api=self._api,
             clock=self._clock,
             journal=self._journal,
-            node=self._place.node,
+            place=self._place,
             targets=self.targets,
         )
         self._operation = VmOperation(

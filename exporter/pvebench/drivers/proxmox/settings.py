@@ -185,8 +185,9 @@ class OperationSettings(Strict):
         fleecing_storage: cluster storage for fleecing images; empty: no backups with fleecing.
         move_storage: cluster storage that disks are moved to; empty: no moves.
         move_rate: maximum bytes per second of a move; 0: the limit of the cluster.
-        max_size: size of the largest volume that is backed up or moved.
-        per_day: maximum number of backups, and of moves, on a node in 24 hours.
+        max_size: size of the largest volume that is backed up, restored or moved.
+        per_day: maximum number of backups, and of moves, on a node in 24 hours. A restore needs a
+            backup.
     """
 
     backup_storage: StrictStr = ""
@@ -226,6 +227,7 @@ class OperationSettings(Strict):
             targets={
                 "backup": (self.backup_storage,),
                 "backup-fleecing": (self.backup_storage, self.fleecing_storage),
+                "restore": (self.backup_storage, storage),
                 "move": (self.move_storage,),
             },
         )
@@ -234,6 +236,7 @@ class OperationSettings(Strict):
 _TARGETS = {
     "backup": "backup_storage",
     "backup-fleecing": "fleecing_storage",
+    "restore": "backup_storage",
     "move": "move_storage",
 }
 _NO_NEIGHBOR = "pvebench has one benchmark VM per node of Proxmox VE"

@@ -215,7 +215,12 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "content filename checksum checksum-algorithm",
     ),
     # the benchmark VM
-    Endpoint("POST", "/nodes/{node}/qemu", task, ("vmid", "pool", *_VM_OPTIONS)),
+    Endpoint(
+        "POST",
+        "/nodes/{node}/qemu",
+        task,
+        ("vmid", "pool", "archive", "storage", "force", "unique", *_VM_OPTIONS),
+    ),
     _endpoint("DELETE", _VM, task, "purge"),
     _endpoint("GET", f"{_VM}/config", fields(digest_=text), "current"),
     Endpoint(

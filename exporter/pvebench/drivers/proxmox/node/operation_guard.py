@@ -14,8 +14,10 @@ from pvebench.errors import DriverError
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.workload import Case
 
-_KINDS: Final = {"backup": "vzdump", "backup-fleecing": "vzdump", "move": "qmmove"}
-"""Operation -> task type; snapshots are short and not limited."""
+_KINDS: Final = dict.fromkeys(("backup", "backup-fleecing", "restore"), "vzdump") | {
+    "move": "qmmove"
+}
+"""Operation -> task type; a restore needs a backup, snapshots are short and not limited."""
 _DAY_SECONDS: Final = 86400
 _MAX_TASKS: Final = 500
 

@@ -36,6 +36,7 @@ def _targets(
     copies = {
         "backup": (backup,),
         "backup-fleecing": (backup, (chosen.fleecing_storage, "images")),
+        "restore": (backup,),
         "move": ((chosen.move_storage, "images"),),
     }
     needs: dict[str, tuple[frozenset[str], int]] = {}
@@ -59,7 +60,7 @@ def _volumes(cluster: ProxmoxSettings, cases: Sequence[Case]) -> dict[str, int]:
         size = space_needed(case.scenario, cluster.storages[case.scenario.storage].type)
         if case.workload.during == SNAPSHOT_RAM:
             size += vmstate_bytes(case.scenario.machine.memory_bytes)
-        return size + _size(case) * (case.workload.during in SNAPSHOT_OPERATIONS)
+        return size + _size(case) * (case.workload.during in (*SNAPSHOT_OPERATIONS, "restore"))
 
     inside = [case for case in cases if case.scenario.disk.in_container]
     guests = [case for case in cases if not case.scenario.disk.in_container]

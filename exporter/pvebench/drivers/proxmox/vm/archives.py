@@ -127,10 +127,15 @@ def _unchecked(details: Mapping[str, str], why: str) -> str:
     )
 
 
+def own_archives(api: Api, path: str, vmid: str, mark: str) -> list[str]:
+    """Return the volids of a VM's archives in a storage's content that pvebench created."""
+    rows = api.get(path, content="backup", vmid=vmid)
+    return sorted(row["volid"] for row in rows if notes(mark) in str(row.get("notes", "")))
+
+
 def _remove(api: Api, clock: Clock, details: Mapping[str, str]) -> int:
     path = f"/nodes/{details['node']}/storage/{details['storage']}/content"
-    rows = api.get(path, content="backup", vmid=details["vmid"])
-    own = [row["volid"] for row in rows if notes(details["mark"]) in str(row.get("notes", ""))]
+    own = own_archives(api, path, details["vmid"], details["mark"])
     for volid in own:
         tasks = Tasks(api, details["node"], clock)
         tasks.learn()

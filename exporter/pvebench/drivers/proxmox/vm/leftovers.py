@@ -112,6 +112,8 @@ def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | Non
         if is_free(api, vmid):
             return None
         if clock.monotonic() > deadline:
+            with contextlib.suppress(HypervisorGone, Forbidden, Rejected):
+                vm.require_unlocked("remove")  # a restore takes longer
             raise NotOwned(f"VM {vmid} not changed: not in the pool or not visible")
         clock.sleep(2.0)
     vm.learn()

@@ -1,4 +1,4 @@
-"""Backup, move and snapshots of the plugged disk during a run, as tasks of its node.
+"""Backup, restore, move and snapshots of the plugged disk during a run, as tasks of its node.
 
 Everything is undone: archives carry the VM's marker in their notes and are in the journal before
 they exist; snapshots and moved volumes belong to the VM. Proxmox limits a backup's bandwidth only
@@ -17,12 +17,14 @@ from pvebench.drivers.proxmox.vm.archives import (
     LOCK_MINUTES,
     expect_archive,
     notes,
+    own_archives,
     runs_backup,
     try_to_remove,
 )
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
-from pvebench.drivers.proxmox.vm.drive import parse_drive
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace
+from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
+from pvebench.drivers.proxmox.vm.restored_vm import RestoredVm
 from pvebench.drivers.proxmox.vm.vm_snapshots import (
     VmSnapshots,
     parameters,
@@ -33,12 +35,12 @@ from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
 from pvebench.errors import Busy, NoSpace, OperationFailed, SwitchFailed
 from pvebench.model.ports import Clock, Journal, Progress
 from pvebench.model.units import KIB, MIB
-from pvebench.model.workload import SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
+from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
 _LOOK_SECONDS: Final = 1.0
 """Interval of looks: each is two requests to the node."""
 _CANCEL_SECONDS: Final = 600.0
-_STOPPABLE: Final = frozenset({"backup", "backup-fleecing", "move"})
+_STOPPABLE: Final = frozenset(COPIES)
 """Operations that Proxmox undoes if their task is stopped."""
 
 
@@ -54,13 +56,18 @@ class OperationTargets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationSite:
-    """Node of the operations of a VM."""
+    """Node of the operations of a VM, and place for another VM."""
 
     api: Api
     clock: Clock
     journal: Journal
-    node: str
+    place: VmPlace
     targets: OperationTargets
+
+    @property
+    def node(self) -> str:
+        """Name of the node."""
+        return self.place.node
 
 
 class VmOperation:
@@ -81,6 +88,7 @@ class VmOperation:
         self._api, self._clock, self._targets = site.api, site.clock, site.targets
         self._rate = target_rate or site.targets.move_rate
         self._snapshots = VmSnapshots(site.api, vm)
+        self._restored: RestoredVm | None = None
         self._upid = ""
         self._ended = False
         self._bytes = self._operations = 0
@@ -89,12 +97,17 @@ class VmOperation:
     def _volid(self) -> str:
         return self._plugged.plug.volume.volid
 
+    @property
+    def _storage(self) -> str:
+        return self._volid.partition(":")[0]
+
     def prepare(self) -> None:
         self._vm.require_unlocked(self._name)
         prepare: dict[str, Callable[[], None]] = {
             "backup": self._prepare_backup,
             "backup-fleecing": self._prepare_backup,
             "move": lambda: self._need_space(self._targets.move_storage),
+            "restore": self._prepare_restore,
             "snapshot": self._need_space_of_snapshot,
             SNAPSHOT_RAM: self._need_space_of_snapshot,
             "delete-snapshot": self._take_snapshot,
@@ -114,6 +127,24 @@ class VmOperation:
             self._need_space(storage, copies=1 + shared)
         self._include_in_backups()
 
+    def _prepare_restore(self) -> None:
+        """Back the VM up, before the load, and create the VM to restore to."""
+        self._need_space(self._storage)
+        self._prepare_backup()
+        self._upid = self._back_up()
+        self._vm.tasks.wait(self._upid, what="backup for the restore", seconds=_CANCEL_SECONDS)
+        self._upid = ""
+        iso, _ = parse_drive(str(self._vm.verify_owner().values[ISO_SLOT]))
+        site = self._site
+        self._restored = RestoredVm(site.api, site.clock, site.place, site.journal, iso=iso)
+
+    def _restore(self) -> str:
+        path = f"/nodes/{self._site.node}/storage/{self._targets.backup_storage}/content"
+        archives = own_archives(self._api, path, str(self._vm.vmid), self._vm.mark)
+        if self._restored is None or not archives:
+            raise OperationFailed(f"restore: VM {self._vm.vmid} has no backup on the storage")
+        return self._restored.begin(archives[-1], self._storage)
+
     def _need_space(self, storage: str, *, copies: int = 1, more: int = 0) -> None:
         size = self._plugged.plug.volume.size_bytes * copies + more
         status = self._api.get(f"/nodes/{self._site.node}/storage/{storage}/status")
@@ -127,7 +158,7 @@ class VmOperation:
         if self._name == SNAPSHOT_RAM:
             memory = int(self._vm.recent_config().values.get("memory", 0))
             state = vmstate_bytes(memory * MIB)
-        self._need_space(self._volid.partition(":")[0], more=state)
+        self._need_space(self._storage, more=state)
 
     def _include_in_backups(self) -> None:
         """Set the disk's option `backup`, which is off so that no backup job reads the disk."""
@@ -143,6 +174,7 @@ class VmOperation:
             "backup": self._back_up,
             "backup-fleecing": self._back_up,
             "move": self._move,
+            "restore": self._restore,
             "snapshot": self._snapshot,
             SNAPSHOT_RAM: self._snapshot,
             "delete-snapshot": self._delete_snapshot,
@@ -242,7 +274,9 @@ class VmOperation:
             self._vm.verify_owner()  # the task changed the configuration
         if self._name in SNAPSHOT_OPERATIONS:
             self._snapshots.remove(self._volid, temporary=True)
-        if self._name in ("backup", "backup-fleecing"):
+        if self._restored is not None:
+            self._restored.remove()
+        if self._name in ("backup", "backup-fleecing", "restore"):
             try_to_remove(self._site.journal, self._api, self._clock, self._vm)
 
     def stop(self) -> None:
