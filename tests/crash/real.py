@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> int:
                 containers=able and not given.short,
                 loops=not given.short,
                 copied=0.5,
+                every_operation=not given.short,
             )
             report = lab.play(given.moments)
     print(f"seed {given.seed}: {report}; {time.monotonic() - begun:.0f} s")

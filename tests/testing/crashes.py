@@ -189,8 +189,11 @@ measure: {{ramp: 500ms, runtime: 1s, settle: 0s}}
 workloads:
   - fio: {{rw: randrw, bs: 4k, iodepth: 4}}
   - fio: {{rw: randwrite, bs: 4k, touch: first}}
-  - fio: {{rw: randwrite, bs: 4k, during: [backup-fleecing, restore], target_rate: 8M}}
-  - fio: {{rw: randwrite, bs: 4k, during: [snapshot-ram, neighbor]}}
+  - fio: {{rw: randwrite, bs: 4k, during: backup-fleecing, target_rate: 8M}}
+"""
+MORE_OPERATIONS = """\
+  - fio: {rw: randwrite, bs: 4k, during: [restore, snapshot-ram], target_rate: 8M}
+  - fio: {rw: randwrite, bs: 4k, during: neighbor}
 """
 VICTIMS = ("pvebench", "qemu", "both")
 CONTAINER = "container"
@@ -207,6 +210,7 @@ class LabCrashTest(CrashTest):
         containers: bool = False,
         loops: bool = True,
         copied: float = 0.0,
+        every_operation: bool = False,
     ) -> None:
         """Args: copied: share of the moments at which the state directory is copied, too."""
         self._copied = copied
@@ -219,7 +223,7 @@ class LabCrashTest(CrashTest):
         config.write_text(
             "state: state\npacks: [crash.yaml]\nnode: lab\nstorages:\n" + "\n".join(lines) + "\n"
         )
-        pack = PACK.format(storages=", ".join(storages))
+        pack = PACK.format(storages=", ".join(storages)) + MORE_OPERATIONS * every_operation
         (directory / "crash.yaml").write_text(pack + "lxc: true\n" * containers)
         victims = (*VICTIMS, CONTAINER) if containers else VICTIMS
         super().__init__(directory, config, victims=victims, seed=seed)
