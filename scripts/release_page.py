@@ -19,6 +19,8 @@ FILES: Final = {
     "proxmox-lxc.sh": "Proxmox VE node: creates a container with the package of Debian 13",
     "pvebench_*~deb12_amd64.deb": "Debian 12; on a Proxmox VE node only with proxmox-lxc.sh",
     "pvebench_*~deb13_amd64.deb": "Debian 13; on a Proxmox VE node only with proxmox-lxc.sh",
+    "pvebench-hub_*~deb12_amd64.deb": "hub of a fleet, on Debian 12; needs the package above",
+    "pvebench-hub_*~deb13_amd64.deb": "hub of a fleet, on Debian 13",
     "pvebench-*-py3-none-any.whl": "other Linux with Python 3.11 or later",
     "pvebench-*-image.tar.gz": "context of the container image",
     "pvebench-*.tar.gz": "source, with the Compose stack",

@@ -1,9 +1,9 @@
-"""Build the Debian package of a wheel, for one release of Debian.
+"""Build the Debian packages of a wheel, for one release of Debian.
 
 The wheel and the hashed packages of requirements.lock become a Python environment below
 /usr/lib/pvebench for the release's Python. There is one package per release, because compiled
 libraries depend on the minor version of Python: apt rejects the wrong package, and an upgrade of
-Debian requires the other.
+Debian requires the other. pvebench-hub adds the packages of the extra `hub` to this environment.
 
 The same wheel, lock and SOURCE_DATE_EPOCH give the same bytes.
 """
@@ -14,10 +14,12 @@ import argparse
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from email.utils import formatdate
@@ -27,7 +29,10 @@ from typing import Final
 from manual import completions, manual
 
 HERE: Final = Path(__file__).resolve().parent
+HUB: Final = HERE / "hub"
+UNITS: Final = HERE.parent / "systemd"
 ROOT: Final = HERE.parents[1]
+HUB_LOCK: Final = "requirements-hub.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +72,32 @@ def main() -> int:
     arguments = parser.parse_args()
     release = RELEASES[arguments.release]
     version = arguments.version or debian_version(arguments.wheel.name.split("-")[1])
-    path = arguments.output / f"pvebench_{version}~deb{release.number}_amd64.deb"
-    build(arguments.wheel, release, path)
-    if arguments.twice:
-        first = path.read_bytes()
+    for name in ("pvebench", "pvebench-hub"):
+        path = arguments.output / f"{name}_{version}~deb{release.number}_amd64.deb"
         build(arguments.wheel, release, path)
-        if path.read_bytes() != first:
-            print(f"two builds of {path} differ; next step: compare them with diffoscope")
-            return 3
-    print(path)
+        if arguments.twice:
+            first = path.read_bytes()
+            build(arguments.wheel, release, path)
+            if path.read_bytes() != first:
+                print(f"two builds of {path} differ; next step: compare them with diffoscope")
+                return 3
+        print(path)
     return 0
 
 
 def build(wheel: Path, release: Release, path: Path) -> None:
-    """Create the package in a new temporary directory."""
-    version = path.name.split("_")[1]
+    """Create the package that a path names, in a new temporary directory."""
+    name, version = path.name.split("_")[:2]
     with tempfile.TemporaryDirectory(prefix="pvebench-deb-") as work:
         tree = Path(work) / "tree"
-        site = environment(tree, wheel, release)
-        place_files(tree, site, version)
-        control(tree, site, release, version)
+        if name == "pvebench":
+            site = environment(tree, wheel, release)
+            place_files(tree, site, version)
+            control(tree, HERE, site, release, version)
+        else:
+            site = hub_libraries(tree, release)
+            place_hub_files(tree, site, version)
+            control(tree, HUB, site, release, version)
         pack(tree, path)
 
 
@@ -109,20 +120,43 @@ def environment(tree: Path, wheel: Path, release: Release) -> Path:
     (home / "pyvenv.cfg").write_text(
         "home = /usr/bin\ninclude-system-site-packages = false\n", "utf-8"
     )
+    # By name, not by path: pip would record this machine's path.
+    wheel_lock = tree.parent / "wheel.lock"
+    wheel_lock.write_text(locked(wheel), "utf-8")
+    install(site, release, ROOT / "requirements.lock", wheel_lock, wheel.resolve().parent)
+    # The libraries' commands contain the path of the building Python and are not needed.
+    shutil.rmtree(site / "bin", ignore_errors=True)
+    return site
+
+
+def hub_libraries(tree: Path, release: Release) -> Path:
+    """Put the libraries that only the hub needs into the tree; return its site-packages."""
+    site = tree / f"usr/lib/pvebench/lib/python{release.minor}/site-packages"
+    site.mkdir(parents=True)
+    entries = {path: lock_entries(ROOT / path) for path in ("requirements.lock", HUB_LOCK)}
+    more = [text for text in entries[HUB_LOCK] if text not in entries["requirements.lock"]]
+    lock = tree.parent / "hub.lock"
+    lock.write_text("".join(more), "utf-8")
+    install(site, release, lock)
+    return site
+
+
+def lock_entries(path: Path) -> list[str]:
+    """Return the packages of a lock, each with its hashes."""
+    return re.findall(r"(?m)^\S+==.*\n(?: .*\n)*", path.read_text("utf-8"))
+
+
+def install(site: Path, release: Release, *locks: Path) -> None:
+    """Install the packages of locks for a release; a folder among them has further wheels."""
     tags = [f"manylinux_2_{minor}_x86_64" for minor in range(release.glibc, 16, -1)]
     foreign = ["--target", str(site), "--implementation", "cp", "--python-version", release.minor]
     foreign += [f"--abi=cp{release.minor.replace('.', '')}", "--abi=abi3"]
     foreign += [f"--platform={tag}" for tag in [*tags, "manylinux2014_x86_64"]]
-    install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-    install += [*foreign, "--only-binary=:all:", "--no-deps", "--no-compile"]
-    # By name, not by path: pip would record this machine's path.
-    wheel_lock = tree.parent / "wheel.lock"
-    wheel_lock.write_text(locked(wheel), "utf-8")
-    locks = ["-r", str(ROOT / "requirements.lock"), "-r", str(wheel_lock)]
-    run([*install, "--require-hashes", "--find-links", str(wheel.resolve().parent), *locks])
-    # The libraries' commands contain the path of the building Python and are not needed.
-    shutil.rmtree(site / "bin", ignore_errors=True)
-    return site
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    command += [*foreign, "--only-binary=:all:", "--no-deps", "--no-compile"]
+    for path in locks:
+        command += ["--find-links" if path.is_dir() else "-r", str(path)]
+    run([*command, "--require-hashes"])
 
 
 def locked(wheel: Path) -> str:
@@ -137,34 +171,61 @@ def place_files(tree: Path, site: Path, version: str) -> None:
     share = tree / "usr/share"
     copies = {
         "usr/bin/pvebench": HERE / "pvebench.sh",
-        "usr/lib/systemd/system/pvebench.service": HERE.parent / "systemd/pvebench.service",
+        "usr/lib/systemd/system/pvebench.service": UNITS / "pvebench.service",
         "usr/lib/sysusers.d/pvebench.conf": HERE / "sysusers.conf",
         "usr/lib/tmpfiles.d/pvebench.conf": HERE / "tmpfiles.conf",
         "etc/pvebench/pvebench.yaml": HERE / "pvebench.yaml",
         "usr/share/lintian/overrides/pvebench": HERE / "lintian-overrides",
         "usr/share/doc/pvebench/README.md": ROOT / "README.md",
     }
-    for drop_in in (HERE.parent / "systemd").glob("*.conf"):
+    for drop_in in UNITS.glob("*.conf"):
         copies[f"usr/share/pvebench/systemd/{drop_in.name}"] = drop_in
     for page in (ROOT / "docs").glob("*.md"):
         copies[f"usr/share/doc/pvebench/docs/{page.name}"] = page
-    for name, source in copies.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, tree / name)
+    copy(copies, tree)
     for name, text in completions().items():
         (share / name).parent.mkdir(parents=True, exist_ok=True)
         (share / name).write_text(text, "utf-8")
     document(share, site, version)
 
 
+def place_hub_files(tree: Path, site: Path, version: str) -> None:
+    """Add all files of the hub's package except libraries and control files to the tree."""
+    units = "usr/lib/systemd/system"
+    copies = {
+        # systemd applies it to every unit whose name begins so.
+        f"{units}/pvebench-hub-.service.d/common.conf": UNITS / "hub/common.conf",
+        "usr/lib/sysusers.d/pvebench-hub.conf": HUB / "sysusers.conf",
+        "usr/share/pvebench-hub/roles.sql": HERE.parent / "postgres/10-roles.sql",
+        "etc/default/pvebench-hub": HUB / "default",
+        "usr/share/lintian/overrides/pvebench-hub": HUB / "lintian-overrides",
+    }
+    for unit in (UNITS / "hub").glob("pvebench-hub-*"):
+        copies[f"{units}/{unit.name}"] = unit
+    copy(copies, tree)
+    legal(tree / "usr/share/doc/pvebench-hub", site, version)
+
+
+def copy(copies: Mapping[str, Path], tree: Path) -> None:
+    """Copy files to their places in the tree."""
+    for name, source in copies.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, tree / name)
+
+
 def document(share: Path, site: Path, version: str) -> None:
     """Add manual, changelogs and licenses to /usr/share."""
     (share / "man/man1").mkdir(parents=True)
     compress(share / "man/man1/pvebench.1.gz", manual(version))
-    doc = share / "doc/pvebench"
+    legal(share / "doc/pvebench", site, version)
+
+
+def legal(doc: Path, site: Path, version: str) -> None:
+    """Add the changelogs and licenses of a package, whose name is that of the folder."""
+    doc.mkdir(parents=True, exist_ok=True)
     compress(doc / "changelog.gz", (ROOT / "CHANGELOG.md").read_text("utf-8"))
     maintainer = HeaderParser().parsestr((HERE / "control").read_text("utf-8"))["Maintainer"]
-    entry = f"pvebench ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n"
+    entry = f"{doc.name} ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n"
     # The changelog format requires an address; there is none.
     entry += f" -- {maintainer} <>  {formatdate(epoch())}\n"
     compress(doc / "changelog.Debian.gz", entry)
@@ -193,8 +254,8 @@ def copyrights(site: Path) -> str:
     return (HERE / "copyright").read_text("utf-8").replace("@LIBRARIES@", "\n".join(lines))
 
 
-def control(tree: Path, site: Path, release: Release, version: str) -> None:
-    """Add the control files to the tree."""
+def control(tree: Path, source: Path, site: Path, release: Release, version: str) -> None:
+    """Add the control files of a folder to the tree."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     revisions = revisions_in(site / "pvebench/store/migrations/versions")
     values = {
@@ -203,16 +264,18 @@ def control(tree: Path, site: Path, release: Release, version: str) -> None:
         "@PYTHON@": release.depends,
         "@SIZE@": str(sum(path.stat().st_size for path in files) // 1024 + 1),
         "@REVISIONS@": " ".join(revisions),
-        "@HEAD@": revisions[-1],
+        "@HEAD@": max(revisions, default=""),
     }
     place = tree / "DEBIAN"
     place.mkdir()
-    for name in ("control", "preinst", "postinst", "prerm", "postrm"):
-        text = (HERE / name).read_text("utf-8")
+    names = ("control", "preinst", "postinst", "prerm", "postrm")
+    for name in (name for name in names if (source / name).exists()):
+        text = (source / name).read_text("utf-8")
         for mark, value in values.items():
             text = text.replace(mark, value)
         (place / name).write_text(text, "utf-8")
-    (place / "conffiles").write_text("/etc/pvebench/pvebench.yaml\n", "utf-8")
+    settings = [f"/{path.relative_to(tree)}\n" for path in files if tree / "etc" in path.parents]
+    (place / "conffiles").write_text("".join(settings), "utf-8")
     sums = [
         f"{md5(path)}  {path.relative_to(tree)}\
 "

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from project import Project, health, labelled, wait_for
 
+from pvebench.drivers.simulated.demo_year import YEAR
+from pvebench.fleet.connection import HubAddress, sending
+from pvebench.store import Store
+from testing.demo_year import assignments
+from testing.hub_sites import filled_store
 from testing.packs import ROOT
 
 HEALTHY_SECONDS: Final = 240.0
@@ -24,6 +31,15 @@ MEASURED: Final = {
     "alertmanager",
 }
 DEMO: Final = {"demo-fill", "demo-pvebench", "demo-prometheus", "demo-grafana", "grafana-password"}
+HUB: Final = {
+    "hub-passwords",
+    "hub-postgres",
+    "hub-admin",
+    "hub-prune",
+    "hub",
+    "hub-judge",
+    "hub-pages",
+}
 DEMO_DAYS: Final = 40
 
 
@@ -259,4 +275,66 @@ def verdicts_are_there(project: Project) -> str:
     return f"verdicts are in Prometheus: {found[0]['value'][1]} slower"
 
 
-PARTS: Final[dict[str, Callable[[Project], Iterator[str]]]] = {"measured": measured, "demo": demo}
+def fleet(project: Project) -> Iterator[str]:
+    """The hub of a fleet: a site sends its runs, the page shows them, a restart keeps them."""
+    project.settle()
+    before = listeners()
+    project.up(*sorted(HUB - {"hub-passwords", "hub-postgres", "hub-admin"}))
+    yield all_healthy(project, HUB)
+    yield nothing_listens_beyond_loopback(project, before)
+    yield from containers_are_kept_small(project)
+    token = project.compose("run", "--rm", "-T", "hub-admin", "sites", "add", "lab").split()[-1]
+    yield from a_site_sends(project, token)
+    project.down()
+    project.up(*sorted(HUB - {"hub-passwords", "hub-postgres", "hub-admin"}))
+    yield all_healthy(project, HUB)
+    yield the_page_shows(project, "lab")
+    project.down("--volumes")
+    yield said("nothing is left behind", project.left_behind())
+
+
+def a_site_sends(project: Project, token: str) -> Iterator[str]:
+    """Everything that a simulated site has stored."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "token").write_text(token)
+        (directory / "token").chmod(0o600)
+        story = replace(YEAR, days=12.0)
+        plan = assignments("randread-4k-qd1")[:3]
+        store = filled_store(directory, plan, story, end=time.time())
+        runs = store.totals().runs
+        url = f"http://127.0.0.1:{project.ports['HUB_PORT']}"
+        with sending(HubAddress(url=url, token_file=directory / "token"), store.fleet):
+            wait_for("the hub has all", lambda: is_sent(store), seconds=120)
+        store.close()
+    shown = wait_for("nodes are judged", lambda: judged(project), seconds=120)
+    yield said(f"the hub has {runs} runs of the site, and judged them", shown != runs and shown)
+    yield the_page_shows(project, "lab")
+
+
+def is_sent(store: Store) -> bool:
+    """Whether the hub has acknowledged all lines of a site."""
+    state = store.fleet.state()
+    return state is not None and 0 < state.newest == state.acked
+
+
+def judged(project: Project) -> int:
+    """Return the number of received runs once none of them waits for its judging."""
+    text = project.text("HUB_PAGES_PORT", "/metrics")
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[:1] != "#")
+    waiting = [float(one) for name, one in values.items() if "_unjudged_runs" in name]
+    received = [float(one) for name, one in values.items() if "_runs_received" in name]
+    return int(sum(received)) if waiting and not sum(waiting) else 0
+
+
+def the_page_shows(project: Project, site: str) -> str:
+    """Return whether the page of the fleet has a site."""
+    text = project.text("HUB_PAGES_PORT", "/")
+    return said(f"the page shows site {site}", f"<td>{site}</td>" not in text and text[-500:])
+
+
+PARTS: Final[dict[str, Callable[[Project], Iterator[str]]]] = {
+    "measured": measured,
+    "demo": demo,
+    "fleet": fleet,
+}

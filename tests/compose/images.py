@@ -15,6 +15,7 @@ from pvebench.errors import ToolFailed
 from testing.packs import ROOT
 
 EXPORTER: Final = "pvebench:compose-test"
+HUB: Final = "pvebench-hub:compose-test"
 PULL_SECONDS: Final = 600.0
 BUILD_SECONDS: Final = 1800.0
 
@@ -24,7 +25,7 @@ def wanted() -> dict[str, str]:
     services: dict[str, Any] = YAML(typ="safe").load(ROOT / "compose.yaml")["services"]
     found: dict[str, str] = {}
     for name, one in services.items():
-        if "PVEBENCH_IMAGE" not in one["image"]:
+        if "${" not in one["image"]:
             found.setdefault(one["image"], name)
     return found
 
@@ -78,9 +79,10 @@ class Images:
             if not self._is_there(image) and not self._pulled(image)
         }
         self._stand_in(missing, base)
-        print("images: building the exporter's own", flush=True)
-        self._build("exporter/Dockerfile", ROOT, EXPORTER)
-        self._made.append(EXPORTER)
+        for image, options in ((HUB, ["--target", "hub"]), (EXPORTER, [])):
+            print(f"images: building {image}", flush=True)
+            self._build("exporter/Dockerfile", ROOT, image, *options)
+            self._made.append(image)
 
     def _stand_in(self, missing: dict[str, str], base: str) -> None:
         if not missing:

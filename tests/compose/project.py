@@ -13,14 +13,14 @@ from typing import Any, Final, Self
 
 import httpx2
 from engine import Docker, compose_program, run
-from images import EXPORTER, Images
+from images import EXPORTER, HUB, Images
 
 from pvebench.errors import ToolFailed
 from testing import http_client
 from testing.packs import ROOT
 from testing.prometheus import free_port
 
-MOUNTED: Final = ("compose.yaml", "seccomp.json", "prometheus", "grafana")
+MOUNTED: Final = ("compose.yaml", "seccomp.json", "prometheus", "grafana", "packaging/postgres")
 PORTS: Final = (
     "EXPORTER_PORT",
     "PROMETHEUS_PORT",
@@ -29,6 +29,8 @@ PORTS: Final = (
     "DEMO_EXPORTER_PORT",
     "DEMO_PROMETHEUS_PORT",
     "DEMO_GRAFANA_PORT",
+    "HUB_PORT",
+    "HUB_PAGES_PORT",
 )
 SECRETS: Final = ("smtp_password",)
 UP_SECONDS: Final = 600.0
@@ -59,6 +61,7 @@ class Project:
         self._directory.mkdir()
         for name in MOUNTED:
             source = ROOT / name
+            (self._directory / name).parent.mkdir(exist_ok=True)
             copy = shutil.copytree if source.is_dir() else shutil.copy
             copy(source, self._directory / name)
         targets = self._directory / "prometheus" / "targets" / "compose" / "alertmanager.yml"
@@ -85,6 +88,7 @@ class Project:
             "COMPOSE_PROJECT_NAME": self.name,
             "COMPOSE_PROFILES": ",".join(profiles),
             "PVEBENCH_IMAGE": EXPORTER,
+            "PVEBENCH_HUB_IMAGE": HUB,
             **{name: str(port) for name, port in self.ports.items()},
             **more,
         }
@@ -148,6 +152,10 @@ class Project:
         """Return the JSON that a service answers with on its published port."""
         address = f"http://127.0.0.1:{self.ports[port]}{path}"
         return http_client.get(address, params=asked, auth=login, timeout=20).json()
+
+    def text(self, port: str, path: str) -> str:
+        """Return the text that a service answers with on its published port."""
+        return http_client.get(f"http://127.0.0.1:{self.ports[port]}{path}", timeout=20).text
 
     def query(
         self, expression: str, *, port: str = "PROMETHEUS_PORT", time: float | None = None

@@ -84,6 +84,7 @@ PROOFS: Final = {
     # on a node or host, by its administrator
     "packaging/deb/postrm:remove_known": "known names, no mount below",
     "packaging/deb/postrm:": "fixed files of the package",
+    "packaging/deb/hub/postrm:": "fixed links of the package",
     "packaging/proxmox/proxmox-lxc.sh:remove_all": OWN_FOLDER,
     "packaging/proxmox/proxmox-lxc.sh:undo": "the container that this run of the script created",
     "packaging/proxmox/proxmox-lxc.sh:": OWN_FOLDER,

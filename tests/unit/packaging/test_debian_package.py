@@ -36,12 +36,15 @@ from testing.packs import ROOT
 PACKAGING = ROOT / "packaging"
 sys.path.insert(0, str(PACKAGING / "deb"))
 
-from build import debian_version, revisions_in  # noqa: E402 # its place is known only now
+from build import HUB_LOCK, debian_version, lock_entries, revisions_in  # noqa: E402 # its place is known only now
 from manual import completions, manual  # noqa: E402 # likewise
 
 UNIT = PACKAGING / "systemd/pvebench.service"
+ROLES = PACKAGING / "postgres/10-roles.sql"
 DROP_INS = sorted((PACKAGING / "systemd").glob("*.conf"))
-SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+SCRIPTS = ("preinst", "postinst", "prerm", "postrm", "hub/postinst", "hub/prerm", "hub/postrm")
+HUB_UNITS = sorted((PACKAGING / "systemd/hub").glob("*.service"))
+HUB_PROCESSES = {"serve": "door", "pages": "overview", "judge@": "judge"}
 
 
 def run(command: Sequence[str | Path], **options: object) -> subprocess.CompletedProcess[str]:
@@ -70,6 +73,69 @@ def test_systemd_understands_the_unit_and_calls_it_hard(
     command = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20"]
     done = run([*command, path])
     assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def hub_units(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The units of the hub as they are in force, with programs that are here."""
+    place = tmp_path_factory.mktemp("units")
+    common = (PACKAGING / "systemd/hub/common.conf").read_text("utf-8")
+    for unit in HUB_UNITS:
+        text = unit.read_text("utf-8").replace("/usr/bin/pvebench", shutil.which("true") or "")
+        text, install, rest = text.partition("\n[Install]")
+        (place / unit.name).write_text(f"{text}\n{common}{install}{rest}", "utf-8")
+    timer = PACKAGING / "systemd/hub/pvebench-hub-prune.timer"
+    shutil.copy(timer, place)
+    return sorted(place.glob("*.service"))
+
+
+def test_systemd_understands_the_units_of_the_hub_and_calls_each_hard(
+    hub_units: list[Path],
+) -> None:
+    timer = hub_units[0].with_name("pvebench-hub-prune.timer")
+    done = run(["systemd-analyze", "verify", "--man=no", *hub_units, timer])
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    command = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20"]
+    for unit in hub_units:
+        assert run([*command, unit]).returncode == 0, unit.name
+
+
+def test_each_process_of_the_hub_runs_as_the_user_whose_role_it_takes() -> None:
+    """PostgreSQL's peer authentication: the role is the name of the user."""
+    roles = set(re.findall(r"'(pvebench_\w+)', 'LOGIN", ROLES.read_text("utf-8")))
+    made = set(
+        re.findall(r"(?m)^u (\w+)", (PACKAGING / "deb/hub/sysusers.conf").read_text("utf-8"))
+    )
+    assert made == roles
+    users = {
+        unit.stem.removeprefix("pvebench-hub-"): re.findall(
+            r"(?m)^User=(\w+)$", unit.read_text("utf-8")
+        )
+        for unit in HUB_UNITS
+    }
+    for name, role in HUB_PROCESSES.items():
+        assert users.pop(name) == [f"pvebench_{role}"]
+    assert users == {
+        "roles": ["postgres"], "migrate": ["pvebench_hub"], "prune": ["pvebench_hub"]
+    }  # fmt: skip
+
+
+def test_the_package_of_the_hub_has_the_libraries_that_only_the_hub_needs() -> None:
+    site, hub = (lock_entries(ROOT / name) for name in ("requirements.lock", HUB_LOCK))
+    more = {text.partition("==")[0] for text in hub if text not in site}
+    assert more == {"psycopg", "psycopg-binary"}
+    assert set(site) <= set(hub)
+
+
+def test_a_purge_of_the_hub_keeps_the_database_and_says_how_to_delete_it(tmp_path: Path) -> None:
+    wants = tmp_path / "systemd" / "system" / "multi-user.target.wants"
+    wants.mkdir(parents=True)
+    for name in ("pvebench-hub-judge@1.service", "pvebench-hub-serve.service", "pvebench.service"):
+        (wants / name).symlink_to("/dev/null")
+    done = purge(tmp_path, script="hub/postrm")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "the database pvebench stays; to delete it: " in done.stderr
+    assert [one.name for one in wants.iterdir()] == ["pvebench.service"]
 
 
 def test_the_service_starts_again_unless_only_a_person_can_mend_it() -> None:
@@ -215,15 +281,15 @@ def test_the_settings_of_the_package_are_some() -> None:
     assert load_settings(PACKAGING / "deb/pvebench.yaml").driver == "qemu"
 
 
-def purge(tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def purge(tmp_path: Path, *more: str, script: str = "postrm") -> subprocess.CompletedProcess[str]:
     """Purge in a mount namespace whose /var/lib and /var/cache are the test's own."""
     for name in ("lib", "cache", "disk", "etc", "systemd"):
         (tmp_path / name).mkdir(exist_ok=True)
-    script = bind(tmp_path / "lib", Path("/var/lib")) + bind(tmp_path / "cache", Path("/var/cache"))
-    script += bind(tmp_path / "systemd", Path("/etc/systemd"))
+    mounts = bind(tmp_path / "lib", Path("/var/lib")) + bind(tmp_path / "cache", Path("/var/cache"))
+    mounts += bind(tmp_path / "systemd", Path("/etc/systemd"))
     if Path("/etc/pvebench").exists():
-        script += bind(tmp_path / "etc", Path("/etc/pvebench"))
-    return with_mounts(script + "".join(more) + f"sh '{PACKAGING}/deb/postrm' purge\n")
+        mounts += bind(tmp_path / "etc", Path("/etc/pvebench"))
+    return with_mounts(mounts + "".join(more) + f"sh '{PACKAGING}/deb/{script}' purge\n")
 
 
 @pytest.fixture

@@ -98,7 +98,11 @@ def test_a_release_is_the_commit_and_says_which(checkout: Path, tmp_path: Path) 
     assert contents(again) == contents(wheel)
 
 
-DEBS = ("pvebench_0.1.0~deb12_amd64.deb", "pvebench_0.1.0~deb13_amd64.deb")
+DEBS = tuple(
+    f"{name}_0.1.0~deb{release}_amd64.deb"
+    for name in ("pvebench", "pvebench-hub")
+    for release in (12, 13)
+)
 
 
 def released(directory: Path) -> Path:
@@ -116,7 +120,7 @@ def test_the_page_of_a_release_gives_a_use_and_a_checksum_for_each_file(tmp_path
     page_of(directory)
     first = page_of(directory)  # a page that is there is written again
     names = {path.name for path in directory.iterdir()} - {"RELEASE.md", "SHA256SUMS"}
-    assert len(names) == 6
+    assert len(names) == 8
     assert set(re.findall(r"^\| `(.+?)` \| \w.+ \|$", first, re.MULTILINE)) == names
     assert (directory / "SHA256SUMS").read_text("utf-8") in first
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
