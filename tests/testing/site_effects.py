@@ -24,10 +24,16 @@ def node_with(
     group: Group = (),
     own: float | None = None,
 ) -> list[NodeEffect]:
-    """Return a node's effects: twenty weeks of noise, a shared shift in one of them, an upgrade."""
+    """Return a node's effects: twenty weeks of noise, a shared shift in one of them, an upgrade.
+
+    The week of the upgrade has no effect without it: its runs are of two environments.
+    """
     rng = np.random.default_rng(seed)
     found = []
     for week in range(-20, 2):
+        if differences and WEEK + week * EVERY_SECONDS == at:
+            rng.normal()
+            continue
         shift = rng.normal(0.0, ERROR) + (shared if week == 0 else 0.0)
         time = WEEK + week * EVERY_SECONDS
         found.append(NodeEffect(time, (), "throughput", group, shift, ERROR, shift, 8))

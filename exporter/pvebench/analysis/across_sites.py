@@ -6,7 +6,8 @@ times without an upgrade. Sites are independent, nodes of a site are not: a site
 An upgrade is blamed if at least two sites, and a quarter of those that passed it, moved the same
 way: by the partial conjunction of their p-values with Fisher's statistic (Benjamini and Heller,
 Biometrics 64, 2008), adjusted for all upgrades and groups. A site's noise is that of its times
-without an upgrade. What the sites without the upgrade show at the same time is subtracted.
+without an upgrade. What most sites without an upgrade in that week show is subtracted: also those
+that passed it earlier or will pass it later.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ class FleetEffect:
     Attributes:
         mean, low, high: random-effects mean over the sites, and its 95% confidence interval.
         between: standard deviation between the sites, without their noise.
-        others: number of sites without the upgrade at that time; `shift`: what they show.
+        others: number of sites without an upgrade in that week; `shift`: what most of them show.
         also: differences that the same sites passed at the same times.
     """
 
@@ -342,20 +343,17 @@ def _across(
     sites: Mapping[str, _Point],
     quiet: Mapping[str, Mapping[float, _Point]],
 ) -> FleetEffect:
-    shifts: list[float] = []
-    compared: list[int] = []
-    points: list[SiteEffect] = []
     usual = _usual(quiet)
+    found: list[_Usual] = []
+    points: list[SiteEffect] = []
     for site, point in sorted(sites.items()):
         at = round(point.time / EVERY_SECONDS) * EVERY_SECONDS
-        others = [own[at].effect for name, own in quiet.items() if name not in sites and at in own]
-        shift = statistics.fmean(others) if len(others) >= LEAST_SITES else 0.0
-        spread = statistics.variance(others) / len(others) if len(others) >= LEAST_SITES else 0.0
-        shifts.append(shift)
-        compared.append(len(others))
-        own_quiet = quiet.get(site, {}).items()
-        scores = [abs(one.effect - usual.get(time, 0.0)) / one.error for time, one in own_quiet]
-        points.append(_site_effect(site, point, shift, spread, scores))
+        found.append(usual.get(at, _NOTHING_USUAL))
+        scores = [
+            abs(one.effect - usual.get(time, _NOTHING_USUAL).shift) / one.error
+            for time, one in quiet.get(site, {}).items()
+        ]
+        points.append(_site_effect(site, point, found[-1], scores))
     chances = ([one.p_worse for one in points], [one.p_better for one in points])
     p_value = min(1.0, 2 * min(map(_conjunction, chances)))
     mean, reach, between = _random_effects(points)
@@ -368,31 +366,48 @@ def _across(
         low=mean - reach,
         high=mean + reach,
         between=between,
-        others=min(compared),
-        shift=statistics.fmean(shifts),
+        others=min(one.sites for one in found),
+        shift=statistics.fmean(one.shift for one in found),
         p_value=p_value,
     )
 
 
-def _usual(quiet: Mapping[str, Mapping[float, _Point]]) -> dict[float, float]:
-    """Return what most sites show at a time without an upgrade, such as a busy week."""
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What most sites without an upgrade show at a time, such as a busy week.
+
+    The median: in that week, the load of one of them may change for good.
+    """
+
+    sites: int
+    shift: float
+    variance: float
+
+
+_NOTHING_USUAL: Final = _Usual(0, 0.0, 0.0)
+
+
+def _usual(quiet: Mapping[str, Mapping[float, _Point]]) -> dict[float, _Usual]:
     at: dict[float, list[float]] = {}
     for points in quiet.values():
         for time, point in points.items():
             at.setdefault(time, []).append(point.effect)
-    return {
-        time: statistics.median(found) for time, found in at.items() if len(found) >= LEAST_SITES
-    }
+    return {time: _usual_of(found) for time, found in at.items() if len(found) >= LEAST_SITES}
 
 
-def _site_effect(
-    site: str, point: _Point, shift: float, spread: float, scores: Sequence[float]
-) -> SiteEffect:
+def _usual_of(found: Sequence[float]) -> _Usual:
+    shift = statistics.median(found)
+    spread = MAD_TO_SIGMA * statistics.median(abs(one - shift) for one in found)
+    # The variance of a median is pi / 2 times that of a mean.
+    return _Usual(len(found), shift, math.pi / 2 * spread**2 / len(found))
+
+
+def _site_effect(site: str, point: _Point, usual: _Usual, scores: Sequence[float]) -> SiteEffect:
     """Return the effect of a site; `scores` of its quiet times show how large errors are."""
     few = len(scores) < LEAST_QUIET
     scale = 1.0 if few else max(1.0, MAD_TO_SIGMA * statistics.median(scores))
-    error = math.sqrt((scale * point.error) ** 2 + spread)
-    effect = point.effect - shift
+    error = math.sqrt((scale * point.error) ** 2 + usual.variance)
+    effect = point.effect - usual.shift
     degrees = FEW_DEGREES if few else float(len(scores))
     half = float(two_sided(effect / error, degrees)) / 2
     worse = half if effect < 0 else 1 - half

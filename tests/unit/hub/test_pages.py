@@ -47,7 +47,7 @@ def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
     found = upgrades(FleetView(effects=sites_with(4), facts={"bregenz": [{"kernel": "6.14.5"}]}))
     text = page(OVERVIEW, found, [], name="fleet", now=NOW)
     for part in (
-        "Everything is 5.2% slower at 4 of 12 sites since kernel 6.14.8",
+        "Everything is 5.0% slower at 4 of 12 sites since kernel 6.14.8",
         "Still to come: bregenz",
         "<td>held, clock off by ",
         "&lt;b&gt;slower&lt;/b&gt;",
