@@ -277,7 +277,7 @@ def verdicts_are_there(project: Project) -> str:
 
 def fleet(project: Project) -> Iterator[str]:
     """The hub of a fleet: a site sends its runs, the page shows them, a restart keeps them."""
-    project.settle()
+    project.settle("hub")
     before = listeners()
     project.up(*sorted(HUB - {"hub-passwords", "hub-postgres", "hub-admin"}))
     yield all_healthy(project, HUB)

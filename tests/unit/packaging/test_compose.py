@@ -258,8 +258,10 @@ def test_commands_in_the_container_use_its_settings() -> None:
 def test_every_command_in_the_docs_names_a_service_that_is_there() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     text = "".join(page.read_text("utf-8") for page in pages)
-    named = re.findall(r"docker compose (?:exec|run --rm|logs) (?:-\S+ )*([\w-]+)", text)
-    assert {"pvebench", "grafana"} <= set(named) <= set(SERVICES)
+    named = re.findall(
+        r"docker compose (?:--profile \S+ )?(?:exec|run --rm|logs) (?:-\S+ )*([\w-]+)", text
+    )
+    assert {"pvebench", "grafana", "hub-admin"} <= set(named) <= set(SERVICES)
     assert "compose.kvm.yaml" not in text
 
 

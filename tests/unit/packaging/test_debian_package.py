@@ -120,6 +120,16 @@ def test_each_process_of_the_hub_runs_as_the_user_whose_role_it_takes() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("package", ["sysusers.conf", "hub/sysusers.conf"])
+def test_systemd_makes_the_users_of_a_package(tmp_path: Path, package: str) -> None:
+    (tmp_path / "etc").mkdir()
+    text = (PACKAGING / "deb" / package).read_text("utf-8")
+    done = run(["systemd-sysusers", f"--root={tmp_path}", PACKAGING / "deb" / package])
+    assert done.returncode == 0, done.stderr
+    made = re.findall(r"(?m)^(\w+):", (tmp_path / "etc/passwd").read_text("utf-8"))
+    assert made == re.findall(r"(?m)^u (\w+)", text)
+
+
 def test_the_package_of_the_hub_has_the_libraries_that_only_the_hub_needs() -> None:
     site, hub = (lock_entries(ROOT / name) for name in ("requirements.lock", HUB_LOCK))
     more = {text.partition("==")[0] for text in hub if text not in site}
