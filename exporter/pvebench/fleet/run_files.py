@@ -10,7 +10,6 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, cast
@@ -126,16 +125,6 @@ def _error(path: Path, line: int, column: int, message: str) -> ConfigError:
     return ConfigError([Problem(str(path), line, column, message)])
 
 
-@dataclass(slots=True)
-class _Known:
-    """What runs refer to, by its name in the file."""
-
-    shapes: dict[str, list[Callable[[float], Sample]]] = field(default_factory=dict)
-    environments: dict[str, Environment] = field(default_factory=dict)
-    cycles: dict[str, dict[str, Any]] = field(default_factory=dict)
-    definitions: dict[str, Definition] = field(default_factory=dict)
-
-
 class RunsFile:
     """An open file of runs.
 
@@ -145,7 +134,11 @@ class RunsFile:
 
     def __init__(self, path: Path, file: IO[bytes], rename: Mapping[str, str]) -> None:
         self._path, self._file, self._rename = path, file, rename
-        self._known, self._nodes = _Known(), dict[str, str]()
+        self._shapes: dict[str, list[Callable[[float], Sample]]] = {}
+        self._environments: dict[str, Environment] = {}
+        self._cycles: dict[str, dict[str, Any]] = {}
+        self._definitions: dict[str, Definition] = {}
+        self._nodes: dict[str, str] = {}
         self._line = self._other_bytes = 0
         self._lines = self._read_lines()
         head = self._parsed(next(self._lines, b""))
@@ -192,24 +185,23 @@ class RunsFile:
             self._fail(error.reason, error.column)
 
     def _keep(self, line: Any) -> None:
-        known = self._known
         match line:
             case Shape():
-                known.shapes[line.shape] = self._shape(line)
+                self._shapes[line.shape] = self._shape(line)
             case EnvironmentLine():
                 facts = {_shown(name): _shown(text) for name, text in line.facts.items()}
                 node = self._node(line.node)
                 simulated = self.head.simulated
                 environment = Environment(node=node, facts=facts, simulated=simulated)
-                known.environments[line.digest] = environment
+                self._environments[line.digest] = environment
             case CycleLine():
                 row = line.model_dump(exclude={"kind", "seq"})
                 texts = {name: _shown(row[name]) for name in ("uid", "pack", "tier")}
-                known.cycles[line.uid] = {**row, **texts, "node": self._node(line.node)}
+                self._cycles[line.uid] = {**row, **texts, "node": self._node(line.node)}
             case DefinitionLine():
                 data = _shown(line.definition.as_data())
                 data["labels"]["node"] = self._node(data["labels"]["node"])
-                known.definitions[line.key] = Definition.from_data(data)
+                self._definitions[line.key] = Definition.from_data(data)
             case _:
                 self._fail("a second head; import files one by one")
 
@@ -229,10 +221,9 @@ class RunsFile:
             self._fail(f"numbers: {error}")
 
     def _run(self, line: RunLine) -> ImportedRun:
-        known = self._known
         try:
-            shape, definition = known.shapes[line.shape], known.definitions[line.case]
-            environment, cycle = known.environments[line.environment], known.cycles[line.cycle]
+            shape, definition = self._shapes[line.shape], self._definitions[line.case]
+            environment, cycle = self._environments[line.environment], self._cycles[line.cycle]
         except KeyError as error:
             self._fail(f"no earlier line has {str(error.args[0])[:100]!r}, which the run refers to")
         if len(shape) != len(line.values):

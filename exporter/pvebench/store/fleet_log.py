@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select, text, update
+from sqlalchemy import Column, Connection, Engine, Row, func, insert, select, text, update
 
 from pvebench.store.engine import reading, writing
 from pvebench.store.records import with_samples
@@ -258,88 +258,65 @@ Content = dict[str, dict[str, Any]]
 """Key -> fields."""
 
 
-def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(keys), 500):  # SQLite limits the number of variables
-        yield keys[start : start + 500]
+def _rows(
+    connection: Connection, key: Column[Any], keys: Sequence[Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows with these keys; no batch has as many as SQLite's limit of variables."""
+    for row in connection.execute(select(key.table).where(key.in_(keys))).mappings():
+        yield dict(row)
 
 
 def _environments(connection: Connection, keys: Sequence[str]) -> Content:
-    content: Content = {}
-    for chunk in _chunks(keys):
-        for row in connection.execute(select(environments).where(environments.c.digest.in_(chunk))):
-            facts = json.loads(row.facts)
-            content[row.digest] = {
-                "digest": row.digest,
-                "node": row.node,
-                "slug": row.slug,
-                "facts": facts,
-            }
-    return content
-
-
-def _cycles(connection: Connection, keys: Sequence[str]) -> Content:
-    names = ("uid", "node", "pack", "tier", "planned", "started", "finished")
-    columns = [cycles.c[name] for name in names]
+    names = ("digest", "node", "slug")
     return {
-        row["uid"]: dict(row)
-        for chunk in _chunks(keys)
-        for row in connection.execute(select(*columns).where(cycles.c.uid.in_(chunk))).mappings()
+        row["digest"]: {**{name: row[name] for name in names}, "facts": json.loads(row["facts"])}
+        for row in _rows(connection, environments.c.digest, keys)
     }
 
 
+def _cycles(connection: Connection, keys: Sequence[str]) -> Content:
+    return {row["uid"]: row for row in _rows(connection, cycles.c.uid, keys)}
+
+
 def _definitions(connection: Connection, keys: Sequence[str]) -> Content:
-    columns = (cases.c.key, cases.c.definition, cases.c.first_started)
     return {
-        row.key: {
-            "key": row.key,
-            "definition": json.loads(row.definition),
-            "first_started": row.first_started,
+        row["key"]: {
+            "key": row["key"],
+            "definition": json.loads(row["definition"]),
+            "first_started": row["first_started"],
         }
-        for chunk in _chunks(keys)
-        for row in connection.execute(select(*columns).where(cases.c.key.in_(chunk)))
+        for row in _rows(connection, cases.c.key, keys)
     }
 
 
 def _decisions(connection: Connection, keys: Sequence[str]) -> Content:
-    names = ("id", "made", "kind", "cases", "until", "reason")
-    query = select(*(decisions.c[name] for name in names))
-    content: Content = {}
-    for chunk in _chunks(keys):
-        for row in connection.execute(query.where(decisions.c.id.in_(map(int, chunk)))):
-            # `kind` is the kind of the line.
-            content[str(row.id)] = {
-                "number": row.id,
-                "made": row.made,
-                "decision": row.kind,
-                "cases": row.cases,
-                "until": row.until,
-                "reason": row.reason,
-            }
-    return content
+    # `kind` is the kind of the line.
+    names = {"id": "number", "kind": "decision"}
+    return {
+        str(row["id"]): {names.get(name, name): value for name, value in row.items()}
+        for row in _rows(connection, decisions.c.id, [*map(int, keys)])
+    }
 
 
 def _runs(connection: Connection, keys: Sequence[str]) -> Content:
-    content: Content = {}
-    for chunk in _chunks(keys):
-        of_chunk = runs.c.uid.in_(chunk)
-        query = select(runs.c.uid, runs.c.revision).where(of_chunk)
-        revisions = {row.uid: row.revision for row in connection.execute(query)}
-        for run in with_samples(connection, select(runs).where(of_chunk)):
-            content[run.uid] = {
-                "uid": run.uid,
-                "revision": revisions[run.uid],
-                "number": run.number,
-                "case": run.case_key,
-                "cycle": run.cycle,
-                "environment": run.environment,
-                "started": run.started.timestamp(),
-                "finished": run.finished.timestamp(),
-                "outcome": str(run.outcome),
-                "reason": run.reason,
-                "pass": run.pass_number,
-                "samples": run.samples,
-            }
-    return content
+    revisions = {row["uid"]: row["revision"] for row in _rows(connection, runs.c.uid, keys)}
+    return {
+        run.uid: {
+            "uid": run.uid,
+            "revision": revisions[run.uid],
+            "number": run.number,
+            "case": run.case_key,
+            "cycle": run.cycle,
+            "environment": run.environment,
+            "started": run.started.timestamp(),
+            "finished": run.finished.timestamp(),
+            "outcome": str(run.outcome),
+            "reason": run.reason,
+            "pass": run.pass_number,
+            "samples": run.samples,
+        }
+        for run in with_samples(connection, select(runs).where(runs.c.uid.in_(keys)))
+    }
 
 
 _CONTENT: Final = {
