@@ -18,7 +18,8 @@ from testing.run_files import exported, imported, lines_of, store_at
 from testing.stored_runs import FIRST, SECOND, run
 
 words = st.text(st.characters(min_codepoint=32, max_codepoint=0x2000, categories=("L", "N", "S")))
-numbers = st.floats(allow_nan=False, allow_infinity=False)
+sizes = st.floats(1e-18, 1e18)
+numbers = st.just(0.0) | sizes | sizes.map(lambda value: -value)
 samples = st.builds(
     Sample,
     st.sampled_from(["iops", "bandwidth", "clat_percentile"]),

@@ -195,9 +195,11 @@ def runs(output: Path | None, *, anonymous: bool, **options: Any) -> None:
         simulated = store.simulated
         names = pseudonyms.Pseudonyms(simulated=simulated)
         try:
-            file: IO[bytes] = sys.stdout.buffer
-            if output is not None:
-                file = stack.enter_context(run_files.opened_for_writing(output))
+            file: IO[bytes] = (
+                stack.enter_context(run_files.opened_for_writing(output))
+                if output
+                else sys.stdout.buffer
+            )
             lines = store.fleet.stored()
             count = run_files.write_runs(
                 file, lines, simulated=simulated, pseudonyms=names.replaced if anonymous else None

@@ -29,6 +29,7 @@ from pvebench.fleet.wire import (
 )
 from pvebench.log import log
 from pvebench.model.definition import Definition
+from pvebench.model.disk import Cache, HostCache
 from pvebench.model.environment import Environment
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
@@ -40,6 +41,8 @@ MAX_FILE_BYTES: Final = 4 * 1024**3
 """Maximum size of a file, uncompressed: some years of a site."""
 MAX_OTHER_BYTES: Final = 64 * 1024**2
 """Maximum size of all lines but runs, which stay in memory: thousands of cases have 10 MB."""
+SMALLEST: Final = 1e-18
+"""Smallest value but 0; ratios of smaller ones would not be finite."""
 _GZIP: Final = ".gz"
 
 
@@ -201,7 +204,11 @@ class RunsFile:
             case DefinitionLine():
                 data = _shown(line.definition.as_data())
                 data["labels"]["node"] = self._node(data["labels"]["node"])
-                self._definitions[line.key] = Definition.from_data(data)
+                self._definitions[line.key] = definition = Definition.from_data(data)
+                try:
+                    _check_options(definition)
+                except ValueError as error:
+                    self._fail(f"definition: {error}")
             case _:
                 self._fail("a second head; import files one by one")
 
@@ -250,10 +257,23 @@ class RunsFile:
         return ImportedRun(run=run, environment=environment, cycle=cycle, revision=line.revision)
 
 
+def _check_options(definition: Definition) -> None:
+    """Raise ValueError for options of which readers need the meaning."""
+    options, parameters = definition.options, definition.parameters
+    Cache(options.get("cache", ""))
+    HostCache(options.get("host_cache", HostCache.DROPPED))
+    for name in ("bus", "format", "aio", "iothread", "scsihw"):
+        if not options.get(name):
+            raise ValueError(f"{name} is missing")
+    for name in ("bs", "iodepth", "numjobs"):
+        if not 0 <= int(parameters.get(name, 1)) <= 2**40:
+            raise ValueError(f"{name} out of range")
+
+
 def _maker(metric: str, direction: str, part: str, unit: str) -> Callable[[float], Sample]:
     way, base = Direction(direction) if direction else None, Unit(unit)
     name, of = _shown(metric), _shown(part)
-    return lambda value: Sample(name, way, value, base, of)
+    return lambda value: Sample(name, way, value if abs(value) >= SMALLEST else 0.0, base, of)
 
 
 def _shown(data: Any) -> Any:

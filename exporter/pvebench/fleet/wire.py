@@ -61,6 +61,9 @@ def _clean_data(value: Any) -> Any:
 Text = Annotated[str, Field(max_length=300), AfterValidator(_clean)]
 LongText = Annotated[str, Field(max_length=10_000), AfterValidator(_clean)]
 Real = Annotated[float, AfterValidator(_finite)]
+Measured = Annotated[Real, Field(ge=-1e18, le=1e18)]
+"""Value of a run; what is computed from larger ones would not be finite."""
+Seconds = Annotated[Real, Field(ge=0, le=1e9)]
 Time = Annotated[float, Field(ge=0, le=32_503_680_000)]
 """UNIX seconds until the year 3000."""
 Count = Annotated[int, Field(ge=0, lt=2**31)]
@@ -151,8 +154,8 @@ class WorkloadData(Kept):
     tool: Text
     title: Text
     directions: Annotated[list[Direction], Field(max_length=len(Direction))]
-    ramp_seconds: Real
-    runtime_seconds: Real
+    ramp_seconds: Seconds
+    runtime_seconds: Seconds
     parameters: Annotated[dict[Text, Integer | Real | bool | LongText], AT_MOST]
     caveats: Annotated[list[Text], AT_MOST]
     steady: Annotated[dict[Text, Real], AT_MOST] = {}
@@ -164,7 +167,7 @@ class DefinitionData(Kept):
     labels: Labels
     scenario: Annotated[dict[Text, Text], AT_MOST]
     workload: WorkloadData
-    scale: Real
+    scale: Annotated[float, Field(gt=0, le=100)]
     fingerprint: Name
 
     def as_data(self) -> dict[str, Any]:
@@ -214,7 +217,7 @@ class RunLine(Message):
     reason: LongText
     pass_number: Count = Field(alias="pass")
     shape: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    values: Annotated[list[Real], AT_MOST]
+    values: Annotated[list[Measured], AT_MOST]
 
 
 class Skip(Message):

@@ -212,7 +212,7 @@ def _add_latencies(families: Families, labels: Mapping[str, str], sums: Sums) ->
         if held:
             counts = {bound: held.get(bound, 0.0) for bound in LATENCY_BOUNDS}
             extra = {"direction": direction}
-            families.add_histogram(catalog.LATENCY, {**labels, **extra}, counts, held[SUM])
+            families.add_histogram(catalog.LATENCY, {**labels, **extra}, counts, held.get(SUM, 0.0))
 
 
 def _add_switches(

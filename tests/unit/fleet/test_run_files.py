@@ -162,6 +162,7 @@ def _set(**fields: Any) -> Callable[[dict[str, Any]], None]:
         ("run", _set(values=[]), "7:1", "0 values, but its shape has 1"),
         ("run", _set(values=[float("nan")]), "7:", "finite"),
         ("run", _set(values=[10**400]), "7:", "finite"),
+        ("run", _set(values=[-1e300]), "7:", "greater than or equal"),
         ("run", _set(finished=float("nan")), "7:", "than or equal"),
         ("run", _set(number=10**4000), "7:", "less than"),
         ("run", _set(reason="\0"), "7:", "NUL"),
@@ -180,6 +181,38 @@ def test_a_wrong_line_is_refused_with_file_line_and_column(
     assert str(refused.value).startswith(f"{path}:{place}")
     assert message.lower() in str(refused.value).lower()
     assert here.runs() == []
+
+
+def _option(part: str, name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(line: dict[str, Any]) -> None:
+        place = line["definition"]["workload"] if part == "parameters" else line["definition"]
+        place[part][name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "message"),
+    [
+        ("scenario", "cache", "fast", "'fast' is not a valid Cache"),
+        ("scenario", "host_cache", "x", "'x' is not a valid HostCache"),
+        ("scenario", "bus", "", "bus is missing"),
+        ("parameters", "bs", -1, "bs out of range"),
+        ("parameters", "iodepth", 2**62, "iodepth out of range"),
+        ("parameters", "bs", "x", "invalid literal"),
+    ],
+)
+def test_an_option_that_readers_cannot_understand_is_refused(
+    part: str, name: str, value: Any, message: str, path: Path, here: Store
+) -> None:
+    changed(path, _option(part, name, value), "definition")
+    with pytest.raises(ConfigError, match=f"{path}:4:1: definition: {message}"):
+        imported(path, here)
+
+
+def test_a_value_too_small_for_ratios_is_0(path: Path, here: Store) -> None:
+    imported(changed(path, _set(values=[5e-324]), "run"), here)
+    assert [one.samples[0].value for one in here.runs()] == [1000.0, 1000.0, 0.0]
 
 
 @pytest.mark.parametrize("unknown", ["direction", "unit"])
