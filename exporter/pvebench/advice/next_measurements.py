@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Final
 
 from pvebench.advice.recommendation import Choice, Recommendation
 from pvebench.model.definition import Definition
-from pvebench.model.disk import DISK_OPTIONS, Cache
+from pvebench.model.disk import DISK_OPTIONS, Cache, Disk
 from pvebench.model.units import format_size
 
 ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -48,25 +48,32 @@ class Proposal:
     known: bool
 
 
-def proposals(advice: Iterable[Recommendation]) -> tuple[Proposal, ...]:
-    """Return what to measure next on a storage, the most promising first."""
+def proposals(
+    advice: Iterable[Recommendation], without_aio: Collection[tuple[str, str]] = ()
+) -> tuple[Proposal, ...]:
+    """Return what to measure next on a storage, the most promising first.
+
+    Args:
+        without_aio: (node, storage) that QEMU itself accesses over the network.
+    """
     best: dict[Options, Proposal] = {}
     for one in advice:
-        for proposal in _for_purpose(one):
+        fixed = {"aio"} if (one.node, one.storage) in without_aio else set()
+        for proposal in _for_purpose(one, fixed):
             known = best.get(proposal.options)
             if known is None or known.upper < proposal.upper:
                 best[proposal.options] = proposal
     return tuple(sorted(best.values(), key=lambda one: -one.upper)[:MOST])
 
 
-def _for_purpose(one: Recommendation) -> Iterator[Proposal]:
+def _for_purpose(one: Recommendation, fixed: Collection[str]) -> Iterator[Proposal]:
     scores = {options_of(choice.definition): choice.score for choice in one.choices}
     top = one.fastest.score
     for choice in (one.fastest, *one.ties, *one.undecided):
         for option, values in ALTERNATIVES.items():
             for value in values:
                 options = _with(choice, option, value)
-                if options in scores or not _possible(dict(options)):
+                if option in fixed or options in scores or not _possible(dict(options)):
                     continue
                 upper, known = _upper(choice, option, value, scores)
                 if upper - top >= 0:
@@ -136,17 +143,7 @@ def proposal_text(one: Proposal) -> str:
 
 # --- The pack.
 
-_NUMBERS: Final = ("queues", "iops", "mbps")
-_FLAGS: Final = (
-    "iothread",
-    "detect_zeroes",
-    "discard",
-    "ssd",
-    "extended_l2",
-    "backing",
-    "drive_cache",
-)
-_SIZES: Final = ("cluster_size", "read_ahead")
+_FLAGS: Final = frozenset(one.name for one in fields(Disk) if str(one.type).startswith("bool"))
 _AXES: Final = ("bus", "format", "cache")
 
 

@@ -34,7 +34,9 @@ _DOUBTS: Final = {
     Doubt.NOISE: "Noise doesn't exclude that the default is as fast.",
     Doubt.EXCLUDED_FASTER: "",
 }
-_KILLED: Final = "completed writes survive (qcow2 without preallocation: flushed data)"
+_FLUSHED_ONLY: Final = {"writeback": "qcow2 without preallocation, and Ceph without krbd"}
+"""Cache mode -> volumes whose completed writes QEMU may have in its memory only; librbd has a cache
+unless the mode is direct (`qemu_rbd_connect` in QEMU's block/rbd.c)."""
 _POWER: Final = {
     "none": "flushed data survives if the disk honors flushes",
     "writeback": "flushed data survives if the disk honors flushes; other writes of the last "
@@ -223,22 +225,22 @@ def _micro(seconds: float) -> str:
 def risk_lines(definition: Definition, durability: Durability | None = None) -> Iterator[str]:
     """Yield what a configuration risks, and what it needs."""
     cache, form = definition.cache, definition.format
-    yield _survival_text(_POWER.get(cache, "unknown"), durability)
+    yield _survival_text(cache, durability)
     if cache in _NEEDS:
         yield _NEEDS[cache]
     if form in _SNAPSHOTS:
         yield _SNAPSHOTS[form]
 
 
-def _survival_text(power: str, one: Durability | None) -> str:
-    """Return how many records survived a killed QEMU, and would survive a loss of power.
-
-    Args:
-        power: what survives a loss of power by design.
-    """
-    power = f"If the host loses power: {power}. This is by design"
+def _survival_text(cache: str, one: Durability | None) -> str:
+    """Return how many records survived a killed QEMU, and would survive a loss of power."""
+    power = f"If the host loses power: {_POWER.get(cache, 'unknown')}. This is by design"
     if one is None:
-        return f"If QEMU is killed: {_KILLED}. {power}; `pvebench durability` measures it."
+        killed = _FLUSHED_ONLY.get(cache, "qcow2 without preallocation")
+        return (
+            f"If QEMU is killed: completed writes survive ({killed}: flushed data). {power}; "
+            "`pvebench durability` measures it."
+        )
     when = f"{one.finished:%Y-%m-%d} with QEMU {one.qemu}"
     killed = f"Measured {when}: if QEMU is killed, {_shares(one.killed)} survive"
     if not one.power:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -75,7 +75,7 @@ def advise(
         return
     with results_of(settings) as store:
         view = Results(store).now
-        found = recommendations(view)
+        found, without_aio = recommendations(view), _without_aio(settings)
 
         def runs_of(key: str) -> Sequence[Any]:
             return store.runs(case_key=key, limit=2 * NEWEST)
@@ -84,10 +84,17 @@ def advise(
             _write_plans(settings, found, directory)
             return
         if form == "json":
-            rows = [_data(one, runs_of, _over(one, present, view)) for one in found]
+            rows = [
+                advice_data(one, runs_of)
+                | {
+                    "gain_over_present": gain_data(_over(one, present, view)),
+                    "measure_next": [*map(proposal_text, proposals([one], without_aio))],
+                }
+                for one in found
+            ]
             click.echo(json.dumps(rows, indent=2))
             return
-        lines = list(_lines(found, runs_of, view, present))
+        lines = list(_lines(found, runs_of, view, present, without_aio))
     click.echo("\n".join(lines) if lines else NOTHING)
     if present and not any(one.choice(present) for one in found):
         raise _unknown(present, found)
@@ -109,24 +116,32 @@ def _audit(settings: Settings, form: str) -> None:
         click.echo("\n".join(audit_lines(cluster, disks)))
 
 
-def _data(one: Recommendation, runs_of: RunsOf, over: JointDifference | None) -> dict[str, Any]:
-    next_ones = [proposal_text(proposal) for proposal in proposals([one])]
-    return {
-        **advice_data(one, runs_of),
-        "gain_over_present": gain_data(over),
-        "measure_next": next_ones,
-    }
+def _without_aio(settings: Settings) -> set[tuple[str, str]]:
+    """Return (node, storage) of the settings whose volumes have no `aio`."""
+    driver = driver_of(settings.driver)
+    with suppress(ConfigError):  # results can be read without the driver's section
+        return {
+            (node, name)
+            for node in driver.nodes(settings)
+            for name, one in driver.storages(settings, node).items()
+            if one.holds.network
+        }
+    return set()
 
 
 def _lines(
-    found: Sequence[Recommendation], runs_of: RunsOf, view: View, present: str | None
+    found: Sequence[Recommendation],
+    runs_of: RunsOf,
+    view: View,
+    present: str | None,
+    without_aio: Collection[tuple[str, str]],
 ) -> Iterator[str]:
     """Yield the advice as Markdown, which a terminal shows well, too."""
     for one in found:
         yield f"## {heading(one)}"
         lines = advice_lines(one, runs_of, present, _over(one, present, view))
         yield from (f"- {line}" for line in lines)
-        for proposal in proposals([one])[:3]:
+        for proposal in proposals([one], without_aio)[:3]:
             yield f"- Measure next: {proposal_text(proposal)}."
         yield ""
     if found:
@@ -165,7 +180,10 @@ def _write_plan(
     settings: Settings, place: tuple[str, str], own: list[Recommendation], directory: Path
 ) -> bool:
     """Write the pack of a storage with as many proposals as the write budget has room for."""
-    chosen, path = list(proposals(own)), directory / f"advice-{'-'.join(place)}.yaml"
+    chosen, path = (
+        list(proposals(own, _without_aio(settings))),
+        directory / f"advice-{'-'.join(place)}.yaml",
+    )
     budget = budgets_of(settings).limits.get(place)
     with TemporaryDirectory() as scratch:
         while chosen:

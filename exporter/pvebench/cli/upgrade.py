@@ -82,7 +82,7 @@ def _outlooks(
         nodes = {period.node: period.facts for period in view.periods} or {settings.node: {}}
         return [
             outlook(node, {**facts, **known}, changes, issues, view, _counts(results, view, node))
-            for node, facts in nodes.items()
+            for node, facts in sorted(nodes.items())
         ]
 
 

@@ -92,15 +92,12 @@ def _read(path: Path) -> Iterable[KnownIssue]:
     _refuse_duplicates(document, [entry.id for entry in entries])
     return [
         KnownIssue(
-            id=entry.id,
-            title=entry.title,
-            kind=entry.kind,
-            affected=tuple(Affected(**span.model_dump()) for span in entry.affected),
-            moves=tuple(entry.moves),
-            options={key: tuple(values) for key, values in entry.options.items()},
-            ratio=entry.ratio,
-            workaround=entry.workaround,
-            source=entry.source,
+            **dict(entry)
+            | {
+                "affected": tuple(Affected(**dict(span)) for span in entry.affected),
+                "moves": tuple(entry.moves),
+                "options": {key: tuple(values) for key, values in entry.options.items()},
+            }
         )
         for entry in entries
     ]

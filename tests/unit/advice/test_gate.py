@@ -255,7 +255,7 @@ def test_an_all_zero_baseline_decides_nothing() -> None:
     assert any("Measure first" in line for line in gate_lines(found, START))
 
 
-def stored(directory: Path, loss: float) -> list[str]:
+def stored(directory: Path, loss: float, nodes: Sequence[str] = ("pve1", "pve2")) -> list[str]:
     """Store 30 runs of two cases on two nodes, with an upgrade of pve1 after 22 of them."""
     store = Store(directory / "pvebench.db", simulated=False)
     pack, noise = load_pack(QUICK), random.Random(5)
@@ -263,11 +263,20 @@ def stored(directory: Path, loss: float) -> list[str]:
     store.add_history(
         run_of(one, at, noise, loss, upgraded=node == "pve1" and at >= 22)
         for at in range(30)
-        for node in ("pve1", "pve2")
+        for node in nodes
         for one in expand(pack, node=node, storages=STORAGES).cases[:2]
     )
     store.close()
     return ["gate", "--state", str(directory), "--canary", "pve1"]
+
+
+def test_the_outlook_lists_the_nodes_by_name(tmp_path: Path, capsys: Captured) -> None:
+    stored(tmp_path, 0.0, nodes=("pve2", "pve1"))
+    state = ["--state", str(tmp_path), "--to", "pve-qemu-kvm=10.1.2-1"]
+    assert run_cli(["upgrade", *state]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    nodes = [line.partition(":")[0] for line in lines if line.startswith("pve") and "->" in line]
+    assert nodes == ["pve1", "pve2"]
 
 
 def run_of(one: Case, at: int, noise: random.Random, loss: float, *, upgraded: bool) -> Run:

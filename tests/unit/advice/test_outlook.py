@@ -60,6 +60,12 @@ def test_a_fix_is_that_of_the_kernel_series() -> None:
     assert expected(running, {"kernel": "6.11.11-2"})["P50"].effect is Effect.KEEP
 
 
+def test_an_issue_that_an_older_package_fixed_ends_with_the_kernels_of_that_time() -> None:
+    """Proxmox VE 7.4 had qemu-server 7.4 and the first kernel 6.2 (its changelogs)."""
+    assert "R11" in expected({"kernel": "5.15.39-1"}, {"kernel": "5.15.64-1"})
+    assert "R11" not in expected({"kernel": "6.14.11-1"}, {"kernel": "6.17.4-1"})
+
+
 def test_issues_of_configurations_in_use_come_first() -> None:
     running, to = {"qemu_package": "8.1.2-4"}, {"qemu_package": "8.1.2-5"}
     hit = expected(running, to, bus="scsi", iothread="1")

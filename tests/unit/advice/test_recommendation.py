@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pvebench.advice.next_measurements import proposals
 from pvebench.advice.recommendation import (
     Doubt,
     Purpose,
@@ -27,8 +28,9 @@ from pvebench.advice.text import (
     first_sentence,
     ids_text,
 )
+from pvebench.cli.advise import _without_aio
 from pvebench.cli.main import run_cli
-from pvebench.config import load_pack
+from pvebench.config import Settings, load_pack
 from pvebench.model.definition import Definition
 from pvebench.scheduler.plan import expand
 from pvebench.store.current import Trend, View
@@ -110,6 +112,7 @@ def test_writeback_is_not_recommended_for_writes_that_are_not_flushed() -> None:
     assert "stay in host memory until the guest flushes. Its runs: " in text_of(unsynced)
     assert synced.chosen.definition.cache == "writeback"
     assert "Writeback needs a guest that flushes" in text_of(synced)
+    assert "(qcow2 without preallocation, and Ceph without krbd: flushed data)" in text_of(synced)
 
 
 def test_the_gain_over_the_present_choice_leads_to_its_runs() -> None:
@@ -256,6 +259,18 @@ def test_an_unknown_present_configuration_is_an_error(tmp_path: Path, capsys: Ca
     assert run_cli(["run", *state, "--driver", "simulated", "--pack", str(QUICK)]) == 0
     assert run_cli(["advise", *state, "--present", "local.none"]) == 2
     assert "--present: no comparable result of 'local.none'" in capsys.readouterr().err
+
+
+def test_aio_is_no_proposal_for_a_storage_that_qemu_accesses_over_the_network() -> None:
+    """As `aio applies to local files and devices` of model/rules.py excludes it from each plan."""
+    one = advice(view_of(results({DEFAULT: 1000, THREAD: 1300}, fsync=1)))
+    place = (one.node, one.storage)
+    assert "aio" in {proposal.option for proposal in proposals([one])}
+    assert "aio" not in {proposal.option for proposal in proposals([one], {place})}
+    cluster = {"host": "pve1", "storages": {"local": {"type": "dir"}, "ceph": {"type": "rbd"}}}
+    settings = Settings.model_validate({"driver": "proxmox", "node": "pve1", "proxmox": cluster})
+    assert _without_aio(settings) == {("pve1", "ceph")}
+    assert _without_aio(Settings.model_validate({"driver": "proxmox"})) == set()
 
 
 def test_the_written_pack_measures_unmeasured_configurations_under_equal_conditions(
