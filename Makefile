@@ -135,7 +135,7 @@ sbom: venv ## write SBOM (CycloneDX) and licences of the lock into build/sbom, a
 	@$(BIN)/python scripts/sbom .venv/sbom build/sbom
 
 e2e: packages-run venv ## every option of the lab, an upgrade that costs speed, a test cluster of Proxmox VE 8 and 9
-	@set -e; for script in lab-all-options lab-upgrade proxmox node-durability; do tests/e2e/$$script $(ARGS); done
+	@set -e; for script in lab-all-options lab-upgrade lab-gate proxmox node-durability; do tests/e2e/$$script $(ARGS); done
 
 e2e-published: packages-run venv ## the rows of the published packs that the lab can run, small; ARGS='PACK…' (needs root for loop devices)
 	@tests/e2e/published $(ARGS)
