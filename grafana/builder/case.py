@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.charts import lines, timeline
-from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, prop, steps, values
+from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, fixed, prop, steps, values
 from builder.panels import OVERDUE, intro, names, number, verdict
 from builder.parts import (
     base,
@@ -34,7 +34,7 @@ from builder.promql import (
     series,
     with_descriptions,
 )
-from builder.tables import Column, facts, rows
+from builder.tables import Column, facts, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
@@ -145,12 +145,7 @@ def _judged() -> table.Panel:
                 change=True,
                 coded=True,
             ),
-            Column(
-                "noise ±",
-                f"max by ({by}) ({series(m.CHANGE_THRESHOLD, **CASE)})",
-                unit="percentunit",
-                decimals=1,
-            ),
+            noise_column(f"max by ({by}) ({series(m.CHANGE_THRESHOLD, **CASE)})"),
         ),
         linked=False,
         missing=f"no verdict before run {LEAST_JUDGED}",
@@ -210,23 +205,23 @@ def _value() -> timeseries.Panel:
                 prop("custom.drawStyle", "points"),
                 prop("custom.showPoints", "always"),
                 prop("custom.pointSize", 6),
-                prop("color", {"mode": "fixed", "fixedColor": WORSE}),
+                prop("color", fixed(WORSE)),
             ],
         )
-        .override_by_name("run: ok", [prop("color", {"mode": "fixed", "fixedColor": "blue"})])
+        .override_by_name("run: ok", [prop("color", fixed("blue"))])
         .override_by_name("zero", UNSEEN)
         .override_by_query(
             "C",
             [
                 prop("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
-                prop("color", {"mode": "fixed", "fixedColor": NEUTRAL}),
+                prop("color", fixed(NEUTRAL)),
             ],
         )
         .override_by_regexp(
             "^(upper|lower).*",
             [
                 prop("custom.lineWidth", 0),
-                prop("color", {"mode": "fixed", "fixedColor": "#8E8E8E"}),
+                prop("color", fixed("#8E8E8E")),
                 prop("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
             ],
         )

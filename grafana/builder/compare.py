@@ -30,7 +30,7 @@ from builder.promql import (
     series,
     with_descriptions,
 )
-from builder.tables import Column, rows
+from builder.tables import Column, noise_column, rows
 from pvebench.metrics import catalog as m
 
 KEYS: Final = "workload, direction"
@@ -243,7 +243,7 @@ def _table() -> table.Panel:
                 Column(title, one, change=True, coded=True, neutral=True)
                 for title, one in changed[:1]
             ),
-            Column("noise ±", _noise(), unit="percentunit", decimals=1),
+            noise_column(_noise()),
             *columns[2:],
             *(
                 Column(title, one, change=True, coded=True, neutral=True)

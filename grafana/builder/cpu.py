@@ -33,7 +33,7 @@ from builder.promql import (
     series,
     with_descriptions,
 )
-from builder.tables import Column, grid, rows
+from builder.tables import Column, age_column, grid, rows
 from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
 
@@ -203,7 +203,7 @@ def _table() -> table.Panel:
         (
             Column("host, cores", named, decimals=2, gauge=True),
             Column("CPU per I/O", cost, unit="µs", decimals=1, trend=cpu_per_io(**HERE)),
-            Column("age", age, unit="dtdurations", decimals=0),
+            age_column(age),
             Column("QEMU", f"max by ({CASE_KEYS}) ({qemu})", decimals=2),
         ),
         sort="host, cores",

@@ -11,7 +11,7 @@ from builder.looks import NEUTRAL, POSSIBLY_WORSE, plain, prop, signed_mappings,
 from builder.panels import intro, names
 from builder.parts import base, instant, node_variable, place, storage_variable, workload_variable
 from builder.promql import CASE_KEYS, SAME_CASE, series, with_descriptions
-from builder.tables import Column, as_text, grid, rows
+from builder.tables import Column, age_column, as_text, grid, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
 
@@ -210,19 +210,9 @@ def _details() -> table.Panel:
             Column("IOPS", iops, unit="iops", gauge=True, trend=trend),
             Column("standing", f"max by ({CASE_KEYS}) ({coded})", wide=160),
             Column("gap", f"max by ({CASE_KEYS}) ({gap})", change=True, neutral=True),
-            Column(
-                "noise ±",
-                f"max by ({CASE_KEYS}) ({series(m.SCENARIO_GAP_NOISE, **CASE)})",
-                unit="percentunit",
-                decimals=1,
-            ),
+            noise_column(f"max by ({CASE_KEYS}) ({series(m.SCENARIO_GAP_NOISE, **CASE)})"),
             Column("p99", f"max by ({CASE_KEYS}) ({percentile})", unit="s"),
-            Column(
-                "age",
-                f"max by ({CASE_KEYS}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})",
-                unit="dtdurations",
-                decimals=0,
-            ),
+            age_column(f"max by ({CASE_KEYS}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})"),
         ),
         sort="IOPS",
         missing="no data before the first run",

@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
 
 from builder.bars import ranking
 from builder.charts import chart, timeline
-from builder.looks import NEUTRAL, WORSE, prop, steps, values
+from builder.looks import NEUTRAL, WORSE, fixed, prop, steps, values
 from builder.own_cost import own_cost
 from builder.panels import OVERDUE, failing, intro, names, newest, number, stale, verdict
 from builder.parts import FALLBACK_REF, base, instant, node_variable, place
@@ -127,7 +127,7 @@ def _doing() -> table.Panel:
             "stalled",
             [
                 prop("displayName", "STALLED"),
-                prop("color", {"mode": "fixed", "fixedColor": WORSE}),
+                prop("color", fixed(WORSE)),
                 prop("mappings", values({}, nothing=("–", NEUTRAL))),  # a dash
             ],
         )

@@ -21,7 +21,7 @@ from builder.promql import (
     series,
     with_descriptions,
 )
-from builder.tables import Column, rows
+from builder.tables import Column, age_column, rows
 from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
@@ -122,12 +122,7 @@ def _storages() -> table.Panel:
                     )
                 ),
                 Column("sync p99", sync, unit="s", wide=80, trend=sync),
-                Column(
-                    "age",
-                    f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
-                    unit="dtdurations",
-                    decimals=0,
-                ),
+                age_column(f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})"),
             ),
             linked=False,
             missing="no data before the first run",

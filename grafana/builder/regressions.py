@@ -34,7 +34,7 @@ from builder.promql import (
     series,
     with_descriptions,
 )
-from builder.tables import Column, rows
+from builder.tables import Column, age_column, noise_column, rows
 from pvebench.metrics import catalog as m
 
 SELECTED: Final = {"node": "$node", "storage": "$storage", "metric": "$metric"}
@@ -59,6 +59,7 @@ INTRO: Final = (
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
+    throughput, less = _bars()
     states = {"confirmed": "-2", "confirmed and possible": "-1", "all": "2"}
     built = (
         base(
@@ -77,8 +78,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(_implausible().grid_pos(place(20, 5, 4, 4)))
         .with_panel(_list().grid_pos(place(0, 9, 24, 12)))
         .with_panel(_history().grid_pos(place(0, 21, 24, 11)))
-        .with_panel(_throughput().grid_pos(place(0, 32, 12, 9)))
-        .with_panel(_factors().grid_pos(place(12, 32, 12, 9)))
+        .with_panel(throughput.grid_pos(place(0, 32, 12, 9)))
+        .with_panel(less.grid_pos(place(12, 32, 12, 9)))
         .with_panel(change_log("$node").grid_pos(place(0, 41, 24, 9)))
         .with_panel(intro(INTRO, y=50))
     )
@@ -181,9 +182,9 @@ def _list() -> table.Panel:
         (
             Column("verdict", with_descriptions(f"({info})"), state=True),
             Column("change", of(shown), change=True, coded=True, trend=course),
-            Column("noise ±", of(noise), unit="percentunit", decimals=1),
+            noise_column(of(noise)),
             Column("× noise", clearest, decimals=1, wide=76),
-            Column("age", age, unit="dtdurations", decimals=0),
+            age_column(age),
         ),
         sort="× noise",
         hidden=("direction",),
@@ -203,16 +204,14 @@ def _history() -> statetimeline.Panel:
     ).axis_width(NAME_PIXELS)
 
 
-def _throughput() -> bargauge.Panel:
-    return changes_bars(
+def _bars() -> tuple[bargauge.Panel, bargauge.Panel]:
+    """Return the bars of throughput, and of what is better when less."""
+    throughput = changes_bars(
         "Throughput, largest changes",
         "The cases with the largest significant changes, relative to the baseline.",
         confirmed(gains(**SELECTED), **SELECTED),
     )
-
-
-def _factors() -> bargauge.Panel:
-    return changes_bars(
+    return throughput, changes_bars(
         "Latency and CPU, largest changes",
         "Relative to the baseline: ×2 is twice as much. Less is better.",
         confirmed(factors(**SELECTED), **SELECTED),

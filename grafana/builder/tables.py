@@ -133,6 +133,16 @@ class Column:
         return properties
 
 
+def age_column(seconds: str) -> Column:
+    """Return the column of ages."""
+    return Column("age", seconds, unit="dtdurations", decimals=0)
+
+
+def noise_column(ratio: str) -> Column:
+    """Return the column of half the width of a 95% CI."""
+    return Column("noise ±", ratio, unit="percentunit", decimals=1)
+
+
 def rows(
     title: str,
     description: str,

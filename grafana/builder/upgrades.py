@@ -20,7 +20,7 @@ from builder.parts import (
     storage_variable,
 )
 from builder.promql import CASE_KEYS, HELD, cpu_per_io, label, series, with_descriptions
-from builder.tables import Column, rows
+from builder.tables import Column, noise_column, rows
 from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
@@ -197,9 +197,7 @@ def _cases() -> table.Panel:
             Column("change", change, change=True),
             Column("before", before, unit="iops"),
             Column("after", after, unit="iops"),
-            Column(
-                "noise ±", f"{_noise()} and on ({KEYS}) {large}", unit="percentunit", decimals=1
-            ),
+            noise_column(f"{_noise()} and on ({KEYS}) {large}"),
             Column("significance", significant, wide=150),
         ),
         sort="change",
