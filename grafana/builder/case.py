@@ -221,6 +221,7 @@ def _value() -> timeseries.Panel:
             "^(upper|lower).*",
             [
                 prop("custom.lineWidth", 0),
+                prop("custom.showPoints", "never"),
                 prop("color", fixed("#8E8E8E")),
                 prop("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
             ],

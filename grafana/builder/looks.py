@@ -35,6 +35,7 @@ def _built(value: object) -> object:
 
 UNSEEN: Final = [
     prop("custom.lineWidth", 0),
+    prop("custom.showPoints", "never"),
     prop("custom.hideFrom", {"legend": True, "tooltip": True, "viz": False}),
 ]
 """Look of a line that only sets a limit of the axis or of a band."""

@@ -716,3 +716,13 @@ def test_the_prometheus_configuration_is_valid() -> None:
     command = ["promtool", "check", "config", str(ROOT / "prometheus" / "prometheus.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_first_result_is_a_point_and_limits_of_bands_are_not() -> None:
+    """Seen in a Grafana 12.4: a line of one value is invisible without its point."""
+    for where, panel in of_kind("timeseries"):
+        assert panel["fieldConfig"]["defaults"]["custom"]["showPoints"] == "auto", where
+        for override in panel["fieldConfig"]["overrides"]:
+            look = {one["id"]: one["value"] for one in override["properties"]}
+            if look.get("custom.lineWidth") == 0:
+                assert look["custom.showPoints"] == "never", where
