@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder.charts import lines, timeline
+from builder.charts import in_own_unit, lines, timeline
 from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, fixed, prop, steps, values
 from builder.panels import OVERDUE, intro, names, number, verdict
 from builder.parts import (
@@ -20,16 +20,13 @@ from builder.parts import (
     node_variable,
     place,
     query,
-    table_query,
-    transformation,
 )
 from builder.promql import (
     CASE_KEYS,
-    LARGE_BLOCKS,
     coded,
     factors,
     gains,
-    label,
+    large_blocks,
     recorded,
     series,
     with_descriptions,
@@ -39,9 +36,6 @@ from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
-_LARGE: Final = series(m.WORKLOAD_INFO, workload="$workload", block_size_bytes=LARGE_BLOCKS)
-LARGE: Final = f"group({_LARGE} @ end())"
-"""Query with a result if the workload's rate is shown in bytes."""
 INTRO: Final = (
     "**All data of one case**: a disk configuration with a workload, its latest value and its "
     "history. The web UI has the raw output and logs of each run."
@@ -101,33 +95,22 @@ def _name() -> stat.Panel:
     )
 
 
-_P = TypeVar("_P", stat.Panel, timeseries.Panel)
-
-
-def _in_own_unit(panel: _P) -> _P:
-    """Show a panel in the unit of the workload, which a query names."""
-    names_ = f"{label('unit', 'Bps', LARGE)} or on () {label('unit', 'iops')}"
-    mapping = {"fieldName": "unit", "handlerKey": "unit", "reducerId": "lastNotNull"}
-    config = transformation("configFromData", configRefId="unit", mappings=[mapping])
-    return panel.with_target(table_query(names_, ref="unit")).transformations([config])
-
-
 def _own(iops: str) -> str:
     """Return a throughput in operations below 64 KiB, otherwise in bytes."""
     size = f"{series(m.BANDWIDTH, **CASE)} / ({series(m.IOPS, **CASE)} > 0)"
-    return f"({iops} * ({size}) and on () {LARGE} or {iops} unless on () {LARGE})"
+    return f"({iops} * ({size}) and on () {large_blocks()} or {iops} unless on () {large_blocks()})"
 
 
 def _last() -> stat.Panel:
     value = instant(_own(series(m.IOPS, **CASE)), legend="{{direction}}")
     text = "Throughput of the latest successful run."
-    return _in_own_unit(number("Latest value", text, "", missing="no IOPS yet").targets([value]))
+    return in_own_unit(number("Latest value", text, "", missing="no IOPS yet").targets([value]))
 
 
 def _baseline() -> stat.Panel:
     level = instant(_own(series(m.BASELINE_IOPS, **CASE)), legend="{{direction}}")
     panel = number("Baseline", "Reference level.", "", missing="no baseline yet")
-    return _in_own_unit(panel.targets([level]))
+    return in_own_unit(panel.targets([level]))
 
 
 def _judged() -> table.Panel:
@@ -229,7 +212,7 @@ def _value() -> timeseries.Panel:
         .override_by_name("upper read", _filled_to("lower read"))
         .override_by_name("upper write", _filled_to("lower write"))
     )
-    return _in_own_unit(chart)
+    return in_own_unit(chart)
 
 
 def _ended(value: str) -> str:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
-from grafana_foundation_sdk.builders import common, dashboard, prometheus, statetimeline, timeseries
+from grafana_foundation_sdk.builders import (
+    common,
+    dashboard,
+    prometheus,
+    stat,
+    statetimeline,
+    timeseries,
+)
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import case_link, plain, state_mappings, values
-from builder.parts import DATASOURCE, FALLBACK_REF, instant, query
-from builder.promql import ANSWERS, held, if_empty, silent
+from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query, transformation
+from builder.promql import ANSWERS, held, if_empty, label, large_blocks, silent
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
@@ -48,6 +55,17 @@ def no_state(expression: str) -> str:
 
 def _without_bar() -> list[dashboard_models.ValueMapping]:
     return values({str(_NO_STATE): (" ", "transparent")})
+
+
+_P = TypeVar("_P", stat.Panel, timeseries.Panel)
+
+
+def in_own_unit(panel: _P) -> _P:
+    """Show a panel in the unit of `$workload`, which a query names."""
+    unit = f"{label('unit', 'Bps', large_blocks())} or on () {label('unit', 'iops')}"
+    mapping = {"fieldName": "unit", "handlerKey": "unit", "reducerId": "lastNotNull"}
+    config = transformation("configFromData", configRefId="unit", mappings=[mapping])
+    return panel.with_target(table_query(unit, ref="unit")).transformations([config])
 
 
 def lines(

@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import common, dashboard, stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder.charts import lines
+from builder.charts import in_own_unit, lines
 from builder.looks import MINUS, UNSEEN, fixed, prop
 from builder.panels import intro, names, number
 from builder.parts import (
@@ -19,17 +19,7 @@ from builder.parts import (
     query_variable,
     workload_variable,
 )
-from builder.promql import (
-    LARGE_BLOCKS,
-    SMALL_BLOCKS,
-    coded,
-    filter_workloads,
-    label,
-    minus,
-    plus,
-    series,
-    with_descriptions,
-)
+from builder.promql import coded, label, large_blocks, minus, plus, series, with_descriptions
 from builder.tables import Column, noise_column, rows
 from pvebench.metrics import catalog as m
 
@@ -267,39 +257,38 @@ def _named() -> str:
 def _chart(
     title: str, description: str, sides: dict[str, str], unit: str, *, edge: str = ""
 ) -> timeseries.Panel:
-    """Return a chart of both sides; `sides`: letter of the side and maybe a digit -> query."""
+    """Return a chart of both sides; `sides`: letter of the side -> query."""
     targets = [
-        query(one, legend=f"{ref[0]} {{{{direction}}}}{edge}", ref=ref)
-        for ref, one in sides.items()
+        query(one, legend=f"{ref} {{{{direction}}}}{edge}", ref=ref) for ref, one in sides.items()
     ]
     chart = lines(title, description, targets, unit=unit, linked=False, right=False, zero=True)
     for ref in sides:
-        look = [prop("color", fixed(COLORS[ref[0]])), prop("custom.lineWidth", 2)]
-        chart = chart.override_by_query(ref, [*look, *([prop("unit", "Bps")] if ref[1:] else [])])
+        look = [prop("color", fixed(COLORS[ref])), prop("custom.lineWidth", 2)]
+        chart = chart.override_by_query(ref, look)
     return chart
 
 
 def _throughput() -> timeseries.Panel:
-    def of(side: str, metric: m.Metric, blocks: str) -> str:
-        chosen = filter_workloads(_result(side, metric), block_size_bytes=blocks)
-        value = f"max by ({KEYS}) ({chosen})"
-        noise = f"{value} * {_of(side, m.CHANGE_THRESHOLD, metric='throughput')}"
-        edges = (label("edge", edge, f"({value} {sign} {noise})") for edge, sign in EDGES.items())
-        return " or ".join((value, *edges))
+    def of(side: str) -> str:
+        iops, large = _of(side, m.IOPS), large_blocks()
+        value = f"({_of(side, m.BANDWIDTH)} and on () {large} or {iops} unless on () {large})"
+        noise = _of(side, m.CHANGE_THRESHOLD, metric="throughput")
+        edges = " or ".join(
+            label("edge", name, f"1 {sign} {noise}") for name, sign in EDGES.items()
+        )
+        return f"{value} or {value} * on ({KEYS}) group_right () ({edges})"
 
-    sides = {side.upper(): of(side, m.IOPS, SMALL_BLOCKS) for side in "ab"}
-    sides |= {f"{side.upper()}2": of(side, m.BANDWIDTH, LARGE_BLOCKS) for side in "ab"}
     chart = _chart(
         "Throughput",
         "I/O operations below blocks of 64 KiB, otherwise bytes, with the noise of the verdict.",
-        sides,
-        "iops",
+        {side.upper(): of(side) for side in "ab"},
+        "none",
         edge="{{edge}}",
     ).override_by_regexp("/ (upper|lower)$/", UNSEEN)
     for name in (f"{side} {direction}" for side in COLORS for direction in ("read", "write")):
         band = [prop("custom.fillBelowTo", f"{name} lower"), prop("custom.fillOpacity", 25)]
         chart = chart.override_by_name(f"{name} upper", band)
-    return chart
+    return in_own_unit(chart)
 
 
 def _latency() -> timeseries.Panel:

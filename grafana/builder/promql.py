@@ -133,6 +133,12 @@ def filter_workloads(expression: str, **matchers: str) -> str:
     return f"{expression} * on ({on_labels}) group_left () {definition}"
 
 
+def large_blocks() -> str:
+    """Return a query with a result if the rate of `$workload` is shown in bytes."""
+    large = series(m.WORKLOAD_INFO, workload="$workload", block_size_bytes=LARGE_BLOCKS)
+    return f"group({large} @ end())"
+
+
 def count_or_zero(condition: str, population: str) -> str:
     """Count the series that meet a condition: 0 if none does, no result without a population."""
     return f"count({condition}) or 0 * count({population})"

@@ -10,7 +10,6 @@ from grafana_foundation_sdk.builders import prometheus, table
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
-from builder.charts import FEW_POINTS
 from builder.looks import (
     NEUTRAL,
     UNKNOWN,
@@ -52,6 +51,8 @@ NAMES: Final = {
 TREND: Final = "trend"
 """Prefix of the letters of queries over time, and suffix of their columns."""
 TREND_PIXELS: Final = 50
+TREND_POINTS: Final = 60
+"""More than the pixels of a cell; each costs time in every row."""
 _Look = list[dashboard_models.DynamicConfigValue]
 _SPARKLINE: Final = {"type": "sparkline", "hideValue": True, "fillOpacity": 10}
 
@@ -183,7 +184,7 @@ def rows(
         .transformations(_shaped(keys, columns, hidden, sort=sort, descending=descending))
     )
     if _trends(columns):
-        built = built.max_data_points(FEW_POINTS)
+        built = built.max_data_points(TREND_POINTS)
     # The text of an empty table is too long for an empty cell.
     built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
     looks = [
