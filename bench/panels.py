@@ -1,12 +1,13 @@
 """Query time of every panel in Prometheus, with many series and with a long time range.
 
-    bench/panels.py [SERIES] [DAYS] [STEP]     (default: 36000 1 60, then 300 365 240)
+    bench/panels.py [SERIES DAYS STEP [DIRECTORY …]]     (default: 36000 1 60, then 300 365 240)
 
 The series are those of the demo, including verdicts, copied to more nodes or reduced; values are
 constant for an hour and vary by a percent, with a sample every STEP seconds (60 as recommended in
 docs/scaling.md). Each query runs three times with the steps and variables of Grafana for the time
 range; a panel's time is the sum of its queries. Prints the slowest panels and p95 over all, the
 time of the cheapest query, and the CPU time of Prometheus, which shows the influence of other load.
+With directories of dashboards, it measures each of them on the same data, one after the other.
 Target: p95 below 200 ms, none above 500 ms.
 """
 
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str]) -> None:
     log.configure(logging.ERROR)
     sizes = DEFAULT
     if arguments:
-        series, days, step = (float(one) for one in arguments)
+        series, days, step = (float(one) for one in arguments[:3])
         sizes = ((int(series), days, step),)
     page = demo_series()
     for count, days, step in sizes:
@@ -82,7 +83,11 @@ def main(arguments: Sequence[str]) -> None:
             flush=True,
         )
         with tempfile.TemporaryDirectory() as name, served(some, Path(name), days, step) as server:
-            report(server, days)
+            for folder in arguments[3:]:
+                print(f"\n{folder}", flush=True)
+                report(server, days, dashboards(sorted(Path(folder).glob("*.json"))))
+            if not arguments[3:]:
+                report(server, days, dashboards())
 
 
 def demo_series() -> list[Series]:
@@ -214,14 +219,14 @@ def write(page: list[Series], path: Path, exporter: str, times: tuple[float, flo
         file.write("# EOF\n")
 
 
-def report(server: Prometheus, days: float) -> None:
-    """Run the queries of every panel of every dashboard, and print their times."""
+def report(server: Prometheus, days: float, boards: list[dict[str, Any]]) -> None:
+    """Run the queries of every panel of the dashboards, and print their times."""
     process = process_of(server)
     floor = statistics.median(
         asked(server, process, {"expr": "vector(1)"}, 1, days)[0] for _ in range(20)
     )
     found: list[tuple[float, float, str]] = []
-    for board in dashboards():
+    for board in boards:
         for every in (False, True):
             values = chosen(server, board, every=every)
             for panel in panels(board):

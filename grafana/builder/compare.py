@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import common, dashboard, stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder.charts import in_own_unit, lines
+from builder.charts import FEW_POINTS, in_own_unit, lines
 from builder.looks import MINUS, UNSEEN, fixed, prop
 from builder.panels import intro, names, number
 from builder.parts import (
@@ -261,7 +261,16 @@ def _chart(
     targets = [
         query(one, legend=f"{ref} {{{{direction}}}}{edge}", ref=ref) for ref, one in sides.items()
     ]
-    chart = lines(title, description, targets, unit=unit, linked=False, right=False, zero=True)
+    chart = lines(
+        title,
+        description,
+        targets,
+        unit=unit,
+        linked=False,
+        right=False,
+        zero=True,
+        points=FEW_POINTS,
+    )
     for ref in sides:
         look = [prop("color", fixed(COLORS[ref])), prop("custom.lineWidth", 2)]
         chart = chart.override_by_query(ref, look)

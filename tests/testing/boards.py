@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from testing.packs import ROOT
@@ -75,9 +76,9 @@ def over_time(panel: Mapping[str, Any], days: float) -> dict[str, str]:
     }
 
 
-def dashboards() -> list[dict[str, Any]]:
+def dashboards(files: Sequence[Path] = FILES) -> list[dict[str, Any]]:
     """Return the files; the panels of a wall have their titles in their descriptions."""
-    boards: list[dict[str, Any]] = [json.loads(path.read_text("utf-8")) for path in FILES]
+    boards: list[dict[str, Any]] = [json.loads(path.read_text("utf-8")) for path in files]
     for board in boards:
         for panel in board["panels"]:
             panel["title"] = panel["title"] or panel["description"].partition(".")[0]
