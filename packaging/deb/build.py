@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from email.utils import formatdate
@@ -276,13 +276,13 @@ def control(tree: Path, source: Path, site: Path, release: Release, version: str
         (place / name).write_text(text, "utf-8")
     settings = [f"/{path.relative_to(tree)}\n" for path in files if tree / "etc" in path.parents]
     (place / "conffiles").write_text("".join(settings), "utf-8")
-    sums = [
-        f"{md5(path)}  {path.relative_to(tree)}\
-"
-        for path in files
-        if path.relative_to(tree).parts[0] != "etc"
-    ]
-    (place / "md5sums").write_text("".join(sums), "utf-8")
+    (place / "md5sums").write_text(checksums(tree, files), "utf-8")
+
+
+def checksums(tree: Path, files: Iterable[Path]) -> str:
+    """Return the lines of `md5sums` (deb-md5sums(5)) for the files outside /etc."""
+    names = (path.relative_to(tree) for path in files)
+    return "".join(f"{md5(tree / name)}  {name}\n" for name in names if name.parts[0] != "etc")
 
 
 def revisions_in(versions: Path) -> list[str]:

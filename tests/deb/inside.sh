@@ -200,7 +200,9 @@ apt-get -qq install --yes --no-install-recommends /test/newer.deb >/test/apt.log
 say "purge"
 echo secret >/etc/pvebench/token
 apt-get -qq purge --yes pvebench >/test/apt.log 2>&1 || { cat /test/apt.log; fail purge; }
-for path in $state /var/cache/pvebench /etc/pvebench /usr/lib/pvebench /usr/share/pvebench \
+# Purge removes only the names that the service makes; these are this script's own.
+is "files of others stay" "$(cd $state && echo *)" "away devices"
+for path in /var/cache/pvebench /etc/pvebench /usr/lib/pvebench /usr/share/pvebench \
     /etc/systemd/system/multi-user.target.wants/pvebench.service; do
     [[ ! -e $path && ! -L $path ]] || fail "left: $(find "$path" | head)"
 done

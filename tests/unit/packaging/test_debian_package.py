@@ -36,7 +36,7 @@ from testing.packs import ROOT
 PACKAGING = ROOT / "packaging"
 sys.path.insert(0, str(PACKAGING / "deb"))
 
-from build import HUB_LOCK, debian_version, lock_entries, revisions_in  # noqa: E402 # its place is known only now
+from build import HUB_LOCK, checksums, debian_version, lock_entries, revisions_in  # noqa: E402 # its place is known only now
 from manual import completions, manual  # noqa: E402 # likewise
 
 UNIT = PACKAGING / "systemd/pvebench.service"
@@ -266,6 +266,18 @@ def test_debian_sorts_versions_as_python_does(earlier: str, later: str) -> None:
     assert run(words).returncode == 0
     of_12, of_13 = f"{debian_version(later)}~deb12", f"{debian_version(later)}~deb13"
     assert run(["dpkg", "--compare-versions", of_12, "lt", of_13]).returncode == 0
+
+
+def test_md5sum_accepts_the_checksums_of_a_package(tmp_path: Path) -> None:
+    """As debsums(1) and `dpkg --verify` read them: files outside /etc, one per line."""
+    files = [tmp_path / name for name in ("usr/bin/a", "usr/lib/b", "etc/c")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text(file.name, "utf-8")
+    sums = tmp_path / "md5sums"
+    sums.write_text(checksums(tmp_path, files), "utf-8")
+    done = run(["md5sum", "--check", "--strict", sums], cwd=tmp_path)
+    assert (done.stdout, done.returncode) == ("usr/bin/a: OK\nusr/lib/b: OK\n", 0)
 
 
 def test_the_manual_has_every_command_and_man_has_no_complaint(tmp_path: Path) -> None:
