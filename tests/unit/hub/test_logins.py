@@ -45,6 +45,7 @@ def test_each_process_logs_in_with_the_rights_of_its_role_and_the_owner_is_no_su
             return url.replace("//owner@", f"//{role}@").replace("/postgres?", "/pvebench?")
 
         migrate(login("pvebench_hub"))
+        subprocess.run(psql, input=roles, check=True, text=True, timeout=60, capture_output=True)
         for role in ("door", "judge", "overview"):
             database = HubDatabase(login(f"pvebench_{role}"), role=f"pvebench_{role}")
             with database.connection():
