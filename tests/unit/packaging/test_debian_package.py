@@ -100,6 +100,13 @@ def test_systemd_understands_the_units_of_the_hub_and_calls_each_hard(
         assert run([*command, unit]).returncode == 0, unit.name
 
 
+def test_no_unit_that_runs_as_postgres_removes_the_shared_memory_of_the_server() -> None:
+    """systemd.exec(5): RemoveIPC= removes that of the unit's user, also of other units."""
+    texts = [one.read_text("utf-8") for one in (PACKAGING / "systemd/hub").iterdir()]
+    assert any("User=postgres" in text for text in texts)
+    assert not any(re.search("(?m)^RemoveIPC=yes", text) for text in texts)
+
+
 def test_each_process_of_the_hub_runs_as_the_user_whose_role_it_takes() -> None:
     """PostgreSQL's peer authentication: the role is the name of the user."""
     roles = set(re.findall(r"'(pvebench_\w+)', 'LOGIN", ROLES.read_text("utf-8")))
