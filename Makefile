@@ -36,7 +36,7 @@ BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
-.PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process
+.PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess
 
 help: ## list the targets (needs nothing)
@@ -151,6 +151,9 @@ e2e-host: packages-run packages-hostvm venv ## host rows on dm-cache, md, LVM, C
 
 e2e-host-process: packages-run packages-hostprocess venv ## guest rows on dm-cache, md, LVM, CIFS in a process that plays the host; ARGS='PACK… STORAGE…' (needs User-mode Linux)
 	@tests/e2e/host-process $(ARGS)
+
+e2e-power: packages-run packages-hostprocess venv ## SIGKILL a host with its page cache while QEMU writes, on LVM, xfs, btrfs; ARGS='STORAGE…' (needs User-mode Linux)
+	@tests/e2e/power-loss $(ARGS)
 
 compose-test: venv ## start compose.yaml and check the stack; ARGS= (needs Docker or root with docker.io, docker-compose)
 	@$(BIN)/python tests/compose $(ARGS)

@@ -36,6 +36,8 @@ _PACKAGES: Final = {
     "ganesha.nfsd": "nfs-ganesha-vfs",
     "lvcreate": "lvm2",
     "mdadm": "mdadm",
+    "mkfs.btrfs": "btrfs-progs",
+    "mkfs.xfs": "xfsprogs",
     "modprobe": "kmod",
     "mount.cifs": "cifs-utils",
     "rpcbind": "rpcbind",

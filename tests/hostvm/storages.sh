@@ -3,6 +3,7 @@
 #
 #   storages.sh make NAME       prints the directory, or the device if NAME is one
 #   storages.sh unmake NAME     nothing is left of it on the disks
+#   storages.sh again NAME      prints the directory, after a boot; the disks are as they were
 #   storages.sh show NAME       what the kernel says of it: proof that it is what its name says
 set -euo pipefail
 export LC_ALL=C
@@ -163,6 +164,14 @@ iscsi() {
     iscsiadm --mode node --login >&2
     udevadm settle
     ext4 "$(readlink -f /dev/disk/by-path/ip-127.0.0.1*-lun-1)"
+}
+
+again() {
+    local device=$D1
+    [[ $1 != lvm* ]] || { vgchange --quiet -ay bench >&2 && device=/dev/bench/data; }
+    mkdir -p /srv/bench
+    mount "$device" /srv/bench
+    echo /srv/bench/pvebench
 }
 
 show() {

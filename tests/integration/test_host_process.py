@@ -49,7 +49,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
 @pytest.fixture(scope="module")
 def said(host: HostProcess) -> dict[str, Any]:
     """What quick_runs.py says."""
-    found: dict[str, Any] = json.loads(host.run(host.python(f"{FILES}/quick_runs.py")))
+    found: dict[str, Any] = json.loads(host.run(host.python(f"{FILES}/quick_runs.py"), seconds=600))
     return found
 
 
