@@ -82,7 +82,7 @@ def test_a_disk_below_an_array_a_cache_a_pool_or_a_mount_is_not_claimed(
     assert use in line
 
 
-@pytest.mark.parametrize("name", ["raid1", "dm-cache", "thin", "nfs"])
+@pytest.mark.parametrize("name", ["dm-cache", "nfs"])
 def test_a_storage_is_measured_and_the_counters_of_its_device_have_bytes_of_the_tool(
     said: dict[str, Any], name: str
 ) -> None:
