@@ -208,6 +208,8 @@ def _means(inside: Matrix, side: Matrix) -> tuple[Matrix, Matrix]:
 
 LEAST_SITES: Final = 3
 """Minimum sites that passed an upgrade, and that are compared with them."""
+COMPARED_SHARE: Final = 1 / 3
+"""Minimum sites that are compared, as a share of those that passed the upgrade."""
 BLAMED_SHARE: Final = 0.25
 LEAST_BLAMED: Final = 2
 BLAMED: Final = 0.01
@@ -343,7 +345,9 @@ def _across(
     sites: Mapping[str, _Point],
     quiet: Mapping[str, Mapping[float, _Point]],
 ) -> FleetEffect:
-    usual = _usual(quiet)
+    # Fewer would lend their own noise to all that passed it.
+    least = max(LEAST_SITES, COMPARED_SHARE * len(sites))
+    usual = {time: one for time, one in _usual(quiet).items() if one.sites >= least}
     found: list[_Usual] = []
     points: list[SiteEffect] = []
     for site, point in sorted(sites.items()):

@@ -31,7 +31,7 @@ def test_what_sites_without_the_upgrade_show_too_is_no_effect() -> None:
 
 def test_sites_that_upgraded_in_other_weeks_are_compared_too() -> None:
     fleet = sites_with(0, others=0, shared=-0.06)
-    for number in range(4):
+    for number in range(6):
         later = {"effect": 0.06, "shared": -0.06, "at": WEEK + EVERY_SECONDS}  # in sum nothing
         fleet[f"later{number}"] = [node_with(60 + number, KERNEL, **later)]
     assert fleet_effects(fleet) == []
@@ -43,6 +43,12 @@ def test_a_load_that_changes_at_one_compared_site_is_not_taken_for_that_of_all()
     (found,) = fleet_effects(fleet)
     assert (len(found.moved), found.others) == (4, 4)
     assert abs(found.shift) < 0.01
+
+
+def test_a_few_sites_are_not_compared_with_many() -> None:
+    """The noise of three would be taken for an effect at all sixteen."""
+    (found,) = fleet_effects(sites_with(4, count=16, others=3))
+    assert (found.others, found.shift) == (0, 0.0)
 
 
 def test_nodes_of_one_site_count_once() -> None:
