@@ -210,6 +210,8 @@ LEAST_SITES: Final = 3
 """Minimum sites that passed an upgrade, and that are compared with them."""
 COMPARED_SHARE: Final = 1 / 3
 """Minimum sites that are compared, as a share of those that passed the upgrade."""
+DOUBT: Final = 0.5
+"""Standard errors of what is usual that an effect must exceed."""
 BLAMED_SHARE: Final = 0.25
 LEAST_BLAMED: Final = 2
 BLAMED: Final = 0.01
@@ -410,21 +412,38 @@ def _site_effect(site: str, point: _Point, usual: _Usual, scores: Sequence[float
     """Return the effect of a site; `scores` of its quiet times show how large errors are."""
     few = len(scores) < LEAST_QUIET
     scale = 1.0 if few else max(1.0, MAD_TO_SIGMA * statistics.median(scores))
-    error = math.sqrt((scale * point.error) ** 2 + usual.variance)
+    own = scale * point.error
     effect = point.effect - usual.shift
     degrees = FEW_DEGREES if few else float(len(scores))
+    # An error of what is usual moves all sites at once, so it counts against each.
+    doubt = DOUBT * math.sqrt(usual.variance)
+    worse, better = (_tail(sign * effect - doubt, own, degrees) for sign in (-1, 1))
+    error = math.hypot(own, math.sqrt(usual.variance))
+    return SiteEffect(site, point.time, effect, error, point.own, worse, better)
+
+
+def _tail(effect: float, error: float, degrees: float) -> float:
+    """Return the p-value of an effect above zero."""
     half = float(two_sided(effect / error, degrees)) / 2
-    worse = half if effect < 0 else 1 - half
-    return SiteEffect(site, point.time, effect, error, point.own, worse, 1 - worse)
+    return half if effect > 0 else 1 - half
 
 
 def _conjunction(p_values: Sequence[float]) -> float:
-    """Return the p-value of "at least two sites moved": Fisher's, without the most certain one."""
-    rest = sorted(p_values)[LEAST_BLAMED - 1 :]
-    half = -sum(math.log(max(one, LEAST_P)) for one in rest)
+    """Return the p-value of "at least two sites moved": without the most certain one.
+
+    The smaller of Fisher's, for all sites a little, and of the share that is blamed, for a few.
+    """
+    rest = sorted(max(one, LEAST_P) for one in p_values)[LEAST_BLAMED - 1 :]
+    half = -sum(math.log(one) for one in rest)
     # The chi-squared distribution with an even number of degrees of freedom.
     terms = (half**place / math.factorial(place) for place in range(len(rest)))
-    return math.exp(-half) * sum(terms)
+    few = max(1, math.ceil(BLAMED_SHARE * len(p_values)) - 1)
+    below, count = rest[few - 1], len(rest)
+    ranked = sum(
+        math.comb(count, hits) * below**hits * (1 - below) ** (count - hits)
+        for hits in range(few, count + 1)
+    )
+    return 2 * min(math.exp(-half) * sum(terms), ranked)
 
 
 def _random_effects(points: Sequence[SiteEffect]) -> tuple[float, float, float]:
