@@ -98,7 +98,8 @@ PLACES: Final = {
         drivers/linux/host_tools.py:_Started.wait
         drivers/linux/procfs.py:Fetched.open
         drivers/linux/procfs.py:Fetched.read_text drivers/proxmox/api/bounds.py:_Socket.recv_into
-        cli/demo.py:show drivers/proxmox/node/node_ssh.py:NodeSsh.start_time
+        cli/demo.py:show drivers/lxc/container.py:_has_ids
+        drivers/proxmox/node/node_ssh.py:NodeSsh.start_time
         drivers/proxmox/node/node_ssh.py:_pid drivers/proxmox/vm/bench_vm.py:BenchVm._await_change
         drivers/proxmox/vm/bench_vm.py:BenchVm.verify_owner
         drivers/proxmox/vm/leftovers.py:_is_born drivers/proxmox/vm/leftovers.py:_wait_for_lock

@@ -22,7 +22,7 @@ from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, is_own
 from pvebench.errors import HypervisorGone, MachineError, SwitchFailed, ToolsMissing
-from pvebench.files import read_tail, remove_tree
+from pvebench.files import read_tail, read_text, remove_tree
 from pvebench.guest import MOUNT_POINT, GuestImage, unpack_archive
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
@@ -52,6 +52,7 @@ shift
 exec chroot "$root" "$@"
 """
 """Script for sh in its own mount namespace; arguments: root directory, device, command."""
+ID_RANGES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 _LOCKS: Final = Path("/run/lxc/lock")
 _TAIL_BYTES: Final = 2000
 _RUNNING: Final = re.compile(r"State:\s+RUNNING\nPID:\s+(\d+)")
@@ -278,6 +279,20 @@ def _allows_user_namespaces() -> bool:
         return False
 
 
+def _has_ids(path: Path) -> bool:
+    """Return whether root may use the IDs of a container, by a file of the form of subuid(5).
+
+    If newuidmap is installed, LXC maps IDs with it, for root too (`lxc_map_ids` in lxc/conf.c).
+    """
+    for line in read_text(path).splitlines() if path.exists() else ():
+        owner, *numbers = line.split(":")
+        if owner in ("root", "0") and len(numbers) == 2 and all(map(str.isdecimal, numbers)):
+            first, count = map(int, numbers)
+            if first <= FIRST_ID and first + count >= FIRST_ID + IDS:
+                return True
+    return False
+
+
 def undo_container(details: Mapping[str, str]) -> str:
     """Undo a journal entry of KIND: end processes, groups, then a loop device of its volume."""
     name, volume = details["name"], details["volume"]
@@ -304,4 +319,9 @@ def container_support() -> tuple[bool, str]:
         return False, "containers need root; run pvebench as root"
     if not GROUPS.is_dir():
         return False, f"{GROUPS} does not exist, so containers have no limits"
+    asked = ID_RANGES if shutil.which("newuidmap") and _allows_user_namespaces() else ()
+    for path in asked:
+        if not _has_ids(path):
+            line = f"root:{FIRST_ID}:{IDS}"
+            return False, f"{path} gives root no IDs for containers; add the line {line}"
     return True, shutil.which("lxc-start") or ""

@@ -20,7 +20,14 @@ from pvebench.drivers.linux import cgroups
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.lxc import container, container_disk
-from pvebench.drivers.lxc.container import Container, config, cpu_list, memory_limit, undo_root
+from pvebench.drivers.lxc.container import (
+    Container,
+    config,
+    container_support,
+    cpu_list,
+    memory_limit,
+    undo_root,
+)
 from pvebench.drivers.lxc.container_disk import ContainerDisk, mounts
 from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import STORAGE_KINDS
@@ -292,3 +299,28 @@ def test_check_says_what_containers_lack(
     run_cli([*arguments, "--driver", "host"])
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)}
     assert "containers need root" in found["lxc"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("content", "able"),
+    [
+        ("", False),
+        ("debian:100000:65536\n", False),
+        ("root:100000:1000\n", False),
+        ("root:200000:65536\nroot:x\n", False),
+        ("root:100000:65536\n", True),
+        ("debian:1:5\n0:1:1000000\n", True),
+    ],
+)
+def test_containers_need_ids_that_newuidmap_gives_to_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, able: bool
+) -> None:
+    # LXC 5.0.2 with uidmap 4.13 and an empty /etc/subuid: "newuidmap: uid range … not allowed".
+    path = tmp_path / "subuid"
+    path.write_text(content, "ascii")
+    monkeypatch.setattr(container, "ID_RANGES", (path,))
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/bin/{name}")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    found, why = container_support()
+    assert found is able
+    assert able or "add the line root:100000:65536" in why
