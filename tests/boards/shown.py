@@ -17,8 +17,10 @@ from testing.first_day import young
 from testing.packs import ROOT
 from testing.prometheus import free_port, wait_until_ready
 
-sys.path.append(str(ROOT / "scripts" / "stack"))
+sys.path += [str(ROOT / "scripts" / "stack"), str(ROOT / "grafana")]
 from services import Layout, grafana  # as `make demo` starts it
+
+from builder.promql import RECENT
 
 DOWN = "exporter-down"
 """Store of the first day, whose exporter has stopped."""
@@ -37,6 +39,9 @@ def on_a_young_store(name: str) -> Iterator[str]:
             young(state, of, past=True, **stopped) as server,
             running(state, server.address) as address,
         ):
+            if name == DOWN:
+                # Before that, the dashboards take the failed scrapes for a short interruption.
+                server.wait_for(f"absent({RECENT})")
             yield address
 
 
