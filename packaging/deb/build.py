@@ -297,14 +297,16 @@ def md5(path: Path) -> str:
 
 def pack(tree: Path, path: Path) -> None:
     """Create the package of a tree, reproducibly."""
+    # Once: without $SOURCE_DATE_EPOCH git is a process, and a tree has thousands of files.
+    time = epoch()
     for entry in [tree, *tree.rglob("*")]:
         if not entry.is_symlink():
             entry.chmod(mode(entry.relative_to(tree), is_directory=entry.is_dir()))
-        os.utime(entry, (epoch(), epoch()), follow_symlinks=False)
+        os.utime(entry, (time, time), follow_symlinks=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     command = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z3", "--build", str(tree), str(path)]
     # The number of threads changes xz's blocks.
-    run(command, DPKG_DEB_THREADS_MAX="1", SOURCE_DATE_EPOCH=str(epoch()))
+    run(command, DPKG_DEB_THREADS_MAX="1", SOURCE_DATE_EPOCH=str(time))
 
 
 def mode(place: Path, *, is_directory: bool) -> int:

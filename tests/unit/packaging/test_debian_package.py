@@ -36,7 +36,7 @@ from testing.packs import ROOT
 PACKAGING = ROOT / "packaging"
 sys.path.insert(0, str(PACKAGING / "deb"))
 
-from build import HUB_LOCK, checksums, debian_version, lock_entries, revisions_in  # noqa: E402 # its place is known only now
+from build import HUB_LOCK, checksums, debian_version, lock_entries, pack, revisions_in  # noqa: E402 # its place is known only now
 from manual import completions, manual  # noqa: E402 # likewise
 
 UNIT = PACKAGING / "systemd/pvebench.service"
@@ -285,6 +285,27 @@ def test_md5sum_accepts_the_checksums_of_a_package(tmp_path: Path) -> None:
     sums.write_text(checksums(tmp_path, files), "utf-8")
     done = run(["md5sum", "--check", "--strict", sums], cwd=tmp_path)
     assert (done.stdout, done.returncode) == ("usr/bin/a: OK\nusr/lib/b: OK\n", 0)
+
+
+def test_a_package_of_many_files_asks_git_for_the_time_of_the_commit_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = tmp_path / "bin/git"
+    git.parent.mkdir()
+    git.write_text(f"#!/bin/sh\necho asked >>{tmp_path}/calls\necho 1700000000\n", "utf-8")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(git.parent), prepend=os.pathsep)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    tree = tmp_path / "tree"
+    (tree / "DEBIAN").mkdir(parents=True)
+    fields = ("Package: many", "Version: 1", "Architecture: all", "Maintainer: t", "Description: t")
+    (tree / "DEBIAN/control").write_text("\n".join((*fields, "")), "utf-8")
+    for number in range(9):
+        (tree / str(number)).touch()
+    pack(tree, tmp_path / "many.deb")
+    listed = run(["dpkg-deb", "--contents", tmp_path / "many.deb"], env={**os.environ, "TZ": "UTC"})
+    assert listed.stdout.count(" 2023-11-14 22:13 ./") == 10
+    assert (tmp_path / "calls").read_text("utf-8") == "asked\n"
 
 
 def test_the_manual_has_every_command_and_man_has_no_complaint(tmp_path: Path) -> None:
