@@ -19,8 +19,8 @@ FILES: Final = {
     "proxmox-lxc.sh": "Proxmox VE node: creates a container with the package of Debian 13",
     "pvebench_*~deb12_amd64.deb": "Debian 12; on a Proxmox VE node only with proxmox-lxc.sh",
     "pvebench_*~deb13_amd64.deb": "Debian 13; on a Proxmox VE node only with proxmox-lxc.sh",
-    "pvebench-hub_*~deb12_amd64.deb": "hub of a fleet, on Debian 12; needs the package above",
-    "pvebench-hub_*~deb13_amd64.deb": "hub of a fleet, on Debian 13",
+    "pvebench-hub_*~deb12_amd64.deb": "hub of a fleet, on Debian 12; needs pvebench_*~deb12",
+    "pvebench-hub_*~deb13_amd64.deb": "hub of a fleet, on Debian 13; needs pvebench_*~deb13",
     "pvebench-*-py3-none-any.whl": "other Linux with Python 3.11 or later",
     "pvebench-*-image.tar.gz": "context of the container image",
     "pvebench-*.tar.gz": "source, with the Compose stack",
@@ -36,6 +36,10 @@ conflicts with `pve-qemu-kvm`:
 
     apt-get install --no-install-recommends ./pvebench_*~deb12_amd64.deb qemu-system-x86 qemu-utils
     systemctl enable --now pvebench
+
+The hub of a fleet; `docs/fleet.md` in the source describes the next steps:
+
+    apt-get install postgresql ./pvebench_*~deb12_amd64.deb ./pvebench-hub_*~deb12_amd64.deb
 
 On another Linux: `pipx install ./pvebench-*.whl`, then `pvebench run`.
 

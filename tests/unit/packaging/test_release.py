@@ -128,6 +128,21 @@ def test_the_page_of_a_release_gives_a_use_and_a_checksum_for_each_file(tmp_path
     assert run("git", "rev-parse", "HEAD", cwd=ROOT).stdout.strip() in first
 
 
+def test_the_page_of_a_release_says_how_to_begin_with_each_file(tmp_path: Path) -> None:
+    """On Debian 13 the commands are those of Debian 12; the source has its own pages."""
+    directory = released(tmp_path / "dist")
+    begin = page_of(directory).partition("\n## Begin\n")[2].partition("\n## ")[0]
+    assert "(Debian 13: `~deb13`)" in begin
+    patterns = [word.strip("`,").removeprefix("./") for word in begin.split()]
+    begun = {
+        path.name
+        for path in directory.iterdir()
+        if any(path.match(pattern) for pattern in patterns if pattern.startswith("p"))
+    }
+    assert begun >= {"proxmox-lxc.sh", *DEBS[::2]}
+    assert begun >= {"pvebench-0.1.0-py3-none-any.whl", "pvebench-0.1.0-image.tar.gz"}
+
+
 def page_of(directory: Path) -> str:
     run(sys.executable, ROOT / "scripts/release_page.py", directory, cwd=directory)
     return (directory / "RELEASE.md").read_text("utf-8")
