@@ -18,6 +18,7 @@ from pvebench.store import KnownChange, Message, Store
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.headline import headline, summary
+from pvebench.verdicts.outages import OVERDUE
 
 MAX_TITLE: Final = 120
 MAX_CASES: Final = 10
@@ -175,8 +176,6 @@ def show_time(time: float) -> str:
 
 ALONE: Final = 3
 """Maximum changes of one update that get a message each; more share one."""
-OVERDUE: Final = 2.5
-"""Intervals without a successful run after which measuring has stopped; as in the alert."""
 MIN_STOP_SECONDS: Final = 3600.0
 WEEK_SECONDS: Final = 7 * 86400.0
 SERVICE: Final = "service/"

@@ -5,15 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pvebench.cli.demo import judge_past, judged_moments, with_outages
+from pvebench.cli.demo import NO_RESULTS_SECONDS, judge_past, judged_moments, with_outages
 from pvebench.metrics import catalog
 from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
 from pvebench.metrics.text_format import Families
+from pvebench.model.units import parse_duration
 from pvebench.store import Store
-from pvebench.verdicts.outages import Outage
+from pvebench.verdicts.outages import OVERDUE, Outage
 from testing.changes import CASES, START, measured
+from testing.packs import ROOT
 
 DAY = 86400.0
 END = 1000 * DAY
@@ -36,7 +39,7 @@ def test_software_that_came_a_moment_ago_is_not_judged_yet() -> None:
     assert judged_moments([END - 0.5 * DAY], END)[-1] < END
 
 
-def told(*values: float) -> list[PastMetrics]:
+def reported(*values: float) -> list[PastMetrics]:
     """Return changes of one case, one each day."""
     found = []
     labels = dict.fromkeys(catalog.CHANGE.labels, "x")
@@ -50,7 +53,7 @@ def told(*values: float) -> list[PastMetrics]:
 def written(start: float, end: float, step: float = DAY / 2) -> list[tuple[float, float]]:
     """Return (days, value) of the samples in a window of three days of changes."""
     window = Window(start=start * DAY, end=end * DAY, step=step)
-    text = "".join(past_metrics_text(told(0.0, -0.4, -0.5), window))
+    text = "".join(past_metrics_text(reported(0.0, -0.4, -0.5), window))
     (family,) = [
         one for one in text_string_to_metric_families(text) if one.name == catalog.CHANGE.exposed
     ]
@@ -91,7 +94,7 @@ def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
 def test_a_past_without_results_has_the_alert_that_the_rule_fires() -> None:
     """As in prometheus/tests/alerts.yml: by node, 2.5 intervals and 15 minutes after a result."""
     outage = Outage("pve3", 10 * DAY, 17 * DAY)
-    past = with_outages(told(*[0.0] * 20), [outage])
+    past = with_outages(reported(*[0.0] * 20), [outage])
     window = Window(start=0, end=20 * DAY, step=DAY / 2)
     text = "".join(past_metrics_text(past, window))
     read = {family.name: family for family in text_string_to_metric_families(text)}
@@ -103,6 +106,14 @@ def test_a_past_without_results_has_the_alert_that_the_rule_fires() -> None:
     assert 16.5 <= days[-1] <= 17
     # The other series go on.
     assert len(read[catalog.CHANGE.exposed].samples) >= len(written(0, 20))
+
+
+def test_limits_of_missing_results_are_those_of_the_alert() -> None:
+    rules = yaml.safe_load((ROOT / "prometheus/rules/alerts.yml").read_text("utf-8"))
+    alerts = {rule["alert"]: rule for group in rules["groups"] for rule in group["rules"]}
+    alert = alerts["PVEBenchNoResults"]
+    assert float(alert["expr"].rpartition(">")[2]) == OVERDUE
+    assert OVERDUE * DAY + parse_duration(alert["for"]) == NO_RESULTS_SECONDS
 
 
 def test_an_outage_in_the_simulated_results_is_found(tmp_path: Path) -> None:
