@@ -415,9 +415,10 @@ class Store(StoredResults):
         connection.execute(row)
         stored = str(connection.scalar(select(facts.c.value).where(facts.c.name == "kind")))
         if stored != kind:
+            other = "" if kind == _IMPORTED else f", or {_USES[stored]}"
             raise StoreMixed(
                 f"{self.path} has {stored} results and accepts no {kind} ones",
-                next_step=f"use another state directory with --state, or {_USES[stored]}",
+                next_step=f"use another state directory with --state{other}",
             )
 
     def begin_cycle(self, uid: str, *, node: str, pack: str, tier: str, planned: int) -> None:

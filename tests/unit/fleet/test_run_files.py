@@ -129,8 +129,9 @@ def test_imported_and_own_runs_have_databases_of_their_own(
     path: Path, tmp_path: Path, here: Store, *, simulated: bool
 ) -> None:
     own = Store(tmp_path / "own.db", simulated=simulated)
-    with pytest.raises(StoreMixed, match="accepts no imported ones"):
+    with pytest.raises(StoreMixed, match="accepts no imported ones") as refused:
         imported(path, own)
+    assert refused.value.next_step == "use another state directory with --state"
     imported(path, here)
     with pytest.raises(StoreMixed, match="has imported results"):
         Store(here.path, simulated=simulated)
