@@ -128,8 +128,8 @@ class HostProcess:
             (self.shared / f"{name}.{end}").read_text("utf-8", "replace") for end in ("out", "err")
         )
         if code not in good:
-            told = (errors or said).strip()[-2000:]
-            raise HostProcessError(f"{command}: exit code {code}: {told}")
+            output = (errors or said).strip()[-2000:]
+            raise HostProcessError(f"{command}: exit code {code}: {output}")
         return said
 
     def start(self, name: str, command: str) -> None:
@@ -164,8 +164,8 @@ class HostProcess:
         ended = self.process.poll() is not None
         why = "it ended" if ended else f"no answer after {seconds:.0f} s"
         self.close()  # what hangs would also keep the next command waiting
-        told = (self.directory / "console").read_text("utf-8", "replace")[-2000:]
-        raise HostProcessError(f"{name}: {why}; the end of its console:\n{told}")
+        output = (self.directory / "console").read_text("utf-8", "replace")[-2000:]
+        raise HostProcessError(f"{name}: {why}; the end of its console:\n{output}")
 
     def _console(self, seconds: float) -> Iterator[bytes]:
         """Yield lines of its console until its end or the limit, and keep them in a file."""

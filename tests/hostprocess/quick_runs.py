@@ -87,8 +87,8 @@ def run(runner: Runner, name: str) -> Run:
         disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
     )
     # At a rate: the one CPU of this host has other work as well.
-    wanted = {"rw": "randrw", "rwmixread": 50, "bs": "4k", "iodepth": 4, "rate_iops": 400}
-    options = TOOLS["fio"].options.model_validate(wanted)
+    job = {"rw": "randrw", "rwmixread": 50, "bs": "4k", "iodepth": 4, "rate_iops": 400}
+    options = TOOLS["fio"].options.model_validate(job)
     workload = options.workload(ramp_seconds=0, runtime_seconds=SECONDS)
     case = Case(scenario=scenario, workload=workload)
     return runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))

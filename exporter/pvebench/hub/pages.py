@@ -76,11 +76,14 @@ def site_page(view: SiteView, *, now: float) -> str:
 def _values(one: CaseLine) -> str:
     """Return the rates of a run: IOPS, or bandwidth where the tool counts no I/O."""
     found = {number[:2]: value for number, value in one.values.items()}
-    rates = {way: f"{way} {value:,.0f} IOPS" for (name, way), value in found.items()
-             if name == "iops"}  # fmt: skip
-    for (name, way), value in found.items():
-        if name == "bandwidth":
-            rates.setdefault(way, f"{way} {show_bytes(value)}/s")
+    rates = {
+        way: f"{way} {show_bytes(value)}/s"
+        for (name, way), value in found.items()
+        if name == "bandwidth"
+    }
+    rates |= {
+        way: f"{way} {value:,.0f} IOPS" for (name, way), value in found.items() if name == "iops"
+    }
     return ", ".join(rates.values())
 
 
