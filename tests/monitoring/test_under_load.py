@@ -79,4 +79,7 @@ def test_a_row_names_the_workload_and_links_to_its_case(server: Prometheus) -> N
     found = server.query(substitute(table["targets"][0]["expr"], values))
     rows = {entry["metric"]["workload"]: entry["metric"] for entry in found}
     assert set(rows) == {"randwrite-4k-qd1-during-backup", "randwrite-4k-qd1-during-snapshot"}
-    assert {entry["description"] for entry in rows.values()} == {"4k random write, depth 1"}
+    assert {entry["description"] for entry in rows.values()} == {
+        "4k random write, depth 1, during a backup",
+        "4k random write, depth 1, during a snapshot",
+    }

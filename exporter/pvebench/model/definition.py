@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from pvebench.model.disk import HostCache
 from pvebench.model.units import format_size
-from pvebench.model.workload import Case, Direction, SteadyRule
+from pvebench.model.workload import NEIGHBOR, SNAPSHOT_RAM, Case, Direction, SteadyRule
 
 # --- definition of a case; another fingerprint is another history
 
@@ -194,6 +194,17 @@ LOADS: Final = {
 }
 """fio's `rw` -> description."""
 _SYNCS: Final = {"fsync": "fsync", "fdatasync": "fdatasync"}
+OPERATION_WORDS: Final[Mapping[str, str]] = {
+    "backup": "a backup",
+    "backup-fleecing": "a backup with fleecing",
+    "move": "a move of the disk",
+    "restore": "the restore of a backup",
+    "snapshot": "a snapshot",
+    SNAPSHOT_RAM: "a snapshot with the memory of the VM",
+    "delete-snapshot": "the removal of a snapshot",
+    NEIGHBOR: "another VM",
+}
+"""`during` of a workload -> description."""
 
 
 def workload_text(definition: Definition) -> str:
@@ -236,7 +247,27 @@ def _further_load(definition: Definition) -> list[str]:
         parts.append(f"limited to {known['rate_iops']} IOPS")
     if known.get("random_distribution", "random") != "random":
         parts.append(f"block distribution {known['random_distribution']}")
-    return parts
+    return [*parts, *_circumstances(known)]
+
+
+def _circumstances(known: Mapping[str, Parameter]) -> Iterator[str]:
+    """Yield what else happens to the disk or its VM in the run."""
+    if known.get("touch") == "first":
+        yield "touch first"
+    if known.get("vms", 1) != 1:
+        yield f"in {known['vms']} VMs at once"
+    if name := str(known.get("during", "")):
+        yield _operation(name, known.get("neighbor_iops", 0))
+    rate = known.get("target_rate")
+    if isinstance(rate, int) and rate:
+        yield f"target limited to {format_size(rate)}/s"
+
+
+def _operation(name: str, neighbor_iops: object) -> str:
+    word = OPERATION_WORDS.get(name, name)  # others' runs may have more
+    if name != NEIGHBOR:
+        return f"during {word}"
+    return f"beside {word} at {neighbor_iops} IOPS" if neighbor_iops else f"beside {word}"
 
 
 def further_options(definition: Definition) -> tuple[str, ...]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pvebench.model.definition import Definition, workload_text
+from pvebench.model.definition import OPERATION_WORDS, Definition, workload_text
 from pvebench.store import StoredRun
 
-_WORDS: Final[Mapping[str, str]] = {
-    "backup": "a backup",
-    "backup-fleecing": "a backup with fleecing",
-    "move": "a move of the disk",
-    "restore": "the restore of a backup",
-    "snapshot": "a snapshot",
-    "snapshot-ram": "a snapshot with the memory of the VM",
-    "delete-snapshot": "the removal of a snapshot",
-    "neighbor": "another VM",
-}
 _FLEECING: Final = "backup-fleecing"
 _OWN: Final = frozenset({"during"})
 """Parameters that the compared workloads do not share."""
@@ -43,18 +33,18 @@ def operation_sentences(runs: Iterable[StoredRun]) -> tuple[str, ...]:
         own = run.definition
         name = str(own.parameters.get("during", ""))
         figures = {sample.metric: sample.value for sample in run.samples}
-        if name not in _WORDS or "operation_gap" not in figures:
+        if name not in OPERATION_WORDS or "operation_gap" not in figures:
             continue
         rest = {key: value for key, value in own.parameters.items() if key not in _OWN}
         place = (own.node, own.scenario, str(sorted(rest.items())))
-        load = loads.setdefault(place, _Load(own))
+        load = loads.setdefault(place, _Load(replace(own, parameters=rest)))
         load.gaps[name] = figures["operation_gap"], figures.get("operation_resolution", 0.0)
     return tuple(line for load in loads.values() for line in _lines(load))
 
 
 def _lines(load: _Load) -> Iterable[str]:
     own = load.definition
-    for name, word in _WORDS.items():
+    for name, word in OPERATION_WORDS.items():
         if name not in load.gaps or (name == _FLEECING and "backup" in load.gaps):
             continue
         text = f"{word} on {own.node}, {own.storage} stalls {workload_text(own)} "

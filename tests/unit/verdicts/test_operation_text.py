@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from pvebench.analysis.case_history import FIGURES
+from pvebench.model.definition import workload_text
 from pvebench.model.run import Sample, Unit
+from pvebench.model.units import MIB
+from pvebench.model.workload import NEIGHBOR
 from pvebench.verdicts.feed import figures_of
 from pvebench.verdicts.operation_text import operation_sentences
+from pvebench.workloads.fio import OPERATIONS
 from testing.simulated_results import case
 
 
@@ -51,6 +55,22 @@ def test_each_operation_has_a_sentence(during: str, word: str) -> None:
     (line,) = operation_sentences([run(during, 1.25)])
     assert line.startswith(f"{word} on lab, local stalls ")
     assert line.endswith("for up to 1.2 s")
+
+
+def test_workloads_that_differ_in_their_operation_have_different_descriptions() -> None:
+    """Terminal, page, card and metrics show this description."""
+    loads = [{}, {"touch": "first"}, {"vms": 4}, *({"during": name} for name in OPERATIONS)]
+    loads += [
+        {"during": NEIGHBOR, "neighbor_iops": 100},
+        {"during": "move", "target_rate": 8 * MIB},
+    ]
+    plain = case("scsi.raw.none")
+    texts = [
+        workload_text(replace(plain, parameters={**plain.parameters, **load})) for load in loads
+    ]
+    assert len(set(texts)) == len(texts)
+    assert texts[-2].endswith(", beside another VM at 100 IOPS")
+    assert texts[-1].endswith(", during a move of the disk, target limited to 8M/s")
 
 
 def test_a_gap_below_the_resolution_is_no_number() -> None:
