@@ -17,10 +17,10 @@ PAGE: Final = "RELEASE.md"
 SUMS: Final = "SHA256SUMS"
 FILES: Final = {
     "proxmox-lxc.sh": "Proxmox VE node: creates a container with the package of Debian 13",
-    "pvebench_*~deb12_amd64.deb": "Debian 12; on a Proxmox VE node only with proxmox-lxc.sh",
-    "pvebench_*~deb13_amd64.deb": "Debian 13; on a Proxmox VE node only with proxmox-lxc.sh",
-    "pvebench-hub_*~deb12_amd64.deb": "hub of a fleet, on Debian 12; needs pvebench_*~deb12",
-    "pvebench-hub_*~deb13_amd64.deb": "hub of a fleet, on Debian 13; needs pvebench_*~deb13",
+    "pvebench_*_deb12_amd64.deb": "Debian 12; on a Proxmox VE node only with proxmox-lxc.sh",
+    "pvebench_*_deb13_amd64.deb": "Debian 13; on a Proxmox VE node only with proxmox-lxc.sh",
+    "pvebench-hub_*_deb12_amd64.deb": "hub of a fleet, on Debian 12; needs pvebench_*_deb12",
+    "pvebench-hub_*_deb13_amd64.deb": "hub of a fleet, on Debian 13; needs pvebench_*_deb13",
     "pvebench-*-py3-none-any.whl": "other Linux with Python 3.11 or later",
     "pvebench-*-image.tar.gz": "context of the container image",
     "pvebench-*.tar.gz": "source, with the Compose stack",
@@ -29,17 +29,17 @@ FILES: Final = {
 BEGIN: Final = """\
 On a Proxmox VE node, as root, with these two files in the directory:
 
-    bash proxmox-lxc.sh --deb pvebench_*~deb13_amd64.deb
+    bash proxmox-lxc.sh --deb pvebench_*_deb13_amd64.deb
 
-On Debian 12, as root (Debian 13: `~deb13`). Never on a Proxmox VE node, where Debian's QEMU
+On Debian 12, as root (Debian 13: `_deb13`). Never on a Proxmox VE node, where Debian's QEMU
 conflicts with `pve-qemu-kvm`:
 
-    apt-get install --no-install-recommends ./pvebench_*~deb12_amd64.deb qemu-system-x86 qemu-utils
+    apt-get install --no-install-recommends ./pvebench_*_deb12_amd64.deb qemu-system-x86 qemu-utils
     systemctl enable --now pvebench
 
 The hub of a fleet; `docs/fleet.md` in the source describes the next steps:
 
-    apt-get install postgresql ./pvebench_*~deb12_amd64.deb ./pvebench-hub_*~deb12_amd64.deb
+    apt-get install postgresql ./pvebench_*_deb12_amd64.deb ./pvebench-hub_*_deb12_amd64.deb
 
 On another Linux: `pipx install ./pvebench-*.whl`, then `pvebench run`.
 
@@ -84,13 +84,13 @@ def commit() -> str:
 
 
 def changes(changelog: str, version: str) -> str:
-    """Return the section of a version, without its heading."""
+    """Return the section of a version, without its heading and its links into the source."""
     found = re.search(
         rf"^## {re.escape(version)}\b.*\n((?:(?!## ).*\n?)*)", changelog, re.MULTILINE
     )
     if found is None:
         sys.exit(f"pvebench: no release: CHANGELOG.md has no section {version}")
-    return found[1].strip()
+    return re.sub(r"\[([^]]+)\]\((?!https?:)[^)]+\)", r"\1", found[1].strip())
 
 
 if __name__ == "__main__":

@@ -73,11 +73,11 @@ def main() -> int:
     release = RELEASES[arguments.release]
     version = arguments.version or debian_version(arguments.wheel.name.split("-")[1])
     for name in ("pvebench", "pvebench-hub"):
-        path = arguments.output / f"{name}_{version}~deb{release.number}_amd64.deb"
-        build(arguments.wheel, release, path)
+        path = arguments.output / file_name(name, version, release)
+        build(arguments.wheel, release, version, path)
         if arguments.twice:
             first = path.read_bytes()
-            build(arguments.wheel, release, path)
+            build(arguments.wheel, release, version, path)
             if path.read_bytes() != first:
                 print(f"two builds of {path} differ; next step: compare them with diffoscope")
                 return 3
@@ -85,9 +85,17 @@ def main() -> int:
     return 0
 
 
-def build(wheel: Path, release: Release, path: Path) -> None:
-    """Create the package that a path names, in a new temporary directory."""
-    name, version = path.name.split("_")[:2]
+def file_name(name: str, version: str, release: Release) -> str:
+    """Return a package's file name.
+
+    It has no `~`, which sorts the versions: GitHub replaces one in the name of a release file.
+    """
+    return f"{name}_{version.replace('~', '.')}_deb{release.number}_amd64.deb"
+
+
+def build(wheel: Path, release: Release, version: str, path: Path) -> None:
+    """Create a package in a new temporary directory; its path begins with its name."""
+    name, version = path.name.split("_")[0], f"{version}~deb{release.number}"
     with tempfile.TemporaryDirectory(prefix="pvebench-deb-") as work:
         tree = Path(work) / "tree"
         if name == "pvebench":

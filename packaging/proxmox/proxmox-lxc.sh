@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install pvebench in a container on this Proxmox VE node. Run as root on the node:
 #
-#   bash proxmox-lxc.sh --deb pvebench_VERSION~deb13_amd64.deb
+#   bash proxmox-lxc.sh --deb pvebench_VERSION_deb13_amd64.deb
 # Creates an unprivileged container, installs the package, grants minimum rights on the cluster,
 # writes the settings, starts pvebench and prints its address. After an interruption, run the same
 # command again. Everything is recorded in a list before its creation; --remove removes only what
@@ -19,7 +19,7 @@ usage() {
 Usage: proxmox-lxc.sh --deb FILE|URL [OPTION…]
        proxmox-lxc.sh --remove [--yes]
 
-  --deb FILE|URL        package; ~deb12 or ~deb13 selects the container's Debian
+  --deb FILE|URL        package; _deb12 or _deb13 selects the container's Debian
   --sha256 SUM          checksum of the package; required for a URL
   --storage NAME        storage to measure; can be repeated (all disk storages except the container's)
   --root-storage NAME   storage of the container's disk, never a measured one (first suitable)
@@ -168,7 +168,7 @@ fetch_package() {
     processor=$(dpkg-deb --field "$work/pvebench.deb" Architecture 2>/dev/null) || refuse "$deb is not a Debian package"
     version=$(dpkg-deb --field "$work/pvebench.deb" Version 2>/dev/null) || refuse "$deb is not a Debian package"
     [[ $(dpkg-deb --field "$work/pvebench.deb" Package) == pvebench && $version == *~deb* ]] ||
-        refuse "$deb is not a package of pvebench" "" "use pvebench_VERSION~deb13_amd64.deb"
+        refuse "$deb is not a package of pvebench" "" "use pvebench_VERSION_deb13_amd64.deb"
     debian=${version##*~deb}
 }
 

@@ -80,7 +80,7 @@ def main() -> int:
 
 def test(release: int, packages: Path, roots: Path, work: Path) -> bool:
     """Return whether all checks hold in a release's container."""
-    (found,) = packages.glob(f"pvebench_*~deb{release}_amd64.deb")
+    (found,) = packages.glob(f"pvebench_*_deb{release}_amd64.deb")
     root = bootstrapped(roots / SUITES[release], SUITES[release])
     share = work / "test"
     share.mkdir()

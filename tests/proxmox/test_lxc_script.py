@@ -134,7 +134,7 @@ def make_package(place: Path) -> Path:
     fields = ("Package: pvebench", "Version: 0.1.0~deb13", "Architecture: amd64")
     fields += ("Maintainer: nobody <nobody@example.org>", "Description: nothing")
     (tree / "control").write_text("\n".join(fields) + "\n", "utf-8")
-    path = place / "pvebench_0.1.0~deb13_amd64.deb"
+    path = place / "pvebench_0.1.0_deb13_amd64.deb"
     command = ["dpkg-deb", "--root-owner-group", "--build", str(tree.parent), str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path

@@ -15,6 +15,10 @@ import pytest
 
 from testing.packs import ROOT
 
+sys.path.insert(0, str(ROOT / "packaging/deb"))
+
+from build import RELEASES, debian_version, file_name  # its place is known only now
+
 BUILT = ("exporter", "grafana", "prometheus", "scenarios", "scripts", "*.lock", "*.md", "*.toml")
 BUILT += ("LICENSE", ".gitignore", "packaging/proxmox")
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
@@ -99,9 +103,9 @@ def test_a_release_is_the_commit_and_says_which(checkout: Path, tmp_path: Path) 
 
 
 DEBS = tuple(
-    f"{name}_0.1.0~deb{release}_amd64.deb"
+    file_name(name, "0.1.0", RELEASES[release])
     for name in ("pvebench", "pvebench-hub")
-    for release in (12, 13)
+    for release in RELEASES
 )
 
 
@@ -124,15 +128,25 @@ def test_the_page_of_a_release_gives_a_use_and_a_checksum_for_each_file(tmp_path
     assert set(re.findall(r"^\| `(.+?)` \| \w.+ \|$", first, re.MULTILINE)) == names
     assert (directory / "SHA256SUMS").read_text("utf-8") in first
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    assert changelog.partition("## 0.1.0 (unreleased)\n")[2].strip() in first
+    section = changelog.partition("## 0.1.0 (unreleased)\n")[2].strip()
+    assert re.sub(r"\]\(docs/.+?\)", "", section).replace("[", "") in first.replace("[", "")
+    assert not re.search(r"\]\((?!https://)", first)
     assert run("git", "rev-parse", "HEAD", cwd=ROOT).stdout.strip() in first
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0rc1"])
+def test_a_release_file_keeps_its_name_on_github(version: str) -> None:
+    """GitHub replaces other characters: `~` by a dot (github.community, topic 177426)."""
+    names = {file_name(name, debian_version(version), RELEASES[12]) for name in ("pvebench", "hub")}
+    assert len(names) == 2
+    assert all(re.fullmatch(r"[\w.-]+", name) for name in names)
 
 
 def test_the_page_of_a_release_says_how_to_begin_with_each_file(tmp_path: Path) -> None:
     """On Debian 13 the commands are those of Debian 12; the source has its own pages."""
     directory = released(tmp_path / "dist")
     begin = page_of(directory).partition("\n## Begin\n")[2].partition("\n## ")[0]
-    assert "(Debian 13: `~deb13`)" in begin
+    assert "(Debian 13: `_deb13`)" in begin
     patterns = [word.strip("`,").removeprefix("./") for word in begin.split()]
     begun = {
         path.name
