@@ -75,19 +75,19 @@ def _judged_lines(result: GateResult) -> Iterator[str]:
 
 
 def judged_text(one: Judged, *, alone: bool = False) -> str:
-    """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), own past 9.1%, 6 runs: stop`.
+    """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), … 6 runs: stop`.
 
     Args:
         alone: without peers, so that the loss itself is the one relative to the own past.
     """
-    known = one.bound
+    known, runs = one.bound, count_text(one.bound.after, "run")
+    begin = f"- {one.name} ({count_text(one.cases, 'case')}):"
     if math.isnan(known.loss):
-        return f"- {one.name} ({count_text(one.cases, 'case')}): {known.after} runs, too few"
-    own = "" if alone or math.isnan(one.own_loss) else f", own past {one.own_loss:.1%}"
+        return f"{begin} {runs}, too few"
+    own = "" if alone or math.isnan(one.own_loss) else f", {one.own_loss:.1%} against its own past"
     return (
-        f"- {one.name} ({count_text(one.cases, 'case')}): loss {known.loss:.1%} "
-        f"({100 * known.low:.1f} to {100 * known.high:.1f}%){own}, "
-        f"{count_text(known.after, 'run')}: {known.decision}"
+        f"{begin} loss {known.loss:.1%} ({100 * known.low:.1f} to {100 * known.high:.1f}%){own}, "
+        f"{runs}: {known.decision}"
     )
 
 
@@ -103,7 +103,8 @@ def _until(result: GateResult, now: datetime) -> str:
     if result.wait is None:
         return "When it will be decided is unknown: the loss is too near to the tolerance."
     first, last = (moment_text(now + timedelta(seconds=one), now) for one in result.wait)
-    return f"Expected decision: between {first} and {last}, if the loss stays the same."
+    when = f"about {first}" if first == last else f"between {first} and {last}"
+    return f"Expected decision: {when}, if the loss stays the same."
 
 
 def gate_data(result: GateResult, now: datetime) -> dict[str, Any]:

@@ -374,6 +374,9 @@ def test_an_undecided_look_states_the_range_of_the_decision() -> None:
     assert found.wait == (pytest.approx(7 * HOUR), pytest.approx(22 * HOUR))
     text = "\n".join(gate_lines(found, START))
     assert "Expected decision: between 07:00 UTC and 22:00 UTC, if the loss stays the same." in text
+    soon = tuple(replace(one, bound=open_bound, seconds=1) for one in found.groups)
+    text = "\n".join(gate_lines(replace(found, groups=soon), START))
+    assert "Expected decision: about 00:00 UTC, if" in text
     data = gate_data(found, START)
     assert data["expected_between"] == ["2026-01-01T07:00:00+00:00", "2026-01-01T22:00:00+00:00"]
 
