@@ -118,6 +118,7 @@ def main() -> Mapping[str, Any]:
     (STATE / "run").mkdir()
     Path(STORAGES["nfs"][1]).mkdir()
     said: dict[str, Any] = {
+        "plain disk": identity(Path(DISKS[0]).stat().st_rdev),
         "claims": claims([*(path for kind, path in STORAGES.values() if kind == "block"), *DISKS]),
         "killed": killed("nfs"),
     }

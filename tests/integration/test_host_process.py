@@ -82,6 +82,13 @@ def test_a_disk_below_an_array_a_cache_a_pool_or_a_mount_is_not_claimed(
     assert use in line
 
 
+def test_the_serial_number_that_linux_prints_for_a_disk_without_one_is_no_identity(
+    host: HostProcess, said: dict[str, Any]
+) -> None:
+    assert host.run("cat /sys/block/ubda/serial").strip() == "(null)"
+    assert said["plain disk"] == f"sectors {512 * MIB // 512}"
+
+
 @pytest.mark.parametrize("name", ["dm-cache", "nfs"])
 def test_a_storage_is_measured_and_the_counters_of_its_device_have_bytes_of_the_tool(
     said: dict[str, Any], name: str

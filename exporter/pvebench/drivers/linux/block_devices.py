@@ -36,6 +36,17 @@ _IDENTITY: Final = {
     "file": ("loop/backing_file",),
 }
 """Identifying facts of a disk: name -> files of its sysfs directory, of which the first counts."""
+_NO_NUMBERS: Final = frozenset(
+    {
+        *("default", "defaultstring", "invalid", "na", "none", "null", "unknown", "unspecified"),
+        *("notavailable", "notpresent", "notspecified", "tobefilledbyoem"),
+        *("serial", "serialnumber", "systemserialnumber"),
+    }
+)
+"""Words in place of a number, in lower case and without other characters."""
+_ORDERED: Final = "01234567890123456789abcdef"
+_MIN_ORDERED: Final = 6
+"""Minimum length of digits in order that are a placeholder."""
 _TRANSPORTS: Final = {
     "/usb": "usb",
     "/nvme": "nvme",
@@ -71,8 +82,22 @@ def facts_of(number: int, *, root: Path = Path("/")) -> dict[str, str]:
     facts = {name: _text(below / name) for name in _OF_PARTITIONS}
     whole = below.parent if facts["partition"] else below
     for name, files in _IDENTITY.items():
-        facts[name] = next((text for file in files if (text := _text(whole / file))), "")
+        texts = (_text(whole / file) for file in files)
+        facts[name] = next((text for text in texts if text and not _is_placeholder(text)), "")
     return {name: text for name, text in facts.items() if text}
+
+
+def _is_placeholder(text: str) -> bool:
+    """Return whether any number of devices may report this number or UUID.
+
+    Zeros, one repeated character, digits in order, or a word: Linux prints `(null)` for a serial
+    number that a driver lacks. Of a WWN, its type (`naa.`, `eui.`) does not count.
+    """
+    if text.startswith("/"):
+        return False  # the file of a loop device
+    number = re.sub(r"[^0-9a-z]", "", re.sub(r"^[a-z0-9]{3,4}\.", "", text.lower()))
+    ordered = len(number) >= _MIN_ORDERED and number in _ORDERED
+    return ordered or number in _NO_NUMBERS or bool(re.fullmatch(r"0*|(.)\1{3,}", number))
 
 
 def hardware_of(number: int, *, root: Path = Path("/")) -> dict[str, str]:

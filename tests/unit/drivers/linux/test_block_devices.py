@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.linux.block_devices import identity
+from pvebench.drivers.linux.block_devices import facts_of, identity
 
 NUMBER = os.makedev(8, 1)
 
@@ -69,6 +69,51 @@ def test_a_partition_is_known_by_its_disk_and_where_it_begins(tmp_path: Path) ->
     whole.mkdir()
     (whole / "wwid").write_bytes(b"naa.5\n")
     assert identity(NUMBER, root=tmp_path) == "partition 3, start 2048, wwn naa.5, sectors 4096"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        # A disk of User-mode Linux (tests/integration/test_host_process.py): its driver prints a
+        # null pointer as "%s".
+        ("serial", b"(null)"),
+        ("device/serial", b"0" * 20),
+        ("device/vpd_pg80", b"\0\x80\0\x14                    "),
+        ("serial", b"\xff" * 20),
+        ("serial", b"ffffffffffff\n"),
+        ("serial", b"0123456789ABCDEF\n"),
+        ("serial", b"1234567890\n"),
+        # drivers/nvme/host/core.c takes an identifier of zeros as none; older kernels show it.
+        ("wwid", b"eui.0000000000000000\n"),
+        ("device/wwid", b"naa.0000000000000000\n"),
+        ("md/uuid", b"00000000-0000-0000-0000-000000000000\n"),
+        # Words that GLPI's agent refuses (isInvalidBiosValue).
+        ("serial", b"To Be Filled By O.E.M.\n"),
+        ("serial", b"None\n"),
+        ("serial", b"N/A\n"),
+        ("serial", b"Default string\n"),
+    ],
+)
+def test_a_placeholder_is_no_identity(tmp_path: Path, file: str, content: bytes) -> None:
+    put(tmp_path, "block/x", {"size": b"2048\n", file: content})
+    assert facts_of(NUMBER, root=tmp_path) == {}
+    assert identity(NUMBER, root=tmp_path) == "sectors 2048"
+
+
+def test_a_later_number_counts_where_the_first_is_a_placeholder(tmp_path: Path) -> None:
+    put(tmp_path, "block/x", {"serial": b"(null)", "device/serial": b"S5GXNX0R812345"})
+    assert facts_of(NUMBER, root=tmp_path) == {"serial": "S5GXNX0R812345"}
+
+
+@pytest.mark.parametrize("serial", ["1000", "WD-000001", "2023456789", "aabb", "drive-virtio0"])
+def test_a_number_with_few_different_digits_is_one(tmp_path: Path, serial: str) -> None:
+    put(tmp_path, "block/x", {"serial": serial.encode()})
+    assert facts_of(NUMBER, root=tmp_path) == {"serial": serial}
+
+
+def test_the_file_of_a_loop_device_may_have_any_name(tmp_path: Path) -> None:
+    put(tmp_path, "block/x", {"loop/backing_file": b"/0000\n"})
+    assert facts_of(NUMBER, root=tmp_path) == {"file": "/0000"}
 
 
 def test_a_device_that_reports_nothing_has_no_identity_and_what_it_reports_is_bounded(
