@@ -67,8 +67,8 @@ def test_a_later_line_replaces_an_earlier_one_and_nothing_is_stored_twice(
 ) -> None:
     assert site.push(SHAPE, line(0), line(1))[0] == 200
     assert site.push(SHAPE, line(0, revision=1, value=7.0))[0] == 200
-    found = rows(url, "SELECT uid, revision, vals FROM run ORDER BY uid")
-    assert found == [("r0", 1, [7.0]), ("r1", 0, [1.0])]
+    found = rows(url, "SELECT number, revision, vals FROM run ORDER BY number")
+    assert found == [(1, 1, [7.0]), (2, 0, [1.0])]
 
 
 def test_a_bad_line_is_refused_and_the_others_are_stored(site: Sending, url: str) -> None:
@@ -95,7 +95,7 @@ def test_a_bad_line_is_refused_and_the_others_are_stored(site: Sending, url: str
     status, answer = site.push(SHAPE, *lines)
     assert status == 200
     assert sorted(answer["refused"]) == [0, 2, 3, 4, 6, 9, 10, 11]
-    assert {uid for (uid,) in rows(url, "SELECT uid FROM run")} == {"r0", "r4", "r12"}
+    assert {number for (number,) in rows(url, "SELECT number FROM run")} == {1, 2**61, 13}
     assert rows(url, "SELECT count(*) FROM refused") == [(8,)]
 
 
@@ -103,16 +103,49 @@ def test_a_statement_that_fails_for_one_row_stores_the_others(
     site: Sending, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with psycopg.connect(url) as connection:
-        connection.execute("ALTER TABLE run ADD CHECK (uid <> 'r1')")
+        connection.execute("ALTER TABLE run ADD CHECK (number <> 2)")
     status, answer = site.push(SHAPE, line(0), line(1), line(2))
     assert (status, answer["refused"]) == (200, [2])
-    assert {uid for (uid,) in rows(url, "SELECT uid FROM run")} == {"r0", "r2"}
+    assert {number for (number,) in rows(url, "SELECT number FROM run")} == {1, 3}
 
 
 def test_each_month_has_a_partition_and_odd_clocks_share_one(site: Sending, url: str) -> None:
     site.push(SHAPE, line(0), line(1, finished=0.0), line(2, finished=4e9))
-    query = "SELECT tableoid::regclass::text, uid FROM run ORDER BY uid"
-    assert rows(url, query) == [("run_2023_11", "r0"), ("run_other", "r1"), ("run_other", "r2")]
+    query = "SELECT tableoid::regclass::text, number FROM run ORDER BY number"
+    assert rows(url, query) == [("run_2023_11", 1), ("run_other", 2), ("run_other", 3)]
+
+
+def test_runs_of_one_case_and_time_are_distinct_by_names_of_any_form(
+    site: Sending, url: str
+) -> None:
+    names = [f"{1:032x}", f"{2:032x}", "7-1", "7-2"]  # as of the runner, and of `demo fill`
+    lines = [line(at, uid=name, finished=1.7e9) for at, name in enumerate(names)]
+    site.push(SHAPE, *lines)
+    site.push(SHAPE, *lines)
+    assert rows(url, "SELECT number FROM run ORDER BY number") == [(1,), (2,), (3,), (4,)]
+    assert rows(url, "SELECT uid::text FROM run WHERE number = 2")[0][0].endswith("-000000000002")
+
+
+def test_a_cycle_that_comes_after_its_runs_is_complete(site: Sending, url: str) -> None:
+    cycle = {
+        "kind": "cycle", "seq": 2, "uid": "c", "node": "lab", "pack": "quick", "tier": "wall",
+        "planned": 3, "started": 1.0,
+    }  # fmt: skip
+    site.push(SHAPE, line(0))
+    site.push(cycle, {**cycle, "seq": 3, "finished": 2.0})
+    query = (
+        "SELECT c.uid, pack, planned, c.started, c.finished FROM run JOIN cycle c USING (cycle_id)"
+    )
+    assert rows(url, query) == [("c", "quick", 3, 1.0, 2.0)]
+
+
+def test_a_page_of_the_database_has_25_runs_of_25_numbers(site: Sending, url: str) -> None:
+    """Its 8,168 bytes have rows and a pointer of 4 to each: PostgreSQL's storage-page-layout."""
+    shape = shape_of([Sample(f"m{at}", None, 1.0, Unit.IOPS) for at in range(25)])
+    run = line(0, uid=f"{1:032x}", cycle=f"{2:032x}", shape=shape.shape, values=[1.1] * 25)
+    site.push(shape.model_dump_json().encode(), run)
+    ((size,),) = rows(url, "SELECT pg_column_size(run.*) FROM run")
+    assert 25 * (size + 4) <= 8168
 
 
 @pytest.mark.parametrize("path", ["hello", "rewind", "marks"])
@@ -273,7 +306,8 @@ class PostgresHub:
             yield Dying(connection, site, sent)
 
     def rows(self) -> dict[str, int]:
-        found = self.connection.execute("SELECT uid, vals[1]::int FROM run").fetchall()
+        query = "SELECT 'r' || number - 1, vals[1]::int FROM run"
+        found = self.connection.execute(query).fetchall()
         assert len(found) == len(dict(found)), "a run is there twice"
         return dict(found)
 

@@ -48,7 +48,7 @@ def test_old_months_are_listed_then_removed_and_the_newest_run_stays(
     assert rows(url, "SELECT count(*) FROM run") == [(2,)]
     assert hub.prune(2, NOW, apply=True) == ["run_2023_08"]
     assert hub.prune(2, NOW, apply=True) == []
-    assert rows(url, "SELECT uid FROM run") == [("r0",)]
+    assert rows(url, "SELECT number FROM run") == [(1,)]
     assert len(rows(url, "SELECT FROM case_state")) == 1
     site.push(SHAPE, line(2, finished=NOW - 100 * 86400))  # a late run makes its month again
     assert rows(url, "SELECT count(*) FROM run") == [(2,)]
@@ -76,9 +76,9 @@ def test_replaced_versions_stay_while_a_twin_may_come_back(
     with psycopg.connect(url) as connection:  # an older process that was seen lately
         connection.execute("INSERT INTO process VALUES (1, 'other', 0, false, %s)", (NOW,))
     hub.prune(99, NOW, apply=True)
-    assert rows(url, "SELECT uid, vals FROM replaced") == [("r0", [1.0])]
+    assert rows(url, "SELECT number, vals FROM replaced") == [(1, [1.0])]
     hub.prune(99, NOW + KEPT_SECONDS + 1, apply=True)
-    assert rows(url, "SELECT uid FROM replaced") == []
+    assert rows(url, "SELECT number FROM replaced") == []
     assert rows(url, "SELECT vals FROM run") == [([2.0],)]
     assert rows(url, "SELECT process FROM site") == [(PROCESS,)]
 

@@ -6,6 +6,8 @@ fails, the lines are stored one by one: one bad line never stops a site.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,8 +36,8 @@ FIRST_TIME: Final = 1577836800.0
 """2020-01-01: a run that ended before has a wrong clock, and goes to the default partition."""
 AHEAD_SECONDS: Final = 86400.0
 _COLUMNS: Final = (
-    "site, case_id, finished, uid, env, shape, number, revision, started, arrived, pass, outcome, "
-    "cycle, reason, vals"
+    "site, case_id, finished, uid, cycle_id, env, shape, number, revision, started, pass, outcome, "
+    "reason, vals"
 )
 _KEY: Final = "site, case_id, finished, uid"
 _REST: Final = [name for name in _COLUMNS.split(", ") if name not in _KEY.split(", ")]
@@ -202,8 +204,11 @@ class SiteTransaction:
                 )
             case CycleLine():
                 self._run(
-                    "INSERT INTO cycle VALUES (%s, %s, %s, %s, %s, %s, %s, %s) "
-                    "ON CONFLICT (site, uid) DO UPDATE SET finished = excluded.finished",
+                    "INSERT INTO cycle (site, uid, node, pack, tier, planned, started, finished) "
+                    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (site, uid) DO UPDATE "
+                    "SET node = excluded.node, pack = excluded.pack, tier = excluded.tier, "
+                    "planned = excluded.planned, started = excluded.started, "
+                    "finished = excluded.finished",
                     *(self._site, line.uid, line.node, line.pack, line.tier, line.planned),
                     *(line.started, line.finished),
                 )
@@ -230,7 +235,7 @@ class SiteTransaction:
 
     def _ids(self, table: str, key: str, names: Iterable[str]) -> dict[str, int]:
         """Return name -> id; a name whose own line was refused gets an empty row."""
-        id_of = {"case": "case_id", "environment": "env"}[table]
+        id_of = {"case": "case_id", "cycle": "cycle_id", "environment": "env"}[table]
         distinct = sorted(set(names))
         nodes = [_node(name) for name in distinct] if table == "case" else [""] * len(distinct)
         self._run(
@@ -245,6 +250,7 @@ class SiteTransaction:
         self, runs: Sequence[RunLine], shapes: Mapping[str, tuple[int, int]]
     ) -> list[tuple[Any, ...]]:
         cases = self._ids("case", "key", (run.case for run in runs))
+        cycles = self._ids("cycle", "uid", (run.cycle for run in runs))
         environments = self._ids("environment", "digest", (run.environment for run in runs))
         self._add_months(run.finished for run in runs)
         ends = [run.finished for run in runs if run.finished < self._now + AHEAD_SECONDS]
@@ -259,10 +265,9 @@ class SiteTransaction:
             self._run(query, self._site, node, count)
         return [
             (
-                *(self._site, cases[run.case], run.finished, run.uid),
+                *(self._site, cases[run.case], run.finished, _uuid(run.uid), cycles[run.cycle]),
                 *(environments[run.environment], shapes[run.shape][0], run.number, run.revision),
-                *(run.started, self._now, run.pass_number, str(run.outcome)),
-                *(run.cycle, run.reason, run.values),
+                *(run.started, run.pass_number, str(run.outcome), run.reason, run.values),
             )
             for run in runs
         ]
@@ -296,6 +301,13 @@ class SiteTransaction:
 
 def _fits(run: RunLine, shapes: Mapping[str, tuple[int, int]]) -> bool:
     return shapes.get(run.shape, (0, -1))[1] == len(run.values)
+
+
+def _uuid(uid: str) -> str:
+    """Return the name of a run in 128 bits: its own ones, or of another name its digest."""
+    if re.fullmatch("[0-9a-f]{32}", uid):
+        return uid
+    return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def _node(case_key: str) -> str:

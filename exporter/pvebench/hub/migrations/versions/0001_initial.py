@@ -48,9 +48,10 @@ CREATE TABLE environment (
     slug text NOT NULL DEFAULT '', facts jsonb NOT NULL DEFAULT '{}', UNIQUE (site, digest)
 );
 CREATE TABLE cycle (
-    site smallint NOT NULL REFERENCES site, uid text NOT NULL, node text NOT NULL,
-    pack text NOT NULL, tier text NOT NULL, planned integer NOT NULL, started float8 NOT NULL,
-    finished float8, PRIMARY KEY (site, uid)
+    cycle_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    site smallint NOT NULL REFERENCES site, uid text NOT NULL, node text NOT NULL DEFAULT '',
+    pack text NOT NULL DEFAULT '', tier text NOT NULL DEFAULT '', planned integer,
+    started float8, finished float8, UNIQUE (site, uid)
 );
 CREATE TABLE "case" (
     case_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -66,11 +67,12 @@ CREATE TABLE shape (
     shape integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, digest text NOT NULL UNIQUE,
     numbers jsonb NOT NULL
 );
+-- In the order of their alignment: with 25 numbers, 25 rows fill a page.
 CREATE TABLE run (
-    finished float8 NOT NULL, started float8 NOT NULL, arrived float8 NOT NULL,
-    number bigint NOT NULL, case_id integer NOT NULL, env integer NOT NULL, shape integer NOT NULL,
-    revision integer NOT NULL, pass integer NOT NULL, site smallint NOT NULL,
-    outcome text NOT NULL, uid text NOT NULL, cycle text NOT NULL, reason text NOT NULL,
+    finished float8 NOT NULL, started float8 NOT NULL, number bigint NOT NULL,
+    case_id integer NOT NULL, env integer NOT NULL, shape integer NOT NULL,
+    cycle_id integer NOT NULL, revision integer NOT NULL, pass integer NOT NULL,
+    site smallint NOT NULL, uid uuid NOT NULL, outcome text NOT NULL, reason text NOT NULL,
     vals float8[] NOT NULL,
     PRIMARY KEY (site, case_id, finished, uid)
 ) PARTITION BY RANGE (finished);
