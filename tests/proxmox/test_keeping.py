@@ -150,12 +150,18 @@ def _other_format(site: Site, volume: Volume) -> None:
     book[volume.volid] = (book[volume.volid][0], "vmdk", book[volume.volid][2])
 
 
+def _other_options(site: Site, volume: Volume) -> None:
+    site.cluster.storages["local"].options = {"preallocation": "full"}
+
+
 def _break_the_note(site: Site, volume: Volume) -> None:
     vm = vm_of(site)
     vm.config["description"] = vm.config["description"].replace('"data"', "data")
 
 
-@pytest.mark.parametrize("change", [_shrink, _remove, _other_format, _break_the_note])
+@pytest.mark.parametrize(
+    "change", [_shrink, _remove, _other_format, _other_options, _break_the_note]
+)
 def test_a_volume_that_is_not_what_it_was_is_not_used_again(
     site: Site, change: Callable[[Site, Volume], None]
 ) -> None:
@@ -369,6 +375,7 @@ def test_a_description_never_grows_beyond_what_proxmox_takes() -> None:
             size_bytes=n,
             listed_bytes=n,
             content="data",
+            options="blocksize=16k",
         )
         for n in range(200)
     ]

@@ -722,7 +722,7 @@ def test_a_node_with_an_older_program_keeps_no_one_from_sweeping(
     ("there", "taken", "reason"),
     [
         ("make) make_container ;;\n", "", "pvebench-node there does not support containers"),
-        ("VERSION=3", "VERSION=2", "responds with 'pvebench-node 2', expected 'pvebench-node 3'"),
+        ("VERSION=4", "VERSION=2", "responds with 'pvebench-node 2', expected 'pvebench-node 4'"),
     ],
     ids=["taken out", "older"],
 )

@@ -24,6 +24,7 @@ from pvebench.cli.main import cli
 from pvebench.drivers.host.remote_machine import REMOTE_COMMANDS
 from pvebench.drivers.linux.block_devices import show_devices
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, _explain, check_node
+from pvebench.drivers.proxmox.node.storage_options import effective
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import (
@@ -99,6 +100,7 @@ class Node:
             "grep -saHZ '' -- \"$@\" || :": f"grep -saHZ '' -- \"$@\" | sed '{back}'",
             '/proc/mdstat "$GROUPS_OF': f'"{self.folder}/mdstat" "$GROUPS_OF',
             "PIDS=/run/qemu-server": f"PIDS={self.folder}/pids",
+            "STORAGES=/etc/pve/storage.cfg": f"STORAGES={self.folder}/storage.cfg",
             "MACHINES=/etc/pve/qemu-server": f"MACHINES={self.folder}/vms",
             "PATH=/usr/sbin": f"PATH={self.folder}/bin:/usr/sbin",
             '"/sys/kernel/debug/kvm/$pid-"*/exits': f'"{self.folder}/kvm/$pid-"*/exits',
@@ -264,6 +266,58 @@ def test_a_qcow2_file_is_checked_and_nothing_else_is_opened(node: Node, asked: N
         asked.is_damaged(volid)
 
 
+STORAGE_CFG = """\
+dir: local
+\tpath {folder}
+\tcontent images
+
+zfspool: local-zfs
+\tpool rpool/data
+\tblocksize 16k
+\tsparse 1
+
+lvmthin: local-lvm
+\tthinpool data
+\tvgname pve
+
+rbd: data
+\tpool rpool
+"""
+"""As `write_config` of pve-common's PVE/SectionConfig.pm writes it."""
+ZFS = """\
+#!/bin/sh
+[ "$1 $2 $3 $4 $5" = "get -H -o property,value --" ] && [ "$7" = rpool/data ] || exit 1
+printf 'sync\tdisabled\nprimarycache\tmetadata\n'
+"""
+LVS = """\
+#!/bin/sh
+[ "$*" = "--noheadings --units k -o chunk_size,zero,discards -- pve/data" ] || exit 1
+echo '    64.00k   zero passdown '
+"""
+
+
+def test_options_of_a_storage_are_those_of_zfs_lvm_and_the_mount(
+    node: Node, asked: NodeSsh
+) -> None:
+    (node.folder / "storage.cfg").write_text(STORAGE_CFG.format(folder=node.folder))
+    for name, text in {"zfs": ZFS, "lvs": LVS}.items():
+        (node.folder / "bin" / name).write_text(text)
+        (node.folder / "bin" / name).chmod(0o755)
+    read = {name: effective(asked.ask("options", name).decode()) for name in STORAGES}
+    command = ["stat", "--file-system", "--format=%T", str(node.folder)]
+    kind = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    mounted = read.pop("local")
+    assert [name.split("/")[0][:3] for name in mounted] == [kind[:3]]
+    assert {"rw"} <= set(next(iter(mounted.values())).split(","))
+    assert read == {
+        "local-zfs": {"sync": "disabled", "primarycache": "metadata"},
+        "local-lvm": {"chunk_size": "64.00k", "zero": "zero", "discards": "passdown"},
+        "data": {},
+        "nosuch": {},
+    }
+
+
+STORAGES = ("local", "local-zfs", "local-lvm", "data", "nosuch")
 QUESTIONS = (
     ["kill", "9500", MARK],
     ["kill", "9500", "x", "1"],
@@ -287,6 +341,10 @@ QUESTIONS = (
     ["look", "9500", "*", "0"],
     ["look", "9500", "0:0", "../9501"],
     ["look", "9500", "8:0/../..", "0"],
+    ["options", "../../etc/passwd"],
+    ["options", "-x"],
+    ["options", "a b"],
+    ["options", 'a" || 1'],
     ["sh"],
     ["refuse"],
     [""],
@@ -310,7 +368,7 @@ def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:
             asked.ask(*words)
     plain = SshConnection(node.server.settings())
     done = plain.run(["touch", str(node.folder / "gotcha")], stdin=b"hello\n")
-    assert done.stdout.startswith(b"pvebench-node 3\n")  # whatever the client wants to run
+    assert done.stdout.startswith(b"pvebench-node 4\n")  # whatever the client wants to run
     assert not (node.folder / "gotcha").exists()
     plain.close()
 
@@ -482,7 +540,7 @@ def test_a_sudo_that_needs_a_password_is_reported(node: Node) -> None:
 
 
 def test_the_script_of_another_version_is_reported(node: Node) -> None:
-    node.install(NODE_SCRIPT.replace("VERSION=3", "VERSION=2"))
+    node.install(NODE_SCRIPT.replace("VERSION=4", "VERSION=2"))
     asked = node.ask()
     with pytest.raises(OutputUnreadable, match="belongs to another version of pvebench"):
         asked.hello()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,6 +21,7 @@ from pvebench.analysis.change import (
     Candidate,
     Change,
     ChangeState,
+    Difference,
     Match,
     Move,
     NearbyEvent,
@@ -32,7 +33,7 @@ from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import CameWith, Event, came_with
 from pvebench.analysis.group_effects import GroupShift
 from pvebench.analysis.verdict import LEFT, Verdict, too_good
-from pvebench.model.environment import KnownIssue
+from pvebench.model.environment import KnownIssue, concerns
 
 # --- Grouping: steps at one time, drifts, and cases with shared labels.
 
@@ -285,7 +286,9 @@ def _change(
         names=tuple(history.name for history in histories.values()),
         of=sharing(group, labels_of(verdicts, moves[0].figure, judged=True)),
         moves=moves,
-        came_with=tuple(event.differences for event in came.events) if came is not None else (),
+        came_with=_differences(
+            came, {history.labels.get("storage", "") for history in histories.values()}
+        ),
         events_apart=came.runs if came is not None else 0,
         candidates=()
         if came is not None or occasion.kind == "drift"
@@ -296,6 +299,15 @@ def _change(
         end=statistics.median_low(ends) if ended else None,
         back=most([course.back for course in courses]),
     )
+
+
+def _differences(
+    came: CameWith | None, storages: Collection[str]
+) -> tuple[tuple[Difference, ...], ...]:
+    """Return the differences at each event, without options of other storages if it has others."""
+    events = [event.differences for event in came.events] if came is not None else []
+    own = [tuple(one for one in event if concerns(one.fact, storages)) for event in events]
+    return tuple(some or event for some, event in zip(own, events, strict=True))
 
 
 def _state(courses: Sequence[StepCourse]) -> ChangeState:

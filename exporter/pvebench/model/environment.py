@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import total_ordering
@@ -154,6 +154,17 @@ def _compare(first: Parts, second: Parts) -> int:
         if part[1] != other[1]:
             return -1 if part[1] < other[1] else 1
     return 0
+
+
+def storage_fact(storage: str, option: str) -> str:
+    """Return the name of the fact about an option of a storage."""
+    return f"storage {storage} {option}"
+
+
+def concerns(fact: str, storages: Collection[str]) -> bool:
+    """Return whether a fact can affect results on these storages."""
+    kind, _, rest = fact.partition(" ")
+    return kind != "storage" or rest.partition(" ")[0] in storages
 
 
 _INSTEAD = {"qemu_package": "qemu"}

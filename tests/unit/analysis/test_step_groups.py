@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.change import Change, Difference, Move, merge_nodes
+from pvebench.analysis.events import CameWith, Event
+from pvebench.analysis.step_groups import _differences
 from pvebench.verdicts.change_text import sentence
 
 MOVE = Move(
@@ -82,3 +84,15 @@ def test_a_part_of_the_cases_is_not_called_everything() -> None:
     write = (("rw", "randwrite"), ("bus", "virtio"))
     assert sentence(replace(part, group=write)).startswith("Random write on virtio is 18% slower")
     assert sentence(replace(part, all_but=True)).startswith("Everything except on virtio is 18%")
+
+
+def test_an_option_of_another_storage_is_no_cause_beside_one_of_its_own() -> None:
+    before = {"storage a sync": "standard", "storage b sync": "standard", "kernel": "6.8"}
+    after = dict.fromkeys(before, "other")
+    both = CameWith((Event(time=1.0, before=before, after=after),), 0)
+    (own,) = _differences(both, {"a"})
+    assert [one.fact for one in own] == ["kernel", "storage a sync"]
+    others = CameWith((Event(time=1.0, before=before, after={**before, "storage b sync": ""}),), 0)
+    (only,) = _differences(others, {"a"})  # it happened then, and there is no other cause
+    assert [one.fact for one in only] == ["storage b sync"]
+    assert _differences(None, {"a"}) == ()

@@ -20,6 +20,7 @@ from pvebench.drivers.proxmox.node.node_state import (
     read_state,
     vm_pressure,
 )
+from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, refuse_without_rights
@@ -80,6 +81,7 @@ class ProxmoxNode:
         self._storages = dict(storages)
         self._pool_names = PoolNames(api)
         self._version: tuple[int, ...] = ()
+        self._storage_options = StorageOptions(api, self._storages)
         self._held = VmVolumes(
             api,
             place=place,
@@ -89,6 +91,7 @@ class ProxmoxNode:
             clock=clock,
             storages=self._storages,
         )
+        self._held.storage_options = self._storage_options.of_new_volume
         self._journal = journal
         self.targets = OperationTargets()
         self._operation: VmOperation | None = None
@@ -105,11 +108,11 @@ class ProxmoxNode:
         self._attempt = 0
         self._count = 0
         self._boot_seconds = 0.0
-        self._versions = Versions(api, place.node, image, clock)
+        self._versions = Versions(api, place.node, image, clock, self._storage_options)
 
     def use_ssh(self, on_node: NodeSsh) -> None:
         """Use SSH for data that the API lacks, and to drop the node's page cache."""
-        self._on_node = on_node
+        self._on_node = self._storage_options.on_node = on_node
 
     @property
     def vmid(self) -> int:
@@ -260,7 +263,7 @@ class ProxmoxNode:
             self._next_scsihw = scenario.disk.scsihw
         volumes = self._held.the_volumes
         known = volumes.find(scenario)
-        if known is not None and known.size_bytes == scenario.volume_bytes:
+        if known is not None and volumes.fits(known, scenario):
             return known, False
         if known is not None:
             self.detach()

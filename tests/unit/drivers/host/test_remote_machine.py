@@ -66,7 +66,7 @@ HOSTILE = (
     b"no NUL at all\n",
     b"1e309\n",
     "٣".encode(),
-    b"pvebench-node 3\nhas \x1b[2J\nhas pct\n",
+    b"pvebench-node 4\nhas \x1b[2J\nhas pct\n",
     b"\x1b]0;title\x07 and \xe2\x80\xae backwards",
     b"ours\n" + TOLD % b"8:1",
     b"ours\n" + TOLD % b"99999999999999999999:99999999999999999999",

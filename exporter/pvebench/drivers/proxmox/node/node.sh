@@ -12,7 +12,7 @@ set -eu
 export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
 readonly PIDS=/run/qemu-server GROUPS_OF=/sys/fs/cgroup/lxc MACHINES=/etc/pve/qemu-server
 readonly CONFIGURATIONS=/etc/pve/lxc NODES=/etc/pve/nodes MOUNTS=/var/lib/lxc
-readonly ARCHIVES=/var/cache/pvebench-node TURNS=/run/pvebench-node POINT=/mnt/test VERSION=3
+readonly ARCHIVES=/var/cache/pvebench-node TURNS=/run/pvebench-node POINT=/mnt/test VERSION=4 STORAGES=/etc/pve/storage.cfg
 
 refuse() {
     printf 'pvebench-node: %s\n' "$*" >&2
@@ -164,6 +164,43 @@ state() {
     part arc grep -E '^(size|c_max|hits|misses|compressed_size) ' /proc/spl/kstat/zfs/arcstats
     part dm dmsetup status
     part smart smart
+}
+
+# Options of a storage that affect its speed, one per line, from ZFS, LVM or the mount.
+options() {
+    next_word
+    name "$word"
+    storage=$word
+    case $(of_storage) in
+    zfspool) zfs_options "$(of_storage pool)" ;;
+    lvmthin) thin_options "$(of_storage vgname)/$(of_storage thinpool)" ;;
+    dir | btrfs | nfs | cifs) mount_options "$(of_storage path)" ;;
+    esac 2>/dev/null | head -c 2000
+}
+
+# Value of a key of storage `storage`; without a key its type.
+of_storage() { # [KEY]
+    awk -v id="$storage" -v key="${1-}" '
+        /^[a-z]+:/ { ours = $2 == id; if (ours && key == "") { sub(":.*", ""); print; exit } }
+        ours && /^[ \t]/ && $1 == key { sub(/^[ \t]+[^ \t]+[ \t]+/, ""); print; exit }' "$STORAGES"
+}
+
+zfs_options() { # DATASET or path
+    timeout -k 5 10 zfs get -H -o property,value -- \
+        sync,primarycache,secondarycache,compression,recordsize,logbias "$1"
+}
+
+thin_options() { # VG/POOL
+    timeout -k 5 10 lvs --noheadings --units k -o chunk_size,zero,discards -- "$1" |
+        sed -nE 's/^ *([0-9.]+k) +([a-z]+) +([a-z]+) *$/chunk_size \1\nzero \2\ndiscards \3/p'
+}
+
+mount_options() { # PATH
+    mounted=$(timeout -k 5 10 findmnt --noheadings --raw --output FSTYPE,OPTIONS --target "${1:-/mnt/pve/$storage}")
+    case $mounted in
+    'zfs '*) zfs_options "$1" ;;
+    *) printf '%s\n' "$mounted" ;;
+    esac
 }
 
 smart() {
@@ -500,7 +537,7 @@ hello() {
 
 next_word
 case $word in
-hello | look | drop | state) "$word" ;;
+hello | look | drop | state | options) "$word" ;;
 find) find_volume ;;
 kill) kill_vm ;;
 check) check_image ;;

@@ -44,7 +44,7 @@ NODE_SCRIPT: Final = (
     .read_text("utf-8")
     .replace(_FUNCTIONS_HERE, DEVICE_FUNCTIONS.removeprefix("#!/bin/sh\n"))
 )
-_GREETING: Final = f"{PROGRAM} 3"
+_GREETING: Final = f"{PROGRAM} 4"
 REFUSED: Final = 96
 """Exit code of `node.sh` for a rejected request; programs that it runs may also use it."""
 _NOT_FOUND: Final = 127

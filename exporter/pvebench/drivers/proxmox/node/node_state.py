@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from pvebench.drivers.proxmox.api.connection import Api, numbers_of
 from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.errors import DriverError
@@ -318,13 +319,16 @@ _UPKEEP_SECONDS: Final = 60.0
 
 
 class Versions:
-    """Versions on a node. Owned by one worker thread."""
+    """Versions on a node, and options of its storages. Owned by one worker thread."""
 
-    def __init__(self, api: Api, node: str, image: GuestImage, clock: Clock) -> None:
+    def __init__(
+        self, api: Api, node: str, image: GuestImage, clock: Clock, storages: StorageOptions
+    ) -> None:
         self._api = api
         self._node = node
         self._image = image
         self._clock = clock
+        self._storages = storages
         self._booted_with: dict[str, str] = {}
         self._upkeep = PendingUpdates()
         self._looked = -_UPKEEP_SECONDS
@@ -335,7 +339,7 @@ class Versions:
         Args:
             vm: the VM with a running guest; None: none.
         """
-        facts, pending = node_facts(self._api, self._node)
+        facts, pending = self._facts()
         self._booted_with = dict(facts)
         if vm is not None:
             package = facts.get("qemu_package", "")
@@ -350,7 +354,7 @@ class Versions:
     def host(self) -> Environment:
         """Return the facts that are known without a VM; none if the node is unreachable."""
         try:
-            facts, _ = node_facts(self._api, self._node)
+            facts, _ = self._facts()
         except DriverError:
             facts = {}
         return self._environment(facts)
@@ -366,7 +370,7 @@ class Versions:
             return self._upkeep
         self._looked = now
         try:
-            facts, pending = node_facts(self._api, self._node)
+            facts, pending = self._facts()
         except DriverError:
             return self._upkeep
         if whole(facts):
@@ -376,6 +380,11 @@ class Versions:
                 restart=", ".join(f"{name} {version}" for name, version in changed.items()),
             )
         return self._upkeep
+
+    def _facts(self) -> tuple[dict[str, str], dict[str, str]]:
+        """As `node_facts`, with those of the storages."""
+        facts, pending = node_facts(self._api, self._node)
+        return facts | self._storages.refresh(), pending
 
     def _environment(self, facts: Mapping[str, str]) -> Environment:
         versions = self._image.versions

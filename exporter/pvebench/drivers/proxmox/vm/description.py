@@ -32,6 +32,7 @@ class Filled:
         storage: name in packs.
         size_bytes: requested size; `listed_bytes`: size that the storage reported.
         content: its content, in the format of `Layout.content`.
+        options: options of its storage when it was created.
     """
 
     key: str
@@ -41,6 +42,7 @@ class Filled:
     size_bytes: int
     listed_bytes: int
     content: str
+    options: str
 
 
 def description(mark: str, filled: Iterable[Filled] = (), claim: float = 0.0) -> str:
@@ -91,7 +93,7 @@ def filled_of(config: Mapping[str, Any]) -> list[Filled]:
 
 def _checked(volume: Filled) -> Filled:
     sizes = (volume.size_bytes, volume.listed_bytes)
-    names = (volume.key, volume.storage, volume.volid, volume.format, volume.content)
-    if {*map(type, sizes)} != {int} or {*map(type, names)} != {str}:
+    texts = [value for name, value in asdict(volume).items() if not name.endswith("_bytes")]
+    if {*map(type, sizes)} != {int} or {*map(type, texts)} != {str}:
         raise TypeError("a size is not a number, or a name is not text")
     return volume

@@ -6,7 +6,7 @@ administrators, a VM its own. So a volume is freed as `unusedN`, and the rest wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
@@ -58,13 +58,22 @@ class Volumes:
     """Volumes of a VM by scenario."""
 
     def __init__(
-        self, api: Api, node: str, vm: BenchVm, storages: Mapping[str, ClusterStorage]
+        self,
+        api: Api,
+        node: str,
+        vm: BenchVm,
+        storages: Mapping[str, ClusterStorage],
+        storage_options: Callable[[str], str],
     ) -> None:
         """Create the record of a new VM's volumes.
 
         Args:
             storages: name in packs -> storage of the cluster.
+            storage_options: name in packs -> options that its new volumes have.
         """
+        self._storage_options = storage_options
+        self._created_with: dict[str, str] = {}
+        """volid -> options of its storage at its creation."""
         self.snapshots = VmSnapshots(api, vm)
         self._storages = storages
         self._api = api
@@ -81,6 +90,12 @@ class Volumes:
         """Return the existing volume for `scenario`, of any size."""
         return self._known.get(scenario.volume)
 
+    def fits(self, volume: Volume, scenario: Scenario) -> bool:
+        """Return whether a volume has the size, and still all options of its storage."""
+        options = self._created_with.get(volume.volid)
+        current = options == self._storage_options(volume.storage)
+        return current and volume.size_bytes == scenario.volume_bytes
+
     def create(self, scenario: Scenario) -> Volume:
         """Create a new, unfilled volume.
 
@@ -96,6 +111,7 @@ class Volumes:
             step = "free space, or reduce volume.size or the scale of the pack"
             raise NoSpace(lacking, next_step=step)
         extension = STORAGE_TYPES[kind_of_storage].extension
+        options = self._storage_options(scenario.storage)
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
         volume = Volume(
             storage=scenario.storage,
@@ -104,6 +120,7 @@ class Volumes:
             size_bytes=scenario.volume_bytes,
         )
         self._known[scenario.volume] = volume
+        self._created_with[volid] = options
         if scenario.disk.chain:
             self._chained.add(volid)
         return volume
@@ -216,6 +233,7 @@ class Volumes:
             )
             for record in self._filled.values()
         }
+        self._created_with |= {volid: record.options for volid, record in self._filled.items()}
         if len(claimed) > len(self._filled):
             self._vm.note_filled(self._filled.values())
         unfilled = [
@@ -227,11 +245,13 @@ class Volumes:
             self._vm.change("free unfilled volumes", delete=",".join(unfilled))
 
     def _holds(self, record: Filled) -> bool:
-        """Return whether a volume has the storage, format and size of its record."""
+        """Return whether a volume has the storage, its options, format and size of its record."""
         storage = self._storages.get(record.storage)
         if storage is None or not record.volid.startswith(f"{storage.id}:"):
             return False
         if not self._vm.owns(record.volid):
+            return False
+        if record.options != self._storage_options(record.storage):
             return False
         entry = self._listed(storage.id).get(record.volid, {})
         listed = (str(entry.get("format")), entry.get("size"))
@@ -258,6 +278,7 @@ class Volumes:
                 format=str(entry.get("format")),
                 size_bytes=volume.size_bytes,
                 listed_bytes=int(entry.get("size", 0)),
+                options=self._created_with.get(volume.volid, ""),
             )
         if filled != self._filled:
             self._vm.note_filled(filled.values())
@@ -269,6 +290,9 @@ class VmVolumes:
 
     Args:
         storages: name in packs -> storage of the cluster.
+
+    Attributes:
+        storage_options: returns the options that new volumes of a storage have, by name in packs.
     """
 
     def __init__(
@@ -282,6 +306,7 @@ class VmVolumes:
         clock: Clock,
         storages: Mapping[str, ClusterStorage],
     ) -> None:
+        self.storage_options: Callable[[str], str] = lambda _: ""
         self._api = api
         self._place = place
         self._options = options
@@ -355,7 +380,7 @@ class VmVolumes:
             vm, _ = make_vm(
                 self._api, self._clock, self._place, self._journal, options=options, iso=iso
             )
-            self._held = vm, Volumes(self._api, node, vm, self._storages)
+            self._held = vm, self._volumes_of(vm)
 
     def _take_up(self, options: Mapping[str, Any], iso: str) -> bool:
         """Reuse the VM that was kept with filled volumes; return whether there is one."""
@@ -364,11 +389,14 @@ class VmVolumes:
             return False
         vm, in_use = kept
         fit(vm, options, iso)
-        volumes = Volumes(self._api, self._place.node, vm, self._storages)
+        volumes = self._volumes_of(vm)
         volumes.take_over()
         in_use()
         self._held = vm, volumes
         return True
+
+    def _volumes_of(self, vm: BenchVm) -> Volumes:
+        return Volumes(self._api, self._place.node, vm, self._storages, self.storage_options)
 
     def give_up(self, clock: Clock) -> None:
         """Remove the VM with its volumes, or keep it with them.

@@ -1,0 +1,110 @@
+"""Options of the cluster's storages that affect results, as facts of a node's environment.
+
+GET /storage returns each storage with its options to a token with Datastore.Audit (`storage.index`
+of the recordings); GET /storage/{storage} needs Datastore.Allocate. SSH adds the values of ZFS, LVM
+or the mount (`options` of `node.sh`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.errors import DriverError, OutputUnreadable
+from pvebench.model.environment import storage_fact
+
+_FILES: Final = ("preallocation", "snapshot-as-volume-chain", "bwlimit")
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "dir": _FILES,
+    "nfs": ("options", *_FILES),
+    "cifs": ("options", "smbversion", *_FILES),
+    "btrfs": ("nocow", "preallocation", "bwlimit"),
+    "lvm": ("snapshot-as-volume-chain", "saferemove", "saferemove_throughput", "bwlimit"),
+    "lvmthin": ("bwlimit",),
+    "zfspool": ("blocksize", "sparse", "bwlimit"),
+    "zfs": ("blocksize", "sparse", "nowritecache", "bwlimit"),
+    "rbd": ("krbd", "bwlimit"),
+}
+"""Type -> options of storage.cfg that affect a volume's speed, or that of an operation on it.
+
+Those in `options` of the plugins in src/PVE/Storage of pve-storage, without the place of the data,
+which is the storage's identity (`cluster._KEYS`): `thinpool` and others.
+"""
+DEFAULT: Final = "default"
+UNKNOWN: Final = "unknown"
+_OFF: Final = frozenset({"", "0"})
+_VALUE: Final = re.compile(r"[A-Za-z0-9_=,.:/+-]{1,200}")
+_LINE: Final = re.compile(rf"([a-z0-9_]{{1,30}})[ \t]+({_VALUE.pattern})")
+_PRIVATE: Final = re.compile(r"\w*(addr|user|username|pass|password|domain|credentials|[ug]id)=")
+"""Mount options that name servers and people, and do not affect the speed."""
+_LINES: Final = 10
+
+
+def configured(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return option -> value from a row of GET /storage; empty: the token does not see it."""
+    options = {key: _shown(row.get(key)) for key in KEYS.get(str(row.get("type")), ())}
+    return {key: DEFAULT if text in _OFF else text for key, text in options.items()}
+
+
+def effective(output: str) -> dict[str, str]:
+    """Return option -> value from the response to `options`, one per line."""
+    matches = map(_LINE.fullmatch, output.splitlines()[:_LINES])
+    return {match[1]: _shown(match[2]) for match in matches if match}
+
+
+def _shown(value: object) -> str:
+    """Return a value without its private parts."""
+    words = ("" if value is None else str(value)).split(",")
+    text = ",".join(word for word in words if not _PRIVATE.match(word))
+    return text if not text or _VALUE.fullmatch(text) else UNKNOWN
+
+
+class StorageOptions:
+    """Options of a node's storages at the last request. Owned by one worker thread.
+
+    Args:
+        storages: name in packs -> cluster storage.
+
+    Attributes:
+        on_node: the node over SSH; None: only storage.cfg is known.
+    """
+
+    def __init__(self, api: Api, storages: Mapping[str, ClusterStorage]) -> None:
+        self.on_node: NodeSsh | None = None
+        self._api = api
+        self._storages = storages
+        self._options: dict[str, dict[str, str]] = {}
+        self._effective: dict[str, dict[str, str]] = {}
+
+    def refresh(self) -> dict[str, str]:
+        """Return fact -> value, now. Raises DriverError: API not available."""
+        rows = {str(row["storage"]): row for row in self._api.get("/storage")}
+        for name, storage in self._storages.items():
+            options = configured(rows.get(storage.id, {})) or {"options": UNKNOWN}
+            self._options[name] = options | self._on_node(storage.id)
+        return {
+            storage_fact(name, key): value
+            for name, options in self._options.items()
+            for key, value in options.items()
+        }
+
+    def _on_node(self, storage: str) -> dict[str, str]:
+        """Return the values on the node; the last known ones while it does not respond."""
+        if self.on_node is None:
+            return {}
+        try:
+            output = self.on_node.ask("options", storage)
+        except (DriverError, OutputUnreadable):
+            return self._effective.get(storage, {"on_node": UNKNOWN})
+        self._effective[storage] = effective(output.decode("utf-8", "replace"))
+        return self._effective[storage]
+
+    def of_new_volume(self, storage: str) -> str:
+        """Return the options that a volume has that is created now. Raises as `refresh`."""
+        if storage not in self._options:
+            self.refresh()
+        return " ".join(f"{key}={value}" for key, value in self._options[storage].items())

@@ -1,0 +1,165 @@
+"""Options of a storage are facts of the environment, and a volume is replaced with them.
+
+Witnesses: `storage.index` of the recordings, which gives a token with Datastore.Audit all options
+of a storage, and `storage.get`, which it may not ask; which options a type has is in `options` of
+its plugin in pve-storage (src/PVE/Storage/*Plugin.pm, 9.0). The output of zfs is that of
+zfs-get(8) with -H: fields apart by one tab; of lvs and findmnt, what LVM 2.03.16 and util-linux
+2.38 print here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pve.site import MACHINE, Site, scenario
+from pvebench.drivers.proxmox.node.storage_options import (
+    DEFAULT,
+    UNKNOWN,
+    StorageOptions,
+    configured,
+    effective,
+)
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.errors import ServerGone
+from pvebench.model.environment import PendingUpdates
+
+DIGEST = "e2263f8e36e13df6a466de8eafae0a04883f97d3"
+RECORDED = [
+    {
+        "digest": DIGEST,
+        "path": "/srv/small",
+        "storage": "smallfull",
+        "type": "dir",
+        "content": "images",
+        "preallocation": "full",
+    },
+    {
+        "storage": "small",
+        "content": "images",
+        "path": "/srv/small",
+        "digest": DIGEST,
+        "type": "dir",
+    },
+]
+"""Two rows of `storage.index`, pve 9.2.11; 8.4.1 answers the same."""
+
+
+def test_options_of_real_storages_are_read_and_others_are_at_their_default() -> None:
+    full, small = map(configured, RECORDED)
+    plain = {"preallocation": DEFAULT, "snapshot-as-volume-chain": DEFAULT, "bwlimit": DEFAULT}
+    assert (full, small) == ({**plain, "preallocation": "full"}, plain)
+
+
+ROWS = [
+    (
+        {"type": "zfspool", "pool": "rpool/data", "blocksize": "16k", "sparse": 1},
+        "blocksize",
+        "16k",
+    ),
+    ({"type": "zfspool", "pool": "rpool/data", "sparse": 1}, "sparse", "1"),
+    ({"type": "zfspool", "sparse": 0}, "sparse", DEFAULT),
+    ({"type": "rbd", "krbd": "1"}, "krbd", "1"),
+    ({"type": "lvm", "saferemove": 1}, "saferemove", "1"),
+    ({"type": "lvm", "snapshot-as-volume-chain": 1}, "snapshot-as-volume-chain", "1"),
+    ({"type": "btrfs", "nocow": 1}, "nocow", "1"),
+    ({"type": "nfs", "options": "vers=4.2,nconnect=4"}, "options", "vers=4.2,nconnect=4"),
+    ({"type": "cifs", "options": "cache=none,password=x,username=me"}, "options", "cache=none"),
+    ({"type": "nfs", "options": "vers=3,clientaddr=10.0.0.9"}, "options", "vers=3"),
+    ({"type": "nfs", "options": "vers=3\x1b[2J"}, "options", UNKNOWN),
+    ({"type": "nfs", "options": "x" * 5000}, "options", UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("row", "key", "value"), ROWS)
+def test_an_option_is_shown_without_names_of_people_and_servers(
+    row: dict[str, Any], key: str, value: str
+) -> None:
+    assert configured(row)[key] == value
+
+
+ON_NODE = {
+    "sync\tstandard\nprimarycache\tall\ncompression\tzstd\nrecordsize\t128K\n": {
+        "sync": "standard",
+        "primarycache": "all",
+        "compression": "zstd",
+        "recordsize": "128K",
+    },
+    "chunk_size 64.00k\nzero zero\ndiscards passdown\n": {
+        "chunk_size": "64.00k",
+        "zero": "zero",
+        "discards": "passdown",
+    },
+    "ext4 rw,relatime,nobarrier,data=writeback\n": {"ext4": "rw,relatime,nobarrier,data=writeback"},
+    "nfs4 rw,vers=4.2,addr=10.0.0.1,clientaddr=10.0.0.2\n": {"nfs4": "rw,vers=4.2"},
+    "": {},
+    "sync \x1b[2J\n": {},
+    "x y\n" * 500: {"x": "y"},
+}
+
+
+@pytest.mark.parametrize(("output", "values"), ON_NODE.items())
+def test_values_on_the_node_are_read(output: str, values: dict[str, str]) -> None:
+    assert effective(output) == values
+
+
+def test_a_storage_that_the_token_does_not_see_has_unknown_options(site: Site) -> None:
+    unseen = StorageOptions(site.connect(), {"a": ClusterStorage("nosuch", "dir")})
+    assert unseen.refresh() == {"storage a options": UNKNOWN}
+
+
+def change(site: Site, **options: object) -> None:
+    """Have an administrator run `pvesm set local`."""
+    site.cluster.storages["local"].options = options
+
+
+def test_a_changed_option_is_an_environment_of_its_own_after_a_restart(site: Site) -> None:
+    site.node.boot(MACHINE)
+    before = site.node.environment()
+    assert before.facts["storage local preallocation"] == DEFAULT
+    change(site, preallocation="full")
+    site.clock.sleep(61)
+    assert site.node.upkeep().restart == "storage local preallocation full"
+    site.node.power_off()
+    site.node.boot(MACHINE)
+    after = site.node.environment()
+    assert after.facts == {**before.facts, "storage local preallocation": "full"}
+    assert after.digest != before.digest
+    site.clock.sleep(61)
+    change(site, preallocation="full", notes="a word about it")
+    assert site.node.upkeep() == PendingUpdates()
+
+
+def test_a_volume_of_other_options_is_replaced(site: Site) -> None:
+    volume, new = site.node.volume(scenario())
+    assert new
+    assert site.node.volume(scenario()) == (volume, False)
+    change(site, preallocation="falloc")
+    site.node.upkeep()
+    site.clock.sleep(61)
+    site.node.upkeep()
+    _, new = site.node.volume(scenario())
+    assert new
+    assert site.node.volume(scenario())[1] is False
+
+
+def test_a_lost_answer_of_the_node_changes_no_value(site: Site) -> None:
+    class Silent:
+        def __init__(self, *answers: str) -> None:
+            self.answers = [*answers]
+
+        def ask(self, *words: str) -> bytes:
+            assert words == ("options", "local")
+            if not self.answers:
+                raise ServerGone("the node does not respond")
+            return self.answers.pop().encode()
+
+    options = StorageOptions(site.connect(), {"a": ClusterStorage("local", "dir")})
+    options.on_node = Silent("sync\tdisabled\n")  # type: ignore[assignment] # as much of a NodeSsh as is asked
+    known = options.refresh()
+    assert known["storage a sync"] == "disabled"
+    assert options.refresh() == known
+    never = StorageOptions(site.connect(), {"a": ClusterStorage("local", "dir")})
+    never.on_node = Silent()  # type: ignore[assignment] # likewise
+    assert never.refresh()["storage a on_node"] == UNKNOWN
