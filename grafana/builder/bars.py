@@ -10,6 +10,7 @@ from grafana_foundation_sdk.models import common as models
 from builder.looks import (
     BETTER,
     MINUS,
+    NEUTRAL,
     WORSE,
     by_steps,
     case_link,
@@ -118,6 +119,8 @@ def changes_bars(
         for ref, scale, one in zip("AB", scales, (worst, best), strict=True)
     ]
     panel = panel.targets([*targets]).decimals(2 if factor else 1).color_scheme(by_steps())
+    # Otherwise an empty panel is green.
+    panel = panel.thresholds(steps(NEUTRAL))
     for ref, sign, color in zip("AB", signs, (WORSE, BETTER), strict=True):
         # A color of its own would hide the gray of held values.
         looks = [prop("unit", f"prefix:{sign}"), prop("thresholds", steps(color))]

@@ -39,6 +39,8 @@ OUTPUT: Final = Path(__file__).resolve().parents[1] / "dashboards"
 SCHEMA_VERSION: Final = 37
 """Schema of Grafana 9.4; every later version migrates it when it loads the file."""
 GRAY: Final = "#8E8E8E"
+OF_THE_PAST: Final = {"timeseries", "state-timeline", "heatmap"}
+"""Types of panels that show the times of their values."""
 DASHBOARDS: Final = {
     "overview": overview.build,
     "wall": wall.build,
@@ -113,16 +115,15 @@ def _hold_values(data: dict[str, Any]) -> None:
 
 
 def _gray_held(panel: dict[str, Any]) -> None:
-    """Gray the held numbers of a panel once the exporter does not answer."""
-    expressions = [one["expr"] for one in panel.get("targets", ()) if one.get("instant")]
-    if panel["type"] not in {"stat", "table", "bargauge"} or silent() in str(expressions):
-        return
-    if HELD not in str(expressions):
+    """Gray the held values of a panel once the exporter does not answer."""
+    expressions = str([one["expr"] for one in panel.get("targets", ()) if one.get("instant")])
+    if panel["type"] in OF_THE_PAST or HELD not in expressions or silent() in expressions:
         return
     color = label("color", GRAY, f"vector(1) unless on () {RECENT}")
     source = {"datasource": panel["targets"][0]["datasource"]}
     panel["targets"].append(_plain(table_query(color, ref="held")) | source)
     options = {
+        "applyTo": {"id": "byRegexp", "options": "/.*/"},  # by default, it omits texts
         "configRefId": "held",
         "mappings": [{"fieldName": "color", "handlerKey": "color", "reducerId": "lastNotNull"}],
     }

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.charts import in_own_unit, lines, timeline
-from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, fixed, prop, steps, values
+from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, plain, prop, steps, values
 from builder.panels import OVERDUE, intro, names, number, verdict
 from builder.parts import (
     base,
@@ -156,7 +156,7 @@ def _success() -> stat.Panel:
     )
     return verdict(
         panel.mappings(
-            values({"0": ("FAILED", WORSE), "1": ("ok", NEUTRAL)}, nothing=("none yet", NEUTRAL))
+            values({"0": ("FAILED", ""), "1": ("ok", "")}, nothing=("none yet", NEUTRAL))
         ),
         steps(WORSE, (1, NEUTRAL)),
     )
@@ -188,16 +188,16 @@ def _value() -> timeseries.Panel:
                 prop("custom.drawStyle", "points"),
                 prop("custom.showPoints", "always"),
                 prop("custom.pointSize", 6),
-                prop("color", fixed(WORSE)),
+                prop("color", plain(WORSE)),
             ],
         )
-        .override_by_name("run: ok", [prop("color", fixed("blue"))])
+        .override_by_name("run: ok", [prop("color", plain("blue"))])
         .override_by_name("zero", UNSEEN)
         .override_by_query(
             "C",
             [
                 prop("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
-                prop("color", fixed(NEUTRAL)),
+                prop("color", plain(NEUTRAL)),
             ],
         )
         .override_by_regexp(
@@ -205,7 +205,7 @@ def _value() -> timeseries.Panel:
             [
                 prop("custom.lineWidth", 0),
                 prop("custom.showPoints", "never"),
-                prop("color", fixed("#8E8E8E")),
+                prop("color", plain("#8E8E8E")),
                 prop("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
             ],
         )

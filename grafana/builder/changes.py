@@ -8,7 +8,7 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, table
 
-from builder.looks import BETTER, NEUTRAL, POSSIBLY_WORSE, WORSE, prop, values
+from builder.looks import BETTER, POSSIBLY_WORSE, WORSE, prop, rated
 from builder.promql import changes_of, coded, label, node_list_pattern, series
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
@@ -16,8 +16,16 @@ from pvebench.metrics import catalog as m
 CHANGE: Final = "job, instance, change"
 LABELS: Final = "severity, state, since, cause, summary"
 WEEK: Final = "7 * 86400"
+OPEN: Final = "1"
+SEVERITIES: Final = {
+    "info": ("improvement", BETTER),
+    "warning": ("regression", POSSIBLY_WORSE),
+    "critical": ("critical", WORSE),
+}
+"""Label -> text, color; its position is its number in a table: words have no thresholds."""
 LESS: Final = {"summary": ".* (higher|lower|longer|shorter|as long|as high|as large)\\\\b.*"}
 """Sentences that name what is better when less, such as a latency."""
+_WORD: Final = [prop("custom.width", 100), prop("custom.displayMode", "color-text")]
 
 
 def _of(values_: str, changes: str) -> str:
@@ -31,9 +39,16 @@ def _effect(values_: str, changes: Callable[..., str]) -> str:
     return coded(f"{_of(values_, changes())} unless on ({CHANGE}) {factor}", f"1 - {factor}")
 
 
+def _rated(node: str, **matchers: str) -> str:
+    changes = changes_of(node, **matchers)
+    for code, severity in enumerate(SEVERITIES):
+        changes = f'label_replace({changes}, "severity", "{code}", "severity", "{severity}")'
+    return changes
+
+
 def open_changes(node: str) -> table.Panel:
     """Return the open changes: one row each, with a sentence that links to its cases."""
-    of_node = partial(changes_of, node)
+    of_node = partial(_rated, node)
     changes = of_node()
     since = _of(series(m.CHANGE_SINCE), changes)
     effects = {"effect": m.CHANGE_EFFECT, "from": m.CHANGE_EFFECT_LOW, "to": m.CHANGE_EFFECT_HIGH}
@@ -62,6 +77,8 @@ def open_changes(node: str) -> table.Panel:
         hidden=("state", "cause"),
         missing="no open changes; some results may be inconclusive",
     )
+    severity = rated({str(code): look for code, look in enumerate(SEVERITIES.values())})
+    panel = panel.override_by_name("severity", [*_WORD, *severity])
     return _styled(panel, to_change())
 
 
@@ -85,7 +102,7 @@ def change_log(node: str) -> table.Panel:
 
     def known(**matchers: str) -> str:
         closed = series(m.CLOSED_CHANGE_INFO, node=node_list_pattern(node), **matchers)
-        still = label("state", "open", changes_of(node, **matchers))
+        still = label("state", OPEN, changes_of(node, **matchers))
         return f"({still} or {closed})"
 
     cases = f"({series(m.CHANGE_CASES)} or {series(m.CLOSED_CHANGE_CASES)})"
@@ -110,30 +127,15 @@ def change_log(node: str) -> table.Panel:
         hidden=("severity",),
         missing="no changes yet",
     )
-    states = {"open": ("open", WORSE)} | {one: (one, NEUTRAL) for one in ("resolved", "accepted")}
-    state = [prop("mappings", values(states)), prop("custom.displayMode", "color-text")]
-    panel = panel.override_by_name("state", [*state, prop("custom.width", 90)])
+    panel = panel.override_by_name("state", [*_WORD, *rated({OPEN: ("open", WORSE)})])
     panel = panel.override_by_name("stop", [prop("custom.hidden", True)])
     panel = panel.override_by_name("cause", [prop("custom.width", 150)])
     return _styled(panel, _around())
 
 
 def _styled(panel: table.Panel, link: dashboard.DashboardLink) -> table.Panel:
-    severities = {
-        "critical": ("critical", WORSE),
-        "warning": ("regression", POSSIBLY_WORSE),
-        "info": ("improvement", BETTER),
-    }
     return (
         panel.override_by_name("since", [prop("custom.width", 100)])
-        .override_by_name(
-            "severity",
-            [
-                prop("custom.width", 100),
-                prop("custom.displayMode", "color-text"),
-                prop("mappings", values(severities)),
-            ],
-        )
         .override_by_name(
             "summary",
             [prop("custom.cellOptions", {"type": "auto", "wrapText": True}), prop("links", [link])],

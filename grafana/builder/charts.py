@@ -16,9 +16,9 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
-from builder.looks import case_link, plain, state_mappings, values
+from builder.looks import NO_BASELINE, STATES, case_link, plain, values
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query, transformation
-from builder.promql import ANSWERS, held, if_empty, label, large_blocks, silent
+from builder.promql import ANSWERS, HELD, if_empty, label, large_blocks, silent
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
@@ -49,7 +49,8 @@ def no_state(expression: str) -> str:
     none = if_empty(f"last_over_time(({expression})[1s:1s] offset $__interval)")
     # An exporter that stopped before a whole step of the range has left no bar either.
     stepped = if_empty(f"last_over_time({ANSWERS}[$__range:$__interval])")
-    silently = f"({if_empty(held(expression))} or {stepped}) and on () {silent()}"
+    answered = f"last_over_time(({expression})[1s:1s] @ {HELD})"
+    silently = f"({if_empty(answered)} or {stepped}) and on () {silent()}"
     return f"{_NO_STATE} * (({none} unless on () {silent()}) or ({silently}))"
 
 
@@ -173,7 +174,7 @@ def timeline(
         .description(description)
         .unit("none")
         .no_value(missing)
-        .mappings([*(state_mappings() if mappings is None else mappings), *_without_bar()])
+        .mappings([*(mappings or values(STATES, nothing=NO_BASELINE)), *_without_bar()])
         # With any other mode, Grafana's legend lists thresholds instead of states.
         .color_scheme(plain())
         .show_value(models.VisibilityMode.NEVER)

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import common, dashboard, stat, table, time
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.charts import FEW_POINTS, in_own_unit, lines
-from builder.looks import MINUS, UNSEEN, fixed, prop
+from builder.looks import MINUS, UNSEEN, plain, prop
 from builder.panels import intro, names, number
 from builder.parts import (
     base,
@@ -272,7 +272,7 @@ def _chart(
         points=FEW_POINTS,
     )
     for ref in sides:
-        look = [prop("color", fixed(COLORS[ref])), prop("custom.lineWidth", 2)]
+        look = [prop("color", plain(COLORS[ref])), prop("custom.lineWidth", 2)]
         chart = chart.override_by_query(ref, look)
     return chart
 

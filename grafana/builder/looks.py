@@ -1,5 +1,8 @@
 """Colors, mappings and units: blue is better, orange is worse, gray is unchanged or unknown.
 
+Where a value may be held, thresholds color it: `build.py` grays it by a color, which Grafana
+prefers to thresholds, but not to the colors of overrides and mappings.
+
 Only named colors of Grafana, which fit both themes. The pairs are tested for the three common
 kinds of color blindness; a word or sign accompanies every color.
 """
@@ -11,6 +14,8 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard as dashboards
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as models
+
+from builder.promql import FACTOR_CODE
 
 BETTER: Final = "semi-dark-blue"
 POSSIBLY_BETTER: Final = "blue"
@@ -41,26 +46,23 @@ UNSEEN: Final = [
 """Look of a line that only sets a limit of the axis or of a band."""
 
 
-def state_mappings() -> list[models.ValueMapping]:
-    """Return the mappings of `pvebench_change_state`."""
-    return values(
-        {
-            "-2": ("Slower", WORSE),
-            "-1": ("Possibly slower", POSSIBLY_WORSE),
-            "0": ("Unchanged", NEUTRAL),
-            "1": ("Possibly faster", POSSIBLY_BETTER),
-            "2": ("Faster", BETTER),
-        },
-        nothing=("No baseline", UNKNOWN),
-    )
+STATES: Final = {
+    "-2": ("Slower", WORSE),
+    "-1": ("Possibly slower", POSSIBLY_WORSE),
+    "0": ("Unchanged", NEUTRAL),
+    "1": ("Possibly faster", POSSIBLY_BETTER),
+    "2": ("Faster", BETTER),
+}
+"""`pvebench_change_state` -> text, color."""
+NO_BASELINE: Final = ("No baseline", UNKNOWN)
 
 
 def values(
     texts: dict[str, tuple[str, str]], *, nothing: tuple[str, str] | None = None
 ) -> list[models.ValueMapping]:
-    """Return mappings from values to (text, color); `nothing` is for null."""
+    """Return mappings from values to (text, color or empty); `nothing` is for null."""
     options = {
-        value: models.ValueMappingResult(text=text, color=color, index=index)
+        value: models.ValueMappingResult(text=text, color=color or None, index=index)
         for index, (value, (text, color)) in enumerate(texts.items())
     }
     mappings: list[models.ValueMapping] = [models.ValueMap(options=options)] if options else []
@@ -72,6 +74,21 @@ def values(
         )
         mappings.append(models.SpecialValueMap(options=special))
     return mappings
+
+
+def rated(
+    texts: dict[str, tuple[str, str]], *, nothing: tuple[str, str] | None = None
+) -> list[models.DynamicConfigValue]:
+    """Return the look of numbers as words: number -> (text, color).
+
+    The colors are thresholds: Grafana prefers those of mappings to the gray of held values.
+
+    Raises:
+        ValueError: the values are words, which have no thresholds.
+    """
+    words = values({value: (text, "") for value, (text, _) in texts.items()}, nothing=nothing)
+    colors = sorted((float(value), color) for value, (_, color) in texts.items())
+    return [prop("mappings", words), prop("thresholds", steps(NEUTRAL, *colors))]
 
 
 def steps(base: str, *further: tuple[float, str]) -> dashboards.ThresholdsConfig:
@@ -129,45 +146,43 @@ def compare_link(prefix: str, *labels: str) -> dashboards.DashboardLink:
     return dashboards.DashboardLink("Compare with another node, storage or configuration").url(url)
 
 
-def fixed(color: str) -> dict[str, str]:
-    """Return a color mode with one fixed color, as a plain dictionary."""
-    return {"mode": "fixed", "fixedColor": color}
-
-
-def signed_mappings(*, neutral: bool = False, nothing: str = "") -> list[models.ValueMapping]:
-    """Return mappings of changes to text, colored from 3 and 10% up; 1000167 is ×1.67.
+def signed_mappings(nothing: str = "") -> list[models.ValueMapping]:
+    """Return mappings of changes to text: -40 is 40% less, 1000167 is ×1.67.
 
     No unit of Grafana writes a plus sign, but a pattern on text does, so the column becomes text.
 
     Args:
-        neutral: neither direction is better.
         nothing: text for a missing value.
     """
-    more = r"^1(?=\d{6}$)0*"
-    plus = ("blue", "blue") if neutral else (POSSIBLY_BETTER, BETTER)
-    minus = ("purple", "purple") if neutral else (POSSIBLY_WORSE, WORSE)
-    patterns = (
-        (rf"/{more}(1)(0[0-2])$/", "×$1.$2", NEUTRAL),
-        (rf"/{more}(0)(9[89])$/", "×$1.$2", NEUTRAL),
-        (rf"/{more}(1)(0[3-9])$/", "×$1.$2", minus[0]),
-        (rf"/{more}(0)(9[0-7])$/", "×$1.$2", plus[0]),
-        (rf"/{more}(0)(\d\d)$/", "×$1.$2", plus[1]),
-        (rf"/{more}(\d+)(\d\d)$/", "×$1.$2", minus[1]),
-        ("/^-?0$/", "±0%", NEUTRAL),
-        ("/^([12])$/", "+$1%", NEUTRAL),
-        ("/^-([12])$/", f"{MINUS}$1%", NEUTRAL),
-        ("/^([3-9])$/", "+$1%", plus[0]),
-        ("/^-([3-9])$/", f"{MINUS}$1%", minus[0]),
-        (r"/^(\d+)$/", "+$1%", plus[1]),
-        (r"/^-(\d+)$/", f"{MINUS}$1%", minus[1]),
-        ("/^(null|undefined|NaN)$/", nothing, NEUTRAL),
-    )
+    patterns = {
+        r"/^1(?=\d{6}$)0*(\d+)(\d\d)$/": "×$1.$2",
+        "/^-?0$/": "±0%",
+        r"/^(\d+)$/": "+$1%",
+        r"/^-(\d+)$/": f"{MINUS}$1%",
+        "/^(null|undefined|NaN)$/": nothing,
+    }
     return [
         models.RegexMap(
             options=models.DashboardRegexMapOptions(
-                pattern=pattern,
-                result=models.ValueMappingResult(text=text, color=color, index=index),
+                pattern=pattern, result=models.ValueMappingResult(text=text, index=index)
             )
         )
-        for index, (pattern, text, color) in enumerate(patterns)
+        for index, (pattern, text) in enumerate(patterns.items())
     ]
+
+
+def signed_steps(*further: tuple[float, str], neutral: bool = False) -> dashboards.ThresholdsConfig:
+    """Return the colors of changes as `signed_mappings` shows them, from 3 and 10% up.
+
+    Args:
+        further: steps between the largest percentage and the first factor.
+        neutral: neither direction is better.
+    """
+    worse, better = (WORSE, POSSIBLY_WORSE), (POSSIBLY_BETTER, BETTER)
+    if neutral:
+        worse, better = ("purple", "purple"), ("blue", "blue")
+    percents = ((-100, worse[0]), (-9, worse[1]), (-2, NEUTRAL), (3, better[0]), (10, better[1]))
+    factors = ((0, better[1]), (90, better[0]), (98, NEUTRAL), (103, worse[1]), (110, worse[0]))
+    return steps(
+        NEUTRAL, *percents, *further, *((FACTOR_CODE + one, color) for one, color in factors)
+    )

@@ -6,8 +6,17 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, stat, table
 from grafana_foundation_sdk.models import common as models
+from grafana_foundation_sdk.models.dashboard import ValueMapping
 
-from builder.looks import NEUTRAL, POSSIBLY_WORSE, plain, prop, signed_mappings, values
+from builder.looks import (
+    NEUTRAL,
+    POSSIBLY_WORSE,
+    by_steps,
+    rated,
+    signed_mappings,
+    signed_steps,
+    values,
+)
 from builder.panels import intro, names
 from builder.parts import base, instant, node_variable, place, storage_variable, workload_variable
 from builder.promql import CASE_KEYS, SAME_CASE, series, with_descriptions
@@ -81,38 +90,26 @@ def _answer() -> stat.Panel:
         with_descriptions(_standing(name)) for name in ("fastest", "same", "only", "first")
     )
     emulated = f"count by (node) ({series(m.ENVIRONMENT_INFO, node='$node', accel='tcg')})"
-    panel = (
-        names(
-            "Best configuration",
-            "Fastest durable configuration that reads from the disk.",
-            "",
-            "",
-            missing="needs three runs of each configuration",
-        )
-        .targets(
-            [
-                instant(fastest, legend="{{description}}: {{configuration}} is fastest"),
-                instant(
-                    f"count by (description) ({same})",
-                    legend="other configurations within noise",
-                    ref="B",
-                ),
-                instant(
-                    only, legend="{{description}}: {{configuration}} is the only result", ref="C"
-                ),
-                instant(
-                    first,
-                    legend="{{description}}: {{configuration}} is the fastest so far",
-                    ref="D",
-                ),
-                instant(emulated, legend="{{node}}: emulated, without KVM", ref="E"),
-            ]
-        )
-        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
+    near = f'count_values("count", count({same}))'
+    legends = {
+        "{{description}}: {{configuration}} is fastest": fastest,
+        "{{count}} other configurations within noise": near,
+        "{{description}}: {{configuration}} is the only result": only,
+        "{{description}}: {{configuration}} is the fastest so far": first,
+        "{{node}}: emulated, without KVM": emulated,
+    }
+    return names(
+        "Best configuration",
+        "Fastest durable configuration that reads from the disk.",
+        "",
+        "",
+        missing="needs three runs of each configuration",
+    ).targets(
+        [
+            instant(expression, legend=legend, ref=chr(ord("A") + index))
+            for index, (legend, expression) in enumerate(legends.items())
+        ]
     )
-    for ref in "ACDE":
-        panel = panel.override_by_query(ref, [prop("mappings", values({"1": (" ", NEUTRAL)}))])
-    return panel
 
 
 def _cells(expression: str) -> str:
@@ -159,19 +156,16 @@ def _coded() -> str:
 
 
 def _gaps() -> table.Panel:
-    texts = {str(code): (text, color) for code, text, color, _ in STANDINGS.values()}
-    return (
-        _grid(
-            "Gap to the fastest",
-            "Significant difference from the fastest one. Gray: excluded, or too few runs.",
-            _cells(f"({_coded()})"),
-            "none",
-        )
-        .with_transformation(as_text(*Cache))
-        .mappings([*values(texts), *signed_mappings(neutral=True, nothing="not measured")])
-        .color_scheme(plain())
-        .display_mode(models.TableCellDisplayMode.COLOR_TEXT)
+    texts = {str(code): (text, "") for code, text, *_ in STANDINGS.values()}
+    colors = sorted((code, color) for code, _, color, _ in STANDINGS.values())
+    panel = _grid(
+        "Gap to the fastest",
+        "Significant difference from the fastest one. Gray: excluded, or too few runs.",
+        _cells(f"({_coded()})"),
+        "none",
     )
+    changes = signed_mappings("not measured")
+    return _signed(panel, [*values(texts), *changes], signed_steps(*colors, neutral=True))
 
 
 def _change() -> table.Panel:
@@ -183,12 +177,15 @@ def _change() -> table.Panel:
         "none",
         missing="no verdict yet",
     )
-    return (
-        panel.display_mode(models.TableCellDisplayMode.COLOR_TEXT)
-        .color_scheme(plain())
-        .with_transformation(as_text(*Cache))
-        .mappings(signed_mappings(nothing="–"))
-    )
+    return _signed(panel, signed_mappings("–"), signed_steps())
+
+
+def _signed(
+    panel: table.Panel, texts: list[ValueMapping], colors: dashboard.ThresholdsConfig
+) -> table.Panel:
+    panel = panel.mappings(texts).thresholds(colors).color_scheme(by_steps())
+    panel = panel.with_transformation(as_text(*Cache))
+    return panel.display_mode(models.TableCellDisplayMode.COLOR_TEXT)
 
 
 def _details() -> table.Panel:
@@ -216,4 +213,4 @@ def _details() -> table.Panel:
         ),
         sort="IOPS",
         missing="no data before the first run",
-    ).override_by_name("standing", [prop("mappings", values(texts))])
+    ).override_by_name("standing", rated(texts))

@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
 
 from builder.bars import ranking
 from builder.charts import chart, timeline
-from builder.looks import NEUTRAL, WORSE, fixed, prop, steps, values
+from builder.looks import NEUTRAL, WORSE, prop, rated, steps, values
 from builder.own_cost import own_cost
 from builder.panels import OVERDUE, failing, intro, names, newest, number, stale, verdict
 from builder.parts import FALLBACK_REF, base, instant, node_variable, place
@@ -120,14 +120,13 @@ def _doing() -> table.Panel:
             missing="no exporter responds; run pvebench selftest",
         )
         .override_by_name(
-            "activity",
-            [prop("mappings", values({str(code): (text, c) for code, text, c in DOING.values()}))],
+            "activity", rated({str(code): (text, color) for code, text, color in DOING.values()})
         )
         .override_by_name(
             "stalled",
             [
                 prop("displayName", "STALLED"),
-                prop("color", fixed(WORSE)),
+                prop("thresholds", steps(WORSE)),
                 prop("mappings", values({}, nothing=("–", NEUTRAL))),  # a dash
             ],
         )
@@ -177,9 +176,7 @@ def _reload() -> stat.Panel:
         f"min({series(m.CONFIG_RELOAD_SUCCESS)})",
         missing="fixed",
     )
-    mappings = values(
-        {"0": ("REJECTED", WORSE), "1": ("loaded", NEUTRAL)}, nothing=("fixed", NEUTRAL)
-    )
+    mappings = values({"0": ("REJECTED", ""), "1": ("loaded", "")}, nothing=("fixed", NEUTRAL))
     return verdict(panel.mappings(mappings), steps(WORSE, (1, NEUTRAL)))
 
 
@@ -191,7 +188,7 @@ def _states() -> statetimeline.Panel:
         f"max by (node) ({_state()})",
         "{{node}}",
         mappings,
-        missing="no data yet",
+        missing="none in this time range",
     )
 
 

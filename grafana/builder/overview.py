@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import common as models
 
 from builder.changes import change_log, open_changes, worst_change
 from builder.charts import FEW_POINTS, timeline
-from builder.looks import BETTER, compare_link, prop, values
+from builder.looks import BETTER, compare_link, prop, rated
 from builder.panels import case_counts, failing, headline, intro, names, newest, stale
 from builder.parts import base, node_variable, place, storage_variable
 from builder.promql import (
@@ -133,7 +133,7 @@ def _storages() -> table.Panel:
             "another",
             [
                 prop("links", [compare_link("__data.fields", "storage")]),
-                prop("mappings", values({"0": ("compare", BETTER)})),
+                *rated({"0": ("compare", BETTER)}),
                 prop("displayName", "compare"),
                 prop("custom.width", 78),
             ],

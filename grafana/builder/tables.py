@@ -12,15 +12,19 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import (
     NEUTRAL,
+    NO_BASELINE,
+    STATES,
     UNKNOWN,
+    by_steps,
     case_link,
     compare_link,
-    fixed,
     plain,
     prop,
+    rated,
     sequential,
     signed_mappings,
-    state_mappings,
+    signed_steps,
+    steps,
     values,
 )
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query, transformation
@@ -64,7 +68,7 @@ def _trend_look(index: int) -> _Look:
         prop("custom.cellOptions", _SPARKLINE),
         prop("custom.width", TREND_PIXELS),
         prop("custom.filterable", False),
-        prop("color", fixed("blue")),
+        prop("color", plain("blue")),
     ]
 
 
@@ -117,19 +121,20 @@ class Column:
         if self.decimals is not None:
             properties.append(prop("decimals", self.decimals))
         if self.state:
-            properties.append(prop("mappings", state_mappings()))
+            properties += rated(STATES, nothing=NO_BASELINE)
         if self.gauge:
             properties += [
                 prop("custom.displayMode", "gradient-gauge"),
                 # Otherwise the largest value of all columns, such as an age, scales the bar.
                 prop("fieldMinMax", True),
                 prop("min", 0),
-                prop("color", fixed("blue")),
+                prop("thresholds", steps("blue")),
             ]
         if self.change:
             properties += [
                 prop("custom.align", "right"),
-                prop("mappings", signed_mappings(neutral=self.neutral, nothing="–")),
+                prop("mappings", signed_mappings("–")),
+                prop("thresholds", signed_steps(neutral=self.neutral)),
             ]
         return properties
 
@@ -176,7 +181,8 @@ def rows(
         .unit("short")
         .no_value(missing)
         # Grafana's default cell color is green, which implies good.
-        .color_scheme(plain())
+        .color_scheme(by_steps())
+        .thresholds(steps(NEUTRAL))
         .align(models.FieldTextAlignment.AUTO)
         .display_mode(models.TableCellDisplayMode.AUTO)
         .filterable(True)
@@ -288,7 +294,7 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
     for name in [key for key in keys if key in WIDE]:
         yield NAMES.get(name, name), [prop("custom.minWidth", WIDE[name])]
     if "metric" in keys:
-        words = {one.name: (one.noun, NEUTRAL) for one in FIGURES.values()}
+        words = {one.name: (one.noun, "") for one in FIGURES.values()}
         yield "metric", [prop("mappings", values(words))]
     # Descriptions replace slugs, but the links need them.
     hide = [prop("custom.hidden", True)]
@@ -374,7 +380,7 @@ def grid(
             [
                 prop("custom.displayMode", "auto"),
                 prop("custom.align", "left"),
-                prop("custom.width", 155),
+                prop("custom.width", 180),
             ],
         )
     )

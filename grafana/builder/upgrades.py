@@ -9,7 +9,7 @@ from grafana_foundation_sdk.builders import bargauge, dashboard, stat, table, ti
 
 from builder.bars import changes_bars
 from builder.charts import FEW_POINTS, lines
-from builder.looks import BETTER, NEUTRAL, WORSE, prop, steps, values
+from builder.looks import BETTER, NEUTRAL, WORSE, rated, steps
 from builder.panels import intro, number, signed, verdict
 from builder.parts import (
     base,
@@ -205,8 +205,7 @@ def _cases() -> table.Panel:
         present=large,
         missing="no changes above the limit",
     ).override_by_name(
-        "significance",
-        [prop("mappings", values({"1": ("significant", NEUTRAL), "0": ("within noise", NEUTRAL)}))],
+        "significance", rated({"1": ("significant", NEUTRAL), "0": ("within noise", NEUTRAL)})
     )
 
 

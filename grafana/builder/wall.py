@@ -26,7 +26,7 @@ TREND: Final = "30d"
 """Time range of the four cases: long enough to include an upgrade."""
 TREND_POINTS: Final = 1000
 """Enough to show a line within the first hour; affordable for four series."""
-SILENT_BRIEFLY: Final = "The exporter has not answered since {{time}}"
+SILENT_BRIEFLY: Final = "Exporter has not answered since {{time}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _delta(slot: str, size: Size) -> stat.Panel:
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .decimals(0)
-        .mappings(values({"0": ("±0", NEUTRAL)}, nothing=("new", NEUTRAL)))
+        .mappings(values({"0": ("±0", "")}, nothing=("new", NEUTRAL)))
     )
     return _fixed(panel, size.number, size.text)
 

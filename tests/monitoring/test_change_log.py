@@ -67,7 +67,7 @@ def test_a_closed_change_stays_in_the_log_with_its_duration_and_the_open_one_is_
 ) -> None:
     samples = [
         {"labels": f"{{{labels(**OF_CLOSED)}}}", "value": closed},
-        {"labels": f"{{{labels(**OF_OPEN, state='open')}}}", "value": still_open},
+        {"labels": f"{{{labels(**OF_OPEN, state='1')}}}", "value": still_open},
     ]
     check = {"expr": asked(ref), "eval_time": f"{HOURS}h", "exp_samples": samples}
     test = {"interval": "1h", "input_series": input_series(), "promql_expr_test": [check]}

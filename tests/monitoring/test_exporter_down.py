@@ -18,9 +18,12 @@ FOR_SURE = 200
 Answers = dict[tuple[str, str, str], list[dict[str, str]]]
 AFTER_ONE: Answers = {}
 """Answers after a failed scrape."""
-NOT_RATING = {"blue", "text"}
 SAID = ("Status", "Verdict", "Details")
 """Panels of which each board has one: whether what it shows is current."""
+RECENT = "last_over_time(pvebench_exposition_timestamp_seconds[3m])"
+OF_THE_PAST = {"timeseries", "state-timeline", "heatmap"}
+"""Types of panels that show the times of their values."""
+EVERY_FIELD = {"id": "byRegexp", "options": "/.*/"}
 OF_THE_PRESENT = {*SAID, "Activity", "Node status", "Waiting for", "Firing alerts", "Clock"}
 """Panels that do not hold what is no longer known."""
 
@@ -105,31 +108,61 @@ def test_the_last_values_are_held_and_no_panel_says_that_nothing_is_there(
     assert lost == {}
 
 
-def test_held_numbers_are_gray(down: tuple[Prometheus, Answers, Answers]) -> None:
+def test_held_values_are_gray(down: tuple[Prometheus, Answers, Answers]) -> None:
     """Witness: `extractConfigFromQuery` of grafana/grafana, public/app/features/transformers."""
     _, alive, silent = down
     grays = [where for where in alive if where[2] == GRAYS]
     assert {where[0] for where in grays} == {one["uid"] for one in dashboards()}
     assert not [where for where in grays if alive[where]]
     assert {one["color"] for where in grays for one in silent[where]} == {"#8E8E8E"}
-    for board in dashboards():
-        for panel in panels(board):
-            letters = {target["refId"] for target in panel.get("targets", [])}
-            first = next(iter(panel.get("transformations", [])), {}).get("options", {})
-            assert (first.get("configRefId") == GRAYS) == (GRAYS in letters), panel["title"]
-            assert not (panel["title"] in SAID and GRAYS in letters)  # its color says so
 
 
-def test_no_color_that_rates_hides_the_gray_of_held_values() -> None:
-    """Witness: Grafana 12.4 applies overrides after transformations, seen in the demo's year."""
-    for board in dashboards():
-        for panel in panels(board):
-            held = any(target["refId"] == GRAYS for target in panel.get("targets", []))
-            for override in panel["fieldConfig"]["overrides"] if held else ():
-                colors = [one["value"] for one in override["properties"] if one["id"] == "color"]
-                rating = [one for one in colors if one.get("fixedColor") not in NOT_RATING]
-                of_the_present = override["matcher"]["options"] == "stalled"
-                assert not rating or of_the_present, (board["uid"], panel["title"], override)
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
+def test_every_panel_that_holds_values_grays_them_first(board: dict[str, Any]) -> None:
+    """Witness: `applyTo` of grafana/grafana, its transformation's editor; without: numbers only."""
+    for panel in panels(board):
+        letters = {target["refId"] for target in panel.get("targets", [])}
+        at_once = [one["expr"] for one in panel.get("targets", []) if one.get("instant")]
+        holds = panel["type"] not in OF_THE_PAST and any("$held" in one for one in at_once)
+        # Others name the moment since which they hold.
+        dated = any(f"unless on (job, instance) {RECENT}" in one for one in at_once)
+        assert (GRAYS in letters) == (holds and not dated), panel["title"]
+        first = next(iter(panel.get("transformations", [])), {}).get("options", {})
+        assert (first.get("configRefId") == GRAYS) == (GRAYS in letters), panel["title"]
+        assert GRAYS not in letters or first["applyTo"] == EVERY_FIELD, panel["title"]
+        assert not (panel["title"] in SAID and GRAYS in letters)  # its color says so
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
+def test_no_color_hides_the_gray_of_held_values(board: dict[str, Any]) -> None:
+    """Witness: `getDisplayProcessor` of grafana/grafana, packages/grafana-data/src/field.
+
+    It asks the mappings for a color before the field; overrides follow the transformations.
+    """
+    for panel in panels(board):
+        if not any(target["refId"] == GRAYS for target in panel.get("targets", [])):
+            continue
+        config = panel["fieldConfig"]
+        looks = [{one["id"]: one["value"] for one in o["properties"]} for o in config["overrides"]]
+        looks = [look for look in looks if "custom.cellOptions" not in look]  # trends and links
+        assert not [look for look in looks if "color" in look], panel["title"]
+        for mapping in [one for look in (config["defaults"], *looks) for one in shown(look)]:
+            assert mapping["type"] == "special" or "color" not in str(mapping), panel["title"]
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
+def test_numbers_that_stand_for_words_keep_a_color_of_their_own(board: dict[str, Any]) -> None:
+    """A color in thresholds is one only where nothing else colors the panel."""
+    for panel in panels(board):
+        config = panel.get("fieldConfig", {"overrides": []})
+        ids = [{one["id"] for one in override["properties"]} for override in config["overrides"]]
+        if any("thresholds" in some for some in ids):
+            assert config["defaults"]["color"]["mode"] == "thresholds", panel["title"]
+
+
+def shown(look: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = look.get("mappings", [])
+    return found
 
 
 def test_one_failed_scrape_changes_no_sentence(down: tuple[Prometheus, Answers, Answers]) -> None:
@@ -149,3 +182,17 @@ def test_activity_is_unknown_while_the_exporter_is_silent(
     assert (bool(alive[running]), bool(silent[running])) == (True, False)
     assert silent["pvebench-operations", "Node status", "Z"]
     assert not silent["pvebench-operations", "Waiting for", "Z"]
+
+
+def test_a_timeline_with_bars_has_no_row_that_says_there_are_none(
+    down: tuple[Prometheus, Answers, Answers],
+) -> None:
+    """Seen in a Grafana 12.4: "no data yet" beside the nodes."""
+    server, _, _ = down
+    (board,) = (one for one in dashboards() if one["uid"] == "pvebench-operations")
+    (states,) = (one for one in panels(board) if one["type"] == "state-timeline")
+    asked = {one["refId"]: one["expr"] for one in states["targets"]}
+    values = chosen(server, board, every=False) | {"__interval": "1s", "__range": "600s"}
+    silent = time.time() + FOR_SURE
+    assert server.query_range(substitute(asked["A"], values), days=1 / 144, step=1, end=time.time())
+    assert not server.query(substitute(asked["Z"], values), at=silent)
