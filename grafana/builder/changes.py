@@ -25,6 +25,7 @@ SEVERITIES: Final = {
 """Label -> text, color; its position is its number in a table: words have no thresholds."""
 LESS: Final = {"summary": ".* (higher|lower|longer|shorter|as long|as high|as large)\\\\b.*"}
 """Sentences that name what is better when less, such as a latency."""
+_WRAPPED: Final = prop("custom.cellOptions", {"type": "auto", "wrapText": True})
 _WORD: Final = [prop("custom.width", 100), prop("custom.displayMode", "color-text")]
 
 
@@ -129,17 +130,14 @@ def change_log(node: str) -> table.Panel:
     )
     panel = panel.override_by_name("state", [*_WORD, *rated({OPEN: ("open", WORSE)})])
     panel = panel.override_by_name("stop", [prop("custom.hidden", True)])
-    panel = panel.override_by_name("cause", [prop("custom.width", 150)])
+    panel = panel.override_by_name("cause", [_WRAPPED, prop("custom.width", 150)])
     return _styled(panel, _around())
 
 
 def _styled(panel: table.Panel, link: dashboard.DashboardLink) -> table.Panel:
     return (
         panel.override_by_name("since", [prop("custom.width", 100)])
-        .override_by_name(
-            "summary",
-            [prop("custom.cellOptions", {"type": "auto", "wrapText": True}), prop("links", [link])],
-        )
+        .override_by_name("summary", [_WRAPPED, prop("links", [link])])
         .override_by_name("change", [prop("custom.hidden", True)])
         .override_by_name("start", [prop("custom.hidden", True)])
         .override_by_name("node", [prop("custom.width", 130)])

@@ -171,7 +171,7 @@ def _sentence() -> stat.Panel:
         text = f"B is {{{{percent}}}}% {word} than A: {word} in {{{{n}}}} of {{{{all}}}} results"
         targets.append(instant(first + joined, legend=text + "{{clear}}", ref=ref))
     panel = names("B against A", "Geometric mean of the throughput.", _ratio(), "", missing=NOTHING)
-    return panel.targets(
+    return panel.text(common.VizTextDisplayOptions().value_size(22)).targets(
         [*targets, instant(f"vector(1) unless on () {_ratio()}", legend=NOTHING, ref="Z")]
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import dashboard, stat, table
+from grafana_foundation_sdk.builders import common, dashboard, stat, table
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models.dashboard import ValueMapping
 
@@ -98,7 +98,7 @@ def _answer() -> stat.Panel:
         "{{description}}: {{configuration}} is the fastest so far": first,
         "{{node}}: emulated, without KVM": emulated,
     }
-    return names(
+    panel = names(
         "Best configuration",
         "Fastest durable configuration that reads from the disk.",
         "",
@@ -110,6 +110,7 @@ def _answer() -> stat.Panel:
             for index, (legend, expression) in enumerate(legends.items())
         ]
     )
+    return panel.text(common.VizTextDisplayOptions().value_size(24))
 
 
 def _cells(expression: str) -> str:

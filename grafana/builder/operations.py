@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
 
 from builder.bars import ranking
 from builder.charts import chart, timeline
-from builder.looks import NEUTRAL, WORSE, prop, rated, steps, values
+from builder.looks import NEUTRAL, UNKNOWN, WORSE, prop, rated, steps, values
 from builder.own_cost import own_cost
 from builder.panels import OVERDUE, failing, intro, names, newest, number, stale, verdict
 from builder.parts import FALLBACK_REF, base, instant, node_variable, place
@@ -164,9 +164,8 @@ def _waits() -> stat.Panel:
         instant(nothing, legend="nothing", ref=FALLBACK_REF),
         instant(clock("time", silent()), legend="unknown since {{time}}", ref="G"),
     ]
-    return names(
-        "Waiting for", "Reason why the next run of a node has not started.", "", ""
-    ).targets([*targets])
+    panel = names("Waiting for", "Reason why the next run of a node has not started.", "", "")
+    return panel.targets([*targets]).text(common.VizTextDisplayOptions().value_size(20))
 
 
 def _reload() -> stat.Panel:
@@ -181,7 +180,9 @@ def _reload() -> stat.Panel:
 
 
 def _states() -> statetimeline.Panel:
-    mappings = values({str(code): (text, color) for code, text, color in DOING.values()})
+    states = {str(code): (text, color) for code, text, color in DOING.values()}
+    # Otherwise the legend names a time before the first state as an empty panel.
+    mappings = values(states, nothing=("not recorded", UNKNOWN))
     return timeline(
         "Scheduler state",
         "One row per node.",

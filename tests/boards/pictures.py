@@ -18,7 +18,7 @@ MAX_MILLISECONDS: Final = 120_000
 LOADED: Final = """() => !document.querySelector('[aria-label="Panel loading bar"]')"""
 """Whether no panel of Grafana waits for a result."""
 COLORS: Final = 128
-"""Colors of a picture, which keep it small."""
+"""Colors of a picture, which keep it small; by coverage, so that thin lines keep theirs."""
 
 
 def picture_of(board: dict[str, Any], store: str, suffix: str = "") -> Path:
@@ -55,5 +55,5 @@ def save(
         page.goto(address, timeout=MAX_MILLISECONDS)
         settle(page)
         image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        image.quantize(COLORS).save(file, optimize=True)
+        image.quantize(COLORS, Image.Quantize.MAXCOVERAGE).save(file, optimize=True)
         page.close()

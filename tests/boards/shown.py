@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ from builder.promql import RECENT
 
 DOWN = "exporter-down"
 """Store of the first day, whose exporter has stopped."""
+STEP_SECONDS = 600
+"""Two steps of a day in a wide panel, in one of which the scheduler's timeline has a bar."""
 
 
 @contextmanager
@@ -33,7 +36,7 @@ def on_a_young_store(name: str) -> Iterator[str]:
     log.configure(logging.ERROR)
     with tempfile.TemporaryDirectory() as directory:
         state = Path(directory)
-        stopped = {"before_stop": lambda _: None} if name == DOWN else {}
+        stopped = {"before_stop": lambda _: time.sleep(STEP_SECONDS)} if name == DOWN else {}
         of = "first-day" if name == DOWN else name
         with (
             young(state, of, past=True, **stopped) as server,
