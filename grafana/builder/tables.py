@@ -32,7 +32,13 @@ from builder.promql import if_empty, label
 from pvebench.analysis.case_history import FIGURES
 
 SHORT_PIXELS: Final = 86
-NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 128, "storage": 120}
+NARROW: Final = {
+    "node": SHORT_PIXELS,
+    "direction": SHORT_PIXELS,
+    "metric": 128,
+    "storage": 120,
+    "operation": 140,
+}
 """Label -> pixels of its column."""
 MAX_LETTER_PIXELS: Final = 8
 """Maximum width of a letter of an empty table's text."""
