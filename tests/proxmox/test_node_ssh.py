@@ -587,6 +587,10 @@ class Stand:
     def state(self) -> str:
         return "== md\nPersonalities"
 
+    def ask(self, request: str, storage: str) -> bytes:
+        self._there()
+        return b""
+
     def close(self) -> None:
         pass
 
