@@ -104,7 +104,7 @@ durability: packages-run venv ## measure which writes survive a killed QEMU, for
 	mv .state/durability.json tests/golden/durability/results.json
 	scripts/generate
 
-crash: packages-run venv ## kill -9 pvebench, QEMU, both or a container at MOMENTS random moments of real cycles; ARGS=--node a container on a node, or the program there, ARGS=--short only VMs on files (needs the programs of run, for containers root and lxc, for a node sshd)
+crash: packages-run venv ## kill -9 pvebench, QEMU, both or a container at MOMENTS random moments of real cycles; ARGS=--node a container on a node, or the program there, ARGS=--short only VMs on files, ARGS=--operations in operations (needs the programs of run, for containers root and lxc, for a node sshd)
 	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED) $(ARGS)
 
 hang: packages-run venv ## count hung disks in RUNS short runs with hot-plug between; ARGS=--single-cpu as it was (needs the programs of run)

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pvebench.drivers.lxc.container import container_support
-from testing.crashes import LabCrashTest, Report
+from testing.crashes import OPERATION_SECONDS, LabCrashTest, Report
 from testing.node_crashes import node_crashes
 
 
@@ -27,10 +27,13 @@ def main(arguments: list[str]) -> int:
     what.add_argument("--node", action="store_true", help=about)
     about = "one VM on a file and nothing else: a moment takes seconds, so there can be hundreds"
     what.add_argument("--short", action="store_true", help=about)
+    about = "every operation, such as a backup, on a disk in a file and nothing else"
+    what.add_argument("--operations", action="store_true", help=about)
     given = parser.parse_args(arguments)
+    short = given.short or given.operations
     begun = time.monotonic()
     able, why = container_support()
-    if not able and not given.short:
+    if not able and not short:
         print(f"pvebench: NOT TRIED: containers: {why}", file=sys.stderr)
         if given.node:
             return 1
@@ -41,12 +44,14 @@ def main(arguments: list[str]) -> int:
             lab = LabCrashTest(
                 Path(directory),
                 seed=given.seed,
-                containers=able and not given.short,
-                loops=not given.short,
-                copied=0.5,
-                every_operation=not given.short,
+                containers=able and not short,
+                loops=not short,
+                copied=0.1 if given.operations else 0.5,
+                every_operation=not short,
+                operations_only=given.operations,
             )
-            report = lab.play(given.moments)
+            within = OPERATION_SECONDS if given.operations else 0.0
+            report = lab.play(given.moments, within_seconds=within)
     print(f"seed {given.seed}: {report}; {time.monotonic() - begun:.0f} s")
     for line in report.wrong:
         print(f"  {line}")

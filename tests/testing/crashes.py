@@ -31,6 +31,7 @@ class Report:
 
     moments: int = 0
     victims: Counter[str] = field(default_factory=Counter)
+    there: Counter[str] = field(default_factory=Counter)
     copies: int = 0
     reported: int = 0
     stored: int = 0
@@ -40,9 +41,10 @@ class Report:
     def __str__(self) -> str:
         victims = ", ".join(f"{name} {count}" for name, count in sorted(self.victims.items()))
         shown = ", ".join(f"{count} {name}" for name, count in self.outcomes.most_common())
+        there = ", ".join(f"{name} {count}" for name, count in sorted(self.there.items()))
         return (
             f"{self.moments} moments (killed: {victims}; {self.copies} copies started or "
-            f"restored); {self.reported} runs were reported, "
+            f"restored; then beside the volume: {there}); {self.reported} runs were reported, "
             f"{self.stored} are stored ({shown}); {len(self.wrong)} rules broken"
         )
 
@@ -195,6 +197,25 @@ MORE_OPERATIONS = """\
   - fio: {rw: randwrite, bs: 4k, during: [restore, snapshot-ram], target_rate: 8M}
   - fio: {rw: randwrite, bs: 4k, during: neighbor}
 """
+OPERATIONS = """\
+pack: crash
+title: Every operation on one disk
+every: 10m
+axes:
+  storage: [files]
+  bus: [virtio]
+fixed: {format: qcow2, cache: none}
+volume: {size: 16M}
+measure: {ramp: 200ms, runtime: 2s, settle: 0s}
+workloads:
+  - fio: {rw: randwrite, bs: 4k, during: [backup, backup-fleecing, move], target_rate: 16M}
+  - fio: {rw: randwrite, bs: 4k, during: [restore, snapshot-ram], target_rate: 16M}
+  - fio: {rw: randwrite, bs: 4k, during: [snapshot, delete-snapshot, neighbor]}
+"""
+OPERATION_SECONDS = 45.0
+"""Latest kill in a cycle. Its order differs each time, so each operation comes early at times."""
+BESIDE = (".target", ".fleece", ".archive", ".overlay", ".memory", "-vm2-")
+"""Marks in the names of what an operation or a further VM has on the storage."""
 VICTIMS = ("pvebench", "qemu", "both")
 CONTAINER = "container"
 
@@ -211,8 +232,14 @@ class LabCrashTest(CrashTest):
         loops: bool = True,
         copied: float = 0.0,
         every_operation: bool = False,
+        operations_only: bool = False,
     ) -> None:
-        """Args: copied: share of the moments at which the state directory is copied, too."""
+        """Create its settings and pack.
+
+        Args:
+            copied: share of the moments at which the state directory is copied, too.
+            operations_only: each run has an operation, and its disk is a file.
+        """
         self._copied = copied
         loops = loops and os.geteuid() == 0 and Path("/dev/loop-control").exists()
         storages = {"files": "dir"} | ({"loops": "loop"} if loops else {})
@@ -224,6 +251,7 @@ class LabCrashTest(CrashTest):
             "state: state\npacks: [crash.yaml]\nnode: lab\nstorages:\n" + "\n".join(lines) + "\n"
         )
         pack = PACK.format(storages=", ".join(storages)) + MORE_OPERATIONS * every_operation
+        pack = OPERATIONS if operations_only else pack
         (directory / "crash.yaml").write_text(pack + "lxc: true\n" * containers)
         victims = (*VICTIMS, CONTAINER) if containers else VICTIMS
         super().__init__(directory, config, victims=victims, seed=seed)
@@ -238,10 +266,16 @@ class LabCrashTest(CrashTest):
         self.report.copies = self._copies.acts
 
     def _strike(self, victim: str, process: subprocess.Popen[bytes]) -> None:
+        self.report.there.update(self._beside_volume())
         if victim in ("pvebench", "both"):
             process.kill()
         if victim != "pvebench":
             kill(self._inside() if victim == CONTAINER else self._qemus())
+
+    def _beside_volume(self) -> set[str]:
+        """Return which files of operations and of further VMs are there."""
+        names = [path.name for path in (self._directory / "files").iterdir()]
+        return {mark.strip(".-") for mark in BESIDE for name in names if mark in name}
 
     def _qemus(self) -> list[int]:
         found = []
