@@ -31,8 +31,9 @@ from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm import archives, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.description import mark_of
+from pvebench.drivers.proxmox.vm.drive import OperationTargets, storage_kind
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
-from pvebench.drivers.proxmox.vm.operations import OperationTargets, VmOperation
+from pvebench.drivers.proxmox.vm.operations import VmOperation
 from pvebench.errors import (
     AccessDenied,
     Busy,
@@ -45,7 +46,7 @@ from pvebench.errors import (
 from pvebench.model.disk import ChainKind, Format
 from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import RESERVE_BYTES
+from pvebench.model.space import RESERVE_BYTES, SpaceNeed
 from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, Case, Workload
@@ -55,6 +56,7 @@ from testing.prepared_cluster import api, config, findings, granted, init_of
 __all__ = ["api", "config", "granted"]
 
 OPERATIONS = (*COPIES, *SNAPSHOT_OPERATIONS)
+TARGETS = {"backup_storage": "local", "fleecing_storage": "thin", "move_storage": "thin"}
 CHAINS = [
     ("local", Format.QCOW2, ChainKind.INTERNAL),
     ("thin", Format.RAW, ChainKind.STORAGE),
@@ -560,7 +562,7 @@ def test_a_backup_and_its_fleecing_image_on_one_storage_need_space_for_both(allo
 
 
 def test_the_check_adds_what_one_operation_needs_on_one_storage() -> None:
-    targets = dict.fromkeys(("backup_storage", "fleecing_storage", "move_storage"), "fast")
+    targets = dict.fromkeys(TARGETS, "fast")
     cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": targets})
     one = scenario(kind=Format.QCOW2)
     both, size = frozenset({"backup", "images"}), one.volume_bytes
@@ -750,6 +752,9 @@ def test_a_chain_on_lvm_needs_the_space_of_all_levels(
     allowed.node = allowed.driver("pve1")
     asked = scenario(kind=Format.QCOW2, storage=one.name, chain=3, size=GIB)
     assert allowed.node.needs_bytes(asked) == copies * GIB
+    case = Case(scenario=asked, workload=workload(""))
+    kinds_of_storages = {one.name: storage_kind(one.type)}
+    assert SpaceNeed(kinds_of_storages).add(case).total() == {one.name: copies * GIB}
     with pytest.raises(NoSpace):
         allowed.node.volume(asked)
     one.avail += GIB
@@ -771,15 +776,42 @@ def test_plan_excludes_what_does_not_fit_on_the_cluster(
     assert "free space not checked: " in capsys.readouterr().out
 
 
-def test_a_cluster_storage_knows_thick_chains_and_copies_elsewhere(
+def test_the_space_of_storages_that_only_operations_write_to_is_read(
     api: RunningApi, granted: Path
 ) -> None:
-    loaded = load_settings(granted)
-    space = spaces(loaded)["pve1", "local"]
-    assert (space.thick, "backup" in space.elsewhere) == (False, True)
-    text = granted.read_text("utf-8").replace("local: {type: dir}", "local: {type: lvm}")
+    text = granted.read_text("utf-8").replace("    fast: {type: lvmthin, id: thin}\n", "")
     granted.write_text(text, "utf-8")
-    assert spaces(load_settings(granted))["pve1", "local"].thick
+    api.cluster.storages["thin"].avail = 7 * GIB
+    known = spaces(load_settings(granted))
+    assert known["pve1", "thin"].lacks("thin", 7 * GIB)
+    assert not known["pve1", "thin"].lacks("thin", 7 * GIB - RESERVE_BYTES)
+
+
+@pytest.mark.parametrize("during", OPERATIONS)
+def test_plan_and_check_need_what_a_run_with_an_operation_requires(
+    allowed: Site, during: str
+) -> None:
+    cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": TARGETS})
+    one = scenario(kind=Format.QCOW2)
+    case = Case(scenario=one, workload=workload(during))
+    planned = SpaceNeed(cluster.kinds()).add(case).total()
+    needs = needs_of(cluster, "pve1", [case])
+    assert needs.volumes == {"local": planned["local"]}
+    assert needs.operations is not None
+    assert needs.operations["thin"][1] == planned.get("thin", 0)
+    assert needs.operations["local"][1] == 0  # it is in that of the volumes
+    allowed.node.targets = OperationTargets(**TARGETS)
+    attach(allowed, one)
+    storages = allowed.cluster.storages
+    storages["local"].avail = RESERVE_BYTES + planned.pop("local") - one.volume_bytes
+    storages["thin"].avail = RESERVE_BYTES + planned.pop("thin", 0)
+    for storage in (storages["local"], storages["thin"]):
+        if storage.avail > RESERVE_BYTES:
+            storage.avail -= 1
+            with pytest.raises(NoSpace, match=f"storage {storage.name}"):
+                allowed.node.operate(during, 0).prepare()
+            storage.avail += 1
+    allowed.node.operate(during, 0).prepare()
 
 
 # --- rights

@@ -28,7 +28,8 @@ from pvebench.config import Pack, Settings, load_pack, shipped_packs
 from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, NoSpace, NotWritable, Problem, PvebenchError
-from pvebench.model.space import Space, unfit
+from pvebench.model.rules import StorageKind
+from pvebench.model.space import Space, SpaceNeed, unfit
 from pvebench.model.units import format_size, show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
@@ -183,20 +184,22 @@ def plan(
     settings = read_settings(**options)
     driver_of(settings.driver).require(settings)
     spaces, unknown = _spaces(settings)
-    plans = [
-        (assignment, _plan(assignment, spaces))
-        for assignment in assignments(settings, scale=scale, only=only, skip=skip)
-    ]
+    plans = []
+    for assignment in assignments(settings, scale=scale, only=only, skip=skip):
+        here = driver_of(settings.driver).storages(settings, assignment.node)
+        storages = {name: storage.holds for name, storage in here.items()}
+        cycle = _plan(assignment, spaces, storages)
+        plans.append((assignment, cycle, SpaceNeed(storages).add(*cycle.cases).total()))
     if form == "json":
-        rows = [_plan_data(assignment, cycle) for assignment, cycle in plans]
+        rows = [_plan_data(*each) for each in plans]
         click.echo(json.dumps(rows, indent=2))
         return
     console = make_console()
-    for assignment, cycle in plans:
-        _print_plan(console, assignment, cycle)
+    for each in plans:
+        _print_plan(console, *each)
     if unknown:
         console.print(f"free space not checked: {unknown}", highlight=False, soft_wrap=True)
-    for line in cost_lines(paced(settings, [assignment for assignment, _ in plans]).costs):
+    for line in cost_lines(paced(settings, [assignment for assignment, *_ in plans]).costs):
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -208,12 +211,16 @@ def _spaces(settings: Settings) -> tuple[Mapping[tuple[str, str], Space], str]:
         return {}, error.reason
 
 
-def _plan(assignment: Assignment, spaces: Mapping[tuple[str, str], Space]) -> Plan:
+def _plan(
+    assignment: Assignment,
+    spaces: Mapping[tuple[str, str], Space],
+    storages: Mapping[str, StorageKind],
+) -> Plan:
     """Return the cycle without the cases that do not fit. Raises NoSpace: none fits."""
     pack, matrix = assignment.pack, assignment.matrix
     cycle = make_plan(matrix, seed=pack.seed, conduct=pack.conduct)
     here = {name: space for (node, name), space in spaces.items() if node == assignment.node}
-    lacking = unfit(cycle.cases, here)
+    lacking = unfit(cycle.cases, here, storages)
     if not lacking:
         return cycle
     cases = tuple(case for case in matrix.cases if case.slug not in lacking)
@@ -227,7 +234,7 @@ def _plan(assignment: Assignment, spaces: Mapping[tuple[str, str], Space]) -> Pl
     return make_plan(fitting, seed=pack.seed, conduct=pack.conduct)
 
 
-def _plan_data(assignment: Assignment, cycle: Plan) -> dict[str, Any]:
+def _plan_data(assignment: Assignment, cycle: Plan, space: Mapping[str, int]) -> dict[str, Any]:
     return {
         "pack": assignment.pack.name,
         "node": assignment.node,
@@ -240,11 +247,13 @@ def _plan_data(assignment: Assignment, cycle: Plan) -> dict[str, Any]:
         "jitter_seconds": jitter_seconds(assignment.pack.every_seconds)[0],
         "seconds": round(cycle.seconds, 1),
         "bytes_written": cycle.bytes_written,
-        "space_bytes": dict(cycle.space),
+        "space_bytes": dict(space),
     }
 
 
-def _print_plan(console: Console, assignment: Assignment, cycle: Plan) -> None:
+def _print_plan(
+    console: Console, assignment: Assignment, cycle: Plan, space: Mapping[str, int]
+) -> None:
     pack = assignment.pack
     console.print(Text(pack.name, style="bold"), f"on {assignment.node}: {pack.title}")
     if pack.source:
@@ -254,8 +263,8 @@ def _print_plan(console: Console, assignment: Assignment, cycle: Plan) -> None:
         f"{cycle.fills} fills; about {show_seconds(cycle.seconds)}, "
         f"at most {show_bytes(cycle.bytes_written)} written"
     )
-    space = (f"{show_bytes(size)} on {name}" for name, size in sorted(cycle.space.items()))
-    console.print(f"space of volumes and snapshots: about {', '.join(space)}")
+    sizes = (f"{show_bytes(size)} on {name}" for name, size in sorted(space.items()))
+    console.print(f"space needed: at most {', '.join(sizes)}")
     console.print(_interval_text(pack.every_seconds))
     table = Table("#", "scenario", "workload", box=None, padding=(0, 2, 0, 0))
     for number, case in enumerate(cycle.cases, start=1):

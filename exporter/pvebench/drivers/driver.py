@@ -24,7 +24,7 @@ from pvebench.model.audit import AuditedCluster
 from pvebench.model.durability import Durability
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
-from pvebench.model.space import Space, volume_space
+from pvebench.model.space import Space
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, default_budget
@@ -294,25 +294,3 @@ def attempt(name: str, look: Callable[[], str]) -> Finding:
         return name, True, look()
     except PvebenchError as error:
         return name, False, str(error)
-
-
-def _with_copies(case: Case) -> int:
-    return volume_space(case) + case.extra_bytes
-
-
-def volume_bytes(
-    cases: Sequence[Case], needs: Callable[[Case], int] = _with_copies
-) -> dict[str, int]:
-    """Return storage -> bytes of all full volumes that the cases need there.
-
-    Args:
-        needs: bytes of a case's volume with everything that is created for it there.
-    """
-    volumes: dict[tuple[str, str], int] = {}
-    for case in cases:
-        key = case.scenario.storage, case.scenario.volume
-        volumes[key] = max(needs(case), volumes.get(key, 0))
-    sizes: dict[str, int] = {}
-    for (storage, _), size in volumes.items():
-        sizes[storage] = sizes.get(storage, 0) + size
-    return sizes

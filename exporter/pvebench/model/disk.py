@@ -262,8 +262,8 @@ class Disk:
 
     @property
     def copies(self) -> int:
-        """Maximum number of full copies of the volume's data on the storage."""
-        if self.backing or self.chain_kind is not ChainKind.VOLUME:
+        """Maximum number of full copies of the volume's data with its snapshots, without a base."""
+        if self.chain_kind is not ChainKind.VOLUME:
             return 2
         # An overlay is sparse unless its data is preallocated, and only the newest one is written.
         thick = self.preallocation in (Preallocation.FALLOC, Preallocation.FULL)

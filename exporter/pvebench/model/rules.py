@@ -8,6 +8,7 @@ virtio disks and to scsi with one controller per disk, supports `queues` only th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -27,7 +28,7 @@ from pvebench.model.disk import (
 )
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, format_size
-from pvebench.model.workload import Direction, Place, Workload
+from pvebench.model.workload import SNAPSHOT_RAM, Direction, Place, Workload, operation_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class Operations:
         missing: operation -> reason why it is not possible.
         targets: operation -> storages that its copies are written to, by their names in packs where
             they have one; absent: the storage of the volume.
+        saved_memory: bytes of a VM's memory -> bytes that a snapshot with memory needs for it.
     """
 
     names: frozenset[str] = frozenset()
@@ -50,6 +52,24 @@ class Operations:
     max_bytes: int | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    saved_memory: Callable[[int], int] = int
+
+    def space(
+        self, during: str, storage: str, *, volume_bytes: int, memory_bytes: int
+    ) -> Mapping[str, int]:
+        """Return storage -> maximum bytes of what an operation creates, until its run ends.
+
+        Args:
+            storage: that of the volume.
+            memory_bytes: memory of the VM.
+        """
+        copies = (storage,) * operation_copies(during)
+        need = Counter[str]()
+        for target in self.targets.get(during, copies):
+            need[target] += volume_bytes
+        if during == SNAPSHOT_RAM:
+            need[storage] += self.saved_memory(memory_bytes)
+        return need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +84,7 @@ class StorageKind:
         qcow2_options: whether pvebench can set the options of qcow2, such as its cluster size.
         chains: kinds of snapshots that pvebench can create on it.
         no_chain: why it cannot create the others.
+        thick: whether each snapshot has the size of the volume from the beginning.
         operations: backups, moves and snapshots of its volumes during a run.
         vms: maximum number of VMs that run a workload on it at the same time.
         own_device: whether a volume is alone on a block device of this machine, so that changing
@@ -72,6 +93,7 @@ class StorageKind:
         no_container: why a container cannot use its volumes; empty: it can.
         container_filesystem: file system that the hypervisor creates for a container, and mounts
             without options; None: pvebench creates the file system of the pack.
+        container_root: bytes of the root file system of a container there.
     """
 
     name: str
@@ -81,12 +103,14 @@ class StorageKind:
     qcow2_options: bool = True
     chains: frozenset[ChainKind] = frozenset()
     no_chain: str = "pvebench cannot create snapshots of this chain_kind on this storage"
+    thick: bool = False
     operations: Operations = Operations()
     vms: int = 1
     own_device: bool = False
     host_cache: HostCache = HostCache.DROPPED
     no_container: str = ""
     container_filesystem: Filesystem | None = None
+    container_root: int = 0
 
 
 class Rows(StrEnum):

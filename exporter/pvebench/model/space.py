@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.errors import NoSpace
+from pvebench.model.rules import StorageKind
+from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.workload import Case
 
@@ -22,15 +25,11 @@ class Space:
         free: bytes; space of pvebench's own volumes that a cycle creates again counts as free.
         where: place for messages, such as `on pve1`.
         reserve: bytes that must stay free.
-        thick: whether each snapshot has the size of the volume from the beginning.
-        elsewhere: operations whose copies are on other storages.
     """
 
     free: int
     where: str
     reserve: int = RESERVE_BYTES
-    thick: bool = False
-    elsewhere: Collection[str] = ()
 
     def lacks(self, storage: str, need: int) -> str:
         """Return why `need` bytes do not fit; empty: they do."""
@@ -49,38 +48,106 @@ class Space:
             )
 
 
-def volume_space(case: Case, *, thick: bool = False) -> int:
-    """Return the maximum bytes of the case's volume with its snapshots, in one VM."""
-    disk = case.scenario.disk
-    if thick:
-        return case.scenario.volume_bytes * (1 + disk.chain)
-    return case.scenario.volume_bytes * (disk.copies if disk.chain or disk.backing else 1)
-
-
-def unfit(cases: Iterable[Case], spaces: Mapping[str, Space]) -> dict[str, str]:
-    """Return slug -> reason for the cases whose volumes do not fit.
-
-    A volume stays until the cycle ends, so the volumes of earlier cases need their space, too.
+def volume_space(scenario: Scenario, *, thick: bool = False) -> int:
+    """Return the maximum bytes of a volume with its snapshots, in one VM and without a base.
 
     Args:
-        cases: in the order of their runs.
-        spaces: of the storages with a known space.
+        thick: as `StorageKind.thick`.
     """
-    volumes: dict[tuple[str, str], int] = {}
+    disk = scenario.disk
+    return scenario.volume_bytes * (1 + disk.chain if thick else disk.copies)
+
+
+class SpaceNeed:
+    """Space that cases need on their storages, in any order.
+
+    Volumes stay until the cycle ends, with their snapshots and bases, and so do those of further
+    VMs. What an operation creates is removed after its run, so only the largest counts.
+    """
+
+    def __init__(self, storages: Mapping[str, StorageKind]) -> None:
+        """Create the need of no case.
+
+        Args:
+            storages: those of the cases.
+        """
+        self._storages = storages
+        self._stays: dict[tuple[str, str], int] = {}
+        self._passes: Counter[str] = Counter()
+
+    def add(self, *cases: Case) -> SpaceNeed:
+        """Add the need of cases; return itself."""
+        for case in cases:
+            for thing, size in self._kept(case).items():
+                self._stays[thing] = max(self._stays.get(thing, 0), size)
+            self._passes |= self._passing(case)
+        return self
+
+    def total(self) -> dict[str, int]:
+        """Return storage -> bytes; also storages that only operations write to."""
+        total = Counter(self._passes)
+        for (storage, _), size in self._stays.items():
+            total[storage] += size
+        return dict(total)
+
+    def with_case(self, case: Case) -> SpaceNeed:
+        """Return the need with one more case."""
+        other = SpaceNeed(self._storages)
+        other._stays, other._passes = dict(self._stays), Counter(self._passes)
+        return other.add(case)
+
+    def beside(self, case: Case, storage: str) -> int:
+        """Return the bytes of the volumes there that the case does not use."""
+        own = self._kept(case)
+        at = self._stays.items()
+        return sum(size for thing, size in at if thing[0] == storage and thing not in own)
+
+    def _kept(self, case: Case) -> dict[tuple[str, str], int]:
+        scenario, name = case.scenario, case.scenario.storage
+        storage, disk = self._storages[name], scenario.disk
+        volume = scenario.volume
+        own = volume_space(scenario, thick=storage.thick)
+        if disk.in_container and storage.container_filesystem is not None:
+            return {(name, f"{volume} lxc"): own, (name, "root lxc"): storage.container_root}
+        kept = {}
+        for number in range(1, 2 + case.workload.further_vms):
+            kept[name, f"{volume} vm{number}"] = own
+            if disk.backing:
+                base = f"base {scenario.volume_bytes} vm{number}"
+                kept[name, base] = scenario.volume_bytes
+        return kept
+
+    def _passing(self, case: Case) -> Counter[str]:
+        scenario = case.scenario
+        created = self._storages[scenario.storage].operations.space(
+            case.workload.during,
+            scenario.storage,
+            volume_bytes=scenario.volume_bytes,
+            memory_bytes=scenario.machine.memory_bytes,
+        )
+        return Counter(created)
+
+
+def unfit(
+    cases: Iterable[Case], spaces: Mapping[str, Space], storages: Mapping[str, StorageKind]
+) -> dict[str, str]:
+    """Return slug -> reason for the cases that do not fit beside the ones before them.
+
+    Args:
+        spaces: of the storages with a known space.
+        storages: those of the cases.
+    """
+    need = SpaceNeed(storages)
     reasons: dict[str, str] = {}
     for case in cases:
-        name = case.scenario.storage
-        space = spaces.get(name)
-        if space is None:
-            continue
-        key = name, case.scenario.volume
-        own = volume_space(case, thick=space.thick)
-        others = sum(size for (at, _), size in volumes.items() if at == name)
-        left = replace(space, free=space.free - others + volumes.get(key, 0))
-        extra = 0 if case.workload.during in space.elsewhere else case.extra_bytes
-        if lacking := left.lacks(name, own + extra):
-            reasons[case.slug] = lacking
+        more = need.with_case(case)
+        for name, size in more.total().items():
+            others = need.beside(case, name)
+            space = spaces.get(name)
+            left = space and replace(space, free=space.free - others)
+            if left and (lacking := left.lacks(name, size - others)):
+                reasons[case.slug] = lacking
+                break
         else:
-            kept = own + case.scenario.volume_bytes * case.workload.further_vms
-            volumes[key] = max(volumes.get(key, 0), kept)
+            need = more
     return reasons

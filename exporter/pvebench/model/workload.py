@@ -20,6 +20,13 @@ SNAPSHOT_OPERATIONS: Final = ("snapshot", SNAPSHOT_RAM, "delete-snapshot")
 """Operations with a snapshot on the storage of the volume."""
 NEIGHBOR: Final = "neighbor"
 """Operation: the load of another VM on the same storage."""
+_SPECIAL_COPIES: Final = {"": 0, NEIGHBOR: 0, "backup-fleecing": 2, "restore": 2}
+
+
+def operation_copies(during: str) -> int:
+    """Return the maximum number of copies of the volume that an operation creates."""
+    return _SPECIAL_COPIES.get(during, 1)
+
 
 # --- conduct of a pack's runs: pauses, steadiness, noise limit
 
@@ -139,11 +146,6 @@ class Workload:
         return self.vms - 1 + (self.during == NEIGHBOR)
 
     @property
-    def extra_copies(self) -> int:
-        """Maximum number of copies of the volume that its operation or its other VMs need."""
-        return {"": 0, "backup-fleecing": 2, "restore": 2}.get(self.during, 1) + self.vms - 1
-
-    @property
     def spoils(self) -> bool:
         """Whether it leaves anything but random data, so that the next case must fill first.
 
@@ -182,13 +184,8 @@ class Case:
     @property
     def copied_bytes(self) -> int:
         """Maximum bytes that its operation writes."""
-        return self.extra_bytes - self.scenario.volume_bytes * self.workload.further_vms
-
-    @property
-    def extra_bytes(self) -> int:
-        """Maximum bytes that its operation and its other VMs need beside the volume."""
         memory = self.scenario.machine.memory_bytes * (self.workload.during == SNAPSHOT_RAM)
-        return self.scenario.volume_bytes * self.workload.extra_copies + memory
+        return self.scenario.volume_bytes * operation_copies(self.workload.during) + memory
 
     @cached_property
     def slug(self) -> str:

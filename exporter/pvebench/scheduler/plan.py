@@ -262,8 +262,6 @@ class Plan:
         restarts, switches, fills: number of VM boots, disk switches, volume fills.
         seconds: estimated wall time.
         bytes_written: estimated bytes written to the storages, fills included.
-        space: storage -> bytes of its volumes and their snapshots when all are full, without the
-            metadata of formats and the copies of backups and moves.
     """
 
     cases: tuple[Case, ...]
@@ -273,7 +271,6 @@ class Plan:
     fills: int
     seconds: float
     bytes_written: int
-    space: Mapping[str, int]
 
 
 def make_plan(
@@ -321,24 +318,7 @@ def make_plan(
         bytes_written=fill_bytes
         + sum(estimate.bytes_written for estimate in estimates)
         + sum(case.copied_bytes for case in cases),
-        space=_space(cases),
     )
-
-
-def _space(cases: Iterable[Case]) -> dict[str, int]:
-    """Return storage -> bytes of its full volumes, all of which stay until the cycle ends.
-
-    Each snapshot level and each base can grow to the volume's size; thick LVM allocates it at once.
-    """
-    volumes: dict[tuple[str, str], int] = {}
-    for scenario, vms in ((case.scenario, 1 + case.workload.further_vms) for case in cases):
-        levels = 1 + scenario.disk.chain + scenario.disk.backing
-        key = scenario.storage, scenario.volume
-        volumes[key] = max(volumes.get(key, 0), scenario.volume_bytes * levels * vms)
-    space: dict[str, int] = {}
-    for (storage, _), size in volumes.items():
-        space[storage] = space.get(storage, 0) + size
-    return space
 
 
 def _changes(items: Iterable[object]) -> int:

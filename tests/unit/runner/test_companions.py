@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.driver import volume_bytes
 from pvebench.drivers.simulated.simulated_guest import Fault, Faults, SimulatedGuest
 from pvebench.drivers.simulated.simulated_hypervisor import (
     BOOT_SECONDS,
@@ -19,6 +18,7 @@ from pvebench.drivers.simulated.simulated_hypervisor import (
 from pvebench.errors import ConfigError, HypervisorGone
 from pvebench.model.ports import Completed
 from pvebench.model.run import Outcome, Run
+from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Conduct, Direction
@@ -154,7 +154,7 @@ def test_the_plan_has_boots_fills_bytes_and_space_of_all_vms(tmp_path: Path) -> 
     plans = [make_plan(matrix(tmp_path, MANY.replace("[1, 4]", n)), seed=1) for n in ("1", "4")]
     assert plans[1].restarts - plans[0].restarts == 3
     assert plans[1].fills == 4
-    assert volume_bytes(cases) == {"local": 4 * 64 * MIB}
+    assert SpaceNeed(STORAGES).add(*cases).total() == {"local": 4 * 64 * MIB}
     writes = matrix(tmp_path, MANY.replace("rw: randread", "rw: randwrite")).cases
     costs = {
         case.workload.vms: TOOLS["fio"].estimate(case.workload, 0).bytes_written for case in writes
@@ -249,8 +249,7 @@ def test_the_plan_has_a_neighbors_boot_fill_bytes_and_space(tmp_path: Path) -> N
     )
     assert (near.restarts, near.fills) == (alone.restarts + 1, alone.fills + 1)
     assert near.bytes_written == 2 * alone.bytes_written
-    assert near.space == {"local": 2 * 64 * MIB}
-    assert volume_bytes(near.cases) == near.space
+    assert SpaceNeed(STORAGES).add(*near.cases).total() == {"local": 2 * 64 * MIB}
 
 
 def test_a_neighbors_writes_are_part_of_the_plan(tmp_path: Path) -> None:

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
-from pvebench.drivers.storages.contract import MARK
-from pvebench.drivers.storages.directory import check_space
+from pvebench.drivers.clocks import SimulatedClock
+from pvebench.drivers.qemu.block_graph import Names
+from pvebench.drivers.qemu.operations import DiskOperation
+from pvebench.drivers.qemu.qmp import Channel
+from pvebench.drivers.storages.contract import MARK, StorageOptions
+from pvebench.drivers.storages.directory import DirectoryStorage, check_space
 from pvebench.errors import NoSpace
-from pvebench.model.space import RESERVE_BYTES, Space, unfit
+from pvebench.model.rules import Operations, StorageKind
+from pvebench.model.space import RESERVE_BYTES, Space, SpaceNeed, unfit
 from pvebench.model.units import GIB, MIB
+from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
+from testing.null_journal import NullJournal
 from testing.packs import SMALL, STORAGES, write_pack
 
 QCOW2 = SMALL.replace("[raw]", "[raw, qcow2]").replace("[virtio, scsi]", "[virtio]")
 CHAINS = QCOW2.replace("[raw, qcow2]", "[qcow2]") + "fixed: {chain: 3}\n"
 LIMIT = 64 * MIB + RESERVE_BYTES
+THICK = replace(STORAGES["local"], thick=True)
+BACKED_UP_ELSEWHERE = replace(
+    STORAGES["local"], operations=Operations(targets={"backup": ("pbs1",)})
+)
 
 
 def cases(directory: Path, text: str = QCOW2) -> tuple[Case, ...]:
@@ -30,11 +44,11 @@ def cases(directory: Path, text: str = QCOW2) -> tuple[Case, ...]:
     return expand(pack, node="lab", storages=STORAGES).cases
 
 
-def fit(directory: Path, text: str, free: int, **of_space: object) -> int:
+def fit(directory: Path, text: str, free: int, storage: StorageKind = STORAGES["local"]) -> int:
     """Return how many of the pack's cases fit."""
     own = cases(directory, text)
-    space = Space(free=free, where="in /srv", **of_space)  # type: ignore[arg-type] # of a parameter
-    return len(own) - len(unfit(own, {"local": space}))
+    space = Space(free=free, where="in /srv")
+    return len(own) - len(unfit(own, {"local": space}, {"local": storage}))
 
 
 def test_a_volume_stays_so_later_ones_need_their_own_space(tmp_path: Path) -> None:
@@ -49,19 +63,116 @@ def test_a_volume_counts_once_for_all_its_cases(tmp_path: Path) -> None:
 
 def test_a_chain_needs_one_level_but_on_thick_storage_all(tmp_path: Path) -> None:
     assert fit(tmp_path, CHAINS, RESERVE_BYTES + 2 * 64 * MIB) == 1
-    assert fit(tmp_path, CHAINS, RESERVE_BYTES + 4 * 64 * MIB - 1, thick=True) == 0
-    assert fit(tmp_path, CHAINS, RESERVE_BYTES + 4 * 64 * MIB, thick=True) == 1
+    assert fit(tmp_path, CHAINS, RESERVE_BYTES + 4 * 64 * MIB - 1, THICK) == 0
+    assert fit(tmp_path, CHAINS, RESERVE_BYTES + 4 * 64 * MIB, THICK) == 1
 
 
 def test_the_target_of_an_operation_needs_space_where_it_is(tmp_path: Path) -> None:
     backup = SMALL.replace("iodepth: 8}", "iodepth: 8, during: backup}")
     assert fit(tmp_path, backup, LIMIT) == 0
-    assert fit(tmp_path, backup, LIMIT, elsewhere=("backup",)) == 2
+    assert fit(tmp_path, backup, LIMIT, BACKED_UP_ELSEWHERE) == 2
     assert fit(tmp_path, backup, LIMIT + 64 * MIB) == 2  # the target is removed after each run
 
 
 def test_a_storage_of_unknown_space_excludes_nothing(tmp_path: Path) -> None:
-    assert unfit(cases(tmp_path), {}) == {}
+    assert unfit(cases(tmp_path), {}, STORAGES) == {}
+
+
+# --- what plan prints is what runs require
+
+
+MANY = (
+    SMALL.replace("bus: [virtio, scsi]", "bus: [scsi]")
+    .replace("format: [raw]", "format: [qcow2]")
+    .replace("size: 64M", "size: 16M")
+)
+VARIANTS = """\
+variants:
+  - {chain: 3}
+  - {chain: 3, preallocation: falloc}
+  - {chain: 2, chain_kind: internal}
+  - {backing: true}
+  - {backing: true, cluster_size: 128k}
+"""
+
+
+class Monitor:
+    """A QMP that accepts everything."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
+
+    def execute(self, command: str, arguments: object = None) -> None:
+        pass
+
+    def ask(self, command: str, *, shape: object) -> dict[str, int]:
+        return {"base-memory": self._memory_bytes}
+
+
+class Demand:
+    """What runs require of a directory, with all volumes full and present until the end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.held = self.last = self.peak = 0
+        monkeypatch.setattr(DirectoryStorage, "require_space", lambda _, size: self.require(size))
+        for name in ("write_random", "create_image", "run_qemu_img"):
+            monkeypatch.setattr(
+                f"pvebench.drivers.storages.directory.{name}", lambda *_, **__: None
+            )
+
+    def require(self, size: int) -> None:
+        self.last = size
+        self.peak = max(self.peak, self.held + size)
+
+    def run(self, directory: Path, own: Sequence[Case]) -> None:
+        """Create the volumes of cases in this order, and begin their operations."""
+        storages: dict[int, DirectoryStorage] = {}
+        volumes: dict[tuple[int, str], Volume] = {}
+        for case in own:
+            scenario = case.scenario
+            for number in range(1, 2 + case.workload.further_vms):
+                options = StorageOptions(
+                    name="local", kind="dir", path=str(directory), owner=f"vm{number}"
+                )
+                storage = storages.setdefault(number, DirectoryStorage(options, NullJournal()))
+                if (number, scenario.volume) not in volumes:
+                    volumes[number, scenario.volume] = storage.create(scenario)
+                    self.held += self.last
+            if case.workload.during:
+                self.operate(storages[1], volumes[1, scenario.volume], case)
+
+    def operate(self, storage: DirectoryStorage, volume: Volume, case: Case) -> None:
+        plug, qmp = (
+            Plug(volume, case.scenario.disk),
+            cast(Channel, Monitor(case.scenario.machine.memory_bytes)),
+        )
+        name = case.workload.during
+        clock = SimulatedClock()
+        DiskOperation(qmp, Names(1), storage, plug, clock, name=name, target_rate=0).prepare()
+        storage.remove_files(volume)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["vms: 3", *(f"during: {name}" for name in sorted(STORAGES["local"].operations.names))],
+)
+def test_plan_prints_what_volumes_chains_bases_vms_and_operations_require_in_the_worst_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    text = f"{MANY}  - fio: {{rw: randwrite, bs: 4k, {option}}}\n{VARIANTS}"
+    own = cases(tmp_path, text)
+    assert len(own) == 12
+    (printed,) = SpaceNeed(STORAGES).add(*own).total().values()
+    space = {"local": Space(free=printed + RESERVE_BYTES, where="in /srv")}
+    peaks = []
+    for order in (own, own[::-1]):
+        demand = Demand(monkeypatch)
+        demand.run(tmp_path, order)
+        peaks.append(demand.peak)
+        assert unfit(order, space, STORAGES) == {}
+        less = {"local": replace(space["local"], free=space["local"].free - 1)}
+        assert unfit(order, less, STORAGES)
+    assert max(peaks) == printed
 
 
 def settings(directory: Path, text: str) -> list[str]:

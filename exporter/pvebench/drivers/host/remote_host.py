@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from pvebench.drivers.driver import DriverContext, Finding, attempt, volume_bytes
+from pvebench.drivers.driver import DriverContext, Finding, attempt
 from pvebench.drivers.host import HostSettings
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.remote_machine import (
@@ -28,7 +28,7 @@ from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions, Undo, instance_id
 from pvebench.drivers.storages.network import ServerLink
-from pvebench.drivers.storages.settings import networks_of, storage_options
+from pvebench.drivers.storages.settings import networks_of, space_needed, storage_options
 from pvebench.errors import PvebenchError, SwitchFailed, ToolsMissing, VolumeError
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Disk
@@ -242,7 +242,7 @@ def _checks(
     for name in sorted(programs | {"fio", "setsid"}):
         yield attempt(name, partial(_program, commands, name))
     yield "fincore", True, _fincore(commands)
-    needs = volume_bytes(cases)
+    needs = space_needed(settings, cases)
     for name, entry in settings.storages.items():
         need = needs.get(name, 0) + RESERVE_BYTES
         yield attempt(f"storage {name}", partial(_space, commands, str(entry.path), need))

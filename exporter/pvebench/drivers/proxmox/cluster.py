@@ -49,7 +49,6 @@ from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
-from pvebench.drivers.proxmox.vm.operations import OperationTargets
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, ConfigError, Problem, PvebenchError, VolumeError
@@ -259,7 +258,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     traffic = Traffic()
     on_node = by_ssh(cluster, node)
     vm = _vm(cluster, node, image, place, traffic)
-    vm.targets = _targets(cluster)
+    vm.targets = (cluster.operations or OperationSettings()).targets
     hypervisor: Hypervisor = vm
     needs_bytes = vm.needs_bytes
     if on_node is not None:
@@ -361,16 +360,6 @@ def _guard(
 def _load_guards(cluster: ProxmoxSettings, probe: HostProbe, clock: Clock) -> list[Guard]:
     limits = LoadLimits(cpu_ratio=cluster.limits.cpu, io_pressure_ratio=cluster.limits.io_pressure)
     return [] if limits == LoadLimits() else [LoadGuard(probe, clock, limits)]
-
-
-def _targets(cluster: ProxmoxSettings) -> OperationTargets:
-    chosen = cluster.operations or OperationSettings()
-    return OperationTargets(
-        backup_storage=chosen.backup_storage,
-        fleecing_storage=chosen.fleecing_storage,
-        move_storage=chosen.move_storage,
-        move_rate=chosen.move_rate,
-    )
 
 
 def _operation_guards(cluster: ProxmoxSettings, node: str, api: Connection) -> list[Guard]:

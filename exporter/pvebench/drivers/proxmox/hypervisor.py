@@ -26,14 +26,15 @@ from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, refuse_without_rights
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
+    THICK,
     ClusterStorage,
+    OperationTargets,
     drive_text,
     serial_of,
     slot_name,
-    space_needed,
 )
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
-from pvebench.drivers.proxmox.vm.operations import OperationSite, OperationTargets, VmOperation
+from pvebench.drivers.proxmox.vm.operations import OperationSite, VmOperation
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, cpu_options
 from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
@@ -44,6 +45,7 @@ from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.ports import Clock, Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.space import volume_space
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
@@ -249,7 +251,8 @@ class ProxmoxNode:
 
     def needs_bytes(self, scenario: Scenario) -> int:
         """Return the bytes that the volume of `scenario` still needs; 0 if unknown."""
-        need = space_needed(scenario, self._storages[scenario.storage].type)
+        thick = self._storages[scenario.storage].type in THICK
+        need = volume_space(scenario, thick=thick)
         if self._held.vm is None:
             return 0 if self._options.keep else need
         known = self._held.the_volumes.find(scenario)

@@ -10,7 +10,14 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, mo
 
 from pvebench.drivers.driver import DriverSettings, MeasuredStorage, budget_of
 from pvebench.drivers.proxmox.api.endpoints import DEFAULT_POOL, MAX_POOL
-from pvebench.drivers.proxmox.vm.drive import CHAINED, SNAPSHOTS, STORAGE_TYPES, storage_kind
+from pvebench.drivers.proxmox.vm.drive import (
+    CHAINED,
+    SNAPSHOTS,
+    STORAGE_TYPES,
+    OperationTargets,
+    storage_kind,
+    vmstate_bytes,
+)
 from pvebench.drivers.ssh import SshSettings
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import FilePath, Ratio, Size, Slug, Strict, WriteBudget
@@ -198,6 +205,16 @@ class OperationSettings(Strict):
     per_day: StrictInt = Field(default=1, ge=1, le=100)
 
     @property
+    def targets(self) -> OperationTargets:
+        """The same for an operation."""
+        return OperationTargets(
+            backup_storage=self.backup_storage,
+            fleecing_storage=self.fleecing_storage,
+            move_storage=self.move_storage,
+            move_rate=self.move_rate,
+        )
+
+    @property
     def storages(self) -> set[str]:
         """The cluster storages that it names."""
         return {self.backup_storage, self.fleecing_storage, self.move_storage} - {""}
@@ -224,12 +241,8 @@ class OperationSettings(Strict):
             throttled=frozenset({"move"}),
             max_bytes=self.max_size,
             missing=missing,
-            targets={
-                "backup": (self.backup_storage,),
-                "backup-fleecing": (self.backup_storage, self.fleecing_storage),
-                "restore": (self.backup_storage, storage),
-                "move": (self.move_storage,),
-            },
+            targets=self.targets.on(storage),
+            saved_memory=vmstate_bytes,
         )
 
 
@@ -242,6 +255,8 @@ _TARGETS = {
 _NO_NEIGHBOR = "pvebench has one benchmark VM per node of Proxmox VE"
 _NO_OPERATIONS = "requires the section proxmox.operations in the settings"
 _MACHINE = re.compile(r"-(?P<major>[0-9]{1,3})\.[0-9]")
+_ROOT_BYTES = GIB
+"""Size of a container's root file system in `node.sh`, bytes."""
 _CHAIN_MACHINE = 10
 """First major version of a machine type with volume chains (qemu-server 9.0.17)."""
 
@@ -305,6 +320,7 @@ class ProxmoxSettings(Strict):
     def kind_of(self, entry: ClusterStorageSettings) -> StorageKind:
         """Return the capabilities of one of its storages."""
         kind = entry.kind(self.version, ssh=self.ssh is not None)
+        kind = replace(kind, container_root=0 if self.container_storage else _ROOT_BYTES)
         if self.operations is None:
             missing = dict.fromkeys([*_TARGETS, *SNAPSHOT_OPERATIONS], _NO_OPERATIONS)
             missing[NEIGHBOR] = _NO_NEIGHBOR
@@ -322,6 +338,10 @@ class ProxmoxSettings(Strict):
         }
         operations = replace(operations, targets=targets)
         return replace(kind, chains=chains, no_chain=no_chain, operations=operations)
+
+    def kinds(self) -> dict[str, StorageKind]:
+        """Return name in packs -> capabilities."""
+        return {name: self.kind_of(entry) for name, entry in self.storages.items()}
 
     def _lacks_chains(self, entry: ClusterStorageSettings) -> bool:
         version = _MACHINE.search(self.machine)

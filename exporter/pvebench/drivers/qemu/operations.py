@@ -18,6 +18,7 @@ from pvebench.drivers.storages.contract import Node, SnapshotStorage
 from pvebench.errors import OperationFailed
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Progress
+from pvebench.model.rules import Operations
 from pvebench.model.volume import Plug
 from pvebench.model.workload import NEIGHBOR, SNAPSHOT_RAM
 
@@ -65,6 +66,7 @@ class DiskOperation:
         self._name = name
         self._rate = target_rate
         self._memory: Node = {}
+        self._memory_bytes = 0
         self._job = f"job{names.number}"
         self._nodes: list[str] = []
         self._limits = ""
@@ -77,6 +79,7 @@ class DiskOperation:
             device = self._names.device
         bounds = {"id": device, "boundaries": list(_BOUNDS_NS)}
         self._qmp.execute("block-latency-histogram-set", bounds)
+        self._require_space()
         prepare: dict[str, Callable[[], object]] = {
             "snapshot": lambda: None,
             SNAPSHOT_RAM: self._add_memory,
@@ -84,6 +87,20 @@ class DiskOperation:
             NEIGHBOR: lambda: None,
         }
         prepare.get(self._name, self._add_target)()
+
+    def _require_space(self) -> None:
+        """Require space for all that the operation creates. Raises NoSpace."""
+        if self._name == SNAPSHOT_RAM:
+            summary = self._qmp.ask("query-memory-size-summary", shape=_MEMORY)
+            self._memory_bytes = summary["base-memory"]
+        volume = self._volume
+        need = Operations().space(
+            self._name,
+            volume.storage,
+            volume_bytes=volume.size_bytes,
+            memory_bytes=self._memory_bytes,
+        )
+        self._storage.require_space(sum(need.values()))
 
     def begin(self) -> None:
         begin: dict[str, Callable[[], None]] = {
@@ -204,7 +221,7 @@ class DiskOperation:
         self._qmp.execute("blockdev-snapshot", graph)
 
     def _add_memory(self) -> None:
-        size = self._qmp.ask("query-memory-size-summary", shape=_MEMORY)["base-memory"]
+        size = self._memory_bytes
         self._memory = self._storage.add_file(self._volume, self._disk, "memory", size_bytes=size)
 
     def _save_memory(self) -> None:

@@ -17,7 +17,6 @@ from pvebench.drivers.driver import (
     guest_image,
     image_summary,
     switch_failed,
-    volume_bytes,
 )
 from pvebench.drivers.host.host_engine import check_host, container_of, host_of, local_router
 from pvebench.drivers.linux.host_tools import tool_version
@@ -444,7 +443,7 @@ class QemuEngine(Engine):
         for tool, package in TOOLS.items():
             where = shutil.which(tool)
             yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"
-        yield from check_space(settings, volume_bytes(cases))
+        yield from check_space(settings, cases)
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_summary(settings))
         yield _accelerator(settings.accelerator)

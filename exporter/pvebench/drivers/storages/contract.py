@@ -109,6 +109,9 @@ class SnapshotStorage(Protocol):
             size_bytes: 0: that of the volume.
         """
 
+    def require_space(self, size_bytes: int) -> None:
+        """Raise NoSpace if files of that size do not fit."""
+
     def remove_files(self, volume: Volume) -> None:
         """Remove the files of `add_file`, if there are any."""
 

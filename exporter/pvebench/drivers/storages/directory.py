@@ -20,7 +20,7 @@ from pvebench.errors import ToolsMissing, VolumeError
 from pvebench.model.disk import ChainKind, Disk, Format, Preallocation
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import Space
+from pvebench.model.space import Space, volume_space
 from pvebench.model.units import MIB, SECTOR
 from pvebench.model.volume import Identity, Volume
 
@@ -141,8 +141,7 @@ class DirectoryStorage:
         path = self._directory / f"{self._prefix}{scenario.volume}"
         check_directory(self._options)
         self._forget(path)  # leftover of a crash: the name contains this instance's id
-        own = size if disk.backing else size * disk.copies
-        check_space(self._name, self._directory, own + self._base_to_make(scenario))
+        self.require_space(volume_space(scenario) + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
         # Created before, and exclusively: qemu-img would write through an existing link.
         self._created[str(path)] = self._make(path)
@@ -231,7 +230,7 @@ class DirectoryStorage:
         size_bytes: int = 0,
     ) -> Node:
         size_bytes = size_bytes or volume.size_bytes
-        check_space(self._name, self._directory, size_bytes)
+        self.require_space(size_bytes)
         path = Path(f"{volume.volid}.{label}")
         self._forget(path)
         self._files.setdefault(volume.volid, []).append(path)
@@ -245,6 +244,9 @@ class DirectoryStorage:
         else:
             os.truncate(path, size_bytes)
         return self._file_node(str(path), disk)
+
+    def require_space(self, size_bytes: int) -> None:
+        check_space(self._name, self._directory, size_bytes)
 
     def remove_files(self, volume: Volume) -> None:
         for path in self._files.pop(volume.volid, []):

@@ -38,9 +38,10 @@ from pvebench.errors import FaultFailed
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.model.disk import HostCache
 from pvebench.model.ports import Guard
-from pvebench.model.space import RESERVE_BYTES, Space
+from pvebench.model.space import RESERVE_BYTES, Space, SpaceNeed
 from pvebench.model.units import SECTOR, show_bytes
 from pvebench.model.volume import Identity
+from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear
 
 # --- faults of a storage, by commands of its settings only
@@ -346,12 +347,15 @@ def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:
     }
 
 
-def check_space(settings: LocalSettings, needs: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield whether there is space for the volumes on each storage with a directory.
+def space_needed(settings: LocalSettings, cases: Sequence[Case]) -> dict[str, int]:
+    """Return storage -> maximum bytes that the cases need."""
+    storages = local_storages(settings, settings.node)
+    return SpaceNeed({name: one.holds for name, one in storages.items()}).add(*cases).total()
 
-    Args:
-        needs: storage -> bytes of all its volumes.
-    """
+
+def check_space(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yield whether there is space for the cases on each storage with a directory."""
+    needs = space_needed(settings, cases)
     for name, storage in settings.active_storages().items():
         if storage.path is None or storage.kind == "block":
             continue

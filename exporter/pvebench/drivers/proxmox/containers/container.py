@@ -35,8 +35,6 @@ from pvebench.model.units import GIB, MIB
 
 KIND: Final = "proxmox-container"
 """Kind of this module's journal entries."""
-ROOT_BYTES: Final = GIB
-"""Size of a container's root file system in `node.sh`, bytes."""
 _MAKE_SECONDS: Final = 600.0
 """Time limit of creation, seconds; it creates a file system and unpacks 100 MB."""
 _REMOVE_SECONDS: Final = 400.0

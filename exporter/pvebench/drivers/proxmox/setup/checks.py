@@ -24,7 +24,6 @@ from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.errors import AccessDenied, DriverError, PvebenchError
 from pvebench.model.space import RESERVE_BYTES, Space
 from pvebench.model.units import show_bytes
-from pvebench.model.workload import COPIES
 
 _SCRUBS_UNSEEN: Final = (
     "off: scrubs of ZFS pools are not detected, only their load by limits.io_pressure; to detect "
@@ -38,10 +37,10 @@ class Needs:
     """Needs of the packs' cases.
 
     Attributes:
-        volumes: storage name -> bytes of volumes.
+        volumes: storage name -> bytes of volumes, and of operations there.
         containers: cluster storages for containers' volumes.
-        operations: cluster storage -> content types and bytes that operations need on it; None:
-            the settings have no operations.
+        operations: cluster storage -> content types that operations need, and bytes, unless it is
+            in `volumes`; None: the settings have no operations.
     """
 
     volumes: Mapping[str, int]
@@ -168,18 +167,19 @@ def _storages(
 
 
 def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) -> dict[str, Space]:
-    """Return storage name -> free space, of the storages that are present. Raises DriverError."""
+    """Return name -> free space of the present storages, those of operations by their ID.
+
+    Raises:
+        DriverError: unknown.
+    """
     rows, marks = _rows(api, place), _marks(api, place)
-    return {
-        name: Space(
-            free=int(rows[one.id].get("avail", 0)) + _held_already(api, place, one.id, marks),
-            where=f"on {place.node}",
-            thick=one.type == "lvm",
-            elsewhere=COPIES,
-        )
-        for name, one in storages.items()
-        if one.id in rows
+    ids = {name: one.id for name, one in storages.items() if one.id in rows}
+    free = {
+        name: int(row.get("avail", 0)) for name, row in rows.items() if name not in ids.values()
     }
+    for name, known in ids.items():
+        free[name] = int(rows[known].get("avail", 0)) + _held_already(api, place, known, marks)
+    return {name: Space(free=size, where=f"on {place.node}") for name, size in free.items()}
 
 
 def _marks(api: Api, place: VmPlace) -> dict[int, str]:
@@ -271,7 +271,9 @@ def _targets(
             text = f"{name} does not allow {','.join(lacking)}; run {_allow(row, *lacking)}"
         else:
             text = _too_small(row, size)
-        yield f"operations on {name}", not text, text or f"{needed}, {show_bytes(size)} needed"
+        if size:
+            needed += f", {show_bytes(size)} needed"
+        yield f"operations on {name}", not text, text or needed
 
 
 def _allow(row: Mapping[str, Any], *more: str) -> str:

@@ -18,7 +18,7 @@ from pvebench.model.disk import (
     option_text,
 )
 from pvebench.model.rules import StorageKind
-from pvebench.model.scenario import Scenario
+from pvebench.model.units import MIB
 
 # --- Drive strings, `STORAGE:VOLUME,key=value…`
 #
@@ -222,6 +222,8 @@ CHAINED: Final = frozenset({"dir", "nfs", "cifs", "lvm"})
 """Types with the option snapshot-as-volume-chain, from version 9 on (pve-storage 9.0.5)."""
 SNAPSHOTS: Final = frozenset({"lvmthin", "zfspool", "rbd", "btrfs"})
 """Types whose storage itself takes snapshots of raw volumes (`volume_has_feature` of each)."""
+THICK: Final = frozenset({"lvm"})
+"""Types whose snapshots have the size of the volume (`alloc_lvm_image` in LVMPlugin.pm)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,20 +250,37 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
         network=kind.network,
         qcow2_options=False,
         host_cache=kind.cache,
+        thick=name in THICK,
         no_container=kind.no_container,
         container_filesystem=Filesystem.EXT4,
     )
 
 
-def space_needed(scenario: Scenario, storage_type: str) -> int:
-    """Return the bytes that a scenario's volume needs with its snapshots.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTargets:
+    """Cluster storages for backups, fleecing images and moves; bytes per second of a move."""
 
-    A logical volume of LVM has its full size, and so has each of its snapshots (`alloc_lvm_image`
-    in PVE/Storage/LVMPlugin.pm).
+    backup_storage: str = ""
+    fleecing_storage: str = ""
+    move_storage: str = ""
+    move_rate: int = 0
+
+    def on(self, storage: str) -> dict[str, tuple[str, ...]]:
+        """Return operation -> storages of its copies of a volume on `storage`."""
+        return {
+            "backup": (self.backup_storage,),
+            "backup-fleecing": (self.backup_storage, self.fleecing_storage),
+            "restore": (self.backup_storage, storage),
+            "move": (self.move_storage,),
+        }
+
+
+def vmstate_bytes(memory_bytes: int) -> int:
+    """Return the size of the volume for the memory of a VM (PVE/QemuConfig.pm).
+
+    Proxmox allocates it on the storage of the VM's disk (`find_vmstate_storage` there).
     """
-    disk = scenario.disk
-    copies = 1 + disk.chain if storage_type == "lvm" else disk.copies if disk.chain else 1
-    return scenario.volume_bytes * copies
+    return 2 * memory_bytes + 500 * MIB
 
 
 def volume_name(vmid: int, mark: str, kind: Format, number: int, *, extension: bool) -> str:

@@ -22,18 +22,14 @@ from pvebench.drivers.proxmox.vm.archives import (
     try_to_remove,
 )
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace
-from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
+from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, OperationTargets, parse_drive, vmstate_bytes
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
 from pvebench.drivers.proxmox.vm.restored_vm import RestoredVm
-from pvebench.drivers.proxmox.vm.vm_snapshots import (
-    VmSnapshots,
-    parameters,
-    temporary_name,
-    vmstate_bytes,
-)
+from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots, parameters, temporary_name
 from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
 from pvebench.errors import Busy, NoSpace, OperationFailed, SwitchFailed
 from pvebench.model.ports import Clock, Journal, Progress
+from pvebench.model.rules import Operations
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
@@ -42,16 +38,6 @@ _LOOK_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 600.0
 _STOPPABLE: Final = frozenset(COPIES)
 """Operations that Proxmox undoes if their task is stopped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationTargets:
-    """Cluster storages for backups, fleecing images and moves; bytes per second of a move."""
-
-    backup_storage: str = ""
-    fleecing_storage: str = ""
-    move_storage: str = ""
-    move_rate: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +89,30 @@ class VmOperation:
 
     def prepare(self) -> None:
         self._vm.require_unlocked(self._name)
+        self._require_space()
         prepare: dict[str, Callable[[], None]] = {
             "backup": self._prepare_backup,
             "backup-fleecing": self._prepare_backup,
-            "move": lambda: self._need_space(self._targets.move_storage),
             "restore": self._prepare_restore,
-            "snapshot": self._need_space_of_snapshot,
-            SNAPSHOT_RAM: self._need_space_of_snapshot,
-            "delete-snapshot": self._take_snapshot,
+            "delete-snapshot": lambda: self._snapshots.take_temporary(self._volid),
         }
-        prepare[self._name]()
+        if self._name in prepare:
+            prepare[self._name]()
+
+    def _require_space(self) -> None:
+        """Require space on each storage for all that the operation creates. Raises NoSpace."""
+        rules = Operations(targets=self._targets.on(self._storage), saved_memory=vmstate_bytes)
+        need = rules.space(
+            self._name,
+            self._storage,
+            volume_bytes=self._plugged.plug.volume.size_bytes,
+            memory_bytes=int(self._vm.recent_config().values.get("memory", 0)) * MIB,
+        )
+        for storage, size in need.items():
+            status = self._api.get(f"/nodes/{self._site.node}/storage/{storage}/status")
+            free = int(status.get("avail", 0))
+            if lacking := lacks_space(storage, self._site.node, free, size):
+                raise NoSpace(lacking, next_step="free space, or reduce volume.size of the pack")
 
     def _prepare_backup(self) -> None:
         if runs_backup(self._api, self._site.node):
@@ -121,15 +121,10 @@ class VmOperation:
                 cause="a backup job started",
                 next_step="no action needed; pvebench retries later",
             )
-        fleecing = {self._targets.fleecing_storage} if self._name == "backup-fleecing" else set()
-        shared = fleecing == {self._targets.backup_storage}
-        for storage in sorted({self._targets.backup_storage} | fleecing):
-            self._need_space(storage, copies=1 + shared)
         self._include_in_backups()
 
     def _prepare_restore(self) -> None:
         """Back the VM up, before the load, and create the VM to restore to."""
-        self._need_space(self._storage)
         self._prepare_backup()
         self._upid = self._back_up()
         self._vm.tasks.wait(self._upid, what="backup for the restore", seconds=_CANCEL_SECONDS)
@@ -144,21 +139,6 @@ class VmOperation:
         if self._restored is None or not archives:
             raise OperationFailed(f"restore: VM {self._vm.vmid} has no backup on the storage")
         return self._restored.begin(archives[-1], self._storage)
-
-    def _need_space(self, storage: str, *, copies: int = 1, more: int = 0) -> None:
-        size = self._plugged.plug.volume.size_bytes * copies + more
-        status = self._api.get(f"/nodes/{self._site.node}/storage/{storage}/status")
-        free = int(status.get("avail", 0))
-        if lacking := lacks_space(storage, self._site.node, free, size):
-            raise NoSpace(lacking, next_step="free space, or reduce volume.size of the pack")
-
-    def _need_space_of_snapshot(self) -> None:
-        """Require space for a copy: writes after a snapshot may replace the whole volume."""
-        state = 0
-        if self._name == SNAPSHOT_RAM:
-            memory = int(self._vm.recent_config().values.get("memory", 0))
-            state = vmstate_bytes(memory * MIB)
-        self._need_space(self._storage, more=state)
 
     def _include_in_backups(self) -> None:
         """Set the disk's option `backup`, which is off so that no backup job reads the disk."""
@@ -218,10 +198,6 @@ class VmOperation:
         memory = {"vmstate": 1} if self._name == SNAPSHOT_RAM else {}
         named = parameters(temporary_name(self._volid))
         return self._begin("qmsnapshot", "snapshot", {**named, **memory})
-
-    def _take_snapshot(self) -> None:
-        self._need_space_of_snapshot()
-        self._snapshots.take_temporary(self._volid)
 
     def _delete_snapshot(self) -> str:
         path = f"{self._vm.path}/snapshot/{temporary_name(self._volid)}"

@@ -14,12 +14,10 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.model.disk import ChainKind, Format
-from pvebench.model.units import MIB
 
 SNAPSHOT_SECONDS: Final = 600.0
 """Time limit of a snapshot, a rollback or a removal, which copies data."""
 _DIGITS: Final = 12
-_DRIVER_STATE: Final = 500 * MIB
 _TEMPORARY: Final = "op"
 
 
@@ -89,14 +87,6 @@ def temporary_name(volid: str) -> str:
 def parameters(name: str) -> dict[str, Any]:
     """Return the parameters of a new snapshot."""
     return {"snapname": name, "description": "by pvebench, removed automatically"}
-
-
-def vmstate_bytes(memory_bytes: int) -> int:
-    """Return the size of the volume for the memory of a VM (PVE/QemuConfig.pm).
-
-    Proxmox allocates it on the storage of the VM's disk (`find_vmstate_storage` there).
-    """
-    return 2 * memory_bytes + _DRIVER_STATE
 
 
 def _name(volid: str, level: str) -> str:

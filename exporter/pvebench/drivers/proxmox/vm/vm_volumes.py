@@ -16,8 +16,8 @@ from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, VmPlace
 from pvebench.drivers.proxmox.vm.description import Filled, filled_of
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
+    THICK,
     ClusterStorage,
-    space_needed,
     test_slots,
     unused_volumes,
     volume_name,
@@ -40,7 +40,7 @@ from pvebench.log import log
 from pvebench.model.disk import Format
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.space import Space
+from pvebench.model.space import Space, volume_space
 from pvebench.model.units import KIB, MIB
 from pvebench.model.volume import Volume
 
@@ -106,7 +106,7 @@ class Volumes:
         storage, kind = self._storages[scenario.storage].id, scenario.disk.format
         status = self._status(storage)
         kind_of_storage = str(status["type"])
-        need = space_needed(scenario, kind_of_storage)
+        need = volume_space(scenario, thick=kind_of_storage in THICK)
         if lacking := lacks_space(storage, self._node, int(status.get("avail", 0)), need):
             step = "free space, or reduce volume.size or the scale of the pack"
             raise NoSpace(lacking, next_step=step)
