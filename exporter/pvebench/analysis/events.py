@@ -221,8 +221,13 @@ def _pooled(rows: Sequence[Matrix], *, newest: bool) -> Matrix:
     table = np.full((len(rows), longest), np.nan)
     for place, row in enumerate(rows):
         table[place, longest - len(row) if newest else 0 :][: len(row)] = row
-    found: Matrix = np.nanmedian(table, axis=0)
-    return found[~np.isnan(found)]
+    # As `nanmedian`, which takes ten times as long for few rows: NaN is sorted to the end.
+    table.sort(axis=0)
+    counts = np.count_nonzero(~np.isnan(table), axis=0)
+    known = np.flatnonzero(counts)
+    middle = counts[known]
+    found: Matrix = (table[(middle - 1) // 2, known] + table[middle // 2, known]) / 2
+    return found
 
 
 def _fit(runs: Matrix, level: float, scale: float) -> float:
