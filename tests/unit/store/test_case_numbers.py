@@ -7,6 +7,7 @@ so that a few make one full.
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
@@ -44,10 +45,16 @@ Known = dict[int, tuple[str, float, str, bool, dict[Number, float]]]
 class World:
     """A store that things happen to."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, made: int = 0) -> None:
         self.store = Store(directory / "pvebench.db", simulated=False)
-        self.store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-        self._made = 0
+        if not made:
+            self.store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+        self._made = made
+
+    def close(self) -> int:
+        """End it; return how many runs were made, to open it again."""
+        self.store.close()
+        return self._made
 
     def add(self) -> None:
         self._made += 1
@@ -196,11 +203,25 @@ STEPS = (
 )
 
 
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """The database of a world with two blocks, packed, and some runs after them."""
+    directory = tmp_path_factory.mktemp("packed")
+    world = World(directory)
+    for step in (*[World.add] * 9, World.jump, *[World.add] * 9, World.jump, *[World.add] * 9):
+        step(world)
+    assert world.store.numbers.pack(WANTED) == 2
+    return directory / "pvebench.db", world.close()
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.store.close()
+def world(packed: tuple[Path, int], tmp_path: Path) -> Iterator[World]:
+    """A copy of that world."""
+    path, made = packed
+    shutil.copyfile(path, tmp_path / path.name)
+    world = World(tmp_path, made)
+    yield world
+    world.close()
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -213,14 +234,7 @@ def test_whatever_happens_to_runs_their_numbers_are_those_of_the_rows(
         for step in (World.add, World.add, World.jump, World.add, World.pack, *steps, World.pack):
             step(world)
             assert world.read() == world.rows()
-        world.store.close()
-
-
-def full(world: World) -> None:
-    """Two blocks, packed, and some runs after them."""
-    for step in (*[World.add] * 9, World.jump, *[World.add] * 9, World.jump, *[World.add] * 9):
-        step(world)
-    assert world.store.numbers.pack(WANTED) == 2
+        world.close()
 
 
 PACK = "pack"
@@ -266,7 +280,6 @@ BY_HAND = {
 def test_each_trigger_notices_what_no_other_one_does(
     world: World, trigger: str, there: bool
 ) -> None:
-    full(world)
     old, new = min(world.rows()), max(world.rows())
     if not there:
         world.sql(f"DROP TRIGGER {trigger}")
@@ -282,20 +295,17 @@ def test_each_trigger_notices_what_no_other_one_does(
 @pytest.mark.parametrize("after", [0, 4, SIZE, SIZE + 4, 2 * SIZE + 3])
 @pytest.mark.parametrize("until", [None, 2 * SIZE + 5, 2 * SIZE, SIZE + 7, 5])
 def test_any_stretch_of_runs_can_be_read(world: World, after: int, until: int | None) -> None:
-    full(world)
     last = 10**9 if until is None else until
     wanted = {number: one for number, one in world.rows().items() if after < number <= last}
     assert world.read(after=after, until=until) == wanted
 
 
 def test_the_rows_of_packed_runs_are_not_read(world: World) -> None:
-    full(world)
     asked = world.statements(world.read)
     assert sum("FROM samples" in one for one in asked) == 1  # the runs after the blocks
 
 
 def test_gaps_between_the_numbers_of_runs_are_not_gone_through(world: World) -> None:
-    full(world)
     world.jump(blocks=20_000_000)
     world.add()
     assert len(world.statements(world.read)) < 20
@@ -307,7 +317,6 @@ def test_gaps_between_the_numbers_of_runs_are_not_gone_through(world: World) -> 
 def test_runs_that_change_while_they_are_packed_are_read_as_rows(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full(world)
     world.sql("UPDATE samples SET value = 5 WHERE run = 3")
     real = case_numbers.packed
 
@@ -324,7 +333,6 @@ def test_runs_that_change_while_they_are_packed_are_read_as_rows(
 
 
 def test_others_write_while_runs_are_packed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    full(world)
     world.sql("DELETE FROM number_blocks")
     real = case_numbers.packed
 
@@ -375,7 +383,6 @@ DAMAGE = (
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_the_runs_of_a_damaged_block_are_read_from_their_rows(world: World, damage: str) -> None:
-    full(world)
     world.sql(f"UPDATE number_blocks SET {damage} WHERE block = 1")
     assert world.read() == world.rows()
     assert sum("FROM samples" in one for one in world.statements(world.read)) == 2  # not block 0
@@ -386,7 +393,6 @@ def test_the_runs_of_a_damaged_block_are_read_from_their_rows(world: World, dama
 def test_a_damaged_block_is_logged_once_and_replaced_by_the_next_packing(
     world: World, blocks: list[int]
 ) -> None:
-    full(world)
     for block in blocks:
         flip(world, block)
     with captured_logs() as logs:
@@ -408,7 +414,6 @@ def test_a_damaged_block_is_logged_once_and_replaced_by_the_next_packing(
 
 
 def test_while_runs_are_read_nothing_is_written(world: World) -> None:
-    full(world)
     flip(world, 1)
     before = world.store.path.read_bytes(), stored(world)
     with closing(sqlite3.connect(world.store.path)) as other:
@@ -419,7 +424,6 @@ def test_while_runs_are_read_nothing_is_written(world: World) -> None:
 
 
 def test_damaged_blocks_change_no_verdict(world: World) -> None:
-    full(world)
     world.store.numbers.pack(NUMBERS)
     intact = VerdictService(Feed(Results(world.store)), ()).judge()
     assert intact.verdicts
@@ -435,7 +439,6 @@ def stored(world: World) -> list[tuple[object, ...]]:
 
 
 def test_a_block_that_another_process_has_replaced_is_not_dropped(world: World) -> None:
-    full(world)
     flip(world, 1)
     world.read()
     other = Store(world.store.path)
@@ -448,7 +451,6 @@ def test_a_block_that_another_process_has_replaced_is_not_dropped(world: World) 
 
 
 def test_a_service_looks_through_its_blocks_daily_and_replaces_the_damaged(world: World) -> None:
-    full(world)
     world.store.numbers.pack(NUMBERS)
     now = [START + timedelta(days=60)]
     tidier = DatabaseMaintenance(
@@ -468,7 +470,6 @@ def test_a_service_looks_through_its_blocks_daily_and_replaces_the_damaged(world
 
 @pytest.mark.parametrize("form", ["[]", '["big", ["iops", "read", ""]]'])
 def test_a_block_of_other_numbers_or_another_machine_is_made_again(world: World, form: str) -> None:
-    full(world)
     world.sql(f"UPDATE number_blocks SET form = '{form}', content = x''")
     assert world.read() == world.rows()
     assert world.store.numbers.pack(WANTED) == 2
@@ -476,7 +477,6 @@ def test_a_block_of_other_numbers_or_another_machine_is_made_again(world: World,
 
 
 def test_a_copy_of_a_packed_store_is_read_and_lets_go_as_the_store_did(world: World) -> None:
-    full(world)
     copy = world.store.back_up(START, keep=1, max_bytes=2**30)
     wanted, path = world.rows(), world.store.path
     world.sql("UPDATE samples SET value = 5")
@@ -490,7 +490,6 @@ def test_a_copy_of_a_packed_store_is_read_and_lets_go_as_the_store_did(world: Wo
 
 
 def test_between_two_runs_one_block_is_packed_until_all_are(world: World) -> None:
-    full(world)
     world.sql("DELETE FROM number_blocks")
     now = START + timedelta(days=60)
     tidier = DatabaseMaintenance(
