@@ -169,7 +169,7 @@ def _environments() -> table.Panel:
             Column("from", f"{begin} * 1000", unit="dateTimeAsIso", wide=160),
             Column("to", f"{end} * 1000", unit="dateTimeAsIso", wide=160),
             Column(
-                "measured for", f"{end} - {begin} > 0", unit="dtdurations", decimals=1, wide=170
+                "measured for", f"{end} - {begin} > 0", unit="dtdurations", decimals=1, wide=190
             ),
         ),
         sort="from",
