@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.driver import volume_bytes
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedOperation, simulated_site
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import Busy, DriverError, OperationFailed
 from pvebench.model.ports import Progress
 from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.workload import Conduct
 from pvebench.runner import Runner
@@ -108,6 +108,10 @@ def matrix(directory: Path, text: str = BACKUP) -> Matrix:
     return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
 
 
+def space(found: Matrix) -> dict[str, int]:
+    return SpaceNeed(STORAGES).add(*found.cases).total()
+
+
 def run(directory: Path, world: RecordingHypervisor, times: int = 1) -> Run:
     case = matrix(directory).cases[0]
     runner = Runner(simulated_site(world), Recorder())
@@ -159,14 +163,14 @@ def test_an_operation_that_cannot_be_undone_yet_does_not_cost_the_output(
 
 
 def test_the_plan_has_the_space_and_the_bytes_of_the_copies(tmp_path: Path) -> None:
-    assert volume_bytes(matrix(tmp_path).cases) == {"local": 2 * 64 * MIB}
+    assert space(matrix(tmp_path)) == {"local": 2 * 64 * MIB}
     fleecing = BACKUP.replace("backup}", "backup-fleecing}")
-    assert volume_bytes(matrix(tmp_path, fleecing).cases) == {"local": 3 * 64 * MIB}
+    assert space(matrix(tmp_path, fleecing)) == {"local": 3 * 64 * MIB}
     restore = BACKUP.replace("backup}", "restore}")
-    assert volume_bytes(matrix(tmp_path, restore).cases) == {"local": 3 * 64 * MIB}
-    cases = matrix(tmp_path, BACKUP.replace("backup}", "snapshot-ram}")).cases
-    memory = cases[0].scenario.machine.memory_bytes
-    assert volume_bytes(cases) == {"local": 2 * 64 * MIB + memory}
+    assert space(matrix(tmp_path, restore)) == {"local": 3 * 64 * MIB}
+    with_memory = matrix(tmp_path, BACKUP.replace("backup}", "snapshot-ram}"))
+    memory = with_memory.cases[0].scenario.machine.memory_bytes
+    assert space(with_memory) == {"local": 2 * 64 * MIB + memory}
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.driver import volume_bytes
 from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.run import Outcome
+from pvebench.model.space import SpaceNeed
 from pvebench.model.status import Phase
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Volume
@@ -77,6 +77,10 @@ def matrix(directory: Path, text: str = CHAIN) -> Matrix:
     return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
 
 
+def space(found: Matrix) -> dict[str, int]:
+    return SpaceNeed(STORAGES).add(*found.cases).total()
+
+
 def case(directory: Path, workload: str, chain: int = 3) -> Case:
     found = matrix(directory).cases
     return next(
@@ -138,9 +142,9 @@ def test_a_first_write_writes_at_most_the_volume(tmp_path: Path) -> None:
 
 
 def test_the_space_of_the_volume_and_of_its_newest_level_is_planned(tmp_path: Path) -> None:
-    assert volume_bytes(matrix(tmp_path).cases) == {"local": (1 + 2) * 64 * MIB}
+    assert space(matrix(tmp_path)) == {"local": (1 + 2) * 64 * MIB}
     thick = CHAIN.replace("cache: none}", "cache: none, preallocation: falloc}")
-    assert volume_bytes(matrix(tmp_path, thick).cases) == {"local": (1 + 4) * 64 * MIB}
+    assert space(matrix(tmp_path, thick)) == {"local": (1 + 4) * 64 * MIB}
 
 
 @pytest.mark.parametrize(
