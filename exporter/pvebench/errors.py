@@ -240,6 +240,13 @@ class VolumeError(DriverError):
     default_next_step = "run `pvebench check`, then check the storage"
 
 
+class StorageHangs(VolumeError):
+    """A disk or server that does not complete I/O. To close an opened device may hang as well."""
+
+    default_cause = "its I/O hangs: the disk or server does not respond"
+    default_next_step = "check the storage, and the kernel log with `dmesg`"
+
+
 class FaultFailed(DriverError):
     """A failed command of the storage setting `faults`."""
 

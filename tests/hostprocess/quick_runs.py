@@ -31,7 +31,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from pvebench.runner.runner import Observers
+from pvebench.runner.runner import Observers, RunObserver
 from pvebench.store import Store
 from pvebench.workloads import TOOLS
 
@@ -48,6 +48,7 @@ DISKS: Final = ("/dev/ubda", "/dev/ubdc", "/dev/ubdd", "/dev/ubde", "/dev/ubdf")
 MEASURED: Final = ("dm-cache", "nfs")
 """One of each kind: a run takes two seconds of CPU time."""
 SECONDS: Final = 1.0
+RATE: Final = 400
 
 
 def claims(devices: Sequence[str]) -> dict[str, str]:
@@ -62,23 +63,29 @@ def claims(devices: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def host_runner(store: Store) -> Runner:
-    """Return what runs cases on all storages."""
+def host_runner(
+    store: Store, places: Mapping[str, tuple[str, str]], runtime: Path, *observers: RunObserver
+) -> Runner:
+    """Return what runs cases on storages: name -> kind and path."""
     storages = {
         name: KINDS[kind].make(
             StorageOptions(name=name, kind=kind, owner=OWNER, path=path), store.journal
         )
-        for name, (kind, path) in STORAGES.items()
+        for name, (kind, path) in places.items()
     }
-    machine = ThisMachine(STATE / "run", store.journal)
+    machine = ThisMachine(runtime, store.journal)
     disk = HostDisk(node="inside", storages=storages, machine=machine)
     probe = ProcProbe(lambda: None, lambda: disk.volume_path)
     site = Site(node="inside", hypervisor=disk, probe=probe, clock=SystemClock())
-    return Runner(site, Observers([]))
+    return Runner(site, Observers(observers))
 
 
-def run(runner: Runner, name: str) -> Run:
-    """Return one run of a mixed job on a storage."""
+def runner_of_all(store: Store) -> Runner:
+    return host_runner(store, STORAGES, STATE / "run")
+
+
+def run(runner: Runner, name: str, seconds: float = SECONDS, rate: int = RATE) -> Run:
+    """Return one run of a mixed job on a storage, of `rate` reads and writes a second."""
     scenario = Scenario(
         node="inside",
         storage=name,
@@ -87,9 +94,9 @@ def run(runner: Runner, name: str) -> Run:
         disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
     )
     # At a rate: the one CPU of this host has other work as well.
-    job = {"rw": "randrw", "rwmixread": 50, "bs": "4k", "iodepth": 4, "rate_iops": 400}
+    job = {"rw": "randrw", "rwmixread": 50, "bs": "4k", "iodepth": 4, "rate_iops": rate}
     options = TOOLS["fio"].options.model_validate(job)
-    workload = options.workload(ramp_seconds=0, runtime_seconds=SECONDS)
+    workload = options.workload(ramp_seconds=0, runtime_seconds=seconds)
     case = Case(scenario=scenario, workload=workload)
     return runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
@@ -99,7 +106,7 @@ def killed(name: str) -> list[str]:
     child = os.fork()
     if not child:
         os.setsid()
-        run(host_runner(Store(STATE / "pvebench.db", simulated=False)), name)
+        run(runner_of_all(Store(STATE / "pvebench.db", simulated=False)), name)
         os._exit(1)
     while not (left := _names(name)):
         assert os.waitpid(child, os.WNOHANG) == (0, 0), "it ended before it had a volume"
@@ -125,7 +132,7 @@ def main() -> Mapping[str, Any]:
     store = Store(STATE / "pvebench.db", simulated=False)
     said["undone"] = undo_pending(store.journal, instance=OWNER, runtime=STATE / "run")
     said["ended"] = _names("nfs")
-    runner = host_runner(store)
+    runner = runner_of_all(store)
     said["runs"] = {name: _shown(run(runner, name)) for name in MEASURED}
     runner.close()
     store.close()

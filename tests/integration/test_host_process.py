@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from hostprocess.machine import (
     running_host_process,
     wait_until_gone,
 )
+from pvebench.model.run import Outcome
 from pvebench.model.units import MIB
 from testing.packs import ROOT
 from testing.real_outcomes import MEASURED
@@ -41,7 +43,7 @@ def _programs() -> None:
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
     directory = tmp_path_factory.mktemp("host")
-    with running_host_process(directory, make_disks(directory, 6, 512 * MIB)) as machine:
+    with running_host_process(directory, make_disks(directory, 7, 512 * MIB)) as machine:
         machine.run(shlex.quote(f"{FILES}/quick_storages.sh"))
         yield machine
 
@@ -106,6 +108,41 @@ def test_the_volume_of_a_killed_run_is_removed_from_nfs_by_the_next_start(
     assert said["killed"] == ["pvebench-test-quick-nfs.raw"]
     assert said["undone"] == ["removed test volume /srv/nfs/pvebench/pvebench-test-quick-nfs.raw"]
     assert said["ended"] == []
+
+
+# What a run says while the disk fails, and what the next one says.
+FAILING: Final = {
+    "errors": (
+        "fio ended with status 1: fio: io_u error on file /dev/mapper/failing: "
+        "Input/output error: .*",
+        "I/O error on /dev/mapper/failing: Input/output error",
+    ),
+    "hang": (
+        "the tool did not end within its deadline",
+        r"fio \(process [0-9]+\) does not end after SIGKILL",
+    ),
+    "hang-later": ("", "wipefs did not end within 10 s for /dev/mapper/failing"),
+}
+
+
+@pytest.fixture(scope="module")
+def failing(host: HostProcess) -> dict[str, Any]:
+    """What quick_faults.py says: fault -> outcome and reason of each run."""
+    words = host.python(f"{FILES}/quick_faults.py", "/dev/ubdg", "0", *FAILING)
+    found: dict[str, Any] = json.loads(host.run(words, seconds=600))
+    return found
+
+
+@pytest.mark.parametrize("fault", FAILING)
+def test_a_disk_that_fails_is_named_until_it_works_again(
+    failing: dict[str, Any], fault: str
+) -> None:
+    # The disk is device mapper's: with its table of errors, or suspended.
+    *during, last = failing[fault]
+    for (outcome, reason), words in zip(during, FAILING[fault], strict=True):
+        assert outcome == Outcome.FAILED if words else outcome in MEASURED, reason
+        assert not words or re.fullmatch(words, reason), reason
+    assert last[0] in MEASURED, last
 
 
 def test_a_hang_ends_at_its_limit_and_nothing_of_the_host_runs_afterwards(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.errors import VolumeError
+from pvebench.errors import StorageHangs, VolumeError
 
 # --- identity, users and content of a block device, from the kernel and util-linux
 #
@@ -143,6 +143,7 @@ def users_of(device: Path) -> list[str]:
 
     Raises:
         VolumeError: unknown.
+        StorageHangs: it does not respond.
     """
     return [*users(device), *signatures(device)]
 
@@ -182,6 +183,10 @@ def _output(*command: str) -> dict[str, Any]:
         done = run_program(command, seconds=_SECONDS)
         done.check_returncode()
         output: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired as error:
+        raise StorageHangs(
+            f"{command[0]} did not end within {_SECONDS:.0f} s for {command[-1]}"
+        ) from error
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         why = str(getattr(error, "stderr", "") or error).strip()
         raise VolumeError(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from pvebench.errors import GuestTimeout, OutputUnreadable, ToolFailed, VolumeError
+from pvebench.errors import GuestTimeout, OutputUnreadable, StorageHangs, ToolFailed, VolumeError
 from pvebench.model.ports import Completed, Guest
 from pvebench.model.units import MIB, show_bytes
 
@@ -23,6 +23,8 @@ MAX_BYTES: Final = 64 * MIB
 """Maximum of a program's output; the logs of a long job are the largest."""
 MAX_TEXT_BYTES: Final = 4 * MIB
 """Maximum of the output of a program that reports or changes something, such as `ceph status`."""
+END_SECONDS: Final = 30.0
+"""Time limit for the end of a killed program. The kernel completes its I/O first."""
 _CHECK_SECONDS: Final = 0.1
 """Interval of the checks of a short program's output."""
 
@@ -42,7 +44,9 @@ def run_program(
     """Run a program that reports or changes something; return its exit status and its output.
 
     Raises:
-        OSError: it cannot be started. VolumeError: its output is too large.
+        OSError: it cannot be started.
+        VolumeError: its output is too large.
+        StorageHangs: it did not end in time, and does not end after SIGKILL.
         subprocess.TimeoutExpired: it did not end in time.
     """
     try:
@@ -73,7 +77,7 @@ class _Started:
                 stdin = None
                 self.check_size(program)
                 if time.monotonic() >= deadline:
-                    self.end()
+                    self.end(program)
                     raise
             else:
                 return self.completed(program)
@@ -81,7 +85,7 @@ class _Started:
     def check_size(self, program: str) -> None:
         """End the program if its output is too large: it may run in a container of others."""
         if max(os.fstat(file.fileno()).st_size for file in (self.stdout, self.stderr)) > self.most:
-            self.end()
+            self.end(program)
             raise OutputUnreadable(
                 f"output of {program} exceeds {show_bytes(self.most)}",
                 cause="it failed or was replaced",
@@ -93,13 +97,22 @@ class _Started:
         self.check_size(program)
         return Completed(self.process.returncode, _content(self.stdout), _content(self.stderr))
 
-    def end(self) -> None:
-        """Kill the program, with its children if it has a session of its own."""
+    def end(self, program: str) -> None:
+        """Kill the program, with its children if it has a session of its own.
+
+        Raises:
+            StorageHangs: it is still there after `END_SECONDS`.
+        """
         if self.process.returncode is None:  # otherwise its ID may be reused
             if os.getsid(self.process.pid) == self.process.pid:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.kill()
-            self.process.wait()
+            try:
+                self.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                raise StorageHangs(
+                    f"{program} (process {self.process.pid}) does not end after SIGKILL"
+                ) from error
         for file in (self.process.stdin, self.stdout, self.stderr):
             if file is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -165,10 +178,10 @@ class HostTools(Guest):
         Path(path).write_bytes(content)
 
     def close(self) -> None:
-        """End all running programs and their children."""
-        for _, started in self._running.values():
-            started.end()
-        self._running.clear()
+        """End all running programs and their children. Raises StorageHangs."""
+        for pid, (program, started) in [*self._running.items()]:
+            started.end(program)
+            del self._running[pid]
 
 
 def _tied_to_parent() -> list[str]:

@@ -225,7 +225,11 @@ class QemuMachine:
             process.wait(QUIT_SECONDS)
 
     def kill(self) -> None:
-        """End QEMU and remove its files. Safe to call at any time, also twice."""
+        """End QEMU and remove its files. Safe to call at any time, also twice.
+
+        Raises:
+            DriverError: it does not end; the next call tries again.
+        """
         for channel in (self._agent, self._qmp):
             if channel is not None:
                 channel.close()
@@ -233,7 +237,10 @@ class QemuMachine:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
+            try:
+                self._process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                raise _does_not_end(self._process.pid) from error
         if self._directory_fd >= 0:
             os.close(self._directory_fd)
             self._directory_fd = -1
@@ -353,8 +360,16 @@ def prove_kvm(
     return prove
 
 
-END_SECONDS: Final = 10.0
+END_SECONDS: Final = 30.0
 """Time limit for the end of a killed QEMU: its last I/O must complete first."""
+
+
+def _does_not_end(pid: int) -> DriverError:
+    return DriverError(
+        f"QEMU process {pid} did not end",
+        cause="its I/O hangs: the disk or server does not respond",
+        next_step="check the storage, and the kernel log with `dmesg`",
+    )
 
 
 def _directory(runtime: Path, identity: str) -> Path:
@@ -373,7 +388,7 @@ def undo_vm(runtime: Path, details: Mapping[str, str]) -> str:
     ]:
         ended.update(left)
         if time.monotonic() > deadline:
-            raise DriverError(f"QEMU process {left[0]} did not end", cause="its I/O hangs")
+            raise _does_not_end(left[0])
         time.sleep(0.05)
     remove_tree(directory)
     others = ", ".join(str(pid) for pid in processes_with(identity))

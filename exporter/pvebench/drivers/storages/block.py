@@ -24,7 +24,7 @@ from pvebench.drivers.storages.directory import (
     remove_marked,
 )
 from pvebench.drivers.storages.identity import HEAD_BYTES, ClaimedDisk, identity_of_device
-from pvebench.errors import VolumeError
+from pvebench.errors import StorageHangs, VolumeError
 from pvebench.model.disk import Disk, Format
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
@@ -66,9 +66,10 @@ class DeviceStorage:
         """Verify and return the disk. Raises VolumeError, after releasing the disk."""
         if self._disk is None:
             self._disk = ClaimedDisk(self._device)
-            return self._disk
         try:
             self._disk.check()
+        except StorageHangs:
+            raise  # the kernel would wait for its I/O in the close; the next run checks it again
         except VolumeError:
             self.close()
             raise

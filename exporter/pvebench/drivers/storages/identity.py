@@ -183,23 +183,20 @@ def disk_bytes(fd: int) -> int:
 
 
 class ClaimedDisk:
-    """Verified claimed disk, held exclusively until `close`.
+    """Claimed disk, held exclusively until `close`; call `check` before any use.
 
     Until then the kernel prevents mounting it, creating a file system on it, and its use in RAID
     or LVM.
 
     Raises:
-        VolumeError: it is in use, was not claimed, or does not match its claim.
+        VolumeError: it is in use or missing.
     """
+
+    _record: Record
 
     def __init__(self, device: Path) -> None:
         self._device = device
         self._fd, self.path = _open_alone(device)
-        try:
-            self._record = check_claim(self._fd, self.path)
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def capacity_bytes(self) -> int:
@@ -207,7 +204,12 @@ class ClaimedDisk:
         return self._record.size_bytes // BLOCK_BYTES * BLOCK_BYTES - TAIL_BYTES - HEAD_BYTES
 
     def check(self) -> None:
-        """Verify the claim again. Raises VolumeError."""
+        """Verify the claim.
+
+        Raises:
+            VolumeError: it was not claimed, or does not match its claim.
+            StorageHangs: it does not respond; do not close it now.
+        """
         try:
             now = self._device.stat().st_rdev
         except OSError as error:

@@ -25,7 +25,14 @@ from pvebench.drivers.storages import STORAGE_KINDS, ceph
 from pvebench.drivers.storages.block import loops_of
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage, cached_bytes, run_qemu_img
-from pvebench.errors import GuestTimeout, OutputUnreadable, SwitchFailed, ToolFailed, VolumeError
+from pvebench.errors import (
+    GuestTimeout,
+    OutputUnreadable,
+    StorageHangs,
+    SwitchFailed,
+    ToolFailed,
+    VolumeError,
+)
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.rules import Rows
@@ -85,6 +92,22 @@ def test_a_tool_that_is_not_installed_is_named() -> None:
 def test_a_short_program_that_hangs_is_given_up() -> None:
     with pytest.raises(GuestTimeout):
         HostTools().run(["sleep", "60"], timeout=0.1)
+
+
+def test_a_program_that_no_signal_ends_is_named_and_is_ended_by_the_next_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its I/O hangs: tests/hostprocess/quick_faults.py has the real one."""
+    monkeypatch.setattr(host_tools, "END_SECONDS", 0.1)
+    tools = HostTools()
+    pid = tools.start(["sleep", "60"])
+    with monkeypatch.context() as patch:
+        patch.setattr(host_tools.signal, "SIGKILL", 0)  # arrives, and ends nothing
+        for _ in range(2):
+            with pytest.raises(StorageHangs, match=rf"sleep \(process {pid}\) does not end"):
+                tools.close()
+    tools.close()
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_output_without_end_is_rejected_and_its_program_ended(

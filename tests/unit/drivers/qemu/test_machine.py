@@ -18,9 +18,14 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.local_undo import HANDLERS, VM_HANDLER, VM_KIND, undo_pending
+from pvebench.drivers.qemu import machine
+from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import CONSOLE, QemuMachine
-from pvebench.errors import MachineError
+from pvebench.errors import DriverError, MachineError
 from pvebench.files import mounted_below, remove_tree
+from pvebench.guest import GuestImage
+from pvebench.model.scenario import Machine
+from pvebench.model.units import MIB
 from pvebench.store import Store
 from testing.mounts import bind, with_mounts
 
@@ -142,6 +147,38 @@ def test_a_console_that_the_guest_made_huge_costs_neither_memory_nor_the_disk(
     (vm.directory / CONSOLE).write_text("boot messages")
     vm.bound_console()
     assert vm.console() == "boot messages"
+
+
+def test_a_vm_that_no_signal_ends_is_named_and_is_ended_by_the_next_try(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its I/O hangs: tests/hostprocess/quick_faults.py has a real program in that state."""
+    program = tmp_path / "qemu"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(machine, "BINARY", str(program))
+    monkeypatch.setattr(machine, "END_SECONDS", 0.1)
+    vm = QemuMachine(tmp_path / "run", journal=store.journal, clock=SystemClock())
+    image = GuestImage(
+        directory=tmp_path,
+        kernel=tmp_path / "kernel",
+        initramfs=tmp_path / "initramfs",
+        iso=tmp_path / "guest.iso",
+        digest="",
+        manifest={},
+    )
+    vm.launch(image, Machine(memory_bytes=MIB, cpus=1), Accelerator.TCG)
+    pid = vm.pid
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.signal, "SIGKILL", 0)  # arrives, and ends nothing
+        for _ in range(2):
+            with pytest.raises(DriverError, match=f"QEMU process {pid} did not end"):
+                vm.kill()
+    assert len(store.journal.pending()) == 1
+    vm.kill()
+    assert not Path(f"/proc/{pid}").exists()
+    assert not vm.directory.exists()
+    assert store.journal.pending() == []
 
 
 def test_a_tree_in_which_something_is_mounted_is_not_removed(tmp_path: Path) -> None:
