@@ -89,8 +89,9 @@ def when_text(history: CaseHistory, runs: int) -> str:
 
 
 def count_text(count: int, noun: str) -> str:
-    """Return `1 run`, `2 runs`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """Return `1 run`, `2 runs`, `2 switches`."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{'' if count == 1 else ending}"
 
 
 # --- the verdict ---

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pvebench.analysis.verdict import count_text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import (
     PATH,
@@ -259,8 +260,9 @@ def _print_plan(
     if pack.source:
         console.print(f"source: {pack.source}")
     console.print(
-        f"{len(cycle.cases)} cases, {cycle.restarts} boots, {cycle.switches} switches, "
-        f"{cycle.fills} fills; about {show_seconds(cycle.seconds)}, "
+        f"{count_text(len(cycle.cases), 'case')}, {count_text(cycle.restarts, 'boot')}, "
+        f"{count_text(cycle.switches, 'switch')}, {count_text(cycle.fills, 'fill')}; "
+        f"about {show_seconds(cycle.seconds)}, "
         f"at most {show_bytes(cycle.bytes_written)} written"
     )
     sizes = (f"{show_bytes(size)} on {name}" for name, size in sorted(space.items()))
@@ -280,7 +282,7 @@ def _print_plan(
 
 def _interval_text(every_seconds: float) -> str:
     """Return the interval of a case and its jitter."""
-    text = f"each case every {show_seconds(every_seconds)}"
+    text = f"each case every {_interval(every_seconds)}"
     jitter, _ = jitter_seconds(every_seconds)
     if not jitter:
         return text

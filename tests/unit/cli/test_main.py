@@ -38,7 +38,7 @@ Captured = pytest.CaptureFixture[str]
 def test_plan_shows_order_cost_and_what_is_left_out(capsys: Captured) -> None:
     assert run_cli(["plan", "--pack", str(QUICK), "--node", "lab"]) == 0
     out = capsys.readouterr().out
-    assert "12 cases, 1 boots, 6 switches, 2 fills" in out
+    assert "12 cases, 1 boot, 6 switches, 2 fills" in out
     assert "excluded by the pack (format=qcow2, cache=writeback)" in out
 
 
