@@ -263,6 +263,11 @@ class _Story:
         undo_containers(store.journal, NodeSsh(ssh), node="lab")
         self.existing.look_for_orphans("after the last undo")
 
+    def creations_end(self) -> None:
+        """Let the node end what it creates: a creation goes on after a kill of its client."""
+        for name in sorted(self.reality.unmarked):
+            self.reality.await_vm(name)
+
     def write_pack(self, content: bytes) -> None:
         fresh = self.pack.with_suffix(".new")
         fresh.write_bytes(content)
@@ -352,6 +357,7 @@ class _Life:
         try:
             undo_simulated(self._journal, story.reality)
             undo_containers(self._journal, NodeSsh(self._ssh), node="lab")
+            story.creations_end()
             story.existing.look_for_orphans("after the undo at a start", self._marks())
             self._worker.run()
         except Killed:

@@ -142,6 +142,16 @@ def further_vm_without_journal() -> AbstractContextManager[Any]:
     return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "further_vm", make)
 
 
+def vm_given_up_before_its_marker() -> AbstractContextManager[Any]:
+    """A VM that has no marker yet at a start is nobody's, and its entry is struck out."""
+
+    def undo(journal: Journal, node: simulated_guest.Reality) -> list[str]:
+        with mock.patch.object(simulated_guest.Reality, "await_vm"):
+            return _undo(journal, node)
+
+    return mock.patch.object(simulated_crashes, "undo_simulated", undo)
+
+
 def container_without_journal() -> AbstractContextManager[Any]:
     """A container of a node is made before anything is noted of it."""
     real = node_containers.make_container
@@ -258,6 +268,7 @@ MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]]
     "journalled-too-late": (journalled_too_late, "orphaned"),
     "operation-without-journal": (operation_without_journal, "orphaned"),
     "further-vm-without-journal": (further_vm_without_journal, "orphaned"),
+    "vm-given-up-before-its-marker": (vm_given_up_before_its_marker, "orphaned"),
     "container-without-journal": (container_without_journal, "orphaned"),
     "container-forgotten": (container_forgotten, "orphaned"),
     "not-locked": (not_locked, "shared"),

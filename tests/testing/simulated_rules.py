@@ -82,7 +82,8 @@ class Existing:
         self.others: set[str] = set()
 
     def _all(self) -> set[str]:
-        return self._reality.vms | self._reality.volumes | self._node.names()
+        vms, volumes = self._kinds()
+        return vms | volumes | self._node.names()
 
     def look(self) -> None:
         for name in sorted(self.others - self._all()):
@@ -112,7 +113,7 @@ class Existing:
             self._broken.add("orphaned", f"{name} is left {when}")
 
     def _kinds(self) -> tuple[set[str], set[str]]:
-        return self._reality.vms, self._reality.volumes
+        return self._reality.vms | self._reality.unmarked, self._reality.volumes
 
 
 def look_at_runs(store: Store, told: Told, cases: Mapping[str, Case], broken: Broken) -> None:

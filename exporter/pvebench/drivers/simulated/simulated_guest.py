@@ -102,12 +102,22 @@ class Reality:
 
     def __init__(self, moment: Callable[[], None] = _nothing) -> None:
         self.vms: set[str] = set()
+        self.unmarked: set[str] = set()
+        """VMs whose creation, a task of the node, has not reached their ownership marker."""
         self.volumes: set[str] = set()
         self.moment = moment
 
     def start_vm(self, name: str) -> None:
-        """Add a VM."""
-        self._change(lambda: self.vms.add(name))
+        """Add a VM: first without its marker, as Proxmox does."""
+        self._change(lambda: self.unmarked.add(name))
+        self.await_vm(name)
+        self.moment()
+
+    def await_vm(self, name: str) -> None:
+        """Wait for the end of the creation of a VM, if it is being created."""
+        if name in self.unmarked:
+            self.unmarked.discard(name)
+            self.vms.add(name)
 
     def end_vm(self, name: str) -> None:
         """End a VM, if it exists."""
@@ -130,7 +140,12 @@ class Reality:
 def undo_simulated(journal: Journal, reality: Reality) -> list[str]:
     """Undo every open change of the simulated driver; return a line about each."""
     lines = []
-    undo = {VM_KIND: reality.end_vm, VOLUME_KIND: reality.remove_volume}
+
+    def end_vm(name: str) -> None:
+        reality.await_vm(name)
+        reality.end_vm(name)
+
+    undo = {VM_KIND: end_vm, VOLUME_KIND: reality.remove_volume}
     for number, kind, details in journal.pending():
         if kind in undo and "name" in details:
             undo[kind](details["name"])

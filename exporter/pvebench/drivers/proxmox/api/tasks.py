@@ -218,6 +218,19 @@ class Tasks:
         return "\n".join(readable(str(line["t"])) for line in lines)
 
 
+def newest_task(api: Api, node: str, kind: str, vmid: str) -> str:
+    """Return the UPID of the newest task of a type about a VM; empty: none is known."""
+    rows = api.get(f"/nodes/{node}/tasks", source="all", typefilter=kind, vmid=vmid, limit=50)
+    return str(max(rows, key=start_of)["upid"]) if rows else ""
+
+
+def runs_task(api: Api, node: str, kind: str, vmid: str = "") -> bool:
+    """Return whether a task of a type runs on a node; with `vmid`, about that VM."""
+    only = {"vmid": vmid} if vmid else {}
+    rows = api.get(f"/nodes/{node}/tasks", source="active", typefilter=kind, limit=50, **only)
+    return any(str(row.get("status") or "RUNNING").upper() == "RUNNING" for row in rows)
+
+
 def _path(upid: str) -> str:
     return f"/nodes/{upid.split(':')[1]}/tasks/{upid}"
 

@@ -11,12 +11,14 @@ from functools import partial
 from typing import Final
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, Tasks, start_of
+from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, Tasks, newest_task, runs_task
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.errors import Busy, DriverError
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal
 
+BACKUP: Final = "vzdump"
+"""Type of the tasks of backups; one that waits for another backup runs, too."""
 KIND: Final = "proxmox-backup"
 """Kind of a journal entry of an archive to remove."""
 _KEYS: Final = frozenset({"node", "vmid", "storage", "mark", "newest"})
@@ -34,21 +36,7 @@ def notes(mark: str) -> str:
 def expect_archive(journal: Journal, api: Api, vm: BenchVm, node: str, storage: str) -> None:
     """Record that an archive of the VM is about to be created on a storage."""
     details = {"node": node, "vmid": str(vm.vmid), "storage": storage, "mark": vm.mark}
-    journal.open(KIND, {**details, "newest": _newest(api, details)})
-
-
-def _newest(api: Api, details: Mapping[str, str]) -> str:
-    """Return the UPID of the VM's newest backup; empty: none is known."""
-    only = {"typefilter": "vzdump", "vmid": details["vmid"], "limit": 50}
-    rows = api.get(f"/nodes/{details['node']}/tasks", source="all", **only)
-    return str(max(rows, key=start_of)["upid"]) if rows else ""
-
-
-def runs_backup(api: Api, node: str, vmid: str = "") -> bool:
-    """Return whether a backup runs on a node, or waits for another one; with `vmid`, of that VM."""
-    only = {"vmid": vmid} if vmid else {}
-    rows = api.get(f"/nodes/{node}/tasks", source="active", typefilter="vzdump", limit=50, **only)
-    return any(str(row.get("status") or "RUNNING").upper() == "RUNNING" for row in rows)
+    journal.open(KIND, {**details, "newest": newest_task(api, node, BACKUP, str(vm.vmid))})
 
 
 def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> list[str]:
@@ -84,8 +72,9 @@ def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None
     """
     deadline = clock.monotonic() + _WAIT_SECONDS
     appears = clock.monotonic() + SEARCH_SECONDS
-    while (clock.monotonic() < appears and _newest(api, details) == details["newest"]) or (
-        runs_backup(api, details["node"], details["vmid"])
+    of_vm = details["node"], BACKUP, details["vmid"]
+    while (clock.monotonic() < appears and newest_task(api, *of_vm) == details["newest"]) or (
+        runs_task(api, *of_vm)
     ):
         if clock.monotonic() > deadline:
             raise Busy(

@@ -11,17 +11,18 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
+from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, newest_task, runs_task
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.archives import close_lost, remove_archives
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
-from pvebench.drivers.proxmox.vm.vm_create import is_free
-from pvebench.errors import AccessDenied, DriverError, HypervisorGone, NotOwned
+from pvebench.drivers.proxmox.vm.vm_create import CREATION, is_free
+from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOwned
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal
 
@@ -102,22 +103,43 @@ def damaged_line(what: str, number: int, missing: Collection[str]) -> str:
 
 
 def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | None:
-    """Return the VM of a journal entry, with its ownership verified; None: it is gone."""
+    """Return the VM of a journal entry, with its ownership verified; None: it is gone.
+
+    If pvebench was killed while it requested the VM, neither VM nor task may be visible yet.
+
+    Raises:
+        Busy: it is still created. NotOwned: a VM that is not proved to be pvebench's has its ID.
+    """
     vmid = int(details["vmid"])
     node = _node_now(api, details)
     place = VmPlace(node=node, pool=details["pool"], vmids=(vmid, vmid))
     vm = BenchVm(api, clock, place, vmid, details["mark"])
+    of_vm = details["node"], CREATION, details["vmid"]
     deadline = clock.monotonic() + _BIRTH_SECONDS
+    appears = clock.monotonic() + SEARCH_SECONDS
     while not _is_born(vm):
-        if is_free(api, vmid):
+        # The configuration exists before the task does, so the task is looked for first.
+        requested = newest_task(api, *of_vm) != details.get("newest", "")
+        if is_free(api, vmid) and (requested or clock.monotonic() > appears):
             return None
         if clock.monotonic() > deadline:
-            with contextlib.suppress(HypervisorGone, Forbidden, Rejected):
-                vm.require_unlocked("remove")  # a restore takes longer
-            raise NotOwned(f"VM {vmid} not changed: not in the pool or not visible")
+            _refuse_unborn(vm, creating=runs_task(api, *of_vm))
         clock.sleep(2.0)
     vm.learn()
     return vm
+
+
+def _refuse_unborn(vm: BenchVm, *, creating: bool) -> NoReturn:
+    """Raise Busy if the VM is still created or restored, else NotOwned."""
+    with contextlib.suppress(HypervisorGone, Forbidden, Rejected):
+        vm.require_unlocked("remove")
+    if creating:
+        raise Busy(f"VM {vm.vmid} is still created")
+    raise NotOwned(
+        f"VM {vm.vmid} not changed: not in the pool or not visible",
+        next_step="if a crash of the node interrupted its creation (lock create, no description), "
+        "remove it on the node as root, with the option --skiplock of qm",
+    )
 
 
 def _node_now(api: Api, details: Mapping[str, str]) -> str:

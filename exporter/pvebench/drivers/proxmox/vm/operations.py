@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.api.tasks import runs_task
 from pvebench.drivers.proxmox.vm.archives import (
+    BACKUP,
     LOCK_MINUTES,
     expect_archive,
     notes,
     own_archives,
-    runs_backup,
     try_to_remove,
 )
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace
@@ -115,7 +116,7 @@ class VmOperation:
                 raise NoSpace(lacking, next_step="free space, or reduce volume.size of the pack")
 
     def _prepare_backup(self) -> None:
-        if runs_backup(self._api, self._site.node):
+        if runs_task(self._api, self._site.node, BACKUP):
             raise Busy(
                 f"{self._name}: another backup runs on {self._site.node}",
                 cause="a backup job started",
@@ -186,7 +187,7 @@ class VmOperation:
                 lockwait=LOCK_MINUTES,
                 **options,
             ),
-            kind="vzdump",
+            kind=BACKUP,
         )
 
     def _move(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.api.tasks import Tasks
+from pvebench.drivers.proxmox.api.tasks import Tasks, newest_task
 from pvebench.drivers.proxmox.vm.bench_vm import (
     CHANGE_SECONDS,
     KIND,
@@ -33,6 +33,9 @@ from pvebench.model.disk import ScsiHw
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
+
+CREATION: Final = "qmcreate"
+"""Type of the task of a creation; the VM has its marker and its pool when it ends."""
 
 
 def make_vm(
@@ -55,6 +58,7 @@ def make_vm(
             continue
         vm = BenchVm(api, clock, place, vmid, secrets.token_hex(16))
         details = {"node": place.node, "pool": place.pool, "vmid": str(vmid), "mark": vm.mark}
+        details["newest"] = newest_task(api, place.node, CREATION, str(vmid))
         entry = journal.open(KIND, details)
         try:
             claim = node_time(api, place.node, clock) + CLAIM_SECONDS
@@ -96,7 +100,7 @@ def _create(
             description=description(vm.mark, claim=claim),
             **options,
         ),
-        kind="qmcreate",
+        kind=CREATION,
         what=f"VM {vm.vmid}: create",
         seconds=CHANGE_SECONDS,
     )
