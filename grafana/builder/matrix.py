@@ -19,7 +19,7 @@ from builder.looks import (
 )
 from builder.panels import intro, names
 from builder.parts import base, instant, node_variable, place, storage_variable, workload_variable
-from builder.promql import CASE_KEYS, SAME_CASE, series, with_descriptions
+from builder.promql import CASE_KEYS, SAME_CASE, if_empty, series, with_descriptions
 from builder.tables import Column, age_column, as_text, grid, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
@@ -90,6 +90,7 @@ def _answer() -> stat.Panel:
         with_descriptions(_standing(name)) for name in ("fastest", "same", "only", "first")
     )
     emulated = f"count by (node) ({series(m.ENVIRONMENT_INFO, node='$node', accel='tcg')})"
+    ranked = series(m.SCENARIO_RANK_INFO, **CASE, rank="fastest", excluded="")
     near = f'count_values("count", count({same}))'
     legends = {
         "{{description}}: {{configuration}} is fastest": fastest,
@@ -97,13 +98,10 @@ def _answer() -> stat.Panel:
         "{{description}}: {{configuration}} is the only result": only,
         "{{description}}: {{configuration}} is the fastest so far": first,
         "{{node}}: emulated, without KVM": emulated,
+        "needs three runs of each configuration": if_empty(ranked),
     }
     panel = names(
-        "Best configuration",
-        "Fastest durable configuration that reads from the disk.",
-        "",
-        "",
-        missing="needs three runs of each configuration",
+        "Best configuration", "Fastest durable configuration that reads from the disk.", "", ""
     ).targets(
         [
             instant(expression, legend=legend, ref=chr(ord("A") + index))
