@@ -66,7 +66,8 @@ def _ratio(value: Any) -> float:
     return ratio
 
 
-def _listen(value: Any) -> str:
+def listen_address(value: Any) -> str:
+    """Return a listen address; raises ValueError for another text, such as a Unix socket."""
     host, colon, port = str(value).rpartition(":")
     if not colon or not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise ValueError(f"invalid listen address {value!r}: write it as 127.0.0.1:9620")
@@ -161,7 +162,7 @@ Ratio = Annotated[
 ]
 Listen = Annotated[
     str,
-    BeforeValidator(_listen),
+    BeforeValidator(listen_address),
     WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9620"]}),
 ]
 HostName = Annotated[

@@ -7,18 +7,18 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pvebench.cli.options import format_option, web_options
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import PvebenchError, ToolsMissing
-from pvebench.fields import MAX_NAME
+from pvebench.fields import MAX_NAME, listen_address
 from pvebench.model.units import show_seconds
 from pvebench.service.workers import handle_signals
 from pvebench.web import Access, WebServer
@@ -27,6 +27,7 @@ from pvebench.web import listen as open_socket
 if TYPE_CHECKING:
     from pvebench.hub.store import HubDatabase
 
+F = TypeVar("F", bound=Callable[..., Any])
 DOOR: Final = "pvebench_door"
 """Role with the rights of `serve`; `migrate` creates it."""
 JUDGE: Final = "pvebench_judge"
@@ -42,6 +43,18 @@ database_option = click.option(
     show_default=True,
     help="Database, as a URL of libpq.",
 )
+
+
+def _listen_option(default: str) -> Callable[[F], F]:
+    def checked(_: click.Context, __: click.Parameter, text: str) -> str:
+        try:
+            return listen_address(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return click.option(
+        "--listen", default=default, show_default=True, callback=checked, help="Listen address."
+    )
 
 
 @contextmanager
@@ -84,7 +97,7 @@ def migrate(url: str) -> None:
 
 @hub.command()
 @database_option
-@click.option("--listen", default="127.0.0.1:9630", show_default=True, help="Listen address.")
+@_listen_option("127.0.0.1:9630")
 @click.option(
     "--data-directory",
     "disk",
@@ -129,7 +142,7 @@ def serve(
     metavar="ADDRESS",
     help="Address or network that may send --trusted-header; may be repeated.",
 )
-@click.option("--listen", default="127.0.0.1:9631", show_default=True, help="Listen address.")
+@_listen_option("127.0.0.1:9631")
 @web_options
 def pages(
     url: str,
@@ -172,7 +185,9 @@ def _users(
     try:
         networks = [ip_network(text) for text in proxies]
     except ValueError as error:
-        raise click.UsageError(f"invalid --trusted-proxy: {error}") from error
+        raise click.UsageError(
+            f"invalid --trusted-proxy: {error}; a proxy connects by TCP, not by a Unix socket"
+        ) from error
     role_of = {user: role for user, _, role in pairs}
     if len(role_of) < len(pairs):
         raise click.UsageError("--user-role names a user twice")

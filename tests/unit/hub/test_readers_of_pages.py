@@ -185,3 +185,27 @@ def test_a_role_that_the_login_cannot_have_is_an_error_and_never_all(
 )
 def test_options_that_identify_nobody_are_refused(options: list[str]) -> None:
     assert run_cli(["hub", "pages", "--database", "postgresql://127.0.0.1:1/no", *options]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            [
+                "--trusted-proxy",
+                "/run/proxy.sock",
+                "--trusted-header",
+                HEADER,
+                "--user-role",
+                "a=b",
+            ],
+            "a proxy connects by TCP, not by a Unix socket",
+        ),
+        (["--listen", "unix:/run/hub.sock"], "write it as 127.0.0.1:9620"),
+    ],
+)
+def test_a_unix_socket_of_a_proxy_is_refused_with_a_hint(
+    options: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["hub", "pages", "--database", "postgresql://127.0.0.1:1/no", *options]) == 2
+    assert expected in capsys.readouterr().err

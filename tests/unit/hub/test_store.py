@@ -210,6 +210,19 @@ def test_a_login_without_the_role_of_the_door_is_told_which_one_to_use(url: str)
     assert "as the role that ran `pvebench hub migrate`" in str(refused.value)
 
 
+def test_only_a_refused_role_is_blamed_on_the_role(hub: HubDatabase, login: str) -> None:
+    """PostgreSQL has code 22023 for an unknown role and for many other invalid parameters."""
+    with pytest.raises(psycopg.errors.InvalidParameterValue), hub.connection() as connection:
+        connection.execute("SELECT date_trunc('fortnight', now())")
+    with pytest.raises(psycopg.errors.InvalidParameterValue), hub.connection() as connection:
+        connection.execute("SET work_mem = '-5TB'")
+    for unknown in (HubDatabase(login, role="unknown"), hub):
+        role = "" if unknown is not hub else "unknown"
+        with pytest.raises(HubDatabaseError, match="refused the role") as refused:
+            unknown.overview(role)
+        assert isinstance(refused.value.__cause__, psycopg.errors.InvalidParameterValue)
+
+
 def test_two_tokens_are_valid_while_one_is_changed(hub: HubDatabase, door: HubDatabase) -> None:
     for letter in "abc":
         hub.add_token("lab", letter * 64)

@@ -7,7 +7,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row
@@ -58,18 +58,13 @@ class HubDatabase:
             connection = self._opened(connection)
             with connection.transaction():
                 if role:
-                    connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(role)))
+                    _change_role(connection, "SET LOCAL ROLE {}", role)
                 yield connection
-        except (
-            psycopg.errors.InsufficientPrivilege,
-            psycopg.errors.InvalidParameterValue,
-        ) as error:
+        except psycopg.errors.InsufficientPrivilege as error:
             raise HubDatabaseError(
                 f"the hub's database refused: {str(error).strip()}"[:500],
-                cause="the login is not the role that migrated the database, or the role of a "
-                "user does not exist or was not granted to the login",
-                next_step="log in as the role that ran `pvebench hub migrate`; grant it the roles "
-                "of users",
+                cause="the login is not the role that migrated the database",
+                next_step="log in as the role that ran `pvebench hub migrate`",
             ) from error
         except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
             failed = HubDatabaseError(
@@ -92,7 +87,7 @@ class HubDatabase:
         try:
             _check_schema(opened)
             if self._role:
-                opened.execute(SQL("SET ROLE {}").format(Identifier(self._role)))
+                _change_role(opened, "SET ROLE {}", self._role)
         except BaseException:
             opened.close()
             raise
@@ -249,6 +244,18 @@ _OF_SITE: Final = (
     *("mark", "process", "refused", "node_state", "case_state", "verdict", "change"),
     "effect",
 )
+
+
+def _change_role(connection: Connection, query: LiteralString, role: str) -> None:
+    try:
+        connection.execute(SQL(query).format(Identifier(role)))
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.InvalidParameterValue) as error:
+        raise HubDatabaseError(
+            f"the hub's database refused the role: {str(error).strip()}"[:500],
+            cause="it does not exist, or was not granted to the login",
+            next_step="log in as the role that ran `pvebench hub migrate`; grant it the roles of "
+            "users",
+        ) from error
 
 
 def _check_known(change: SiteTransaction) -> None:
