@@ -33,7 +33,7 @@ PACKS: Final = "tests/e2e/host-vm"
 WORK: Final = "/var/tmp/pvebench"
 _REPEATS: Final = re.compile(r"repeats: [0-9]+")
 """A row ran when each case did once; three or five passes tell nothing more here."""
-OF_ZFS: Final = ("zvol", "zfs-ssd-cache")
+OF_ZFS: Final = ("zvol", "zfs-ssd-cache", "zfs")
 PROOF: Final = {
     "lvm": "linear",
     "lvm-off": "linear",
@@ -166,6 +166,18 @@ def settings_of_a_drive(vm: HostVm) -> None:
     assert "1 (on)" in shown, shown
 
 
+def zfs_options(vm: HostVm) -> None:
+    """Cases on zvols and datasets of the driver's own; afterwards there are none."""
+    vm.storage("make", "zvol")
+    try:
+        vm.run("zfs destroy bench/vol; zfs create bench/pvebench")
+        settings = "driver: host\nstorages:\n  zfs: {kind: zfs, dataset: bench/pvebench}\n"
+        must_be_measured(inside(vm, settings, f"{PACKS}-zfs.yaml", []))
+        assert vm.run("zfs list -H -o name -t all -r bench").split() == ["bench", "bench/pvebench"]
+    finally:
+        vm.storage("unmake", "zvol")
+
+
 def send_guest(vm: HostVm) -> None:
     """Bring the guest's image there, whose files a container's are too."""
     subprocess.run(pvebench("guest", "build"), check=True)
@@ -201,6 +213,8 @@ def pieces(parts: Sequence[str]) -> Iterator[tuple[str, Callable[[HostVm], None]
             yield f"small: {name}", short_case(name)
     if not parts or "drive" in parts:
         yield "drive: settings of a SATA drive", settings_of_a_drive
+    if not parts or {"options", "zfs"} & {*parts}:
+        yield "options: zfs", zfs_options
     # Only when it is named: emulated twice it takes longer than the lab waits.
     if "guest" in parts:
         yield "guest: QEMU in QEMU", a_guest

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from pvebench.model.disk import DISK_OPTIONS, LAYOUT_OPTIONS
+from pvebench.model.disk import DISK_OPTIONS, LAYOUT_OPTIONS, POOL_OPTIONS
 
 Kind = Literal["gauge", "counter", "histogram"]
 
@@ -60,8 +60,12 @@ SCENARIO_INFO = _gauge(
     "scenario_info",
     (
         *SCENARIO,
-        # VictoriaMetrics drops labels beyond 30; the scenario has this one in its name.
-        *(name for name in DISK_OPTIONS if name not in {*SCENARIO, "overlay_cluster"}),
+        # VictoriaMetrics drops labels beyond 30; the scenario has these in its name.
+        *(
+            name
+            for name in DISK_OPTIONS
+            if name not in {*SCENARIO, "overlay_cluster", *POOL_OPTIONS}
+        ),
         *LAYOUT_OPTIONS,
         "cpus",
         "memory_bytes",

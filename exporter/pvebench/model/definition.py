@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from pvebench.model.disk import HostCache
+from pvebench.model.disk import Cache, HostCache, Sync
 from pvebench.model.units import format_size
 from pvebench.model.workload import NEIGHBOR, SNAPSHOT_RAM, Case, Direction, SteadyRule
 
@@ -96,6 +96,11 @@ class Definition:
         """Whether reads may hit data of earlier runs in the host's memory."""
         cache = HostCache(self.options.get("host_cache", HostCache.DROPPED))
         return cache.warm and Direction.READ in self.directions
+
+    @property
+    def ignores_flushes(self) -> bool:
+        """Whether QEMU or ZFS ignores the guest's flushes, so that a host crash loses data."""
+        return self.cache == Cache.UNSAFE or self.options.get("sync") == Sync.DISABLED
 
     @property
     def place(self) -> tuple[str, str, str]:

@@ -31,6 +31,8 @@ class Part(StrEnum):
     """Of the volume: another value needs another volume."""
     DEVICE = "device"
     """Of the host's device below the volume, restored after the runs that change it."""
+    POOL = "pool"
+    """Of the thin pool or ZFS dataset that pvebench creates for the volume alone."""
 
 
 def traits(
@@ -100,6 +102,32 @@ class ChainKind(StrEnum):
     """In the storage, such as ZFS or LVM-thin."""
 
 
+class Sync(StrEnum):
+    """ZFS: whether it waits for the ZIL, as programs ask for, at every write, or never."""
+
+    STANDARD = "standard"
+    ALWAYS = "always"
+    DISABLED = "disabled"
+
+
+class PrimaryCache(StrEnum):
+    """ZFS: content that the ARC caches."""
+
+    ALL = "all"
+    METADATA = "metadata"
+    NONE = "none"
+
+
+class Compression(StrEnum):
+    """ZFS: algorithm for new blocks."""
+
+    OFF = "off"
+    LZ4 = "lz4"
+    ZLE = "zle"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
 class Cache(StrEnum):
     """Proxmox's cache modes, from the safest to the least safe."""
 
@@ -165,6 +193,22 @@ def _overlay_cluster(size: int) -> int:
     return 0 if size == OVERLAY_CLUSTER else size
 
 
+def _power_of_two(low: int, high: int, what: str) -> Callable[[int], int]:
+    def check(size: int) -> int:
+        if not low <= size <= high or size & (size - 1):
+            limits = f"{format_size(low)} to {format_size(high)}"
+            raise ValueError(f"invalid {what} of {size} bytes: use a power of two, {limits}")
+        return size
+
+    return check
+
+
+def _thin_chunk(size: int) -> int:
+    if not 64 * KIB <= size <= GIB or size % (64 * KIB):
+        raise ValueError(f"invalid thin chunk of {size} bytes: use a multiple of 64k, up to 1G")
+    return size
+
+
 def _read_ahead(size: int) -> int:
     if not 0 <= size <= GIB or size % SECTOR:
         raise ValueError(f"invalid read-ahead of {size} bytes: use whole sectors of 512, up to 1G")
@@ -203,6 +247,10 @@ class Disk:
         chain_kind: place of these snapshots.
         overlay_cluster: of overlays, in bytes; 0: 128 KiB with subclusters and the volume's
             preallocation, as Proxmox VE 9 creates them. 64 KiB: without both, as before.
+        thin_chunk: of the LVM-thin pool, in bytes; None: 64 KiB.
+        volblocksize: of the zvol, in bytes; None: 16 KiB, as of OpenZFS 2.2.
+        recordsize: the volume is a file in a ZFS dataset with such records; None: it is a zvol.
+        sync, primarycache, compression: of the zvol or dataset; None: standard, all, lz4.
     """
 
     bus: Bus
@@ -233,6 +281,22 @@ class Disk:
     overlay_cluster: int = field(
         default=0, metadata=traits(size=True, check=_overlay_cluster, of=Part.VOLUME)
     )
+    thin_chunk: int | None = field(
+        default=None, metadata=traits(size=True, check=_thin_chunk, of=Part.POOL)
+    )
+    volblocksize: int | None = field(
+        default=None,
+        metadata=traits(
+            size=True, check=_power_of_two(4 * KIB, 128 * KIB, "volblocksize"), of=Part.POOL
+        ),
+    )
+    recordsize: int | None = field(
+        default=None,
+        metadata=traits(size=True, check=_power_of_two(SECTOR, MIB, "recordsize"), of=Part.POOL),
+    )
+    sync: Sync | None = field(default=None, metadata=traits(of=Part.POOL))
+    primarycache: PrimaryCache | None = field(default=None, metadata=traits(of=Part.POOL))
+    compression: Compression | None = field(default=None, metadata=traits(of=Part.POOL))
 
     @property
     def on_host(self) -> bool:
@@ -289,15 +353,18 @@ class Disk:
         return pairs
 
 
-def _of(part: Part) -> tuple[str, ...]:
-    return tuple(option.name for option in fields(Disk) if option.metadata.get("of") is part)
+def _of(*parts: Part) -> tuple[str, ...]:
+    return tuple(option.name for option in fields(Disk) if option.metadata.get("of") in parts)
 
 
 DISK_OPTIONS: Final = tuple(option.name for option in fields(Disk))
 """All options in the order of slugs; the first three have no default."""
 _DEFAULTS: Final = tuple((option.name, option.default) for option in fields(Disk)[3:])
-VOLUME_OPTIONS: Final = _of(Part.VOLUME)
+POOL_OPTIONS: Final = _of(Part.POOL)
+VOLUME_OPTIONS: Final = _of(Part.VOLUME, Part.POOL)
 DEVICE_OPTIONS: Final = _of(Part.DEVICE)
+HOST_OPTIONS: Final = _of(Part.DEVICE, Part.POOL)
+"""Options that cases without a VM have too."""
 _SIZES: Final = tuple(option.name for option in fields(Disk) if option.metadata.get("size"))
 
 

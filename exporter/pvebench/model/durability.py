@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import Any
 
 from pvebench.model.definition import Definition
-from pvebench.model.disk import Cache
 
 
 class Sync(StrEnum):
@@ -112,7 +111,7 @@ class Durable(StrEnum):
     BY_DESIGN = "by design"
     """As Proxmox VE documents the cache mode; not measured."""
     NO = "no"
-    """By measurement, or because the cache mode ignores flushes."""
+    """By measurement, or because the cache mode or ZFS ignores flushes."""
 
 
 Known = Mapping[tuple[str, str, str], Durability]
@@ -135,7 +134,7 @@ def durable_of(definition: Definition, known: Known) -> Durable:
 def durable_by(definition: Definition, measured: Durability | None) -> Durable:
     """Return the same from its measured durability; None: not measured."""
     if measured is None or (measured.durable and not measured.power):
-        return Durable.NO if definition.cache == Cache.UNSAFE else Durable.BY_DESIGN
+        return Durable.NO if definition.ignores_flushes else Durable.BY_DESIGN
     return Durable.MEASURED if measured.durable else Durable.NO
 
 

@@ -15,6 +15,8 @@ from enum import StrEnum
 
 from pvebench.model.disk import (
     DEVICE_OPTIONS,
+    HOST_OPTIONS,
+    POOL_OPTIONS,
     Aio,
     Bus,
     Cache,
@@ -89,6 +91,7 @@ class StorageKind:
         vms: maximum number of VMs that run a workload on it at the same time.
         own_device: whether a volume is alone on a block device of this machine, so that changing
             the device's settings affects nothing else.
+        pool_options: options of the pool or dataset that pvebench creates for each volume.
         host_cache: treatment of the host's page cache of its volumes before each run.
         no_container: why a container cannot use its volumes; empty: it can.
         container_filesystem: file system that the hypervisor creates for a container, and mounts
@@ -107,6 +110,7 @@ class StorageKind:
     operations: Operations = Operations()
     vms: int = 1
     own_device: bool = False
+    pool_options: frozenset[str] = frozenset()
     host_cache: HostCache = HostCache.DROPPED
     no_container: str = ""
     container_filesystem: Filesystem | None = None
@@ -234,6 +238,15 @@ RULES: tuple[Rule, ...] = (
         lambda disk, storage: _of_device(disk) and not storage.own_device,
     ),
     Rule(
+        "thin_chunk needs a storage of kind lvmthin; volblocksize, recordsize, sync, primarycache "
+        "and compression need one of kind zfs",
+        lambda disk, storage: not {*dict(disk.differences(POOL_OPTIONS))} <= storage.pool_options,
+    ),
+    Rule(
+        "volblocksize applies to a zvol, recordsize to a file",
+        lambda disk, _: disk.volblocksize is not None and disk.recordsize is not None,
+    ),
+    Rule(
         "a loop device has no drive with a cache",
         lambda disk, storage: disk.drive_cache is not None and storage.name == "loop",
     ),
@@ -253,7 +266,7 @@ def _on_host(scenario: Scenario, storage: StorageKind) -> str | None:
     disk = scenario.disk
     if storage.network:
         return "QEMU accesses this storage over the network, so there is no host case"
-    of_vm = [name for name, _ in disk.differences() if name not in DEVICE_OPTIONS]
+    of_vm = [name for name, _ in disk.differences() if name not in HOST_OPTIONS]
     plain = disk.format is Format.RAW and disk.cache is Cache.NONE and not of_vm
     if not plain or scenario.layout.on_filesystem:
         return "a host case has no disk options: raw, cache none, no filesystem"
@@ -266,7 +279,7 @@ def _in_container(scenario: Scenario, storage: StorageKind) -> str | None:
         return storage.no_container
     if storage.network and storage.container_filesystem is None:
         return "QEMU accesses this storage over the network, so a container cannot mount it"
-    of_vm = [name for name, _ in disk.differences() if name not in DEVICE_OPTIONS]
+    of_vm = [name for name, _ in disk.differences() if name not in HOST_OPTIONS]
     if disk.format is not Format.RAW or disk.cache is not Cache.NONE or of_vm:
         return "a container case has no disk options: raw, cache none"
     if not scenario.layout.on_filesystem:
@@ -316,7 +329,8 @@ def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) ->
         if applies and (reason := check(scenario, workload, storage)):
             return reason
     if scenario.disk.on_host:
-        return _why_not_on_host(workload, storage)
+        is_file = storage.files or scenario.disk.recordsize is not None
+        return _why_not_on_host(workload, is_file=is_file)
     if scenario.disk.in_container and not workload.directions:
         return f"{workload.tool} needs a VM"
     if Direction.TRIM in workload.directions and (reason := _why_not_trim(scenario)):
@@ -366,14 +380,14 @@ def _why_not_together(scenario: Scenario, workload: Workload, storage: StorageKi
     return "several VMs exclude a steady state" * bool(workload.steady)
 
 
-def _why_not_on_host(workload: Workload, storage: StorageKind) -> str | None:
+def _why_not_on_host(workload: Workload, *, is_file: bool) -> str | None:
     if not workload.directions:
         return f"{workload.tool} needs a VM"
     if Direction.TRIM in workload.directions:
         return "a host case cannot trim"
-    if workload.place is Place.DEVICE and storage.files:
+    if workload.place is Place.DEVICE and is_file:
         return f"{workload.tool} needs a device; volumes on this storage are files"
-    if workload.place is Place.DIRECTORY and not storage.files:
+    if workload.place is Place.DIRECTORY and not is_file:
         return f"{workload.tool} creates its own files; this storage has none"
     return None
 

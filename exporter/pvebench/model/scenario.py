@@ -7,7 +7,15 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from pvebench.model.disk import DEVICE_OPTIONS, VOLUME_OPTIONS, Disk, HostCache, Layout, option_text
+from pvebench.model.disk import (
+    HOST_OPTIONS,
+    VOLUME_OPTIONS,
+    Disk,
+    HostCache,
+    Layout,
+    PrimaryCache,
+    option_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +59,8 @@ class Scenario:
     @property
     def bypasses(self) -> bool:
         """Whether the cache mode bypasses the host's cache."""
-        return self.disk.cache.direct and self.host_cache is not HostCache.ARC
+        in_arc = self.disk.primarycache in (None, PrimaryCache.ALL)
+        return self.disk.cache.direct and not (self.host_cache is HostCache.ARC and in_arc)
 
     @property
     def _treated(self) -> dict[str, str]:
@@ -70,8 +79,8 @@ class Scenario:
 
     @cached_property
     def host_slug(self) -> str:
-        """Slug of the host case on this storage, with the same options of the device below."""
-        tail = [f".{key}-{value}" for key, value in self.disk.differences(DEVICE_OPTIONS)]
+        """Slug of the host case on this storage, with the same options of device and pool."""
+        tail = [f".{key}-{value}" for key, value in self.disk.differences(HOST_OPTIONS)]
         return "".join([f"{self.storage}.host.raw.none", *tail])
 
     @cached_property

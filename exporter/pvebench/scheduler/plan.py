@@ -13,7 +13,7 @@ from typing import Any, Final
 from pvebench.config import Pack
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.disk import (
-    DEVICE_OPTIONS,
+    HOST_OPTIONS,
     LAYOUT_OPTIONS,
     Bus,
     Cache,
@@ -145,9 +145,9 @@ def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
     first = {name: values[0] for name, values in pack.axes.items()}
     seen = set()
     variants = [{**first, **variant} for variant in pack.variants]
-    # Host and container cases need the storage and device options of the cases that they are
+    # Host and container cases need the storage, device and pool options of the cases that they are
     # compared with; containers also the file system of the guests, if they have one.
-    guests, below = [*combined, *variants], ("storage", *DEVICE_OPTIONS)
+    guests, below = [*combined, *variants], ("storage", *HOST_OPTIONS)
     own = [_without_vm(HOST_ROW, options, below) for options in guests] if host else []
     above = [_without_vm(CONTAINER_ROW, options, (*below, *LAYOUT_OPTIONS)) for options in guests]
     for options in [*own, *(above if pack.lxc else ()), *guests]:

@@ -215,7 +215,7 @@ def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
 def excluded_text(place: Place, metric: str) -> str:
     """Return the result of a configuration that is not ranked, and why."""
     configuration, level = configuration_text(place.definition), level_text(metric, place.level)
-    lost = place.exclusion is Exclusion.NOT_DURABLE and place.definition.cache != Cache.UNSAFE
+    lost = place.exclusion is Exclusion.NOT_DURABLE and not place.definition.ignores_flushes
     reason = "lost flushed writes when measured" if lost else NOT_COUNTED[place.exclusion]
     return f"{configuration} reaches {level}; excluded: {reason}."
 

@@ -236,6 +236,10 @@ def settings_message(tmp_path: Path, text: str) -> str:
             "pvebench.yaml:2:6: storages.a: a storage of kind dir needs path",
         ),
         (
+            "storages:\n  a: {kind: zfs, vgname: pve}\n",
+            "pvebench.yaml:2:6: storages.a: a storage of kind zfs needs dataset",
+        ),
+        (
             "storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",
             "pvebench.yaml:2:6: storages.a: a storage of kind nfs has no path",
         ),
@@ -271,6 +275,8 @@ def test_the_storage_table_knows_what_each_kind_can_hold() -> None:
         "nbd": {"raw"},
         "nfs": {"raw", "qcow2"},
         "rbd": {"raw"},
+        "lvmthin": {"raw"},
+        "zfs": {"raw"},
     }
 
 

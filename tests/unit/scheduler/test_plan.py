@@ -10,7 +10,7 @@ import pytest
 from pvebench.config import load_pack
 from pvebench.errors import ConfigError
 from pvebench.metrics.catalog import SCENARIO_INFO
-from pvebench.model.disk import Cache, HostCache
+from pvebench.model.disk import POOL_OPTIONS, Cache, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
@@ -218,7 +218,7 @@ def test_everything_that_a_scenario_means_is_a_label_of_its_info() -> None:
     # Of the volume's content, which is the same for all scenarios of a pack.
     unlabelled = {"file_name", "file_bytes", "fill_passes", "fill_compress"}
     # In the slug. VictoriaMetrics stores 30 labels of a series by default (test_scaling).
-    unlabelled.add("overlay_cluster")
+    unlabelled |= {"overlay_cluster", *POOL_OPTIONS}
     # The same once more, in words for screens.
     worded = {"configuration", "disk"}
     assert set(SCENARIO_INFO.labels) - worded == set(told) - unlabelled

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from pvebench.drivers.storages.contract import Storage, release
+from pvebench.drivers.storages.pools import pool_options
 from pvebench.errors import SwitchFailed
-from pvebench.model.disk import DEVICE_OPTIONS, Disk
+from pvebench.model.disk import HOST_OPTIONS, Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Guest
 from pvebench.model.scenario import Machine, Scenario
@@ -79,7 +80,7 @@ class HostMachine(Protocol):
         """End all programs and remove all files."""
 
 
-_READ_BACK: Final = ("bus", *DEVICE_OPTIONS)
+_READ_BACK: Final = ("bus", *HOST_OPTIONS)
 
 
 class HostDisk:
@@ -136,11 +137,12 @@ class HostDisk:
         size = min(size, volume.size_bytes) if file.is_device else size
         self.detach()
         tuned = self.tune(volume, disk)
+        own = pool_options(self._storages[volume.storage], volume)
         self._attached, self._counted = volume, self._machine.counters(path)
         scratch = "" if file.is_device else self._machine.make_scratch(path)
         return Attachment(
             device=path,
-            effective={"size_bytes": str(size), "bus": str(disk.bus), **tuned},
+            effective={"size_bytes": str(size), "bus": str(disk.bus), **tuned, **own},
             unverified=tuple(set(Disk.__dataclass_fields__) - set(_READ_BACK)),
             raw=f"{path}: {size} bytes from {volume.offset_bytes}",
             offset_bytes=volume.offset_bytes,

@@ -53,6 +53,7 @@ from pvebench.drivers.qemu.machine import (
 from pvebench.drivers.qemu.operations import DiskOperation
 from pvebench.drivers.qemu.qmp import QemuGuest
 from pvebench.drivers.storages.contract import SnapshotStorage, Storage, instance_id, release
+from pvebench.drivers.storages.pools import pool_options
 from pvebench.drivers.storages.settings import (
     check_space,
     check_storages,
@@ -269,9 +270,11 @@ class QemuHypervisor:
             raise SwitchFailed("disk missing after power-on")
         names, _ = self._attached
         guest = find_in_guest(self._guest, names, self._clock, seconds=SWITCH_SECONDS)
-        opened = self._storages[plug.volume.storage].opened(plug.volume)
+        storage = self._storages[plug.volume.storage]
+        opened = storage.opened(plug.volume)
         seen = look(self._qemu, names, plug.disk, guest=guest, opened=opened)
         effective = read_back(names, plug.disk, seen) | {"size_bytes": guest["size_bytes"]}
+        effective |= pool_options(storage, plug.volume)
         raw = {"nodes": seen.nodes, "blocks": seen.blocks, "guest": dict(guest)}
         return Attachment(
             device=guest["device"],

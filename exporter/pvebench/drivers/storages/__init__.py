@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from pvebench.drivers.storages import block, ceph, directory, network
+from pvebench.drivers.storages import block, ceph, directory, network, pools
 from pvebench.drivers.storages.block import DeviceStorage, LoopStorage, identify_device
 from pvebench.drivers.storages.ceph import RbdStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions, Undo
 from pvebench.drivers.storages.directory import DirectoryStorage, identify_directory
 from pvebench.drivers.storages.network import NbdStorage, NfsStorage, identify_server
-from pvebench.model.disk import ChainKind, Format, HostCache
+from pvebench.model.disk import POOL_OPTIONS, ChainKind, Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.volume import Identity
@@ -57,6 +58,8 @@ _LINK: Final = frozenset({"link_bits_per_second"})
 _SERVER: Final = frozenset({"server", "port"}) | _LINK
 _CHAIN: Final = frozenset({Format.RAW, Format.QCOW2})
 _RAW: Final = frozenset({Format.RAW})
+
+_NO_CONTAINER: Final = "containers on pools that pvebench creates are not supported"
 
 MAX_VMS: Final = 8
 """Maximum number of VMs with volumes in a directory; memory limits it before."""
@@ -130,6 +133,31 @@ KINDS: Final[dict[str, Kind]] = {
         together=("server", "port"),
         undo={ceph.KIND: ceph.undo_image},
         look=ceph.look,
+    ),
+    "lvmthin": Kind(
+        holds=StorageKind(
+            name="lvmthin",
+            formats=_RAW,
+            pool_options=frozenset({"thin_chunk"}),
+            no_container=_NO_CONTAINER,
+        ),
+        make=partial(pools.PoolStorage, pools.Lvm()),
+        identify=pools.identify_group,
+        required=frozenset({"vgname"}),
+        undo={pools.Lvm.kind: pools.undo_with(pools.Lvm())},
+    ),
+    "zfs": Kind(
+        holds=StorageKind(
+            name="zfs",
+            formats=_RAW,
+            pool_options=frozenset(POOL_OPTIONS) - {"thin_chunk"},
+            host_cache=HostCache.ARC,
+            no_container=_NO_CONTAINER,
+        ),
+        make=partial(pools.PoolStorage, pools.Zfs()),
+        identify=pools.identify_dataset,
+        required=frozenset({"dataset"}),
+        undo={pools.Zfs.kind: pools.undo_with(pools.Zfs())},
     ),
 }
 

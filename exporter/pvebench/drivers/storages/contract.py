@@ -123,7 +123,8 @@ class StorageOptions:
     Attributes:
         path: directory (`dir`, `loop`) or device (`block`).
         server, port, socket, export: of an `nbd` or `nfs` server.
-        pool, conf, user: of a Ceph cluster (`rbd`); without the last two, Ceph's own defaults.
+        pool: of a Ceph cluster (`rbd`), volume group (`lvmthin`) or dataset (`zfs`).
+        conf, user: of a Ceph cluster; empty: Ceph's own defaults.
         own_path: whether a run creates a missing path, which is below the state directory.
         owner: the instance's id, which distinguishes volumes of instances that share a storage.
     """

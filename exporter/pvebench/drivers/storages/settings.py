@@ -110,13 +110,17 @@ _CEPH_NAME: Final = r"^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"
 """Excludes options of `rbd`, and separators in POOL/IMAGE."""
 
 
+_DATASET: Final = r"^[A-Za-z][A-Za-z0-9_.:-]{0,99}(/[A-Za-z0-9_.:-]{1,99}){0,9}$"
+
+
 class StorageSettings(Strict):
     """Settings of one storage. `drivers.storages.KINDS` has the keys of each kind.
 
     Attributes:
         kind: `dir`: a directory on any host file system; `loop`: loop devices over files in a
             directory; `block`: a whole device, whose content is destroyed; `nbd`, `nfs`: a server
-            that QEMU accesses over the network; `rbd`: a pool of a Ceph cluster, likewise.
+            that QEMU accesses over the network; `rbd`: a pool of a Ceph cluster, likewise;
+            `lvmthin`, `zfs`: a thin pool or dataset for each volume.
         path: the directory or the device.
         write_budget: maximum bytes written to it in 24 hours; `off`: no limit. Default: 5% of its
             size, at least 10 GiB.
@@ -124,6 +128,8 @@ class StorageSettings(Strict):
         export: the NBD export, or the directory on the NFS server.
         pool: of the Ceph cluster; `conf`: its configuration file, `user` without `client.`:
             /etc/ceph/ceph.conf and admin by default.
+        vgname: LVM volume group; thin pools are created in its free space.
+        dataset: ZFS dataset, below which datasets and zvols are created.
         faults: name -> command that causes this fault of the storage while a workload with that
             `fault` runs, and ends it before it exits. Empty: no fault is ever caused.
         link_bits_per_second: capacity of the network to the server. For a `dir` or `block` on a
@@ -140,6 +146,8 @@ class StorageSettings(Strict):
     pool: StrictStr = Field(default="", pattern=_CEPH_NAME)
     conf: FilePath | None = None
     user: StrictStr = Field(default="", pattern=_CEPH_NAME)
+    vgname: StrictStr = Field(default="", pattern=r"^[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,126}$")
+    dataset: StrictStr = Field(default="", pattern=_DATASET)
     faults: dict[Slug, Annotated[list[StrictStr], Field(min_length=1)]] = Field(
         default_factory=dict
     )
@@ -252,7 +260,7 @@ def _options(
         own_path=entry.path == settings.default_storage,
         socket=str(entry.socket.absolute()) if entry.socket else "",
         export=entry.export,
-        pool=entry.pool,
+        pool=entry.pool or entry.vgname or entry.dataset,
         conf=str(entry.conf.absolute()) if entry.conf else "",
         user=entry.user,
     )

@@ -9,8 +9,8 @@ from pvebench.drivers.qemu.block_graph import Names, block_nodes, command_line, 
 from pvebench.drivers.qemu.disk_readback import UNVERIFIED, Seen, read_back
 from pvebench.drivers.storages.directory import create_options
 from pvebench.model.disk import (
-    DEVICE_OPTIONS,
     DISK_OPTIONS,
+    HOST_OPTIONS,
     Aio,
     Bus,
     Cache,
@@ -146,7 +146,7 @@ def test_what_qemu_and_the_guest_say_is_read_in_the_words_of_the_disk() -> None:
 def test_every_option_of_the_disk_is_read_back_or_said_to_be_unverified() -> None:
     found = read_back(NAMES, disk(Bus.VIRTIO), seen())
     # Those of the device below are read back where they are set: drivers.host.tuning.
-    assert set(DISK_OPTIONS) == {*found, *UNVERIFIED, *DEVICE_OPTIONS}
+    assert set(DISK_OPTIONS) == {*found, *UNVERIFIED, *HOST_OPTIONS}
 
 
 def test_a_guest_that_sees_another_write_cache_than_qemu_is_no_known_cache_mode() -> None:
