@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,30 @@ import pytest
 
 from pve.cluster import Cluster
 from pve.server import running_api
-from pve.site import Site
+from pve.site import Site, small_image
+from pvebench.guest.image import MANIFEST, describe_files
+from pvebench.guest.recipe import FORMAT, recipe_digest
+
+
+@pytest.fixture(scope="session")
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of caches with a tiny guest image: to verify the real one takes half a second."""
+    home = tmp_path_factory.mktemp("cache")
+    directory = home / "pvebench/guest"
+    directory.mkdir(parents=True)
+    manifest = {
+        **small_image(directory).manifest,
+        "format": FORMAT,
+        "recipe": recipe_digest(),
+        "files": describe_files(directory),
+    }
+    (directory / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _no_image_of_this_machine(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
 
 
 @pytest.fixture(params=[8, 9], ids=["pve8", "pve9"])
