@@ -373,6 +373,8 @@ def _why_not_during(scenario: Scenario, workload: Workload, storage: StorageKind
 
 
 def _why_not_together(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
+    if workload.further_vms and storage.vms == 1:
+        return "several VMs at the same time need driver qemu and a storage of kind dir"
     if 1 + workload.further_vms > storage.vms:
         return f"pvebench runs at most {storage.vms} VMs at the same time on this storage"
     if scenario.disk.cold:

@@ -263,7 +263,9 @@ def test_a_neighbors_writes_are_part_of_the_plan(tmp_path: Path) -> None:
 def test_a_storage_for_one_vm_has_no_neighbor(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, NEIGHBOR))
     kind = replace(STORAGES["local"], vms=1)
-    with pytest.raises(ConfigError, match="at most 1 VMs at the same time"):
+    with pytest.raises(
+        ConfigError, match="several VMs at the same time need driver qemu and a storage of kind dir"
+    ):
         expand(pack, node="lab", storages={"local": kind})
 
 

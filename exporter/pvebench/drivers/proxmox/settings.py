@@ -252,7 +252,7 @@ _TARGETS = {
     "restore": "backup_storage",
     "move": "move_storage",
 }
-_NO_NEIGHBOR = "pvebench has one benchmark VM per node of Proxmox VE"
+_NO_NEIGHBOR = "a neighbor needs driver qemu: on Proxmox VE, pvebench has one VM per node"
 _NO_OPERATIONS = "requires the section proxmox.operations in the settings"
 _MACHINE = re.compile(r"-(?P<major>[0-9]{1,3})\.[0-9]")
 _ROOT_BYTES = GIB
