@@ -1,4 +1,4 @@
-"""Guest rows of the published packs on storages that this machine's kernel may lack.
+"""Guest rows of the published packs on storages that this machine's kernel may lack; failing disks.
 
 A process plays the host (`hostprocess.machine`): pvebench and its guests run in it, unchanged. That
 each storage is what its name says is asked of dmsetup, mdstat and findmnt, as in the VM that plays
@@ -7,11 +7,13 @@ the host.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,10 +27,17 @@ from hostprocess.machine import (
     need_host_process,
     running_host_process,
 )
+from hostprocess.quick_faults import FAULTS
 from pvebench.model.units import GIB
+from testing.packs import ROOT
 from testing.published import HOST_PROCESS, Row, rows
+from testing.real_outcomes import MEASURED
 
 MEMORY: Final = "4G"
+FAULTS_PART: Final = "faults"
+FAULT_SECONDS: Final = 30
+FAULTS_SECONDS: Final = 1800.0
+"""Limit for all faults, long beside other work."""
 PROGRAMS: Final = ("lvcreate", "mdadm", "thin_check", "smbd", "mount.cifs")
 
 
@@ -52,6 +61,34 @@ def run_row(row: Row, directory: Path) -> None:
         must_have_run(row, on_storage(host, row))
 
 
+def run_faults(directory: Path) -> None:
+    """Run beside each fault of a disk for `FAULT_SECONDS`, with pvebench's own limits.
+
+    Raises AssertionError or HostProcessError.
+    """
+    script = str(ROOT / "tests" / "hostprocess" / "quick_faults.py")
+    with running_host_process(directory, make_disks(directory, 1, GIB)) as host:
+        words = host.python(script, "/dev/ubda", str(FAULT_SECONDS), *FAULTS)
+        said = json.loads(host.run(words, seconds=FAULTS_SECONDS))
+    for name, runs in said.items():
+        for outcome, reason in runs:
+            say(f"{name}: {outcome} {reason}")
+    # A disk that drops writes shows in no figure of a run: `make durability` looks for those.
+    failed = {name for name, runs in said.items() if runs[0][0] not in MEASURED}
+    assert failed == {"errors"}, failed
+    assert all(runs[-1][0] in MEASURED for runs in said.values()), said
+
+
+def pieces(parts: Sequence[str]) -> Iterator[tuple[str, Callable[[Path], None]]]:
+    """Yield what is to be run and its name, of these parts or of all."""
+    if not parts or FAULTS_PART in parts:
+        yield "a disk that fails", run_faults
+    for row in rows():
+        if row.place == HOST_PROCESS and (not parts or {row.pack, row.storage} & {*parts}):
+            name = f"{row.pack}: {row.storage}, {row.side}, {len(row.sample())} cases"
+            yield name, partial(run_row, row)
+
+
 def main(parts: Sequence[str]) -> int:
     try:
         need_host_process(*PROGRAMS)
@@ -61,21 +98,18 @@ def main(parts: Sequence[str]) -> int:
     subprocess.run(pvebench("guest", "build"), check=True)
     failed: list[str] = []
     ran = 0
-    for row in rows():
-        if row.place != HOST_PROCESS or (parts and not {row.pack, row.storage} & {*parts}):
-            continue
-        name = f"{row.pack}: {row.storage}, {row.side}"
+    for name, run in pieces(parts):
         say(name)
         began = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="pvebench-host-process-") as directory:
-                run_row(row, Path(directory))
+                run(Path(directory))
         except (AssertionError, HostProcessError) as error:
             failed.append(f"{name}: {error}")
             print(f"pvebench: FAILED: {failed[-1]}", file=sys.stderr, flush=True)
         else:
             ran += 1
-        say(f"{name}: {time.monotonic() - began:.0f} s for {len(row.sample())} cases")
+        say(f"{name}: {time.monotonic() - began:.0f} s")
     say(f"{ran} ran, {len(failed)} failed")
     return 1 if failed or not ran else 0
 

@@ -2,9 +2,9 @@
 
     quick_faults.py DISK SECONDS FAULT…
 
-Device mapper lies between pvebench and the disk. A fault begins while its first run measures, or
-after it. It ends after SECONDS, and pvebench's limits are its own. With 0 it lasts until the end
-of a second run, and the limits are short. The last run has the whole disk again.
+Device mapper lies between pvebench and the disk. A fault begins just before a run starts its tool,
+or before the run. It ends after SECONDS, and pvebench's limits are its own. With 0 it lasts until
+the end of a second run, and the limits are short. The last run has the whole disk again.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from hostprocess import quick_runs
 from pvebench.drivers.linux import block_devices, host_tools
+from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.storages.identity import claim
-from pvebench.model.ports import Guest, Site
 from pvebench.model.run import Run
-from pvebench.model.status import Phase
-from pvebench.model.workload import Case
 from pvebench.runner import Runner, measure
 from pvebench.store import Store
 
@@ -40,7 +39,7 @@ FAULTS: Final = {
 }
 """Name -> shell words that begin it, and that end it."""
 LATER: Final = "hang-later"
-"""Begins after the first run."""
+"""Begins before the run."""
 _SWAP: Final = """
 swap() {
     dmsetup load %s --table "0 $sectors $*"
@@ -48,10 +47,8 @@ swap() {
     dmsetup resume %s
 }
 """.replace("%s", NAME)
-RUNTIME: Final = 8.0
-"""Long beside the programs that begin a fault."""
-DEADLINE: Final = 2.0
-"""Seconds that a tool may take after its window, where the limits are short."""
+START_SECONDS: Final = 5.0
+"""Seconds to a tool's first I/O, where the limits are short."""
 PROGRAM_SECONDS: Final = 10.0
 """Seconds that lsblk and wipefs may take then."""
 
@@ -74,30 +71,29 @@ class Device:
 
 
 class Fault:
-    """A fault of the device. As an observer of runs it begins with the next measurement."""
+    """A fault of the device; seconds 0: until `over`."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, name: str, seconds: int) -> None:
+        self.name, self.seconds = name, seconds
         self._device = device
         self._later: subprocess.Popen[bytes] | None = None
 
-    def prepare(self, name: str, seconds: int) -> None:
-        """Choose the fault; seconds 0: until `over`."""
-        self.name, self.seconds = name, seconds
-        self._later = None
+    def begin_with_a_tool(self) -> None:
+        """Begin just before the next start of a tool: later, the tool may have ended."""
+        plain = HostTools.start
+
+        def start(tools: HostTools, argv: list[str]) -> int:
+            HostTools.start = plain  # type: ignore[method-assign] # this process only
+            self.begin()
+            return plain(tools, argv)
+
+        HostTools.start = start  # type: ignore[method-assign,assignment] # this process only
 
     def begin(self) -> None:
         begin, end = FAULTS[self.name]
         self._device.shell(begin)
         later = f"sleep {self.seconds}; {end}" if self.seconds else ":"
         self._later = subprocess.Popen(self._device.command(later))
-
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """See `RunObserver.phase`."""
-        if phase is Phase.MEASURE and self.name != LATER and self._later is None:
-            self.begin()
-
-    def finished(self, run: Run) -> None:
-        """See `RunObserver.finished`."""
 
     def over(self) -> None:
         """End it, or wait for its end."""
@@ -107,47 +103,45 @@ class Fault:
             self._device.shell(FAULTS[self.name][1])
 
 
-def short_limits() -> None:
-    """Have hanging tools given up after seconds, in this process."""
-    plain = measure.wait_for_end
-
-    def wait(site: Site, guest: Guest, pid: int, *, deadline: float) -> Any:
-        return plain(site, guest, pid, deadline=min(deadline, site.clock.monotonic() + DEADLINE))
-
-    measure.wait_for_end = wait
-    host_tools.END_SECONDS = 0.5  # type: ignore[misc] # this process only
-    block_devices._SECONDS = PROGRAM_SECONDS  # type: ignore[misc] # this process only
+@contextmanager
+def short_limits() -> Iterator[None]:
+    """Have what hangs given up after seconds."""
+    with (
+        patch.object(measure, "_START_SECONDS", START_SECONDS),
+        patch.object(host_tools, "END_SECONDS", 0.5),
+        patch.object(block_devices, "_SECONDS", PROGRAM_SECONDS),
+    ):
+        yield
 
 
 def runs(runner: Runner, fault: Fault) -> list[Run]:
     """Return the runs during a fault, and the one after it."""
-    short = partial(quick_runs.run, runner, NAME)
-    long = partial(short, seconds=RUNTIME, rate=50)
-    later = fault.name == LATER
-    said = [short() if later else long()]
-    if later:
+    if fault.name == LATER:
         fault.begin()
-    if later or not fault.seconds:
-        said.append(short())
+    else:
+        fault.begin_with_a_tool()
+    # Errors end a tool; a slow start of it must not look like a hang.
+    with nullcontext() if fault.seconds or fault.name == "errors" else short_limits():
+        said = [quick_runs.run(runner, NAME)]
+        if not fault.seconds:
+            said.append(quick_runs.run(runner, NAME))
     fault.over()
-    return [*said, short()]
+    return [*said, quick_runs.run(runner, NAME)]
 
 
 def main(disk: str, seconds: str, *names: str) -> Mapping[str, Any]:
-    if not int(seconds):
-        short_limits()
     state = quick_runs.STATE / "faults"
     (state / "run").mkdir(parents=True)
     store = Store(state / "pvebench.db", simulated=False)
     device = Device(disk)
     claim(DEVICE, destroy=False)
-    fault = Fault(device)
     storages = {NAME: ("block", str(DEVICE))}
-    runner = quick_runs.host_runner(store, storages, state / "run", fault)
+    runner = quick_runs.host_runner(store, storages, state / "run")
+    quick_runs.run(runner, NAME)  # fills the volume
     said = {}
     for name in names:
-        fault.prepare(name, int(seconds))
-        said[name] = [(run.outcome, run.reason) for run in runs(runner, fault)]
+        done = runs(runner, Fault(device, name, int(seconds)))
+        said[name] = [(run.outcome, run.reason) for run in done]
     runner.close()
     store.close()
     device.shell(f"dmsetup remove {NAME}")

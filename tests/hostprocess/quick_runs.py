@@ -31,7 +31,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from pvebench.runner.runner import Observers, RunObserver
+from pvebench.runner.runner import Observers
 from pvebench.store import Store
 from pvebench.workloads import TOOLS
 
@@ -48,7 +48,6 @@ DISKS: Final = ("/dev/ubda", "/dev/ubdc", "/dev/ubdd", "/dev/ubde", "/dev/ubdf")
 MEASURED: Final = ("dm-cache", "nfs")
 """One of each kind: a run takes two seconds of CPU time."""
 SECONDS: Final = 1.0
-RATE: Final = 400
 
 
 def claims(devices: Sequence[str]) -> dict[str, str]:
@@ -63,9 +62,7 @@ def claims(devices: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def host_runner(
-    store: Store, places: Mapping[str, tuple[str, str]], runtime: Path, *observers: RunObserver
-) -> Runner:
+def host_runner(store: Store, places: Mapping[str, tuple[str, str]], runtime: Path) -> Runner:
     """Return what runs cases on storages: name -> kind and path."""
     storages = {
         name: KINDS[kind].make(
@@ -77,15 +74,15 @@ def host_runner(
     disk = HostDisk(node="inside", storages=storages, machine=machine)
     probe = ProcProbe(lambda: None, lambda: disk.volume_path)
     site = Site(node="inside", hypervisor=disk, probe=probe, clock=SystemClock())
-    return Runner(site, Observers(observers))
+    return Runner(site, Observers([]))
 
 
 def runner_of_all(store: Store) -> Runner:
     return host_runner(store, STORAGES, STATE / "run")
 
 
-def run(runner: Runner, name: str, seconds: float = SECONDS, rate: int = RATE) -> Run:
-    """Return one run of a mixed job on a storage, of `rate` reads and writes a second."""
+def run(runner: Runner, name: str) -> Run:
+    """Return one run of a mixed job on a storage."""
     scenario = Scenario(
         node="inside",
         storage=name,
@@ -94,9 +91,9 @@ def run(runner: Runner, name: str, seconds: float = SECONDS, rate: int = RATE) -
         disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
     )
     # At a rate: the one CPU of this host has other work as well.
-    job = {"rw": "randrw", "rwmixread": 50, "bs": "4k", "iodepth": 4, "rate_iops": rate}
+    job = {"rw": "randrw", "rwmixread": 50, "bs": "4k", "iodepth": 4, "rate_iops": 400}
     options = TOOLS["fio"].options.model_validate(job)
-    workload = options.workload(ramp_seconds=0, runtime_seconds=seconds)
+    workload = options.workload(ramp_seconds=0, runtime_seconds=SECONDS)
     case = Case(scenario=scenario, workload=workload)
     return runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
