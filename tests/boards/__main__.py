@@ -103,10 +103,10 @@ def problems_at(
         arguments = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
         if docs:
-            problems = []
+            problems, page = [], browser.new_page()
             for board in boards():
                 where = f"{address}/d/{board['uid']}?{ON_A_WALL}"
-                pictures.save(browser, board, where, WALLS.get(board["uid"]), store)
+                pictures.save(page, board, where, WALLS.get(board["uid"]), store)
         elif tasks:
             problems = list(failed_tasks(browser, address))
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 IN_FRONT: Final = ("overview", "wall", "upgrades", "case")
@@ -40,20 +40,19 @@ def settle(page: Page) -> None:
 
 
 def save(
-    browser: Browser,
-    board: dict[str, Any],
-    address: str,
-    screen: tuple[int, int] | None,
-    store: str,
+    page: Page, board: dict[str, Any], address: str, screen: tuple[int, int] | None, store: str
 ) -> None:
-    """Write the pictures of a dashboard that is open at an address: of a wall, its `screen`."""
+    """Write the pictures of a dashboard that is open at an address: of a wall, its `screen`.
+
+    Args:
+        page: one for all dashboards, whose cache has the scripts of Grafana.
+    """
     for width, height in (screen,) if screen else SIZES:
         suffix = "" if screen or width == SIZES[0][0] else f"-{width}"
         file = picture_of(board, store, suffix)
         file.parent.mkdir(exist_ok=True)
-        page = browser.new_page(viewport={"width": width, "height": height})
+        page.set_viewport_size({"width": width, "height": height})
         page.goto(address, timeout=MAX_MILLISECONDS)
         settle(page)
         image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
         image.quantize(COLORS, Image.Quantize.MAXCOVERAGE).save(file, optimize=True)
-        page.close()
