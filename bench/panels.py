@@ -13,19 +13,21 @@ Target: p95 below 200 ms, none above 500 ms.
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 import random
 import re
 import statistics
+import struct
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +43,12 @@ from pvebench.log import log
 from pvebench.metrics.catalog import ENVIRONMENT_END, ENVIRONMENT_START
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web import WebServer, listen
+from testing import http_client
 from testing.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
 from testing.demo_year import filled_store, results_of
-from testing.prometheus import Prometheus, backfill, free_port, prometheus
+from testing.prometheus import Prometheus, free_port, prometheus, wait_until_ready
 
 DAY = 86_400.0
-BLOCK_SECONDS = 7200.0
-LONGEST_BLOCK_SECONDS = 486 * 3600.0
-FILE_SAMPLES = 4_000_000
-"""Maximum samples per intermediate file."""
 HELD_SECONDS = 3600.0
 ROUNDS = 3
 SHOWN = 12
@@ -166,57 +165,100 @@ def served(page: list[Series], directory: Path, days: float, step: float) -> Ite
 
 
 def put(page: list[Series], directory: Path, exporter: str, days: float, step: float) -> None:
-    """Write past samples into Prometheus' data directory, block by block."""
-    end = datetime.now(UTC).timestamp() // step * step
-    start = end - days * DAY
-    rows = max(1, int(FILE_SAMPLES / len(page)))
-    length = min(
-        LONGEST_BLOCK_SECONDS, max(BLOCK_SECONDS, rows * step // BLOCK_SECONDS * BLOCK_SECONDS)
-    )
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        waiting = []
-        while start < end:
-            until = min(end, start - start % length + length)
-            path = directory / f"{start:.0f}.om"
-            write(page, path, exporter, (start, until, step))
-            waiting.append(pool.submit(load, path, directory / "data"))
-            while len([one for one in waiting if not one.done()]) > 2:
-                time.sleep(0.1)
-            start = until
-        for one in waiting:
-            one.result()
+    """Write past samples into Prometheus' data directory, an hour at a time.
+
+    By remote write, which names a series once per request: promtool parses it at every sample.
+    """
+    start = time.time() // step * step - days * DAY
+    names = [named(one, exporter) for one in page]
+    rng = random.Random(0)  # noqa: S311 # invented values, no secrets
+    with receiver(directory, days) as address:
+        for hour in range(math.ceil(days * DAY / HELD_SECONDS)):
+            between = moments(start + hour * HELD_SECONDS, step)
+            body = b"".join(
+                field(1, name + held_value(one, rng).join(between))
+                for name, one in zip(names, page, strict=True)
+            )
+            send(f"{address}/api/v1/write", body)
 
 
-def load(path: Path, data: Path) -> None:
-    """Convert a file to blocks, and remove it."""
-    backfill(path, data)
-    path.unlink()
+def named(one: Series, exporter: str) -> bytes:
+    """Return the labels of a series as fields of a `TimeSeries`, sorted by name."""
+    labels = {"__name__": one.name, "job": "pvebench", "instance": exporter}
+    for name, text in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', one.labels):
+        labels[name] = json.loads(f'"{text}"')
+    pairs = ((name.encode(), labels[name].encode()) for name in sorted(labels) if labels[name])
+    return b"".join(field(1, field(1, name) + field(2, value)) for name, value in pairs)
 
 
-def write(page: list[Series], path: Path, exporter: str, times: tuple[float, float, float]) -> None:
-    """Write a file of samples, grouped by series as the format requires."""
-    start, end, step = times
-    moments = [start + step * number for number in range(int((end - start) / step))]
-    target = f'job="pvebench",instance="{exporter}"'
-    rng = random.Random(path.name)  # noqa: S311 # invented values, no secrets
-    with path.open("w", encoding="utf-8") as file:
-        named = ""
-        for one in sorted(page, key=lambda one: one.name):
-            if one.name != named:
-                named = one.name
-                file.write(f"# TYPE {named} unknown\n")
-            head = f"{one.name}{{{one.labels + ',' if one.labels else ''}{target}}} "
-            levels: dict[float, str] = {}
-            for moment in moments:
-                held = moment // HELD_SECONDS
-                if held not in levels:
-                    # States, counts and times do not vary.
-                    moved = (
-                        one.value if one.value == int(one.value) else one.value * rng.gauss(1, 0.01)
-                    )
-                    levels[held] = f"{head}{moved!r} "
-                file.write(f"{levels[held]}{moment:.0f}\n")
-        file.write("# EOF\n")
+def moments(start: float, step: float) -> list[bytes]:
+    """Return what stands before, between and after the values of an hour's samples."""
+    times = (start + step * number for number in range(int(HELD_SECONDS / step)))
+    ends = [b"\x10" + varint(int(moment * 1000)) for moment in times]
+    # Field 2 of a `TimeSeries`: the value, eight bytes after its tag, and the time.
+    begin = b"\x12" + varint(9 + len(ends[0])) + b"\x09"
+    return [begin, *(end + begin for end in ends[:-1]), ends[-1]]
+
+
+def held_value(one: Series, rng: random.Random) -> bytes:
+    """Return the value of an hour; states, counts and times do not vary."""
+    varies = one.value != int(one.value) if math.isfinite(one.value) else False
+    return struct.pack("<d", one.value * rng.gauss(1, 0.01) if varies else one.value)
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field of bytes as protobuf writes it."""
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+
+def varint(number: int) -> bytes:
+    """Return a number as protobuf and Snappy write it: seven bits per byte, the lowest first."""
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def send(url: str, body: bytes) -> None:
+    """Send a `WriteRequest`; it must be in Snappy's format, of which one literal is enough."""
+    content = varint(len(body)) + b"\xfc" + struct.pack("<I", len(body) - 1) + body
+    headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
+    http_client.post(url, content=content, headers=headers, timeout=300).raise_for_status()
+
+
+@contextmanager
+def receiver(directory: Path, days: float) -> Iterator[str]:
+    """Yield a Prometheus that takes samples and has no rules; at its end most are in blocks."""
+    (directory / "receiver.yml").write_text("", "utf-8")
+    address = f"127.0.0.1:{free_port()}"
+    hours = max(2, int(days * 24 / 50))
+    command = [
+        "prometheus",
+        f"--config.file={directory}/receiver.yml",
+        f"--storage.tsdb.path={directory}/data",
+        f"--web.listen-address={address}",
+        "--web.enable-remote-write-receiver",
+        "--storage.tsdb.retention.time=2y",
+        f"--storage.tsdb.min-block-duration={hours}h",
+        "--log.level=warn",
+    ]
+    with subprocess.Popen(command) as process:
+        try:
+            wait_until_ready(f"http://{address}/-/ready")
+            yield f"http://{address}"
+            # Otherwise the next Prometheus compacts during the measurement.
+            while uncompacted(f"http://{address}") > 2 * hours * 3600.0:
+                time.sleep(0.5)
+        finally:
+            process.terminate()
+
+
+def uncompacted(address: str) -> float:
+    """Return how many seconds are not in blocks yet."""
+    answer = http_client.get(f"{address}/api/v1/status/tsdb", timeout=300).json()
+    head = answer["data"]["headStats"]
+    return (head["maxTime"] - head["minTime"]) / 1000.0
 
 
 def report(server: Prometheus, days: float, boards: list[dict[str, Any]]) -> None:

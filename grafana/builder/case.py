@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import dashboard, stat, statetimeline, tabl
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder.charts import in_own_unit, lines, timeline
+from builder.charts import FEWER_POINTS, in_own_unit, lines, timeline
 from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, plain, prop, steps, values
 from builder.panels import OVERDUE, intro, names, number, verdict
 from builder.parts import (
@@ -26,7 +26,7 @@ from builder.promql import (
     coded,
     factors,
     gains,
-    large_blocks,
+    in_own,
     recorded,
     series,
     with_descriptions,
@@ -95,20 +95,26 @@ def _name() -> stat.Panel:
     )
 
 
-def _own(iops: str) -> str:
-    """Return a throughput in operations below 64 KiB, otherwise in bytes."""
-    size = f"{series(m.BANDWIDTH, **CASE)} / ({series(m.IOPS, **CASE)} > 0)"
-    return f"({iops} * ({size}) and on () {large_blocks()} or {iops} unless on () {large_blocks()})"
+def _value_own() -> str:
+    return in_own(series(m.IOPS, **CASE), series(m.BANDWIDTH, **CASE))
+
+
+def _baseline_own() -> str:
+    level, size = (
+        series(m.BASELINE_IOPS, **CASE),
+        f"{series(m.BANDWIDTH, **CASE)} / ({series(m.IOPS, **CASE)} > 0)",
+    )
+    return in_own(level, f"{level} * ({size})")
 
 
 def _last() -> stat.Panel:
-    value = instant(_own(series(m.IOPS, **CASE)), legend="{{direction}}")
+    value = instant(_value_own(), legend="{{direction}}")
     text = "Throughput of the latest successful run."
     return in_own_unit(number("Latest value", text, "", missing="no IOPS yet").targets([value]))
 
 
 def _baseline() -> stat.Panel:
-    level = instant(_own(series(m.BASELINE_IOPS, **CASE)), legend="{{direction}}")
+    level = instant(_baseline_own(), legend="{{direction}}")
     panel = number("Baseline", "Reference level.", "", missing="no baseline yet")
     return in_own_unit(panel.targets([level]))
 
@@ -163,7 +169,7 @@ def _success() -> stat.Panel:
 
 
 def _value() -> timeseries.Panel:
-    value, baseline = _own(series(m.IOPS, **CASE)), _own(series(m.BASELINE_IOPS, **CASE))
+    value, baseline = _value_own(), _baseline_own()
     noise = series(m.CHANGE_THRESHOLD, **CASE, metric="throughput")
     chart = (
         lines(
@@ -176,11 +182,16 @@ def _value() -> timeseries.Panel:
                 query(baseline, legend="baseline {{direction}}", ref="C"),
                 query(_band(baseline, noise, "+"), legend="upper {{direction}}", ref="D"),
                 query(_band(baseline, noise, "-"), legend="lower {{direction}}", ref="E"),
-                query(f"(vector(0) == $axis) and on () {value}", legend="zero", ref="F"),
+                query(
+                    f"(vector(0) == $axis) and on () {series(m.IOPS, **CASE)}",
+                    legend="zero",
+                    ref="F",
+                ),
             ],
             unit="none",
             linked=False,
             right=False,
+            points=FEWER_POINTS,
         )
         .override_by_query(
             "B",

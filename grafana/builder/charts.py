@@ -40,16 +40,16 @@ FEW_POINTS: Final = 180
 """For queries that read every case at every point."""
 
 
-def no_state(expression: str) -> str:
+def no_state(present: str) -> str:
     """Return the fallback of an empty timeline: a row without a bar.
 
     For a result without series, Grafana 12.4 shows "Data does not have a time field". Grafana asks
     at whole steps, so the fallback applies until the series have existed for one step.
     """
-    none = if_empty(f"last_over_time(({expression})[1s:1s] offset $__interval)")
+    none = if_empty(f"last_over_time(({present})[1s:1s] offset $__interval)")
     # An exporter that stopped before a whole step of the range has left no bar either.
     stepped = if_empty(f"last_over_time({ANSWERS}[$__range:$__interval])")
-    answered = f"last_over_time(({expression})[1s:1s] @ {HELD})"
+    answered = f"last_over_time(({present})[1s:1s] @ {HELD})"
     silently = f"({if_empty(answered)} or {stepped}) and on () {silent()}"
     return f"{_NO_STATE} * (({none} unless on () {silent()}) or ({silently}))"
 
@@ -157,9 +157,14 @@ def timeline(
     mappings: Sequence[dashboard_models.ValueMapping] | None = None,
     *,
     points: int = FEWER_POINTS,
+    present: str = "",
     missing: str = NEW_ROW,
 ) -> statetimeline.Panel:
-    """Return states over time, one bar per series."""
+    """Return states over time, one bar per series.
+
+    Args:
+        present: cheaper expression that has a result whenever `expression` has one.
+    """
     return (
         statetimeline.Panel()
         .datasource(DATASOURCE)
@@ -167,7 +172,9 @@ def timeline(
         .targets(
             [
                 query(expression, legend=PADDING + legend),
-                instant(no_state(expression), legend=PADDING + missing, ref=FALLBACK_REF),
+                instant(
+                    no_state(present or expression), legend=PADDING + missing, ref=FALLBACK_REF
+                ),
             ]
         )
         .title(title)

@@ -19,7 +19,7 @@ from builder.parts import (
     query_variable,
     workload_variable,
 )
-from builder.promql import coded, label, large_blocks, minus, plus, series, with_descriptions
+from builder.promql import coded, in_own, label, minus, plus, series, with_descriptions
 from builder.tables import Column, noise_column, rows
 from pvebench.metrics import catalog as m
 
@@ -279,13 +279,13 @@ def _chart(
 
 def _throughput() -> timeseries.Panel:
     def of(side: str) -> str:
-        iops, large = _of(side, m.IOPS), large_blocks()
-        value = f"({_of(side, m.BANDWIDTH)} and on () {large} or {iops} unless on () {large})"
+        value = in_own(_of(side, m.IOPS), _of(side, m.BANDWIDTH))
         noise = _of(side, m.CHANGE_THRESHOLD, metric="throughput")
-        edges = " or ".join(
-            label("edge", name, f"1 {sign} {noise}") for name, sign in EDGES.items()
-        )
-        return f"{value} or {value} * on ({KEYS}) group_right () ({edges})"
+        # Signs on constants, so that each metric is read once.
+        one = f"group by ({KEYS}) ({series(m.WORKLOAD_INFO, workload='$workload')} @ end())"
+        signs = " or ".join(label("edge", name, f"{sign}{one}") for name, sign in EDGES.items())
+        joined = f"on ({KEYS}) group_right ()"
+        return f"{value} * {joined} (1 + {noise} * {joined} ({signs}) or {one})"
 
     chart = _chart(
         "Throughput",

@@ -21,7 +21,7 @@ from builder.looks import NEUTRAL, UNKNOWN, WORSE, prop, rated, steps, values
 from builder.own_cost import own_cost
 from builder.panels import OVERDUE, failing, intro, names, newest, number, stale, verdict
 from builder.parts import FALLBACK_REF, base, instant, node_variable, place
-from builder.promql import CASE_KEYS, clock, if_empty, recorded, series, silent
+from builder.promql import CASE_KEYS, if_empty, recorded, series, silent, silent_since
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
 
@@ -162,7 +162,7 @@ def _waits() -> stat.Panel:
     nothing = f"{if_empty(holds)} unless on () {silent()}"
     targets += [
         instant(nothing, legend="nothing", ref=FALLBACK_REF),
-        instant(clock("time", silent()), legend="unknown since {{time}}", ref="G"),
+        instant(silent_since(), legend="unknown since {{time}}", ref="G"),
     ]
     panel = names("Waiting for", "Reason why the next run of a node has not started.", "", "")
     return panel.targets([*targets]).text(common.VizTextDisplayOptions().value_size(20))

@@ -176,6 +176,7 @@ def _verdicts() -> statetimeline.Panel:
         f"min by ({BY}) ({series(m.CHANGE_STATE, **HERE)})",
         "{{storage}}, {{node}}",
         points=FEW_POINTS,
+        present=series(m.CHANGE_STATE, **HERE),
     )
 
 

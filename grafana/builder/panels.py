@@ -26,16 +26,17 @@ from builder.looks import (
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, place
 from builder.promql import (
     HELD,
+    LAST_ANSWER,
     RECENT,
     clock,
     count_or_zero,
     if_empty,
-    last_answer,
     minus,
     plus,
     recorded,
     series,
     silent,
+    silent_since,
 )
 from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
@@ -163,6 +164,7 @@ def case_counts(**where: str) -> stat.Panel:
     )
 
 
+LATEST_RUN: Final = "instance:pvebench_run_timestamp_seconds:max"
 OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 
 
@@ -200,11 +202,10 @@ def failing(**where: str) -> stat.Panel:
 
 def silence() -> str:
     """Return the sentence of each exporter that stopped answering: labels `measured`, `time`."""
-    runs = f"max by (instance) ({series(m.RUN_TIMESTAMP)} @ {HELD})"
-    measured = clock("measured", runs, "Last measured $time; ")
-    since = clock("time", silent())
-    joined = f"{since} * on (instance) group_left (measured) {measured}"
-    return f"topk(1, 2 * ({joined} or on (instance) {since}))"
+    measured = clock("measured", f"{recorded(LATEST_RUN)} @ {HELD}", "Last measured $time; ")
+    known = f"({measured} or on (instance) group by (instance) ({recorded(LAST_ANSWER)}))"
+    joined = f"{silent_since()} * on (instance) group_left (measured) {known}"
+    return f"topk(1, 2 * {joined})"
 
 
 STATUS_HEIGHT: Final = 3
@@ -215,18 +216,19 @@ SILENT: Final = "{{measured}}the exporter {{instance}} has not answered since {{
 def status() -> stat.Panel:
     """Return a line that says whether the board is current, and since when it is not."""
     # One failed scrape does not mean that there was no run.
-    runs = f"last_over_time({series(m.RUN_TIMESTAMP)}[3m])"
-    latest = clock("time", f"max by (instance) ({runs})")
+    runs = f"last_over_time({recorded(LATEST_RUN)}[3m])"
+    latest = clock("time", runs)
     answers = f"group by (instance) ({RECENT})"
     current = f"topk(1, {latest} and on () {RECENT}) unless on () {silent()}"
-    young = f"topk(1, {answers}) unless on () {runs} unless on () {silent()}"
+    none = f"last_over_time({series(m.RUN_TIMESTAMP)}[3m])"
+    young = f"topk(1, {answers}) unless on () {none} unless on () {silent()}"
     panel = names("", "Whether the exporter answers, and the latest successful run.", "", "")
     targets = [
         instant(silence(), legend=SILENT),
         instant(current, legend="Current. Latest result: {{time}}", ref="B"),
         instant(young, legend="The exporter answers. No successful run yet", ref="C"),
         instant(
-            f"vector(1) unless on () {last_answer()}",
+            f"vector(1) unless on () {recorded(LAST_ANSWER)} unless on () {RECENT}",
             legend="No exporter has answered in 30 days. Next step: pvebench selftest",
             ref=FALLBACK_REF,
         ),

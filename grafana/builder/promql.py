@@ -31,7 +31,9 @@ MAX_SERIES: Final = 10
 FACTOR_CODE: Final = 1_000_000
 REGION_STEP: Final = 3600
 """Seconds between the times of a region."""
-_PRESENT: Final = f"{ANSWERS}|pvebench_(?:current_run|scheduler)_"
+LAST_ANSWER: Final = f"instance:{ANSWERS}:last"
+"""Unix time of the last answer of every exporter in 30 days; a rule records it."""
+_PRESENT: Final = f"{ANSWERS}|{LAST_ANSWER}|pvebench_(?:current_run|scheduler)_"
 """Metrics of the present, which no earlier value replaces."""
 _SELECTOR: Final = re.compile(
     rf"\b(?!{_PRESENT})((?>(?:\w+:)?pvebench_\w+(?::\w+)?"
@@ -81,13 +83,13 @@ def silent() -> str:
 
     Excludes those that are no longer scraped, as long as another one answers.
     """
-    known = f"({last_answer()} unless on (job, instance) {RECENT})"
+    known = f"({recorded(LAST_ANSWER)} unless on (job, instance) {RECENT})"
     return f"(({known} and on (job, instance) up == 0) or ({known} unless on () {RECENT}))"
 
 
-def last_answer() -> str:
-    """Return the Unix time of the last answer of every exporter in 30 days."""
-    return f"last_over_time({ANSWERS}[30d])"
+def silent_since() -> str:
+    """Return the exporters that have stopped answering: since when, as text in a label `time`."""
+    return f"({clock('time', recorded(LAST_ANSWER))} and on (instance) {silent()})"
 
 
 def clock(label: str, moment: str, text: str = "$time") -> str:
@@ -121,7 +123,8 @@ def held_moment() -> str:
     Not `end()`: that of a query over time is earlier, at a whole step.
     """
     now = 'count_values("held", vector(time()))'
-    last = f'count_values("held", max({last_answer()}))'
+    # Not the recorded one: a Prometheus with another's samples has not recorded it yet.
+    last = f'count_values("held", max(last_over_time({ANSWERS}[30d])))'
     return f"({now} and on () {ANSWERS}) or on () {last} or on () {now}"
 
 
@@ -129,14 +132,18 @@ def filter_workloads(expression: str, **matchers: str) -> str:
     """Keep results of workloads with this definition, such as `rw` or `block_size_bytes`."""
     on_labels = "job, instance, workload, direction"
     # Labels at the end of the range apply to all of it: earlier they may have been unknown.
-    definition = f"group by ({on_labels}) ({series(m.WORKLOAD_INFO, **matchers)} @ end())"
-    return f"{expression} * on ({on_labels}) group_left () {definition}"
+    return f"{expression} and on ({on_labels}) {series(m.WORKLOAD_INFO, **matchers)} @ end()"
 
 
 def large_blocks() -> str:
     """Return a query with a result if the rate of `$workload` is shown in bytes."""
     large = series(m.WORKLOAD_INFO, workload="$workload", block_size_bytes=LARGE_BLOCKS)
     return f"group({large} @ end())"
+
+
+def in_own(iops: str, bandwidth: str) -> str:
+    """Return the rate of `$workload` in operations for blocks below 64 KiB, otherwise in bytes."""
+    return f"({bandwidth} and on () {large_blocks()} or {iops} unless on () {large_blocks()})"
 
 
 def count_or_zero(condition: str, population: str) -> str:
@@ -147,8 +154,8 @@ def count_or_zero(condition: str, population: str) -> str:
 def cpu_per_io(**matchers: str) -> str:
     """Return the CPU time per I/O by case, in µs; imports of the past have no recorded ratio."""
     by = f"job, instance, {CASE_KEYS}"
-    cores = f"max by ({by}) ({series(m.HOST_CPU, component='total', **matchers)})"
-    return f"1e6 * {cores} / (sum by ({by}) ({series(m.IOPS, **matchers)}) > 0)"
+    cores = series(m.HOST_CPU, component="total", **matchers)
+    return f"1e6 * {cores} / on ({by}) (sum by ({by}) ({series(m.IOPS, **matchers)}) > 0)"
 
 
 def label(name: str, text: str, expression: str = "vector(1)") -> str:

@@ -97,18 +97,18 @@ def _change() -> dashboard.QueryVariable:
     return variable.multi(False).include_all(True).all_value(".*").current(all_option)
 
 
-def _of_change(*, end: bool = False) -> str:
+def _of_change(limit: str = "", *, end: bool = False) -> str:
     """Return the states of the selected change's metrics; for All, of all metrics.
 
     Args:
+        limit: condition of the states, which keeps the query cheap.
         end: read the states at the end of the time range.
     """
     moment = " @ end()" if end else ""
-    states = series(m.CHANGE_STATE, **SELECTED)
     # The metric has no label `change`: All matches the missing label, an ID does not.
-    unrestricted = states.replace("}", ',change=~"$change"}')
-    cases = f"{series(m.CHANGE_CASE, change='$change', node='$node')}{moment}"
-    return f"({unrestricted}{moment} or {states}{moment} and on ({SAME_CASE}) {cases})"
+    every = series(m.RUN_TIMESTAMP, node="$node").replace("}", ',change=~"$change"}')
+    cases = f"({series(m.CHANGE_CASE, change='$change', node='$node')}{moment} or {every}{moment})"
+    return f"({series(m.CHANGE_STATE, **SELECTED)}{moment}{limit} and on ({SAME_CASE}) {cases})"
 
 
 def _count(title: str, meaning: str, condition: str, color: str) -> stat.Panel:
@@ -147,8 +147,7 @@ def _implausible() -> stat.Panel:
 def _list() -> table.Panel:
     change, noise = series(m.CHANGE, **SELECTED), series(m.CHANGE_THRESHOLD, **SELECTED)
     shown = coded(gains(**SELECTED), factors(**SELECTED))
-    # Select the few regressions before any calculation, which keeps the query cheap.
-    worse = f"({_of_change()} <= $worst)"
+    worse = _of_change(" <= $worst")
     clear = f"abs({change} and {worse}) / ({noise} > 0)"
     # Throughput, latency and cost of a case change together: show the most significant metric.
     clearest = f"topk by ({CASE_KEYS}) (1, max by ({KEYS}) ({clear}))"
@@ -161,7 +160,7 @@ def _list() -> table.Panel:
         return f"max by ({CASE_KEYS}) ({metric} and on ({CASE_KEYS}) {worse})"
 
     iops = series(m.IOPS, node="$node", storage="$storage")
-    course = f"{iops} and on ({SAME_CASE}) ({_of_change(end=True)} <= $worst)"
+    course = f"{iops} and on ({SAME_CASE}) {_of_change(' <= $worst', end=True)}"
     course = f"sum by ({CASE_KEYS}) ({course})"
     age = f"time() - {of_case(series(m.RUN_TIMESTAMP, node='$node'))}"
     return rows(
@@ -201,6 +200,7 @@ def _history() -> statetimeline.Panel:
         with_descriptions(f"({states} and bottomk(20, {_of_change(end=True)}))"),
         f"{{{{metric}}}}: {CASE_LEGEND}",
         points=FEW_POINTS,
+        present=_of_change(),
     ).axis_width(NAME_PIXELS)
 
 

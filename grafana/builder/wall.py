@@ -7,11 +7,12 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.models import common as models
+from grafana_foundation_sdk.models import dashboard as models_
 
 from builder.charts import lines
 from builder.looks import NEUTRAL, WORSE, plain, prop, values
 from builder.panels import case_counts, headline, number, said, signed
-from builder.parts import TAG, held_variable, instant, place, query
+from builder.parts import TAG, held_variable, instant, label_variable, place, query
 from builder.promql import RECENT, SAME_RESULT, minus, plus, series, silent, with_descriptions
 from pvebench.metrics import catalog as m
 
@@ -72,6 +73,8 @@ def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
         .timepicker(dashboard.TimePicker().hidden(True))
         .readonly()
         .with_variable(held_variable())
+        .with_variable(_of_slots("scenario"))
+        .with_variable(_of_slots("workload"))
         .with_panel(_sentence(size).grid_pos(place(0, first, 20, height[0])))
         .with_panel(_clock(size).grid_pos(place(20, first, 4, height[0])))
         .with_panel(_detail(size).grid_pos(place(0, detail, 24, height[1])))
@@ -86,6 +89,13 @@ def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
     return built.with_panel(_cases(size).grid_pos(place(0, footer, 8, height[4]))).with_panel(
         _activity(size).grid_pos(place(8, footer, 16, height[4]))
     )
+
+
+def _of_slots(name: str) -> dashboard.QueryVariable:
+    """Return a hidden variable of all values that a label has in the slots."""
+    variable = label_variable(name, name, multi=True, metric=m.WALL_SLOT)
+    every = models_.VariableOption(text="All", value="$__all", selected=True)
+    return variable.all_value("").current(every).hide(models_.VariableHide.HIDE_VARIABLE)
 
 
 def _fixed(panel: stat.Panel, size: int, title: int) -> stat.Panel:
@@ -112,7 +122,9 @@ def _clock(size: Size) -> stat.Panel:
 def _in_slot(metric: m.Metric, slot: str, **more: str) -> str:
     # The current selection applies to the past too: earlier cases of the slot are other cases.
     slot_case = f"topk(1, {series(m.WALL_SLOT, slot=slot, **more)} @ end())"
-    value = f"{series(metric)} * on ({SAME_RESULT}) group_left (title) {slot_case}"
+    # Hidden variables name the cases of all slots: reading every case for one costs much.
+    some = series(metric, scenario="$scenario", workload="$workload")
+    value = f"{some} * on ({SAME_RESULT}) group_left (title) {slot_case}"
     return with_descriptions(value, workload=False)
 
 
@@ -170,7 +182,8 @@ def _trend(slot: str) -> timeseries.Panel:
 
 def _delta(slot: str, size: Size) -> stat.Panel:
     slot_case = series(m.WALL_SLOT, slot=slot)
-    change = f"{series(m.CHANGE, metric='throughput')} and on ({SAME_RESULT}) {slot_case}"
+    some = series(m.CHANGE, metric="throughput", scenario="$scenario", workload="$workload")
+    change = f"{some} and on ({SAME_RESULT}) {slot_case}"
     panel = (
         signed(f"Case {slot}, %", "Throughput change from baseline, in percent.", "", missing="new")
         .targets(

@@ -661,12 +661,12 @@ def test_every_link_names_variables_that_its_target_has() -> None:
 def test_the_wall_fits_the_screen_and_has_nothing_to_operate(uid: str, height: int) -> None:
     board = dashboard(uid)
     assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels(board)) == height
-    assert [one["name"] for one in variables(board)] == ["held"]
-    assert variables(board)[0]["hide"] == 2
+    assert [one["name"] for one in variables(board)] == ["held", "scenario", "workload"]
+    assert {one["hide"] for one in variables(board)} == {2}
     assert board["timepicker"]["hidden"] is True
     assert {panel["type"] for panel in panels(board)} == {"stat", "timeseries"}
     for panel in panels(board):
-        assert not re.search(r"\$(?!held\b|\d)", str(panel["targets"]))
+        assert not re.search(r"\$(?!(held|scenario|workload)\b|\d)", str(panel["targets"]))
         assert panel["datasource"]["uid"] == "pvebench-prometheus"
         _assert_nothing_is_small(panel, least=28 if height == 27 else 28 / 1.5)
         assert {target["datasource"]["uid"] for target in panel["targets"]} == {

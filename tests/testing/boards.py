@@ -124,7 +124,9 @@ def chosen(server: Prometheus, dashboard: Mapping[str, Any], *, every: bool) -> 
         elif variable["type"] == "query":
             preset = variable.get("current", {}).get("value") == "$__all"
             if variable.get("includeAll") and (every or preset):
-                values[name] = variable["allValue"]
+                some = variable["allValue"] or _listed(server, variable, values)
+                # Of no text for all, Grafana makes a pattern of each value.
+                values[name] = some if isinstance(some, str) else f"({'|'.join(sorted(some))})"
             else:
                 # With nothing to choose from, only All is in the list.
                 values[name] = first_choice(server, variable, values) or (
@@ -138,15 +140,21 @@ def first_choice(server: Prometheus, variable: Mapping[str, Any], values: Mappin
     text = substitute(variable["query"]["query"], values)
     if match := re.fullmatch(r"query_result\((.+)\)", text):
         return _from_results(server, match[1], variable)
-    match = re.fullmatch(r"label_values\((.+), (\w+)\)", text)
-    assert match, text
-    # Grafana lists the labels of the time range, also of an exporter that has stopped.
-    known = server.query(match[1]) or server.query(f"last_over_time({match[1]}[1h])")
-    found = {entry["metric"].get(match[2], "") for entry in known} - {""}
+    found = _listed(server, variable, values)
     if not found:
         return ""  # as Grafana does where there is nothing to choose from
     descending = variable.get("sort") == 2
     return str(max(found) if descending else min(found))
+
+
+def _listed(server: Prometheus, variable: Mapping[str, Any], values: Mapping[str, str]) -> set[str]:
+    """Return the values of a label that a variable offers."""
+    text = substitute(variable["query"]["query"], values)
+    match = re.fullmatch(r"label_values\((.+), (\w+)\)", text)
+    assert match, text
+    # Grafana lists the labels of the time range, also of an exporter that has stopped.
+    known = server.query(match[1]) or server.query(f"last_over_time({match[1]}[1h])")
+    return {entry["metric"].get(match[2], "") for entry in known} - {""}
 
 
 def _from_results(server: Prometheus, expression: str, variable: Mapping[str, Any]) -> str:
