@@ -208,5 +208,6 @@ def _table() -> table.Panel:
         ),
         sort="host, cores",
         hidden=("scenario",),
+        present=total,
         missing="no data before the first run",
     )

@@ -148,9 +148,11 @@ def _to_matrix() -> dashboard.DashboardLink:
 
 
 def _best() -> table.Panel:
+    def candidates(metric: m.Metric) -> str:
+        return f"{series(metric, **HERE)} and on ({SAME_CASE}) {_ranked()}"
+
     def of(metric: m.Metric, blocks: str) -> str:
-        candidates = f"{series(metric, **HERE)} and on ({SAME_CASE}) {_ranked()}"
-        best = f"(topk by (workload, direction) (1, {candidates}))"
+        best = f"(topk by (workload, direction) (1, {candidates(metric)}))"
         return with_descriptions(f"({filter_workloads(best, block_size_bytes=blocks)})")
 
     return rows(
@@ -165,6 +167,7 @@ def _best() -> table.Panel:
         sort="workload description",
         descending=False,
         hidden=("bus", "cache", "format"),
+        present=candidates(m.IOPS),
         missing="no data before the first run",
     )
 
