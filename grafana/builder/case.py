@@ -9,8 +9,8 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.charts import FEWER_POINTS, in_own_unit, lines, timeline
-from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, plain, prop, steps, values
-from builder.panels import OVERDUE, intro, names, number, verdict
+from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, plain, prop
+from builder.panels import OVERDUE, good_or_bad, intro, names, number, verdict
 from builder.parts import (
     base,
     collapsed,
@@ -154,18 +154,8 @@ def _age() -> stat.Panel:
 
 
 def _success() -> stat.Panel:
-    panel = number(
-        "Latest run",
-        "Result of the latest run.",
-        f"min({series(m.RUN_SUCCESS, **CASE)})",
-        missing="none yet",
-    )
-    return verdict(
-        panel.mappings(
-            values({"0": ("FAILED", ""), "1": ("ok", "")}, nothing=("none yet", NEUTRAL))
-        ),
-        steps(WORSE, (1, NEUTRAL)),
-    )
+    success, text = f"min({series(m.RUN_SUCCESS, **CASE)})", "Result of the latest run."
+    return good_or_bad("Latest run", text, success, good="ok", bad="FAILED", missing="none yet")
 
 
 def _value() -> timeseries.Panel:

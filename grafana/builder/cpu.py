@@ -35,7 +35,6 @@ from builder.promql import (
 )
 from builder.tables import Column, age_column, grid, rows
 from pvebench.metrics import catalog as m
-from pvebench.model.disk import Cache
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = {**HERE, "workload": "$workload"}
@@ -131,10 +130,6 @@ def _matrix() -> table.Panel:
         "Minimum of the selected nodes and storages. Darker: larger value in this table.",
         f"min by (disk, cache) ({named})",
         unit="µs",
-        row="disk",
-        column="cache",
-        corner="disk by cache mode",
-        order=tuple(Cache),
     ).decimals(1)
 
 

@@ -9,16 +9,9 @@ from grafana_foundation_sdk.models import common as models
 
 from builder.looks import plain, prop
 from builder.panels import intro, names, number
-from builder.parts import (
-    DATASOURCE,
-    base,
-    label_variable,
-    node_variable,
-    place,
-    table_query,
-    transformation,
-)
+from builder.parts import DATASOURCE, base, label_variable, node_variable, place, table_query
 from builder.promql import filter_workloads, label, series, with_descriptions
+from builder.tables import by_rows
 from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "scenario": "$scenario"}
@@ -88,21 +81,7 @@ def _table(title: str, description: str, metric: m.Metric, unit: str, decimals: 
         .align(models.FieldTextAlignment.AUTO)
         .cell_height(models.TableCellHeight.LG)
         .display_mode(models.TableCellDisplayMode.GRADIENT_GAUGE)
-        .transformations(
-            [
-                transformation(
-                    "groupingToMatrix",
-                    rowField="test",
-                    columnField="direction",
-                    valueField="Value #A",
-                ),
-                transformation(
-                    "organize",
-                    renameByName={"test\\direction": "Test", "read": "Read", "write": "Write"},
-                ),
-                transformation("sortBy", fields={}, sort=[{"field": "Test", "desc": False}]),
-            ]
-        )
+        .transformations([*by_rows("test", "direction", "Test", read="Read", write="Write")])
         .override_by_name("Test", [prop("custom.displayMode", "auto"), prop("custom.width", 150)])
     )
 

@@ -25,7 +25,6 @@ from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
-CORNER: Final = "disk by cache mode"
 STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "fastest": (1001, "fastest", "semi-dark-blue", {"rank": "fastest", "excluded": ""}),
     "same": (1002, "within noise", "blue", {"rank": "equal", "excluded": ""}),
@@ -123,26 +122,12 @@ def _total(selector: str) -> str:
     return f"sum by ({SAME_CASE}, cache) ({selector})"
 
 
-def _grid(title: str, description: str, expression: str, unit: str, **more: str) -> table.Panel:
-    return grid(
-        title,
-        description,
-        expression,
-        unit=unit,
-        row="disk",
-        column="cache",
-        corner=CORNER,
-        order=tuple(Cache),
-        **more,
-    )
-
-
 def _values() -> table.Panel:
-    return _grid(
+    return grid(
         "IOPS",
         "Latest successful runs, reads and writes together. Darker: larger value in this table.",
         _cells(_total(series(m.IOPS, **CASE))),
-        "iops",
+        unit="iops",
     )
 
 
@@ -157,11 +142,11 @@ def _coded() -> str:
 def _gaps() -> table.Panel:
     texts = {str(code): (text, "") for code, text, *_ in STANDINGS.values()}
     colors = sorted((code, color) for code, _, color, _ in STANDINGS.values())
-    panel = _grid(
+    panel = grid(
         "Gap to the fastest",
         "Significant difference from the fastest one. Gray: excluded, or too few runs.",
         _cells(f"({_coded()})"),
-        "none",
+        unit="none",
     )
     changes = signed_mappings("not measured")
     return _signed(panel, [*values(texts), *changes], signed_steps(*colors, neutral=True))
@@ -169,11 +154,11 @@ def _gaps() -> table.Panel:
 
 def _change() -> table.Panel:
     change = f"max by ({SAME_CASE}, cache) ({series(m.CHANGE, **CASE, metric='throughput')})"
-    panel = _grid(
+    panel = grid(
         "Change from baseline",
         "Throughput change of each case, in percent.",
         _cells(f"round(100 * {change})"),
-        "none",
+        unit="none",
         missing="no verdict yet",
     )
     return _signed(panel, signed_mappings("–"), signed_steps())

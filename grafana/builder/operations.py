@@ -19,7 +19,7 @@ from builder.bars import ranking
 from builder.charts import chart, timeline
 from builder.looks import NEUTRAL, UNKNOWN, WORSE, prop, rated, steps, values
 from builder.own_cost import own_cost
-from builder.panels import OVERDUE, failing, intro, names, newest, number, stale, verdict
+from builder.panels import OVERDUE, failing, good_or_bad, intro, names, newest, stale
 from builder.parts import FALLBACK_REF, base, instant, node_variable, place
 from builder.promql import CASE_KEYS, if_empty, recorded, series, silent, silent_since
 from builder.tables import Column, rows
@@ -169,14 +169,11 @@ def _waits() -> stat.Panel:
 
 
 def _reload() -> stat.Panel:
-    panel = number(
-        "Settings",
-        "State of the last configuration reload.",
+    loaded, text = (
         f"min({series(m.CONFIG_RELOAD_SUCCESS)})",
-        missing="fixed",
+        "State of the last configuration reload.",
     )
-    mappings = values({"0": ("REJECTED", ""), "1": ("loaded", "")}, nothing=("fixed", NEUTRAL))
-    return verdict(panel.mappings(mappings), steps(WORSE, (1, NEUTRAL)))
+    return good_or_bad("Settings", text, loaded, good="loaded", bad="REJECTED", missing="fixed")
 
 
 def _states() -> statetimeline.Panel:

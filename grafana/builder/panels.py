@@ -180,24 +180,28 @@ def newest(**where: str) -> stat.Panel:
 
 def stale(**where: str) -> stat.Panel:
     """Return the number of stale cases."""
-    cases = recorded(OVERDUE, **where)
-    panel = number(
-        "Stale",
-        "Cases without a successful run for 2.5 intervals.",
-        count_or_zero(f"{cases} > 2.5", cases),
-    )
-    return verdict(panel, alarm_steps())
+    text = "Cases without a successful run for 2.5 intervals."
+    return _alarming("Stale", text, recorded(OVERDUE, **where), "> 2.5")
 
 
 def failing(**where: str) -> stat.Panel:
     """Return the number of failing cases."""
-    cases = series(m.RUN_SUCCESS, **where)
-    panel = number(
-        "Failing",
-        "Cases whose last run failed. The Operations dashboard lists them.",
-        count_or_zero(f"{cases} == 0", cases),
-    )
+    text = "Cases whose last run failed. The Operations dashboard lists them."
+    return _alarming("Failing", text, series(m.RUN_SUCCESS, **where), "== 0")
+
+
+def _alarming(title: str, text: str, cases: str, condition: str) -> stat.Panel:
+    panel = number(title, text, count_or_zero(f"{cases} {condition}", cases))
     return verdict(panel, alarm_steps())
+
+
+def good_or_bad(
+    title: str, text: str, expression: str, *, good: str, bad: str, missing: str
+) -> stat.Panel:
+    """Return the word for 1, and in orange that for 0."""
+    panel = number(title, text, expression, missing=missing)
+    words = values({"0": (bad, ""), "1": (good, "")}, nothing=(missing, NEUTRAL))
+    return verdict(panel.mappings(words), steps(WORSE, (1, NEUTRAL)))
 
 
 def silence() -> str:

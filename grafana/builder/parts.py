@@ -241,13 +241,10 @@ def storage_variable(*, multi: bool = True) -> dashboards.QueryVariable:
 
 
 def workload_variable(
-    *,
-    multi: bool = False,
-    metric: m.Metric = m.IOPS,
-    among: str = 'node=~"$node",storage=~"$storage"',
+    *, multi: bool = False, among: str = 'node=~"$node",storage=~"$storage"'
 ) -> dashboards.QueryVariable:
     """Return the workload variable: its text is the description, its value the slug."""
-    measured = f"{metric.exposed}{{{among}}}"
+    measured = f"{m.IOPS.exposed}{{{among}}}"
     named = (
         f'label_join({m.WORKLOAD_INFO.exposed}, "shown", "  ·  ", "description", "workload") '
         f"and on (job, instance, workload) {measured}"
@@ -260,10 +257,10 @@ def workload_variable(
     return built.all_value(".*") if multi else built
 
 
-def scenario_variable(*, multi: bool = True) -> dashboards.QueryVariable:
+def scenario_variable() -> dashboards.QueryVariable:
     """Return the scenario variable."""
     among = 'node=~"$node",storage=~"$storage"'
-    return label_variable("scenario", "Configuration", among=among, multi=multi)
+    return label_variable("scenario", "Configuration", among=among, multi=True)
 
 
 def place(x: int, y: int, width: int, height: int) -> models.GridPos:

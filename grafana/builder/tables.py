@@ -30,6 +30,7 @@ from builder.looks import (
 from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query, transformation
 from builder.promql import if_empty, label
 from pvebench.analysis.case_history import FIGURES
+from pvebench.model.disk import Cache
 
 SHORT_PIXELS: Final = 86
 NARROW: Final = {
@@ -46,6 +47,7 @@ MIN_COLUMN_PIXELS: Final = 110
 """Minimum width of a column without its own; on a narrow screen the table scrolls."""
 WIDE: Final = {"description": 240, "configuration": 230, "scenario": 310, "summary": 370}
 """Label -> minimum pixels of its column, so that it is readable on a narrow screen."""
+CORNER: Final = "disk by cache mode"
 PLACEHOLDER: Final = "nothing"
 """Label of an empty table's text: a separate column has no link and is not cut."""
 NAMES: Final = {
@@ -326,26 +328,15 @@ def as_text(*titles: str) -> dashboard_models.DataTransformerConfig:
 
 
 def grid(
-    title: str,
-    description: str,
-    expression: str,
-    *,
-    unit: str,
-    row: str,
-    column: str,
-    corner: str,
-    order: Sequence[str],
-    missing: str = "no data yet",
+    title: str, description: str, expression: str, *, unit: str, missing: str = "no data yet"
 ) -> table.Panel:
-    """Return a table of one label by another, colored by value.
+    """Return a table of the disk by its cache mode, colored by value.
 
     Args:
-        order: order of the columns; the order of results differs between tables.
         missing: text of an empty table, short enough for the first column.
     """
-    first = f"{row}\\{column}"
     # Without a row, Grafana 12.4 shows the names of raw columns instead of `noValue`.
-    nothing = label(row, missing, label(column, PLACEHOLDER))
+    nothing = label("disk", missing, label("cache", PLACEHOLDER))
     return (
         table.Panel()
         .datasource(DATASOURCE)
@@ -363,26 +354,10 @@ def grid(
         .color_scheme(sequential())
         # Otherwise every column has 150 pixels, and Grafana cuts off the columns that do not fit.
         .min_width(80)
-        .transformations(
-            [
-                transformation(
-                    "groupingToMatrix",
-                    rowField=row,
-                    columnField=column,
-                    valueField="Value #A",
-                    emptyValue="null",
-                ),
-                transformation(
-                    "organize",
-                    renameByName={first: corner},
-                    indexByName={name: index for index, name in enumerate((first, *order))},
-                ),
-                transformation("sortBy", fields={}, sort=[{"field": corner, "desc": False}]),
-            ]
-        )
+        .transformations([*by_rows("disk", "cache", CORNER, tuple(Cache))])
         .override_by_name(PLACEHOLDER, [prop("custom.hidden", True)])
         .override_by_name(
-            corner,
+            CORNER,
             [
                 prop("custom.displayMode", "auto"),
                 prop("custom.align", "left"),
@@ -390,6 +365,27 @@ def grid(
             ],
         )
     )
+
+
+def by_rows(
+    row: str, column: str, corner: str, order: Sequence[str] = (), **names: str
+) -> Iterator[dashboard_models.DataTransformerConfig]:
+    """Yield the transformations to a table of one label by another.
+
+    Args:
+        corner: title of the first column, by which the rows are sorted.
+        order: order of the columns; the order of results differs between tables.
+        names: label of a column -> its title.
+    """
+    first = f"{row}\\{column}"
+    empty = {"emptyValue": "null"} if order else {}
+    fields = {"rowField": row, "columnField": column, "valueField": "Value #A"}
+    yield transformation("groupingToMatrix", **fields, **empty)
+    options: dict[str, object] = {"renameByName": {first: corner} | names}
+    if order:
+        options["indexByName"] = {name: index for index, name in enumerate((first, *order))}
+    yield transformation("organize", **options)
+    yield transformation("sortBy", fields={}, sort=[{"field": corner, "desc": False}])
 
 
 def facts(title: str, description: str, expression: str) -> table.Panel:
