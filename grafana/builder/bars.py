@@ -19,7 +19,7 @@ from builder.looks import (
     prop,
     steps,
 )
-from builder.parts import DATASOURCE, instant
+from builder.parts import described, instant
 from builder.promql import with_descriptions
 
 NAME_PIXELS: Final = 12
@@ -40,17 +40,12 @@ def ranking(
     missing: str = "no data before the first run",
 ) -> bargauge.Panel:
     """Return horizontal bars with their names above them, best first."""
-    panel = bargauge.Panel()
+    panel, bars = bargauge.Panel(), instant(expression, legend=legend)
     if "{{configuration}}" in legend:
         panel = panel.data_links([*_links()])
     return (
-        panel.datasource(DATASOURCE)
-        .with_target(instant(expression, legend=legend))
-        .title(title)
-        .description(description)
-        .unit(unit)
+        described(panel, (title, description), bars, unit=unit, missing=missing)
         .min(0)
-        .no_value(missing)
         .orientation(models.VizOrientation.HORIZONTAL)
         # Grafana 12.4 draws a large gray box next to the text of an empty panel.
         .show_unfilled(False)

@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import NO_BASELINE, STATES, case_link, plain, values
-from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query, transformation
+from builder.parts import FALLBACK_REF, described, instant, query, table_query, transformation
 from builder.promql import ANSWERS, HELD, if_empty, label, large_blocks, silent
 from pvebench.verdicts.summary import LEAST_JUDGED
 
@@ -103,14 +103,8 @@ def lines(
         .show_legend(True)
     )
     built = (
-        timeseries.Panel()
-        .datasource(DATASOURCE)
+        described(timeseries.Panel(), (title, description), *targets, unit=unit, missing=missing)
         .max_data_points(points or (FEWER_POINTS if linked else MAX_POINTS))
-        .targets(list(targets))
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .no_value(missing)
         .color_scheme(
             dashboard.FieldColor().mode(dashboard_models.FieldColorModeId.PALETTE_CLASSIC)
         )
@@ -165,22 +159,12 @@ def timeline(
     Args:
         present: cheaper expression that has a result whenever `expression` has one.
     """
+    nothing = instant(no_state(present or expression), legend=PADDING + missing, ref=FALLBACK_REF)
+    targets = (query(expression, legend=PADDING + legend), nothing)
+    texts = (title, description)
     return (
-        statetimeline.Panel()
-        .datasource(DATASOURCE)
+        described(statetimeline.Panel(), texts, *targets, unit="none", missing=missing)
         .max_data_points(points)
-        .targets(
-            [
-                query(expression, legend=PADDING + legend),
-                instant(
-                    no_state(present or expression), legend=PADDING + missing, ref=FALLBACK_REF
-                ),
-            ]
-        )
-        .title(title)
-        .description(description)
-        .unit("none")
-        .no_value(missing)
         .mappings([*(mappings or values(STATES, nothing=NO_BASELINE)), *_without_bar()])
         # With any other mode, Grafana's legend lists thresholds instead of states.
         .color_scheme(plain())

@@ -12,9 +12,9 @@ from builder.charts import chart, lines
 from builder.looks import plain
 from builder.panels import intro
 from builder.parts import (
-    DATASOURCE,
     base,
     collapsed,
+    described,
     node_variable,
     place,
     storage_variable,
@@ -94,18 +94,17 @@ def _cloud() -> xychart.Panel:
     titles = {"Value #A": "host CPU, cores", "Value #B": "IOPS"}
     labels = ("Time", "job", "instance", "scenario", "workload")
     return (
-        xychart.Panel()
-        .datasource(DATASOURCE)
-        .targets(
-            [
-                table_query(with_descriptions(f"({cores})", workload=False)),
-                table_query(iops, ref="B"),
-            ]
+        described(
+            xychart.Panel(),
+            (
+                "IOPS over host CPU",
+                "One point per configuration. Further up with the same CPU is better.",
+            ),
+            table_query(with_descriptions(f"({cores})", workload=False)),
+            table_query(iops, ref="B"),
+            unit="short",
+            missing="no data before the first run",
         )
-        .title("IOPS over host CPU")
-        .description("One point per configuration. Further up with the same CPU is better.")
-        .unit("short")
-        .no_value("no data before the first run")
         .min(0)
         .mapping(xy_models.SeriesMapping.AUTO)
         # Without one, Grafana 12.4 shows "Err".

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import common as models
 
 from builder.looks import plain, prop
 from builder.panels import intro, names, number
-from builder.parts import DATASOURCE, base, label_variable, node_variable, place, table_query
+from builder.parts import base, described, label_variable, node_variable, place, table_query
 from builder.promql import filter_workloads, label, series, with_descriptions
 from builder.tables import by_rows
 from pvebench.metrics import catalog as m
@@ -68,16 +68,16 @@ def _rows(metric: m.Metric) -> str:
 
 def _table(title: str, description: str, metric: m.Metric, unit: str, decimals: int) -> table.Panel:
     return (
-        table.Panel()
-        .datasource(DATASOURCE)
-        .with_target(table_query(_rows(metric)))
-        .title(title)
-        .description(description)
-        .unit(unit)
+        described(
+            table.Panel(),
+            (title, description),
+            table_query(_rows(metric)),
+            unit=unit,
+            missing="not measured; add these workloads of the pack demo to your pack",
+        )
         .decimals(decimals)
         .min(0)
         .color_scheme(plain("blue"))
-        .no_value("not measured; add these workloads of the pack demo to your pack")
         .align(models.FieldTextAlignment.AUTO)
         .cell_height(models.TableCellHeight.LG)
         .display_mode(models.TableCellDisplayMode.GRADIENT_GAUGE)

@@ -23,7 +23,7 @@ from builder.looks import (
     steps,
     values,
 )
-from builder.parts import DATASOURCE, FALLBACK_REF, instant, place
+from builder.parts import FALLBACK_REF, described, instant, place
 from builder.promql import (
     HELD,
     LAST_ANSWER,
@@ -77,14 +77,9 @@ def number(
     missing: str = "none yet",
 ) -> stat.Panel:
     """Return one big number, or one per series; gray by default."""
+    value, texts = instant(expression, legend=legend), (title, description)
     built = (
-        stat.Panel()
-        .datasource(DATASOURCE)
-        .with_target(instant(expression, legend=legend))
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .no_value(missing)
+        described(stat.Panel(), texts, value, unit=unit, missing=missing)
         # Otherwise a missing value has the color of the lowest step, which may mean worse.
         .mappings(values({}, nothing=(missing, NEUTRAL)))
         .color_scheme(plain())

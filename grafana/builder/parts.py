@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
+from grafana_foundation_sdk.builders import (
+    bargauge,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+    xychart,
+)
 from grafana_foundation_sdk.builders import dashboard as dashboards
-from grafana_foundation_sdk.builders import prometheus
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
@@ -261,6 +269,25 @@ def scenario_variable() -> dashboards.QueryVariable:
     """Return the scenario variable."""
     among = 'node=~"$node",storage=~"$storage"'
     return label_variable("scenario", "Configuration", among=among, multi=True)
+
+
+_P = TypeVar(
+    "_P",
+    bargauge.Panel,
+    stat.Panel,
+    statetimeline.Panel,
+    table.Panel,
+    timeseries.Panel,
+    xychart.Panel,
+)
+
+
+def described(
+    panel: _P, texts: tuple[str, str], *targets: prometheus.Dataquery, unit: str, missing: str
+) -> _P:
+    """Fill in what every panel has: title and description, queries, unit, text without a value."""
+    panel = panel.datasource(DATASOURCE).title(texts[0]).description(texts[1])
+    return panel.targets([*targets]).unit(unit).no_value(missing)
 
 
 def place(x: int, y: int, width: int, height: int) -> models.GridPos:

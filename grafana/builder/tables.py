@@ -27,7 +27,7 @@ from builder.looks import (
     steps,
     values,
 )
-from builder.parts import DATASOURCE, FALLBACK_REF, instant, query, table_query, transformation
+from builder.parts import FALLBACK_REF, described, instant, query, table_query, transformation
 from builder.promql import if_empty, label
 from pvebench.analysis.case_history import FIGURES
 from pvebench.model.disk import Cache
@@ -180,14 +180,9 @@ def rows(
         present: expression with a result if the table has rows; default: first or last column.
         missing: text of an empty table.
     """
+    targets, texts = _targets(columns, present, missing), (title, description)
     built = (
-        table.Panel()
-        .datasource(DATASOURCE)
-        .targets([*_targets(columns, present, missing)])
-        .title(title)
-        .description(description)
-        .unit("short")
-        .no_value(missing)
+        described(table.Panel(), texts, *targets, unit="short", missing=missing)
         # Grafana's default cell color is green, which implies good.
         .color_scheme(by_steps())
         .thresholds(steps(NEUTRAL))
@@ -337,14 +332,9 @@ def grid(
     """
     # Without a row, Grafana 12.4 shows the names of raw columns instead of `noValue`.
     nothing = label("disk", missing, label("cache", PLACEHOLDER))
+    cells, texts = table_query(f"{expression} or on () {nothing}"), (title, description)
     return (
-        table.Panel()
-        .datasource(DATASOURCE)
-        .with_target(table_query(f"{expression} or on () {nothing}"))
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .no_value(missing)
+        described(table.Panel(), texts, cells, unit=unit, missing=missing)
         # Missing values have no color: the lowest value has the darkest one. That is for zero,
         # not for the minimum: otherwise a single value would be as dark as a missing one.
         .mappings(values({}, nothing=("not measured", UNKNOWN)))
@@ -390,16 +380,11 @@ def by_rows(
 
 def facts(title: str, description: str, expression: str) -> table.Panel:
     """Return the labels of one series as a table of names and values."""
+    # Arithmetic removes the metric's name, which is not one of the facts.
+    labels, texts = instant(f"1 * {expression}"), (title, description)
     return (
-        table.Panel()
-        .datasource(DATASOURCE)
-        # Arithmetic removes the metric's name, which is not one of the facts.
-        .with_target(instant(f"1 * {expression}"))
-        .title(title)
-        .description(description)
         # A size in bytes stays a whole number.
-        .unit("none")
-        .no_value("never measured")
+        described(table.Panel(), texts, labels, unit="none", missing="never measured")
         .align(models.FieldTextAlignment.AUTO)
         .display_mode(models.TableCellDisplayMode.AUTO)
         .transformations([transformation("labelsToFields", mode="rows")])
