@@ -27,7 +27,7 @@ KEYS: Final = "workload, direction"
 P99: Final = {"percentile": "99"}
 NOTHING: Final = "no common workloads"
 COLORS: Final = {"A": "purple", "B": "blue"}
-EDGES: Final = {" upper": "+", " lower": "-"}
+EDGES: Final = {" upper": "1", " lower": "-1"}
 """Name after a side's -> sign of the noise."""
 SETTINGS: Final = [
     name for name in m.SCENARIO_INFO.labels if name not in {"scenario", "configuration", "disk"}
@@ -283,7 +283,7 @@ def _throughput() -> timeseries.Panel:
         noise = _of(side, m.CHANGE_THRESHOLD, metric="throughput")
         # Signs on constants, so that each metric is read once.
         one = f"group by ({KEYS}) ({series(m.WORKLOAD_INFO, workload='$workload')} @ end())"
-        signs = " or ".join(label("edge", name, f"{sign}{one}") for name, sign in EDGES.items())
+        signs = " or ".join(label("edge", name, f"{sign} * {one}") for name, sign in EDGES.items())
         joined = f"on ({KEYS}) group_right ()"
         return f"{value} * {joined} (1 + {noise} * {joined} ({signs}) or {one})"
 
