@@ -248,7 +248,7 @@ def receiver(directory: Path, days: float) -> Iterator[str]:
             wait_until_ready(f"http://{address}/-/ready")
             yield f"http://{address}"
             # Otherwise the next Prometheus compacts during the measurement.
-            while uncompacted(f"http://{address}") > 2 * hours * 3600.0:
+            while uncompacted(f"http://{address}") > 1.5 * hours * 3600.0:
                 time.sleep(0.5)
         finally:
             process.terminate()
