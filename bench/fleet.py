@@ -1,7 +1,7 @@
 """Ingest of a fleet's hub, in one run, with a private PostgreSQL: `bench/fleet.py [RUNS]`.
 
-`bench/fleet.py --sites [FLEETS]`: how often simulated fleets of twelve sites blame an upgrade that
-made four of them 5% slower, in one group of cases or in all; and one without any effect.
+`bench/fleet.py --sites [FLEETS] [SEED]`: how often simulated fleets of twelve sites blame an
+upgrade that made four of them 5% slower, in one group of cases or in all, or none; from a SEED on.
 
 Prints runs per second through the whole door without HTTP and TLS (gzip, checks, staging, cursor),
 the same for pushes that are sent again, and bytes on disk per run. The fleet of docs/fleet.md, 50
@@ -77,12 +77,12 @@ def sent(door: Door, bodies: list[bytes], status: int) -> float:
     return time.perf_counter() - begun
 
 
-def blame(fleets: int) -> None:
+def blame(fleets: int = 100, first: int = 0) -> None:
     """Print how often fleets with known truth blame an upgrade."""
     truths = (("one bus", 4, {"bus": "scsi"}), ("all cases", 4, {}), ("none", 0, {}))
     for name, slow, members in truths:
         blamed = wrong = 0
-        for seed in range(fleets):
+        for seed in range(first, first + fleets):
             found = effects_of_fleet(seed, slow_sites=slow, ratio=0.95, members=members)
             true = [one for one in found if slow and one.difference.fact == "kernel" and one.worse]
             blamed += bool(true)
@@ -94,7 +94,7 @@ def main() -> None:
     """Measure and print."""
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
     if "--sites" in sys.argv:
-        blame(*numbers or [100])
+        blame(*numbers)
         return
     runs = numbers[0] if numbers else 20_000
     bodies = pushes(runs)

@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from pvebench.analysis.across_sites import FleetEffect, NodeEffect, fleet_effects, node_effects
+from pvebench.analysis.across_sites import FleetEffect, fleet_effects
 from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
 from pvebench.analysis.events import Event
+from pvebench.analysis.node_effects import NodeEffect, node_effects
 from testing.fleets import DAY, Fleet, fleet, labels_24
 from testing.noise import EPOCH, Random
 

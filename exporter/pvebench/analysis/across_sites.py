@@ -6,219 +6,41 @@ times without an upgrade. Sites are independent, nodes of a site are not: a site
 An upgrade is blamed if at least two sites, and a quarter of those that passed it, moved the same
 way: by the partial conjunction of their p-values with Fisher's statistic (Benjamini and Heller,
 Biometrics 64, 2008), adjusted for all upgrades and groups. A site's noise is that of its times
-without an upgrade. What most sites without an upgrade in that week show is subtracted: also those
-that passed it earlier or will pass it later.
+without an upgrade. What most sites without an upgrade at that time show is subtracted: also those
+that passed it earlier or will pass it later. An effect counts beyond the standard error of that.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pvebench.analysis.arrays import Flags, Matrix, np
-from pvebench.analysis.case_history import (
-    FIGURES,
-    LEAST_BASELINE,
-    LEAST_MEMBERS,
-    CaseHistory,
-    Figure,
-    Group,
-)
+from pvebench.analysis.arrays import np
+from pvebench.analysis.case_history import FIGURES, Figure, Group
 from pvebench.analysis.change import Difference
-from pvebench.analysis.difference import critical, difference, two_sided
-from pvebench.analysis.events import Event
+from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.group_effects import adjusted
-from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
+from pvebench.analysis.levels import MAD_TO_SIGMA
+from pvebench.analysis.node_effects import EVERY_SECONDS, NodeEffect
 
-# --- Effects at one node.
-
-COMPARED: Final = ("throughput", "cpu_cost")
-"""Metrics that are compared across sites; the others follow them, or are too rare."""
-PAIRED: Final = ("storage", "rw")
-"""Labels that make a group together with another label."""
-WINDOW: Final = 20
-"""Maximum runs of a case on each side."""
-LEAST_AFTER: Final = 3
-EVERY_SECONDS: Final = 7 * 86400.0
-"""Interval of the times without an upgrade, whose grid all sites share."""
-LONGEST_SECONDS: Final = 200 * 86400.0
-"""Age of the oldest effects, by the newest run."""
 NORMAL: Final = 1.96
-FARTHEST: Final = 3.0
-"""Distance of an outlier from the level of a case, in standard deviations."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeEffect:
-    """Shift of a group of cases of a node at a time; logarithms, positive is better.
-
-    Attributes:
-        time: of the event, or of the grid; UNIX seconds.
-        differences: of the event; empty: there was none.
-        effect: of a group relative to the other cases.
-        error: half of the 95% confidence interval of the effect, as a standard error.
-        own: shift of the group itself.
-    """
-
-    time: float
-    differences: tuple[Difference, ...]
-    figure: str
-    group: Group
-    effect: float
-    error: float
-    own: float
-    cases: int
-
-
-def node_effects(histories: Sequence[CaseHistory], events: Sequence[Event]) -> list[NodeEffect]:
-    """Return the effects of a node's events, and those of the grid between them."""
-    newest = max((history.times()[-1] for history in histories if history.points), default=0.0)
-    first = newest - LONGEST_SECONDS
-    known = [(event.time, event.differences) for event in events if event.time > first]
-    borders = [event.time for event in events]
-    grid = np.arange(math.ceil(first / EVERY_SECONDS), newest // EVERY_SECONDS) * EVERY_SECONDS
-    known += [(float(at), ()) for at in grid]
-    found: list[NodeEffect] = []
-    for name in COMPARED:
-        own = [history for history in histories if history.figure.name == name]
-        groups = _groups([history.labels for history in own])
-        logs = [history.logs() for history in own]
-        for at, different in known:
-            begin = max((border for border in borders if border < at), default=-math.inf)
-            end = min((border for border in borders if border > at), default=math.inf)
-            rows = [_around(*one, (begin, at, end)) for one in zip(own, logs, strict=True)]
-            found += _effects(rows, groups, at, different, name)
-    return found
-
-
-def _groups(labels: Sequence[Mapping[str, str]]) -> dict[Group, Flags]:
-    """Return each group of one label, or of two with a `PAIRED` one -> its cases; first: all."""
-    groups: dict[Group, list[int]] = {(): [*range(len(labels))]}
-    for place, own in enumerate(labels):
-        pairs = sorted(own.items())
-        for pair in pairs:
-            groups.setdefault((pair,), []).append(place)
-        for one, other in itertools.combinations(pairs, 2):
-            if one[0] in PAIRED or other[0] in PAIRED:
-                groups.setdefault((one, other), []).append(place)
-    places = np.arange(len(labels))
-    return {
-        group: np.isin(places, members)
-        for group, members in groups.items()
-        if len(members) >= LEAST_MEMBERS
-    }
-
-
-def _around(
-    history: CaseHistory, logs: Matrix, times: tuple[float, float, float]
-) -> tuple[Matrix, Matrix] | None:
-    """Return the runs of a case before and after a time, relative to its level before."""
-    begin, at, end = map(history.split, times)
-    before, after = logs[max(begin, at - WINDOW) : at], logs[at : min(end, at + WINDOW)]
-    if len(before) < LEAST_BASELINE or len(after) < LEAST_AFTER:
-        return None
-    level = np.median(before)
-    return _clipped(before - level), _clipped(after - level)
-
-
-def _clipped(side: Matrix) -> Matrix:
-    """Return runs with outliers moved to the border of the usual noise."""
-    middle = np.median(side)
-    reach = FARTHEST * MAD_TO_SIGMA * np.median(np.abs(side - middle))
-    clipped: Matrix = np.clip(side, middle - reach, middle + reach) if reach > 0 else side
-    return clipped
-
-
-def _effects(
-    rows: Sequence[tuple[Matrix, Matrix] | None],
-    groups: Mapping[Group, Flags],
-    at: float,
-    different: tuple[Difference, ...],
-    figure: str,
-) -> Iterator[NodeEffect]:
-    """Yield the shift of each group: of the mean of its cases, run by run.
-
-    What the cases share counts once. The shift is relative to the other cases, if there are enough:
-    noise of the host is in both.
-    """
-    able = [place for place, row in enumerate(rows) if row is not None]
-    if len(able) < LEAST_MEMBERS:
-        return
-    inside = np.array([members[able] for members in groups.values()], dtype=float)
-    table = [row for row in rows if row is not None]
-    sides = [_means(inside, side) for side in (_before(table), _after(table))]
-    cases = inside.sum(axis=1)
-    for place, group in enumerate(groups):
-        if cases[place] < LEAST_MEMBERS:
-            continue
-        own, rest = ([side[number][place] for side in sides] for number in (0, 1))
-        compared = own
-        if len(able) - cases[place] >= LEAST_MEMBERS:
-            compared = [one - other for one, other in zip(own, rest, strict=True)]
-        before, after = (side[~np.isnan(side)] for side in compared)
-        if len(before) < LEAST_BASELINE or len(after) < LEAST_AFTER:
-            continue
-        shift = difference(before, after)
-        error = max(TINY, (shift.high - shift.low) / 2 / NORMAL)
-        moved = float(np.nanmean(own[1]) - np.nanmean(own[0]))
-        count = int(cases[place])
-        yield NodeEffect(at, different, figure, group, shift.effect, error, moved, count)
-
-
-def _before(rows: Sequence[tuple[Matrix, Matrix]]) -> Matrix:
-    """Return [cases, WINDOW] runs before a time, aligned at it; NaN: no run."""
-    table = np.full((len(rows), WINDOW), np.nan)
-    for place, (before, _) in enumerate(rows):
-        table[place, WINDOW - len(before) :] = before
-    return table
-
-
-def _after(rows: Sequence[tuple[Matrix, Matrix]]) -> Matrix:
-    """Return the same of the runs after it."""
-    table = np.full((len(rows), WINDOW), np.nan)
-    for place, (_, after) in enumerate(rows):
-        table[place, : len(after)] = after
-    return table
-
-
-def _means(inside: Matrix, side: Matrix) -> tuple[Matrix, Matrix]:
-    """Return [groups, WINDOW] the means of the cases in each group, and of the others.
-
-    Args:
-        inside: [groups, cases] 1: in the group.
-        side: [cases, WINDOW], NaN: no run.
-    """
-    measured = ~np.isnan(side)
-    values = np.where(measured, side, 0.0)
-    sums, counts = inside @ values, inside @ measured.astype(float)
-    rest, others = values.sum(axis=0) - sums, measured.sum(axis=0) - counts
-    means = (
-        np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        for total, count in ((sums, counts), (rest, others))
-    )
-    own, other = means
-    return own, other
-
-
-# --- The sites together.
-
 LEAST_SITES: Final = 3
 """Minimum sites that passed an upgrade, and that are compared with them."""
 COMPARED_SHARE: Final = 1 / 3
 """Minimum sites that are compared, as a share of those that passed the upgrade."""
-DOUBT: Final = 0.5
-"""Standard errors of what is usual that an effect must exceed."""
+DOUBT: Final = 1.0
+"""Standard errors of what is usual that an effect must exceed: they move all sites at once."""
 BLAMED_SHARE: Final = 0.25
 LEAST_BLAMED: Final = 2
 BLAMED: Final = 0.01
 """Largest q-value of a blamed upgrade."""
-FEW_DEGREES: Final = 10.0
-"""Degrees of freedom of a site with few times without an upgrade."""
+DEGREES: Final = 6.0
+"""Degrees of freedom of a site's noise: times a week apart share most of their runs."""
 LEAST_QUIET: Final = 8
+"""Minimum times without an upgrade that show whether errors of a site are larger."""
 LEAST_P: Final = 1e-12
 """Smallest p-value of a site: more certainty would be that of a formula."""
 SAME: Final = 0.5
@@ -227,15 +49,24 @@ SAME: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SiteEffect:
-    """Shift of a site behind an upgrade, less what other sites show; logarithms."""
+    """Shift of a site behind an upgrade, less what other sites show; logarithms.
+
+    Attributes:
+        noise: standard error of the site's own shift.
+        doubt: standard error of what other sites show; it moves all sites at once.
+    """
 
     site: str
     time: float
     effect: float
-    error: float
+    noise: float
+    doubt: float
     own: float
-    p_worse: float
-    p_better: float
+
+    @property
+    def error(self) -> float:
+        """Standard error of the effect."""
+        return math.hypot(self.noise, self.doubt)
 
     @property
     def low(self) -> float:
@@ -312,8 +143,9 @@ def fleet_effects(effects: Mapping[str, Sequence[Sequence[NodeEffect]]]) -> list
                 passed.setdefault((one, figure, group), {}).setdefault(site, point)
             if not different:
                 quiet.setdefault((figure, group), {}).setdefault(site, {})[time] = point
+    usual = {key: _usual(sites) for key, sites in quiet.items()}
     tested = [
-        _across(*key, sites, quiet.get(key[1:], {}))
+        _across(*key, sites, quiet.get(key[1:], {}), usual.get(key[1:], {}))
         for key, sites in passed.items()
         if len(sites) >= LEAST_SITES
     ]
@@ -332,9 +164,9 @@ def _of_site(
     return {
         (min(one.time for one in found), found[0].differences, *key[1:]): _Point(
             min(one.time for one in found),
-            statistics.fmean(one.effect for one in found),
-            math.sqrt(statistics.fmean(one.error**2 for one in found)),
-            statistics.fmean(one.own for one in found),
+            sum(one.effect for one in found) / len(found),
+            math.sqrt(sum(one.error**2 for one in found) / len(found)),
+            sum(one.own for one in found) / len(found),
         )
         for key, found in grouped.items()
     }
@@ -346,22 +178,21 @@ def _across(
     group: Group,
     sites: Mapping[str, _Point],
     quiet: Mapping[str, Mapping[float, _Point]],
+    usual: Mapping[float, _Usual],
 ) -> FleetEffect:
     # Fewer would lend their own noise to all that passed it.
     least = max(LEAST_SITES, COMPARED_SHARE * len(sites))
-    usual = {time: one for time, one in _usual(quiet).items() if one.sites >= least}
+    usual = {time: one for time, one in usual.items() if one.sites >= least}
     found: list[_Usual] = []
     points: list[SiteEffect] = []
     for site, point in sorted(sites.items()):
-        at = round(point.time / EVERY_SECONDS) * EVERY_SECONDS
-        found.append(usual.get(at, _NOTHING_USUAL))
+        found.append(_usual_at(usual, point.time))
         scores = [
             abs(one.effect - usual.get(time, _NOTHING_USUAL).shift) / one.error
             for time, one in quiet.get(site, {}).items()
         ]
         points.append(_site_effect(site, point, found[-1], scores))
-    chances = ([one.p_worse for one in points], [one.p_better for one in points])
-    p_value = min(1.0, 2 * min(map(_conjunction, chances)))
+    p_value = min(1.0, 2 * min(_conjunction(_chances(points, sign)) for sign in (-1, 1)))
     mean, reach, between = _random_effects(points)
     return FleetEffect(
         difference=different,
@@ -408,24 +239,42 @@ def _usual_of(found: Sequence[float]) -> _Usual:
     return _Usual(len(found), shift, math.pi / 2 * spread**2 / len(found))
 
 
+def _usual_at(usual: Mapping[float, _Usual], time: float) -> _Usual:
+    """Return what is usual at a time, between those of the grid: a busy week moves on by days."""
+    first = math.floor(time / EVERY_SECONDS) * EVERY_SECONDS
+    ends = [usual[at] for at in (first, first + EVERY_SECONDS) if at in usual]
+    if len(ends) < 2:
+        return usual.get(round(time / EVERY_SECONDS) * EVERY_SECONDS, _NOTHING_USUAL)
+    later = (time - first) / EVERY_SECONDS
+    shift, variance = (
+        (1 - later) * begin + later * end
+        for begin, end in zip(*((one.shift, one.variance) for one in ends), strict=True)
+    )
+    return _Usual(min(one.sites for one in ends), shift, variance)
+
+
 def _site_effect(site: str, point: _Point, usual: _Usual, scores: Sequence[float]) -> SiteEffect:
     """Return the effect of a site; `scores` of its quiet times show how large errors are."""
     few = len(scores) < LEAST_QUIET
     scale = 1.0 if few else max(1.0, MAD_TO_SIGMA * statistics.median(scores))
-    own = scale * point.error
-    effect = point.effect - usual.shift
-    degrees = FEW_DEGREES if few else float(len(scores))
-    # An error of what is usual moves all sites at once, so it counts against each.
-    doubt = DOUBT * math.sqrt(usual.variance)
-    worse, better = (_tail(sign * effect - doubt, own, degrees) for sign in (-1, 1))
-    error = math.hypot(own, math.sqrt(usual.variance))
-    return SiteEffect(site, point.time, effect, error, point.own, worse, better)
+    return SiteEffect(
+        site,
+        point.time,
+        point.effect - usual.shift,
+        scale * point.error,
+        math.sqrt(usual.variance),
+        point.own,
+    )
 
 
-def _tail(effect: float, error: float, degrees: float) -> float:
-    """Return the p-value of an effect above zero."""
-    half = float(two_sided(effect / error, degrees)) / 2
-    return half if effect > 0 else 1 - half
+def _chances(points: Sequence[SiteEffect], sign: int) -> list[float]:
+    """Return the p-value of each site that it moved; `sign`: 1 to the better, -1 to the worse."""
+    scores = np.array([(sign * one.effect - DOUBT * one.doubt) / one.noise for one in points])
+    halves = two_sided(scores, DEGREES) / 2
+    return [
+        float(half) if score > 0 else 1 - float(half)
+        for half, score in zip(halves, scores, strict=True)
+    ]
 
 
 def _conjunction(p_values: Sequence[float]) -> float:

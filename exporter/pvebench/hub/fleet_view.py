@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.analysis.across_sites import FleetEffect, NodeEffect, fleet_effects
+from pvebench.analysis.across_sites import FleetEffect, fleet_effects
+from pvebench.analysis.node_effects import NodeEffect
 from pvebench.analysis.verdict import count_text
 from pvebench.model.environment import KnownIssue
 from pvebench.verdicts.change_text import (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from pvebench.analysis.across_sites import EVERY_SECONDS, NodeEffect, fleet_effects
+from pvebench.analysis.across_sites import _conjunction, fleet_effects
+from pvebench.analysis.node_effects import EVERY_SECONDS, NodeEffect
 from pvebench.hub.fleet_view import FleetView, unfixed, upgrades
 from pvebench.model.environment import Affected, KnownIssue
 from testing.hub_fleets import effects_of_fleet
@@ -19,9 +21,50 @@ def test_a_loss_at_a_third_of_the_sites_is_blamed_on_the_upgrade() -> None:
     assert found.between > 0.01
 
 
-@pytest.mark.parametrize("slow", [0, 1])
-def test_one_slow_site_is_no_fault_of_the_upgrade(slow: int) -> None:
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_fewer_than_a_quarter_of_the_sites_are_no_fault_of_the_upgrade(slow: int) -> None:
     assert fleet_effects(sites_with(slow, effect=-0.3)) == []
+
+
+def test_a_loss_at_a_third_of_the_sites_is_found_although_the_others_got_faster() -> None:
+    """The rank test: what the others show counts against Fisher's statistic."""
+    fleet = sites_with(4, effect=-0.04)
+    for number in range(4, 12):
+        fleet[f"site{number:02}"] = [node_with(number, KERNEL, effect=0.02)]
+    (found,) = fleet_effects(fleet)
+    assert (found.worse, len(found.moved)) == (True, 4)
+
+
+def test_a_small_loss_at_all_sites_is_found() -> None:
+    """Fisher's statistic: no site is certain alone."""
+    (found,) = fleet_effects(sites_with(12, effect=-0.017))
+    assert (found.worse, len(found.sites)) == (True, 12)
+
+
+@pytest.mark.parametrize("certain", [0.0, 0.5])
+def test_the_chance_of_two_sites_is_right_if_one_of_them_moved(certain: float) -> None:
+    """Partial conjunction (Benjamini and Heller 2008): one site that moved proves nothing."""
+    rng = np.random.default_rng(1)
+    drawn = rng.uniform(size=(4000, 12))
+    drawn[:, 0] *= certain
+    chances = np.array([_conjunction([*map(float, row)]) for row in drawn])
+    for level in (0.05, 0.01, 0.002):
+        assert np.mean(chances <= level) <= level + 3 * np.sqrt(level / len(chances))
+
+
+def test_an_effect_counts_only_beyond_the_error_of_the_comparison() -> None:
+    """The fewer sites are compared, the more their noise could be the effect."""
+    assert fleet_effects(sites_with(4, others=4, effect=-0.034)) == []
+    (found,) = fleet_effects(sites_with(4, others=32, effect=-0.034))
+    assert (found.worse, len(found.moved)) == (True, 4)
+
+
+def test_a_disturbance_between_two_weeks_is_subtracted_in_proportion() -> None:
+    fleet = sites_with(0, count=0, others=6, shared=-0.06)
+    later = {"effect": 0.036, "shared": -0.06, "at": WEEK + 0.6 * EVERY_SECONDS}  # in sum 40% of it
+    for number in range(6):
+        fleet[f"site{number}"] = [node_with(number, KERNEL, **later)]
+    assert fleet_effects(fleet) == []
 
 
 def test_what_sites_without_the_upgrade_show_too_is_no_effect() -> None:

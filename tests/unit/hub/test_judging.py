@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from pvebench.analysis.across_sites import node_effects
+from pvebench.analysis.node_effects import node_effects
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import HubDatabaseError

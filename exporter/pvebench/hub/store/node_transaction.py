@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from psycopg.types.json import Jsonb
 
-from pvebench.analysis.across_sites import NodeEffect, node_effects
 from pvebench.analysis.concurrent_changes import RunValues
 from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.node_effects import NodeEffect, node_effects
 from pvebench.hub.store.site_transaction import Connection
 from pvebench.log import log
 from pvebench.model.definition import Definition

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pvebench.analysis.across_sites import NodeEffect
 from pvebench.analysis.change import Difference
+from pvebench.analysis.node_effects import NodeEffect
 from pvebench.hub.fleet_view import (
     CaseLine,
     FleetView,
