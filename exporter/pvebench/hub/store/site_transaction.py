@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import psycopg
@@ -96,11 +97,7 @@ class SiteTransaction:
 
     def put_holder(self, holder: Holder) -> None:
         """Store a process."""
-        query = (
-            "INSERT INTO process VALUES (%s, %s, %s, %s, %s) ON CONFLICT (site, process) "
-            "DO UPDATE SET turn = excluded.turn, banned = excluded.banned, seen = excluded.seen"
-        )
-        self._run(query, self._site, holder.process, holder.turn, holder.banned, self._now)
+        self._put("process", "process", **asdict(holder), seen=self._now)
 
     def ban_others(self, process: str) -> None:
         """Ban all processes but this one."""
@@ -116,11 +113,7 @@ class SiteTransaction:
 
     def add_mark(self, place: Position) -> None:
         """Store a place of the cursor."""
-        query = (
-            "INSERT INTO mark VALUES (%s, %s, %s, %s) ON CONFLICT (site, seq) "
-            "DO UPDATE SET chain = excluded.chain, at = excluded.at"
-        )
-        self._run(query, self._site, *place, self._now)
+        self._put("mark", "seq", seq=place[0], chain=place[1], at=self._now)
 
     def drop_marks(self, after: int) -> None:
         """Remove the places with higher numbers."""
@@ -194,44 +187,32 @@ class SiteTransaction:
         return {row["digest"]: row["shape"] for row in self._run(query, [*digests])}
 
     def _store_one(self, line: Line) -> None:
+        values = line.model_dump(exclude={"kind", "seq"})
         match line:
             case EnvironmentLine():
-                self._run(
-                    "INSERT INTO environment (site, digest, node, slug, facts) "
-                    "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (site, digest) DO UPDATE "
-                    "SET node = excluded.node, slug = excluded.slug, facts = excluded.facts",
-                    *(self._site, line.digest, line.node, line.slug, Jsonb(line.facts)),
-                )
+                self._put("environment", "digest", **{**values, "facts": Jsonb(line.facts)})
             case CycleLine():
-                self._run(
-                    "INSERT INTO cycle (site, uid, node, pack, tier, planned, started, finished) "
-                    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (site, uid) DO UPDATE "
-                    "SET node = excluded.node, pack = excluded.pack, tier = excluded.tier, "
-                    "planned = excluded.planned, started = excluded.started, "
-                    "finished = excluded.finished",
-                    *(self._site, line.uid, line.node, line.pack, line.tier, line.planned),
-                    *(line.started, line.finished),
-                )
+                self._put("cycle", "uid", **values)
             case DefinitionLine():
-                self._run(
-                    'INSERT INTO "case" (site, key, node, definition, first_started) '
-                    "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (site, key) DO UPDATE "
-                    "SET definition = excluded.definition, first_started = excluded.first_started",
-                    *(self._site, line.key, _node(line.key)),
-                    Jsonb(line.definition.as_data()),
-                    line.first_started,
+                definition = Jsonb(line.definition.as_data())
+                self._put(
+                    "case", "key", **{**values, "definition": definition}, node=_node(line.key)
                 )
             case DecisionLine():
-                self._run(
-                    "INSERT INTO decision VALUES (%s, %s, %s, %s, %s, %s, %s) "
-                    "ON CONFLICT (site, number) DO UPDATE SET made = excluded.made, "
-                    "kind = excluded.kind, cases = excluded.cases, until = excluded.until, "
-                    "reason = excluded.reason",
-                    *(self._site, line.number, line.made, line.decision, line.cases, line.until),
-                    line.reason,
-                )
+                self._put("decision", "number", kind=values.pop("decision"), **values)
             case _:
                 pass
+
+    def _put(self, table: str, key: str, /, **values: Any) -> None:
+        """Insert a row of the site; replace the one with the same key."""
+        names = ["site", *values]
+        places = ", ".join(["%s"] * len(names))
+        replaced = ", ".join(f"{name} = excluded.{name}" for name in values if name != key)
+        self._run(
+            f'INSERT INTO "{table}" ({", ".join(names)}) VALUES ({places}) '  # noqa: S608 # constants
+            f"ON CONFLICT (site, {key}) DO UPDATE SET {replaced}",
+            *(self._site, *values.values()),
+        )
 
     def _ids(self, table: str, key: str, names: Iterable[str]) -> dict[str, int]:
         """Return name -> id; a name whose own line was refused gets an empty row."""
