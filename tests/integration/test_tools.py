@@ -24,11 +24,11 @@ from pvebench.runner import Runner
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
 
-DEVICE = scenario()
+DEVICE = scenario(size=64 * MIB)
 ON_EXT4 = replace(
     scenario(size=128 * MIB), layout=Layout(filesystem=Filesystem.EXT4, file_bytes=24 * MIB)
 )
-HOST = scenario(bus=Bus.HOST)
+HOST = scenario(bus=Bus.HOST, size=64 * MIB)
 # A doubt about the numbers of a busy machine is none about the tool.
 
 
@@ -70,7 +70,6 @@ def value(run: Run, metric: str, part: str = "") -> float:
     return found[0]
 
 
-@pytest.mark.parametrize("wanted", [DEVICE, ON_EXT4, HOST], ids=["device", "ext4", "host"])
 @pytest.mark.parametrize(
     ("tool", "options"),
     [
@@ -82,9 +81,11 @@ def value(run: Run, metric: str, part: str = "") -> float:
     ],
     ids=["ping-read", "ping-write", "dd-read", "dd-write", "dd-tiny"],
 )
+@pytest.mark.parametrize("wanted", [DEVICE, HOST, ON_EXT4], ids=["device", "host", "ext4"])
 def test_a_tool_that_takes_any_target_measures_it(
     bench: Bench, wanted: Scenario, tool: str, options: dict[str, Any]
 ) -> None:
+    """All tools of a target in a row: another size is another volume, which is filled again."""
     run = bench.run(wanted, tool, **options)
     assert run.outcome in MEASURED, run.reason
     assert value(run, "bandwidth") > 10_000
