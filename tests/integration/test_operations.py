@@ -75,7 +75,7 @@ def test_each_operation_ends_and_the_disk_is_used_again(
     if during == "backup-fleecing":  # see model/rules.py
         tested = replace(tested, disk=replace(tested.disk, iothread=False))
     seconds = 6 if during in ("snapshot", "delete-snapshot") else 9
-    figures = found(bench.run(tested, during=during, seconds=seconds))
+    figures = found(bench.run(tested, during=during, seconds=seconds, rate_iops=50))
     if during != "snapshot-ram":  # on a busy machine, it may be canceled at the end of the window
         assert figures["operation_time"] < 6
     if during in COPIES:
