@@ -155,12 +155,6 @@ def test_the_iso_boots_through_the_bios_into_the_same_guest(
         assert "\next4 " in modules
 
 
-def test_the_agent_answers_soon_after_a_direct_boot(image: GuestImage, tmp_path: Path) -> None:
-    """The aim is 12 s; the bound only tells a guest that hangs from one on a busy machine."""
-    with BareGuest(tmp_path, direct(image), limit=300) as guest:
-        print(f"agent answered {guest.seconds:.1f} s after power-on by direct boot")
-
-
 def test_direct_boot_is_given_a_kernel_that_need_not_unpack_itself(image: GuestImage) -> None:
     with image.kernel.open("rb") as file:
         assert file.read(4) == b"\x7fELF"
@@ -179,6 +173,10 @@ DISKS = {
 def test_disks_are_found_by_serial_on_every_bus_and_the_agent_powers_off(
     image: GuestImage, tmp_path: Path
 ) -> None:
+    """The agent also answers soon after a direct boot.
+
+    The aim is 12 s; the bound only tells a guest that hangs from one on a busy machine.
+    """
     arguments = direct(image)
     for number, (serial, (_, controller, disk)) in enumerate(DISKS.items()):
         # The sizes tell the disks apart.
@@ -187,6 +185,7 @@ def test_disks_are_found_by_serial_on_every_bus_and_the_agent_powers_off(
         arguments += ["-drive", f"file={number}.raw,format=raw,if=none,id=d{number}"]
         arguments += [*controller, "-device", f"{disk},drive=d{number},serial={serial}"]
     with BareGuest(tmp_path, arguments, limit=300) as guest:
+        print(f"agent answered {guest.seconds:.1f} s after power-on by direct boot")
         for number, (serial, (driver, *_)) in enumerate(DISKS.items()):
             code, out, err = guest.run("/usr/bin/pvebench-disk", serial)
             assert code == 0, err
