@@ -21,6 +21,8 @@ from testing.real_outcomes import MEASURED
 class Bench(LabBench):
     """Looks at the disk's files, too."""
 
+    seconds = 1.0
+
     def file(self, tested: Scenario) -> Path:
         return self.lab.storage / f"pvebench-test-test-{tested.volume}"
 
@@ -45,7 +47,7 @@ def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def chain(depth: int, bus: Bus = Bus.VIRTIO, **options: object) -> Scenario:
-    return scenario(bus, Format.QCOW2, size=32 * MIB, chain=depth, **options)
+    return scenario(bus, Format.QCOW2, size=16 * MIB, chain=depth, **options)
 
 
 @pytest.mark.parametrize(
