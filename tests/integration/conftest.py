@@ -132,9 +132,10 @@ def scenario(
     bus: Bus = Bus.VIRTIO,
     kind: Format = Format.RAW,
     cache: Cache = Cache.NONE,
-    size: int = 64 * MIB,
+    size: int = 16 * MIB,
     **options: object,
 ) -> Scenario:
+    """Return a configuration of the lab; its volume is small, as a guest under TCG fills it."""
     disk = Disk(bus=bus, format=kind, cache=cache, **options)  # type: ignore[arg-type] # options by name
     return Scenario(node="lab", storage="local", disk=disk, machine=MACHINE, volume_bytes=size)
 

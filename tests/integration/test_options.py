@@ -91,19 +91,19 @@ def test_an_option_is_switched_on_read_back_and_measured(bench: Bench, wanted: S
 
 
 @pytest.mark.parametrize(
-    ("filesystem", "size"), [(Filesystem.EXT4, 64), (Filesystem.XFS, 320), (Filesystem.BTRFS, 128)]
+    ("filesystem", "size"), [(Filesystem.EXT4, 16), (Filesystem.XFS, 320), (Filesystem.BTRFS, 128)]
 )
 def test_a_file_on_a_filesystem_in_the_guest_is_measured(
     bench: Bench, filesystem: Filesystem, size: int
 ) -> None:
-    layout = Layout(filesystem=filesystem, mount_options="noatime", file_bytes=24 * MIB)
+    layout = Layout(filesystem=filesystem, mount_options="noatime", file_bytes=8 * MIB)
     run = bench.run(replace(scenario(size=size * MIB), layout=layout))
     assert run.outcome in MEASURED, run.reason
     assert "filename=/mnt/test/fio.dat" in run.evidence["job.fio"]
 
 
 def test_a_wrong_mount_option_is_a_failed_run_that_names_it(bench: Bench) -> None:
-    layout = Layout(filesystem=Filesystem.EXT4, mount_options="nosuchoption", file_bytes=24 * MIB)
+    layout = Layout(filesystem=Filesystem.EXT4, mount_options="nosuchoption", file_bytes=8 * MIB)
     run = bench.run(replace(scenario(), layout=layout))
     assert run.outcome is Outcome.FAILED
     assert "nosuchoption" in run.reason
@@ -228,7 +228,7 @@ def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
         assert "not claimed by pvebench" in refused.reason
         claim(device, destroy=False)
         before = marks(device)
-        layout = Layout(filesystem=Filesystem.EXT4, file_bytes=24 * MIB)
+        layout = Layout(filesystem=Filesystem.EXT4, file_bytes=8 * MIB)
         for wanted in (on("block"), replace(on("block"), layout=layout), on("block")):
             run = bench.run(wanted)  # the guest's file system does not make it look foreign
             assert run.outcome in MEASURED, run.reason

@@ -32,7 +32,7 @@ axes:
 variants:
   - {bus: sata, format: vmdk}
 volume:
-  size: 64M
+  size: 16M
 measure:
   ramp: 500ms
   runtime: 2s
@@ -80,7 +80,7 @@ def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
     }
     store = Store(tmp_path / "state" / "pvebench.db")
     # The fill, and what fio wrote.
-    assert store.written_bytes("share", datetime.now(UTC), node="pve2") > 64 * MIB
+    assert store.written_bytes("share", datetime.now(UTC), node="pve2") > 16 * MIB
     store.close()
     assert api.cluster.vms == {}
     left = [
@@ -97,7 +97,7 @@ pack: reads
 title: One volume, only read
 every: 1d
 axes: {bus: [scsi], format: [raw], cache: [none]}
-volume: {size: 64M}
+volume: {size: 16M}
 measure: {ramp: 500ms, runtime: 2s}
 workloads:
   - fio: {rw: randread, bs: 4k, iodepth: 8}
@@ -127,7 +127,7 @@ def test_a_volume_that_is_kept_is_filled_once_for_two_starts(
         assert store.totals().runs == start
         written.append(store.written_bytes("local", datetime.now(UTC), node="pve1"))
         store.close()
-    assert written[0] >= 64 * MIB
+    assert written[0] >= 16 * MIB
     assert written[1] == written[0]
     (vmid,) = api.cluster.vms
     assert run_cli(["cleanup", "--orphans", *given, "--remove", str(vmid)]) == 0

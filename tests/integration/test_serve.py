@@ -16,7 +16,7 @@ from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port, prometheus
 from testing.real_outcomes import MEASURED
 
-TINY = SMALL.replace("runtime: 2s", "runtime: 3s")
+TINY = SMALL.replace("runtime: 2s", "runtime: 3s").replace("size: 64M", "size: 16M")
 
 
 def command(*arguments: str) -> list[str]:
