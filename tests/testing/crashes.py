@@ -44,7 +44,7 @@ class Report:
         there = ", ".join(f"{name} {count}" for name, count in sorted(self.there.items()))
         return (
             f"{self.moments} moments (killed: {victims}; {self.copies} copies started or "
-            f"restored; then beside the volume: {there}); {self.reported} runs were reported, "
+            f"restored; in operations: {there}); {self.reported} runs were reported, "
             f"{self.stored} are stored ({shown}); {len(self.wrong)} rules broken"
         )
 
@@ -83,10 +83,9 @@ class CrashTest:
         delay = self._rng.uniform(0.1, self._cycle_seconds)
         self.report.moments += 1
         self.report.victims[victim] += 1
+        self._choose()
         with self._running() as process:
-            deadline = time.monotonic() + delay
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.01)
+            self._wait(process, delay)
             when = f"moment {self.report.moments} ({victim} after {delay:.2f} s)"
             self._beside(process, when)
             self._strike(victim, process)
@@ -96,6 +95,15 @@ class CrashTest:
         self._after(when)
         self._undo()
         self._look_around(when)
+
+    def _choose(self) -> None:
+        """Choose what the next moment is about."""
+
+    def _wait(self, process: subprocess.Popen[bytes], delay: float) -> None:
+        """Wait for the moment."""
+        deadline = time.monotonic() + delay
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def _beside(self, process: subprocess.Popen[bytes], when: str) -> None:
         """Do something to its state directory, before it is killed."""
@@ -199,23 +207,30 @@ MORE_OPERATIONS = """\
 """
 OPERATIONS = """\
 pack: crash
-title: Every operation on one disk
+title: One operation on one disk
 every: 10m
 axes:
   storage: [files]
   bus: [virtio]
-fixed: {format: qcow2, cache: none}
-volume: {size: 16M}
-measure: {ramp: 200ms, runtime: 2s, settle: 0s}
+fixed: {{format: qcow2, cache: none}}
+volume: {{size: 16M}}
+measure: {{ramp: 200ms, runtime: 3s, settle: 0s}}
 workloads:
-  - fio: {rw: randwrite, bs: 4k, during: [backup, backup-fleecing, move], target_rate: 16M}
-  - fio: {rw: randwrite, bs: 4k, during: [restore, snapshot-ram], target_rate: 16M}
-  - fio: {rw: randwrite, bs: 4k, during: [snapshot, delete-snapshot, neighbor]}
+  - fio: {{rw: randwrite, bs: 4k, during: {operation}}}
 """
-OPERATION_SECONDS = 45.0
-"""Latest kill in a cycle. Its order differs each time, so each operation comes early at times."""
-BESIDE = (".target", ".fleece", ".archive", ".overlay", ".memory", "-vm2-")
-"""Marks in the names of what an operation or a further VM has on the storage."""
+OPERATION_MARKS = {
+    "backup": ".target",
+    "backup-fleecing": ".fleece",
+    "move": ".target",
+    "restore": ".archive",
+    "snapshot": ".overlay",
+    "snapshot-ram": ".memory",
+    "delete-snapshot": ".overlay",
+    "neighbor": "-vm2-",
+}
+"""Operation -> what is in the name of a file that it has on the storage."""
+OPERATION_SECONDS = 4.0
+"""Latest kill after such a file exists, seconds: later than the end of the run."""
 VICTIMS = ("pvebench", "qemu", "both")
 CONTAINER = "container"
 
@@ -241,6 +256,7 @@ class LabCrashTest(CrashTest):
             operations_only: each run has an operation, and its disk is a file.
         """
         self._copied = copied
+        self._operation = "backup" if operations_only else ""
         loops = loops and os.geteuid() == 0 and Path("/dev/loop-control").exists()
         storages = {"files": "dir"} | ({"loops": "loop"} if loops else {})
         for name in storages:
@@ -251,7 +267,7 @@ class LabCrashTest(CrashTest):
             "state: state\npacks: [crash.yaml]\nnode: lab\nstorages:\n" + "\n".join(lines) + "\n"
         )
         pack = PACK.format(storages=", ".join(storages)) + MORE_OPERATIONS * every_operation
-        pack = OPERATIONS if operations_only else pack
+        pack = OPERATIONS.format(operation=self._operation) if operations_only else pack
         (directory / "crash.yaml").write_text(pack + "lxc: true\n" * containers)
         victims = (*VICTIMS, CONTAINER) if containers else VICTIMS
         super().__init__(directory, config, victims=victims, seed=seed)
@@ -265,17 +281,29 @@ class LabCrashTest(CrashTest):
         self._copies.restore_older(when)
         self.report.copies = self._copies.acts
 
+    def _choose(self) -> None:
+        if self._operation:
+            self._operation = self._rng.choice([*OPERATION_MARKS])
+            pack = OPERATIONS.format(operation=self._operation)
+            (self._directory / "crash.yaml").write_text(pack)
+
+    def _wait(self, process: subprocess.Popen[bytes], delay: float) -> None:
+        while self._operation and process.poll() is None and not self._operates():
+            time.sleep(0.01)
+        super()._wait(process, delay)
+
+    def _operates(self) -> bool:
+        """Return whether a file of the chosen operation is on the storage."""
+        files = (self._directory / "files").iterdir()
+        return any(OPERATION_MARKS[self._operation] in path.name for path in files)
+
     def _strike(self, victim: str, process: subprocess.Popen[bytes]) -> None:
-        self.report.there.update(self._beside_volume())
+        if self._operation and self._operates():
+            self.report.there[self._operation] += 1
         if victim in ("pvebench", "both"):
             process.kill()
         if victim != "pvebench":
             kill(self._inside() if victim == CONTAINER else self._qemus())
-
-    def _beside_volume(self) -> set[str]:
-        """Return which files of operations and of further VMs are there."""
-        names = [path.name for path in (self._directory / "files").iterdir()]
-        return {mark.strip(".-") for mark in BESIDE for name in names if mark in name}
 
     def _qemus(self) -> list[int]:
         found = []
