@@ -103,6 +103,7 @@ def change_log(node: str) -> table.Panel:
 
     def known(**matchers: str) -> str:
         closed = series(m.CLOSED_CHANGE_INFO, node=node_list_pattern(node), **matchers)
+        closed = f"topk by ({CHANGE}) (1, {closed})"  # its sentence may change
         still = label("state", OPEN, changes_of(node, **matchers))
         return f"({still} or {closed})"
 
