@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
@@ -286,7 +287,9 @@ class SimulatedNode:
         if argv[:2] == ["sh", "-c"] and argv[3:4] == ["pvebench"]:
             return _rows(found, argv[4:], text[int(length) :], line)
         if argv[0] == "cat":
-            return Completed(0, _played(found).read_file(argv[-1]), b"")
+            with suppress(KeyError):  # of a late one, the file may be gone
+                return Completed(0, _played(found).read_file(argv[-1]), b"")
+            return Completed(1, b"", f"cat: {argv[-1]}: No such file or directory".encode())
         if argv[:2] == ["sh", "-c"] and argv[3:4] == ["sh"]:
             _files(found, line)._files[argv[4]] = text[int(length) :]
             return _OK
@@ -330,8 +333,10 @@ def _rows(found: Container, words: list[str], stdin: bytes, line: Any) -> Comple
         case "recall":
             found.rooms[place] = None
             return Completed(0, b"never\n", b"")
+        case "poll" if (tool := found.rooms.get(place)) is None:  # a late poll: another is there
+            raise _Refused(f"{place} is not there")
         case "poll":
-            ended = found.rooms[place].poll(1)  # type: ignore[union-attr] # who polls has started it
+            ended = tool.poll(1)
             told = b"%d\n0\n" % ended.exit_code + ended.stderr if ended else b"running\n"
             return Completed(0, told, b"")
         case "void":
