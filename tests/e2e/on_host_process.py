@@ -33,7 +33,8 @@ from testing.packs import ROOT
 from testing.published import HOST_PROCESS, Row, rows
 from testing.real_outcomes import MEASURED
 
-MEMORY: Final = "4G"
+MEMORY: Final = "10G"
+"""The guests of media-sweep-2018 have 8 GiB; what nothing touches takes none."""
 FAULTS_PART: Final = "faults"
 FAULT_SECONDS: Final = 30
 FAULTS_SECONDS: Final = 1800.0

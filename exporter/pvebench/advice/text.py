@@ -11,7 +11,7 @@ from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendatio
 from pvebench.analysis.joint_difference import JointDifference
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Durability, Survival, Sync, durable_by
-from pvebench.model.units import show_seconds
+from pvebench.model.units import show_latency
 from pvebench.store import StoredRun
 from pvebench.store.current import main_metric
 from pvebench.verdicts.ranking import LEAST_RUNS
@@ -203,23 +203,18 @@ def _costs(one: Recommendation, runs_of: RunsOf) -> Iterator[str]:
     load = workload_text(one.chosen.places[0].definition)
     if own.cpu_seconds is not None:
         yield (
-            f"Host CPU per I/O: {_micro(own.cpu_seconds)}{_of_default(usual.cpu_seconds)} ({load})."
+            f"Host CPU per I/O: {show_latency(own.cpu_seconds)}{_of_default(usual.cpu_seconds)} "
+            f"({load})."
         )
     if own.tail_seconds is not None:
         yield (
-            f"Tail latency (p99.9): {_micro(own.tail_seconds)}"
+            f"Tail latency (p99.9): {show_latency(own.tail_seconds)}"
             f"{_of_default(usual.tail_seconds)} ({load})."
         )
 
 
 def _of_default(seconds: float | None) -> str:
-    return "" if seconds is None else f", default {_micro(seconds)}"
-
-
-def _micro(seconds: float) -> str:
-    if seconds >= 1:
-        return show_seconds(seconds)
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+    return "" if seconds is None else f", default {show_latency(seconds)}"
 
 
 def risk_lines(definition: Definition, durability: Durability | None = None) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pvebench.cli.options import read_settings
 from pvebench.errors import CycleIncomplete
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.status import Phase, Statuses, WorkerStatus
-from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.units import show_bytes, show_latency, show_seconds
 from pvebench.model.workload import Case
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
@@ -131,7 +131,7 @@ def _numbers(samples: tuple[Sample, ...]) -> str:
         if ("bandwidth", "") in values:
             text += f", {show_bytes(values['bandwidth', ''])}/s"
         if ("clat_percentile", "99") in values:
-            text += f", p99 {values['clat_percentile', '99'] * 1000:.3g} ms"
+            text += f", p99 {show_latency(values['clat_percentile', '99'])}"
         texts.append(text)
     return "; ".join(texts)
 

@@ -138,3 +138,11 @@ def show_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def show_latency(seconds: float) -> str:
+    """Return a latency for people, with three digits: `905 µs`, `6.32 ms`, `1.79 s`."""
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms"), (1.0, "s")):
+        if abs(seconds) * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:,.0f} s"

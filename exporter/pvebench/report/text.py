@@ -12,7 +12,7 @@ from typing import Final
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import Phase, State
-from pvebench.model.units import show_bytes, show_rate
+from pvebench.model.units import show_bytes, show_latency, show_rate
 from pvebench.store import Store
 
 # --- values, times and states ---
@@ -61,14 +61,6 @@ def show_value(value: float, unit: Unit) -> str:
 
 def _count(value: float) -> str:
     return f"{value / 1e6:,.2f} M" if abs(value) >= 1e6 else f"{value:,.0f}"
-
-
-def show_latency(seconds: float) -> str:
-    """Format a latency with three digits in the appropriate unit."""
-    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if abs(seconds) < limit:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:,.3g} s"
 
 
 _SHOW: Final[dict[Unit, Callable[[float], str]]] = {

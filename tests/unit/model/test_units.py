@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pvebench.fields import Listen, Ratio
-from pvebench.model.units import format_size, parse_duration, parse_size, show_bytes, show_seconds
+from pvebench.model.units import (
+    format_size,
+    parse_duration,
+    parse_size,
+    show_bytes,
+    show_latency,
+    show_seconds,
+)
 from pvebench.model.week import parse_weekly, parse_window
 from pvebench.references.delimited import Decimal, decimal_number
 
@@ -72,3 +79,19 @@ def test_people_read_rounded_values() -> None:
         "3 min 20 s",
         "2 h 05 min",
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 ns"),
+        (0.0009046, "905 µs"),
+        (0.0009996, "1 ms"),
+        (0.00632, "6.32 ms"),
+        (0.9996, "1 s"),
+        (1.79, "1.79 s"),
+        (1234.0, "1,234 s"),
+    ],
+)
+def test_a_latency_has_three_digits_and_no_exponent(seconds: float, text: str) -> None:
+    assert show_latency(seconds) == text
