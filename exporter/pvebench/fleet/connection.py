@@ -43,11 +43,13 @@ class HubAddress:
     Attributes:
         token_file: with the token of this site, readable only by its owner.
         ca_file: authority of the hub's certificate; None: those of the system.
+        site: name of this site.
     """
 
     url: str
     token_file: Path
     ca_file: Path | None = None
+    site: str = ""
 
     def send(self, method: str, path: str, body: bytes) -> Reply:
         """Send a request; raises HubUnreachable."""
@@ -106,7 +108,7 @@ def sending(
         StoreError: the log cannot be started.
     """
     fleet.begin()
-    sender = Sender(fleet, hub.send, new_process(), now)
+    sender = Sender(fleet, hub.send, new_process(), now, site=hub.site)
     stopped = threading.Event()
     thread = threading.Thread(
         target=_send_all, args=(sender, fleet, stopped), name="fleet", daemon=True

@@ -103,6 +103,7 @@ class Sender:
             the site's files has another one.
         now: UNIX seconds.
         chance: returns a number from 0 to 1, so that sites do not return all at once.
+        site: name of this site in its settings.
     """
 
     def __init__(
@@ -112,6 +113,8 @@ class Sender:
         process: str,
         now: Callable[[], float],
         chance: Callable[[], float] = random.random,
+        *,
+        site: str = "",
     ) -> None:
         self.state = "not connected"
         self.contact: float | None = None
@@ -120,6 +123,7 @@ class Sender:
         self.process = process
         self._now = now
         self._chance = chance
+        self._site = site
         self._seen = 0
         self._turn: int | None = None
         self._limits = Limits()
@@ -151,6 +155,7 @@ class Sender:
     def _hello(self) -> float:
         request = Hello(
             process=self.process,
+            site=self._site,
             seen=self._seen,
             version=__version__,
             schemas=[MAJOR],

@@ -260,9 +260,13 @@ FILE_LINE: Final[TypeAdapter[FileLine]] = TypeAdapter(
 
 
 class Hello(Message):
-    """Request for the turn to push; `seen` is the newest turn known to the process."""
+    """Request for the turn to push; `seen` is the newest turn known to the process.
+
+    `site` is the name in its settings: the hub refuses the token of another site.
+    """
 
     process: Process
+    site: Text = ""
     seen: Sequence64
     version: Text
     schemas: Annotated[list[Count], Field(max_length=10)]

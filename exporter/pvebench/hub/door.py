@@ -15,6 +15,7 @@ from pvebench.errors import FleetMessageInvalid
 from pvebench.fleet.wire import Answer, Hello, Limits, Rewind, read_message, unpack
 from pvebench.hub.rules import Answered, Transaction, hello, push, read_push, rewind
 
+ANOTHER_SITE: Final = "this is the token of site {}; use the one of this site"
 MARKS: Final = 500
 """Places per answer."""
 Begin = Callable[[str, float | None], AbstractContextManager[Transaction]]
@@ -52,6 +53,8 @@ class Door:
         match route:
             case "POST", "hello":
                 greeting = read_message(Hello, body)
+                if greeting.site not in {"", site}:
+                    return HTTPStatus.FORBIDDEN, {"error": ANOTHER_SITE.format(site)}
                 with self.begin(site, greeting.now) as change:
                     return hello(change, greeting, self.step)
             case "POST", "push":

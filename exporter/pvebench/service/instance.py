@@ -142,7 +142,7 @@ def fleet_of(settings: Settings, store: Store) -> AbstractContextManager[object]
     # A site without a fleet loads nothing of it.
     from pvebench.fleet.connection import HubAddress, sending  # noqa: PLC0415 # see above
 
-    return sending(HubAddress(**dict(settings.fleet)), store.fleet)
+    return sending(HubAddress(**dict(settings.fleet), site=settings.site or ""), store.fleet)
 
 
 def _nothing() -> None:

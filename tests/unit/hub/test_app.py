@@ -66,7 +66,7 @@ def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
         store = Store(folder / "pvebench.db", simulated=False)
         store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
         first = store.add_run(run(0))
-        with sending(HubAddress(url=hub_url, token_file=secret), store.fleet):
+        with sending(HubAddress(url=hub_url, token_file=secret, site=name), store.fleet):
             store.add_run(run(1, SECOND))
             correction = ReplacedRun(
                 number=first, gone=(), put=(), outcome=Outcome.NOISY, reason="noisy"
@@ -87,6 +87,25 @@ def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
         ("vienna", "ok"),
     ]
     assert [row[3:] for row in found] == [([1000.0], "lab", "6.8.12")] * 4
+
+
+def test_the_token_of_another_site_stores_nothing_and_is_named(
+    hub_url: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the results of a site would be those of another, and the hub would hold that one."""
+    monkeypatch.setattr(connection, "LEAST_WAIT", 0.0)
+    secret = tmp_path / "token"
+    secret.write_text(TOKENS["graz"])
+    secret.chmod(0o600)
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
+    store.add_run(run(0))
+    address = HubAddress(url=hub_url, token_file=secret, site="vienna")
+    with sending(address, store.fleet) as sender:
+        until(lambda: "403 this is the token of site graz" in sender.state)
+    store.close()
+    with psycopg.connect(url) as opened:
+        assert opened.execute("SELECT count(*) FROM run").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("token", ["", "c" * 64, "a" * 63, "a" * 10_000])
