@@ -60,7 +60,7 @@ class HubAddress:
             finally:
                 connection.close()
         except (OSError, http.client.HTTPException, ConfigError, ValueError) as error:
-            reason = error.happened if isinstance(error, PvebenchError) else str(error)
+            reason = _reason(error)
             raise HubUnreachable(
                 f"hub {self.url}: {reason or type(error).__name__}"[:300],
                 cause="the hub or the network is down, or token_file or ca_file is wrong",
@@ -91,6 +91,13 @@ class HubAddress:
         content = read_body(response, most=ANSWER_BYTES, seconds=ANSWER_SECONDS)
         later = response.headers.get("retry-after", "")
         return Reply(response.status, content, float(later) if later.isdecimal() else 0.0)
+
+
+def _reason(error: Exception) -> str:
+    """Return what happened and, of a file, what mends it: only this text reaches the state."""
+    if not isinstance(error, PvebenchError):
+        return str(error)
+    return f"{error.happened}; {error.next_step}" if error.next_step else error.happened
 
 
 def new_process() -> str:

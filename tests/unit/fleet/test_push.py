@@ -202,7 +202,7 @@ def test_the_token_does_not_follow_a_redirection(tmp_path: Path) -> None:
 def test_an_open_token_file_is_not_sent(tmp_path: Path) -> None:
     path = token(tmp_path)
     path.chmod(0o644)
-    with server(redirect) as url, pytest.raises(HubUnreachable, match="accessible"):
+    with server(redirect) as url, pytest.raises(HubUnreachable, match=r"accessible.*; chmod 600 "):
         HubAddress(url=url, token_file=path).send("POST", "hello", b"{}")
 
 
