@@ -94,7 +94,7 @@ class HubAddress:
 
 
 def _reason(error: Exception) -> str:
-    """Return what happened and, of a file, what mends it: only this text reaches the state."""
+    """Return what happened and, of a file, the next step: only this text reaches the state."""
     if not isinstance(error, PvebenchError):
         return str(error)
     return f"{error.happened}; {error.next_step}" if error.next_step else error.happened
