@@ -70,8 +70,22 @@ def test_a_closed_change_stays_in_the_log_with_its_duration_and_the_open_one_is_
         {"labels": f"{{{labels(**OF_OPEN, state='1')}}}", "value": still_open},
     ]
     check = {"expr": asked(ref), "eval_time": f"{HOURS}h", "exp_samples": samples}
-    test = {"interval": "1h", "input_series": input_series(), "promql_expr_test": [check]}
-    path = tmp_path / "log.yml"
+    ask_promtool(tmp_path, input_series(), check)
+
+
+def test_a_closed_change_is_there_once_while_two_sentences_of_it_are_known(tmp_path: Path) -> None:
+    """As in an imported year, where a later judgment of a closed change words it differently."""
+    (closed,) = (one for one in input_series() if "closed_change_info" in one["series"])
+    again = {**closed, "series": closed["series"].replace("40% slower", "41% slower")}
+    samples = [{"labels": f'{{change="{change}"}}', "value": 1} for change in ("c1", "c2")]
+    expr = f"count by (change) ({asked('A')})"
+    check = {"expr": expr, "eval_time": f"{HOURS}h", "exp_samples": samples}
+    ask_promtool(tmp_path, [*input_series(), again], check)
+
+
+def ask_promtool(directory: Path, series: list[dict[str, str]], check: dict[str, object]) -> None:
+    test = {"interval": "1h", "input_series": series, "promql_expr_test": [check]}
+    path = directory / "log.yml"
     path.write_text(json.dumps({"rule_files": [], "tests": [test]}), "utf-8")
     done = subprocess.run(
         ["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False
