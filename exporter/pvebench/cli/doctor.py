@@ -21,7 +21,8 @@ from pvebench.cli.options import (
     verbose_option,
 )
 from pvebench.diagnostics.check import findings as check_findings
-from pvebench.diagnostics.doctor import Observation, Servers, Severity, diagnose
+from pvebench.diagnostics.doctor import Servers, diagnose
+from pvebench.diagnostics.outgoing import Observation, Severity
 from pvebench.diagnostics.pipeline import (
     login_header,
     newest_in_grafana,

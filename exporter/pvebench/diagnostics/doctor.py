@@ -9,20 +9,18 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 from pvebench.analysis.verdict import count_text
 from pvebench.config import Settings
-from pvebench.config.settings import NotifyTarget
 from pvebench.config.tls_and_users import scheme_of
 from pvebench.diagnostics.check import findings
+from pvebench.diagnostics.outgoing import Observation, Severity, check_fleet, check_notifications
 from pvebench.diagnostics.pipeline import (
     newest_in_grafana,
     newest_in_prometheus,
@@ -30,118 +28,13 @@ from pvebench.diagnostics.pipeline import (
     read_exposition,
 )
 from pvebench.drivers import engine_of
-from pvebench.errors import ConfigError, PvebenchError
-from pvebench.files import is_open
+from pvebench.errors import PvebenchError
 from pvebench.metrics import catalog
 from pvebench.model.units import show_bytes
-from pvebench.notify.delivery import check_address
-from pvebench.notify.planner import show_time
-from pvebench.notify.sender import address_of
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
-from pvebench.store import (
-    QueuedMessage,
-    ReceiverCounts,
-    backups_of,
-    damaged_blocks_at,
-    holder_of,
-    outbox_at,
-    summarize_store,
-)
+from pvebench.store import backups_of, damaged_blocks_at, holder_of, summarize_store
 from pvebench.verdicts import NUMBERS
-
-# --- Observations.
-
-
-class Severity(StrEnum):
-    """Severity of an observation, the most urgent first."""
-
-    CRITICAL = "critical"
-    WARNING = "warning"
-    UNKNOWN = "unknown"
-    OK = "ok"
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One observation; `text` includes the action, if one is known."""
-
-    about: str
-    severity: Severity
-    text: str
-
-
-# --- Notifications, without sending one.
-
-_TRY = "test it with `pvebench notify --test`"
-
-
-def check_notifications(settings: Settings, *, seconds: float) -> Iterator[Observation]:
-    """Yield observations about each receiver of `notify`: its address and its queue.
-
-    Args:
-        seconds: limit for the check of one address.
-
-    Raises:
-        StoreError: the queue cannot be read.
-    """
-    receivers = settings.notify.to if settings.notify else ()
-    for receiver in receivers:
-        problem = _address_problem(receiver, seconds)
-        if problem is not None:
-            yield Observation(f"notify {receiver.name}", *problem)
-    path = settings.state / "pvebench.db"
-    summary = summarize_store(path, most_bytes=0)
-    if summary is not None and not summary.current:
-        text = "queue not checked: the database has the schema of another version"
-        yield Observation("notifications", Severity.UNKNOWN, text)
-        return
-    with outbox_at(path) if summary else nullcontext() as outbox:
-        counts, queued = (outbox.counts(), outbox.queued()) if outbox else ({}, [])
-    for receiver in receivers:
-        waiting = [entry for entry in queued if entry.receiver == receiver.name]
-        sent = counts.get(receiver.name, ReceiverCounts())
-        state = _queue_state(waiting) if waiting else _sent_state(sent)
-        yield Observation(f"notify {receiver.name}", *state)
-
-
-def _address_problem(receiver: NotifyTarget, seconds: float) -> tuple[Severity, str] | None:
-    """Return the problem of an address; None: none is visible."""
-    try:
-        address = address_of(receiver)
-    except ConfigError as error:
-        # The environment is this command's own, not the service's.
-        severity = Severity.UNKNOWN if receiver.url_env else Severity.CRITICAL
-        return severity, str(error)
-    except OSError as error:
-        return Severity.CRITICAL, f"{receiver.url_file} cannot be read: {error.strerror}"
-    checked = check_address(address, seconds=seconds)
-    if checked.reason:
-        return Severity.CRITICAL if checked.permanent else Severity.UNKNOWN, checked.reason
-    if receiver.url_file is not None and is_open(receiver.url_file):
-        text = f"the address file is world-readable; run `chmod o= {receiver.url_file}`"
-        return Severity.CRITICAL, text
-    return None
-
-
-def _queue_state(waiting: Sequence[QueuedMessage]) -> tuple[Severity, str]:
-    oldest = waiting[0]
-    text = f"{count_text(len(waiting), 'notification')} queued, oldest {show_time(oldest.made)}, "
-    if not oldest.attempts:
-        return Severity.WARNING, f"{text}not tried yet; a running `pvebench serve` sends them"
-    reason = oldest.reason or "last attempt interrupted"
-    attempts = count_text(oldest.attempts, "attempt")
-    return Severity.CRITICAL, f"{text}after {attempts}: {reason}; {_TRY}"
-
-
-def _sent_state(counts: ReceiverCounts) -> tuple[Severity, str]:
-    if counts.given_up is not None and counts.given_up > (counts.last or 0.0):
-        text = f"latest notification dropped, {show_time(counts.given_up)}; {_TRY}"
-        return Severity.CRITICAL, text
-    if counts.last is None:
-        return Severity.OK, f"no notification yet; {_TRY}"
-    return Severity.OK, f"{counts.sent} sent, last {show_time(counts.last)}"
-
 
 # --- The parts, which run in parallel.
 
@@ -188,6 +81,7 @@ def diagnose(settings: Settings, servers: Servers, *, seconds: float) -> list[Ob
         "Prometheus": partial(_prometheus, servers),
         "alerts": partial(_alerts, servers),
         "notifications": partial(_notifications, settings, servers),
+        "fleet": partial(check_fleet, settings),
         "Grafana": partial(_grafana, servers),
     }
     threads = [_CheckThread(name, observe) for name, observe in parts.items()]

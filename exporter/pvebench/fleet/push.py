@@ -28,6 +28,7 @@ from pvebench.fleet.wire import (
     shape_of,
 )
 from pvebench.log import log
+from pvebench.store.fleet_log import NOT_CONNECTED
 
 IDLE_SECONDS: Final = 600.0
 """Interval of questions without new lines: a hub that was restored from a backup is noticed."""
@@ -38,7 +39,9 @@ HEAD_BYTES: Final = 1024
 MAX_PAGES: Final = 1000
 FIRST_WAIT: Final = 2.0
 LONGEST_WAIT: Final = 3600.0
+CONNECTED: Final = "connected"
 MOVED: Final = "the cursor of the hub moved"
+_NO_TURN: Final = "another process of this site sends to the hub; stop one of the two"
 Place = tuple[int, str]
 FIRST: Final[Place] = (0, "")
 
@@ -116,7 +119,7 @@ class Sender:
         *,
         site: str = "",
     ) -> None:
-        self.state = "not connected"
+        self.state = NOT_CONNECTED
         self.contact: float | None = None
         self._log = log
         self._send = send
@@ -170,7 +173,7 @@ class Sender:
 
     def _accept(self, answer: Answer) -> None:
         self._limits = answer.limits
-        self._failures, self.contact, self.state = 0, self._now(), "connected"
+        self._failures, self.contact, self.state = 0, self._now(), CONNECTED
 
     def _push(self) -> float:
         body, after = self._next_lines()
@@ -222,7 +225,7 @@ class Sender:
         if status == HTTPStatus.PRECONDITION_FAILED:
             self._turn, self._seen = None, answer.turn
             self._failures += 1
-            return self._limits.wait_seconds if self._failures < 3 else self._back_off("no turn")
+            return self._limits.wait_seconds if self._failures < 3 else self._back_off(_NO_TURN)
         if status == HTTPStatus.CONFLICT:
             self.contact = self._now()
             return self._compare((answer.acked, answer.chain))

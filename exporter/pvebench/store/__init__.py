@@ -10,6 +10,7 @@ from pvebench.store.changes import (
     KnownChange,
     Notified,
 )
+from pvebench.store.fleet_log import FleetState
 from pvebench.store.imported import ImportCount, ImportedRun
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.journal import StoredJournal
@@ -32,6 +33,7 @@ from pvebench.store.state import (
     StateDirectory,
     StoreSummary,
     damaged_blocks_at,
+    fleet_state_at,
     identities_at,
     outbox_at,
     summarize_store,
@@ -49,6 +51,7 @@ __all__ = [
     "DecisionKind",
     "Decisions",
     "Ending",
+    "FleetState",
     "ImportCount",
     "ImportedRun",
     "KnownChange",
@@ -70,6 +73,7 @@ __all__ = [
     "Totals",
     "backups_of",
     "damaged_blocks_at",
+    "fleet_state_at",
     "holder_of",
     "identities_at",
     "not_measured",

@@ -31,6 +31,8 @@ from pvebench.store.tables import (
     runs,
 )
 
+NOT_CONNECTED: Final = "not connected"
+"""State before the first exchange."""
 KEPT_SECONDS: Final = 90 * 86400.0
 """Minimum age of acknowledged lines before removal: longer than the backups of a hub are kept."""
 MARK_EVERY: Final = 256
@@ -234,7 +236,7 @@ def _start(connection: Connection) -> None:
         )  # constants
     connection.execute(insert(fleet_marks).values(seq=0, chain="", at=0.0))
     connection.execute(
-        insert(fleet_position).values(id=1, seq=0, chain="", state="not connected", process="")
+        insert(fleet_position).values(id=1, seq=0, chain="", state=NOT_CONNECTED, process="")
     )
 
 

@@ -17,6 +17,7 @@ from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME, read_own, write_own
 from pvebench.store.backups import connect_read_only
 from pvebench.store.case_numbers import Numbers
+from pvebench.store.fleet_log import FleetLog, FleetState
 from pvebench.store.instance_lock import InstanceLock, holder_of, stop_holder
 from pvebench.store.journal import StorageIdentities
 from pvebench.store.outbox import Outbox
@@ -191,6 +192,16 @@ def outbox_at(path: Path) -> Iterator[Outbox]:
     """
     with _engine_at(path) as engine:
         yield Outbox(engine)
+
+
+def fleet_state_at(path: Path) -> FleetState | None:
+    """Return `FleetLog.state` of the database at `path`, which has the current schema.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    with _engine_at(path) as engine:
+        return FleetLog(engine).state()
 
 
 def damaged_blocks_at(path: Path, requested: Sequence[Number]) -> list[int]:

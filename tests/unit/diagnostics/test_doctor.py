@@ -15,9 +15,11 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
-from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, Severity, diagnose
+from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, diagnose
+from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
 from pvebench.drivers.simulated import simulated_hypervisor
+from pvebench.fleet.push import IDLE_SECONDS
 from pvebench.store import CaseNumbers, Message, StateDirectory, Store
 from pvebench.store.case_numbers import form_of, packed
 from pvebench.verdicts import NUMBERS
@@ -360,3 +362,56 @@ def test_what_waits_in_a_database_of_another_layout_is_not_read(
         database.executescript("DROP TABLE messages; UPDATE alembic_version SET version_num = '1'")
     found = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)
     assert found["notifications"][0] == "unknown"
+
+
+# --- the connection to a hub
+
+
+@pytest.fixture
+def member(config: Path) -> Path:
+    """Settings of a site of a fleet; returns its database."""
+    with config.open("a") as file:
+        file.write("site: vienna\nfleet: {url: https://hub.example.org, token_file: token}\n")
+    return config.parent / "state" / "pvebench.db"
+
+
+def test_without_a_fleet_doctor_has_no_word_of_it(config: Path, capsys: Captured) -> None:
+    assert "fleet" not in seen(config, capsys)
+
+
+@pytest.mark.usefixtures("member")
+def test_a_site_that_never_started_its_connection_is_reported(
+    config: Path, capsys: Captured
+) -> None:
+    assert seen(config, capsys)["fleet"] == (
+        "warning",
+        "not connected to the hub yet; `pvebench serve` connects",
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "ago", "severity"),
+    [
+        ("connected", 60.0, "ok"),
+        ("connected", 2 * IDLE_SECONDS + 1, "warning"),
+        ("connected", None, "warning"),
+        ("not connected", None, "warning"),
+        ("held", 60.0, "critical"),
+        ("forgotten by the hub", 60.0, "critical"),
+        ("hub https://hub.example.org: Connection refused", 7200.0, "critical"),
+    ],
+)
+def test_doctor_and_fleet_status_say_the_same_state_of_the_connection(
+    config: Path, member: Path, capsys: Captured, state: str, ago: float | None, severity: str
+) -> None:
+    member.parent.mkdir()
+    store = Store(member, simulated=True)
+    store.fleet.begin()
+    contact = None if ago is None else time.time() - ago
+    store.fleet.note(state=state, process="0" * 16, contact=contact)
+    store.close()
+    found = seen(config, capsys, code=3 if severity == "critical" else 0)["fleet"]
+    assert found[0] == severity
+    assert run_cli(["fleet", "status", "--config", str(config), "--format=json"]) == 0
+    lines = json.loads(capsys.readouterr().out)
+    assert f"{lines['state']}, last contact {lines['contact']}" in found[1]
