@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
-from pvebench.hub.fleet_view import BEHIND_SECONDS, SILENT_SECONDS, SKEW_SECONDS, Overview
+from pvebench.hub.fleet_view import (
+    BEHIND_SECONDS,
+    NO_SITE_SECONDS,
+    SILENT_SECONDS,
+    SKEW_SECONDS,
+    Overview,
+)
 from pvebench.model.units import show_bytes, show_seconds
 
 Level = Literal["ok", "warning", "critical"]
@@ -36,6 +42,10 @@ def findings(overview: Overview, settings: Mapping[str, str], now: float) -> Ite
 
 
 def _sites(overview: Overview, now: float) -> Iterator[Finding]:
+    newest = max((site.contact for site in overview.sites if site.contact is not None), default=now)
+    if now - newest > NO_SITE_SECONDS:
+        text = f"no site connected for {show_seconds(now - newest)}"
+        yield "critical", f"{text}: check that `pvebench hub serve` runs and that sites reach it"
     for site in overview.sites:
         if site.state == "held":
             text = "select its process with `pvebench hub sites hold --keep`"

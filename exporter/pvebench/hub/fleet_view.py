@@ -22,6 +22,9 @@ LEAST_SHIFT: Final = 0.005
 """Smallest shift of the other sites that is named; a logarithm."""
 SILENT_SECONDS: Final = 86400.0
 """Time without a request after which a site is silent."""
+NO_SITE_SECONDS: Final = 3600.0
+"""Time without a request of any site after which the hub itself is to be checked; an idle site asks
+every ten minutes."""
 SKEW_SECONDS: Final = 300.0
 """Difference of a site's clock that page, `doctor` and alert name."""
 BEHIND_SECONDS: Final = 2 * 86400.0

@@ -13,6 +13,7 @@ from pvebench.hub.app import FleetPages, Readers, make_pages
 from pvebench.hub.doctor import findings
 from pvebench.hub.fleet_view import (
     BEHIND_SECONDS,
+    NO_SITE_SECONDS,
     SILENT_SECONDS,
     SKEW_SECONDS,
     FleetView,
@@ -98,6 +99,7 @@ def test_the_alerts_page_and_doctor_have_the_same_limits() -> None:
         for name, one in expressions.items()
     }
     assert float(limits["PVEBenchHubSiteSilent"]) == SILENT_SECONDS
+    assert float(limits["PVEBenchHubNoSite"]) == NO_SITE_SECONDS
     assert float(limits["PVEBenchHubSiteSkew"]) == SKEW_SECONDS
     assert limits["PVEBenchHubJudgingBehind"] == f"{BEHIND_SECONDS / 86400:.0f} * 86400"
     for skew, named in ((SKEW_SECONDS, False), (SKEW_SECONDS + 1, True)):

@@ -142,6 +142,19 @@ def test_the_doctor_names_sites_and_nodes_with_problems() -> None:
         assert part in found
 
 
+@pytest.mark.parametrize(("newest", "reported"), [(600.0, False), (3700.0, True)])
+def test_the_doctor_suspects_the_hub_itself_if_no_site_connects(
+    newest: float, *, reported: bool
+) -> None:
+    sites = [
+        replace(GRAZ, state="active", contact=NOW - newest),
+        replace(GRAZ, name="linz", state="active", contact=NOW - 2 * 3600.0),
+        replace(GRAZ, name="wels", state="active", contact=None),
+    ]
+    found = [text for level, text in findings(Overview(sites=sites), SETTINGS, NOW)]
+    assert any("check that `pvebench hub serve` runs" in text for text in found) is reported
+
+
 def test_prune_and_doctor_are_commands(
     site: Sending, login: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
