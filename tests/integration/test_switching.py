@@ -17,7 +17,7 @@ from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import QemuMachine, processes_with
-from pvebench.drivers.storages.directory import cached_bytes
+from pvebench.drivers.storages.own_files import cached_bytes
 from pvebench.errors import (
     GuestTimeout,
     HypervisorGone,

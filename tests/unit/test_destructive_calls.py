@@ -52,7 +52,7 @@ PROOFS: Final = {
     f"{DRIVERS}/lxc/container.py:Container.end": OWN_CHILD,
     f"{DRIVERS}/lxc/container.py:undo_root": "marker and id in the name",
     f"{DRIVERS}/host/host_engine.py:remove_scratch": "marker in the name",
-    f"{DRIVERS}/storages/directory.py:remove_marked": "marker in the name",
+    f"{DRIVERS}/storages/own_files.py:remove_marked": "marker in the name",
     f"{DRIVERS}/storages/network.py:NfsStorage.create": "`unlink`: marker",
     f"{DRIVERS}/storages/network.py:NfsStorage.remove": "`unlink`: marker",
     f"{DRIVERS}/storages/network.py:undo_nfs": "`unlink`: marker",

@@ -20,7 +20,7 @@ from pvebench.drivers.linux.io_counters import device_counters
 from pvebench.drivers.lxc.container import DEVICE, Container
 from pvebench.drivers.storages.block import attach_loop, release_loop
 from pvebench.drivers.storages.contract import Storage
-from pvebench.drivers.storages.directory import drop_page_cache
+from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import HypervisorGone, OutputUnreadable, SwitchFailed, ToolFailed
 from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT, GuestImage
 from pvebench.model.disk import DEVICE_OPTIONS, Disk

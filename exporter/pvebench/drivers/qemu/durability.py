@@ -21,7 +21,8 @@ from pvebench.drivers.qemu.machine import BOOT_SECONDS, SWITCH_SECONDS, QemuMach
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.qemu.write_log import Entry, durable_count, read_log, replay
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import SOUND, DirectoryStorage, run_qemu_img
+from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.qemu_img import SOUND, run_qemu_img
 from pvebench.drivers.storages.settings import LocalSettings, storage_options
 from pvebench.errors import GuestTimeout, VolumeError
 from pvebench.guest import GuestImage

@@ -14,16 +14,10 @@ from typing import Final
 
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
-from pvebench.drivers.storages.directory import (
-    OwnFile,
-    check_directory,
-    check_space,
-    create_image,
-    drop_page_cache,
-    make_file,
-    remove_marked,
-)
+from pvebench.drivers.storages.directory import check_directory, check_space
 from pvebench.drivers.storages.identity import HEAD_BYTES, ClaimedDisk, identity_of_device
+from pvebench.drivers.storages.own_files import OwnFile, drop_page_cache, make_file, remove_marked
+from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.errors import StorageHangs, VolumeError
 from pvebench.model.disk import Disk, Format
 from pvebench.model.ports import Journal

@@ -2,122 +2,40 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import shutil
-import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.block_devices import sysfs
-from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.identity import identity_of_path
-from pvebench.errors import ToolsMissing, VolumeError
-from pvebench.model.disk import ChainKind, Disk, Format, Preallocation
+from pvebench.drivers.storages.own_files import (
+    OwnFile,
+    create_exclusively,
+    drop_page_cache,
+    make_file,
+    remove_marked,
+    write_random,
+)
+from pvebench.drivers.storages.qemu_img import (
+    create_image,
+    overlay_options,
+    run_qemu_img,
+    take_internal,
+)
+from pvebench.errors import VolumeError
+from pvebench.model.disk import ChainKind, Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.space import Space, volume_space
-from pvebench.model.units import MIB, SECTOR
+from pvebench.model.units import SECTOR
 from pvebench.model.volume import Identity, Volume
-
-# --- files of volumes: created exclusively, never through a link, and verified before use
-#
-# A path may later lead to something else: a link to another file, a device, another volume. So a
-# file is opened without following links, and compared with the created one.
-
-# Without O_NONBLOCK, opening a pipe of that name would block.
-_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class OwnFile:
-    """Path and identity of a regular file that pvebench created."""
-
-    path: Path
-    device: int
-    inode: int
-
-    def check(self) -> None:
-        """Raise VolumeError unless the path still leads to this file, and not by a link."""
-        if _identify(self.path) != self:
-            raise _changed(self.path, "was replaced by another file")
-
-
-def make_file(path: Path, journal: Journal, kind: str) -> tuple[OwnFile, int]:
-    """Create an empty file exclusively; return it and the number of its journal entry.
-
-    Raises:
-        VolumeError: it exists, or cannot be created; nothing was changed.
-    """
-    entry = journal.open(kind, {"path": str(path)})
-    try:
-        return _create(path), entry
-    except OSError as error:
-        journal.close(entry)
-        exists = error.errno == errno.EEXIST
-        raise VolumeError(
-            f"cannot create {path}: {error.strerror}",
-            cause="it was just created outside pvebench" if exists else "",
-            next_step="inspect it; remove it if you don't need it"
-            if exists
-            else "fix the permissions of its directory, or use another path in the settings",
-        ) from error
-
-
-def _create(path: Path) -> OwnFile:
-    os.close(os.open(path, _CREATE, 0o644))
-    return _identify(path)
-
-
-def _identify(path: Path) -> OwnFile:
-    try:
-        fd = os.open(path, _OPEN)
-    except OSError as error:
-        link = error.errno == errno.ELOOP
-        what = "is now a symbolic link" if link else f"cannot be opened: {error.strerror}"
-        raise _changed(path, what) from error
-    try:
-        status = os.fstat(fd)
-    finally:
-        os.close(fd)
-    if not stat.S_ISREG(status.st_mode):
-        raise _changed(path, "is no longer a regular file")
-    return OwnFile(path, status.st_dev, status.st_ino)
-
-
-def _changed(path: Path, what: str) -> VolumeError:
-    return VolumeError(
-        f"volume {path} {what}; not changed",
-        cause="removed, replaced or moved outside pvebench during its use",
-        next_step="inspect it, remove it if you don't need it, and restart pvebench",
-    )
-
-
-def remove_marked(path: Path) -> None:
-    """Remove a volume's file, or a link of its name, but only with the ownership marker.
-
-    Raises:
-        VolumeError: it cannot be removed.
-    """
-    try:
-        if path.name.startswith(MARK):
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise VolumeError(
-            f"cannot remove {path}: {error.strerror}",
-            cause="its file system is read-only or failing, or something is mounted there",
-            next_step="check the kernel log with `dmesg`, then run `pvebench cleanup`",
-        ) from error
-
 
 KIND: Final = "volume"
 """Kind of the journal entries of these volumes."""
-_CHUNK_BYTES: Final = 4 * MIB
 
 
 class DirectoryStorage:
@@ -212,7 +130,7 @@ class DirectoryStorage:
     def _overlay(self, path: Path, disk: Disk, base: Path) -> None:
         """Create an empty overlay; its path is in the journal since the volume's creation."""
         remove_marked(path)
-        self._created[str(path)] = _create(path)
+        self._created[str(path)] = create_exclusively(path)
         run_qemu_img("create", "-q", *overlay_options(disk, base), str(path))
 
     def below(self, volume: Volume, disk: Disk) -> list[Node]:
@@ -295,84 +213,6 @@ class DirectoryStorage:
         self._bases.clear()
 
 
-def create_image(
-    path: str | Path, disk: Disk, size_bytes: int, *, base: Path | None = None
-) -> None:
-    """Run qemu-img create. Raises VolumeError."""
-    options = create_options(disk, base=str(base) if base else "")
-    run_qemu_img("create", "-q", *options, str(path), str(size_bytes))
-
-
-SOUND: Final = (0, 3)
-"""Exit codes of `qemu-img check` without errors; 3: unused clusters only."""
-DAMAGED: Final = 2
-"""Its exit code for an image with errors; others say that it could not check (qemu-img(1))."""
-
-
-def run_qemu_img(*arguments: str) -> str:
-    """Run qemu-img; return its output. Raises VolumeError."""
-    command = ["qemu-img", *arguments]
-    done = run_program(command)
-    if done.returncode:
-        raise VolumeError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
-    return done.stdout
-
-
-def take_internal(path: Path, count: int) -> None:
-    """Take the missing internal snapshots; without any, return to the newest one."""
-    info = json.loads(run_qemu_img("info", "--output=json", str(path)))
-    taken = len(info.get("snapshots", []))
-    if taken == count:
-        run_qemu_img("snapshot", "-a", f"pvebench{count}", str(path))
-    for number in range(taken, count):
-        run_qemu_img("snapshot", "-c", f"pvebench{number + 1}", str(path))
-
-
-def overlay_options(disk: Disk, base: Path) -> list[str]:
-    """Return qemu-img's options for an overlay on a volume.
-
-    As pve-storage 9.0.4 and later create it: subclusters are mandatory for the preallocation of an
-    overlay. With `overlay_cluster`: as qemu-img's own defaults, which version 8 uses for clones.
-    """
-    options = f"extended_l2=on,cluster_size=128k,preallocation={disk.preallocation}"
-    if disk.overlay_cluster:
-        options = f"cluster_size={disk.overlay_cluster}"
-    return ["-f", "qcow2", "-o", options, "-b", str(base), "-F", str(disk.format)]
-
-
-def create_options(disk: Disk, *, base: str = "") -> list[str]:
-    """Return qemu-img's options for a new volume, as Proxmox uses them for a directory.
-
-    Args:
-        base: a raw image that the volume overlays.
-    """
-    options: dict[str, str] = {}
-    match disk.format:
-        case Format.RAW:
-            if disk.preallocation is not Preallocation.METADATA:
-                options["preallocation"] = str(disk.preallocation)
-        case Format.QCOW2:
-            if disk.cluster_size:
-                options["cluster_size"] = str(disk.cluster_size)
-            if disk.extended_l2:
-                options["extended_l2"] = "on"
-            # An overlay starts empty: missing blocks are read from its base.
-            options["preallocation"] = "off" if base else str(disk.preallocation)
-        case Format.VMDK:
-            pass
-    text = ",".join(f"{key}={value}" for key, value in options.items())
-    below = ["-b", base, "-F", "raw"] if base else []
-    return ["-f", str(disk.format), *(["-o", text] if text else []), *below]
-
-
-def write_random(path: Path, size_bytes: int) -> None:
-    """Write a file of random bytes, durably. Raises OSError."""
-    with path.open("wb") as file:
-        for start in range(0, size_bytes, _CHUNK_BYTES):
-            file.write(os.urandom(min(_CHUNK_BYTES, size_bytes - start)))
-        os.fsync(file.fileno())
-
-
 def undo_file(details: Mapping[str, str]) -> str:
     """Undo a journal entry of KIND; return a line about it."""
     remove_marked(Path(details["path"]))
@@ -442,39 +282,3 @@ def check_space(storage: str, directory: Path, size_bytes: int) -> None:
     Space(free=shutil.disk_usage(directory).free, where=f"in {directory}").require(
         storage, size_bytes
     )
-
-
-def drop_page_cache(path: Path) -> int:
-    """Write back and drop the host's page cache of a file; return the bytes still cached.
-
-    Works without root: fsync cleans the pages, POSIX_FADV_DONTNEED drops clean ones.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _changed(path, f"cannot be opened: {error.strerror}") from error
-    try:
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(fd)
-    return cached_bytes(path)
-
-
-def cached_bytes(path: Path) -> int:
-    """Return the bytes of a file in the host's page cache, from util-linux's fincore.
-
-    Raises:
-        ToolsMissing, VolumeError.
-    """
-    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
-    try:
-        done = run_program(command)
-    except FileNotFoundError as error:
-        raise ToolsMissing(
-            "fincore is not installed, which reports the cached bytes of a volume",
-            next_step="run `apt-get install util-linux-extra`",
-        ) from error
-    if done.returncode:
-        raise VolumeError(f"fincore cannot inspect {path}: {done.stderr.strip()}")
-    return int(done.stdout.strip() or 0)

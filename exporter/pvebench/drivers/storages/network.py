@@ -21,7 +21,7 @@ from typing import Any, Final
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.block import part_of
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
-from pvebench.drivers.storages.directory import create_image
+from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal

@@ -16,7 +16,7 @@ from typing import Final
 
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageOptions
-from pvebench.drivers.storages.directory import drop_page_cache
+from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Compression, Disk, PrimaryCache, Sync
 from pvebench.model.ports import Journal

@@ -24,7 +24,9 @@ from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench.drivers.storages import STORAGE_KINDS, ceph
 from pvebench.drivers.storages.block import loops_of
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage, cached_bytes, run_qemu_img
+from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.own_files import cached_bytes
+from pvebench.drivers.storages.qemu_img import run_qemu_img
 from pvebench.errors import (
     GuestTimeout,
     OutputUnreadable,

@@ -7,7 +7,7 @@ import pytest
 
 from pvebench.drivers.qemu.block_graph import Names, block_nodes, command_line, devices, objects
 from pvebench.drivers.qemu.disk_readback import UNVERIFIED, Seen, read_back
-from pvebench.drivers.storages.directory import create_options
+from pvebench.drivers.storages.qemu_img import create_options
 from pvebench.model.disk import (
     DISK_OPTIONS,
     HOST_OPTIONS,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.qemu.qemu_hypervisor import require_tools
-from pvebench.drivers.storages.directory import cached_bytes
+from pvebench.drivers.storages.own_files import cached_bytes
 from pvebench.errors import ToolsMissing
 
 

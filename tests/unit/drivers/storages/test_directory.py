@@ -13,7 +13,8 @@ from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.host_engine import ThisMachine, remove_scratch
 from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage, drop_page_cache, make_file
+from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.own_files import drop_page_cache, make_file
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario

@@ -6,6 +6,7 @@ The form of an overlay is that of Proxmox VE 9 (pve-storage 9.0.4, `qemu_img_cre
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from dataclasses import replace
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 
+import pvebench.drivers.storages.qemu_img as images
 from pvebench.drivers.local_undo import undo_pending
-from pvebench.drivers.storages import directory
+from pvebench.drivers.storages import directory, own_files
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import NoSpace, VolumeError
@@ -139,7 +141,7 @@ def interrupt(
     error: BaseException,
     *,
     after: bool,
-    steps: tuple[str, ...] = ("run_qemu_img", "_create", "_identify"),
+    steps: tuple[str, ...] = ("run_qemu_img", "create_exclusively", "_identify"),
 ) -> list[str]:
     """Raise before or after the call number `at` of the steps; return the calls so far."""
     calls: list[str] = []
@@ -157,8 +159,9 @@ def interrupt(
 
         return step
 
-    for name in steps:
-        monkeypatch.setattr(directory, name, counted(name, getattr(directory, name)))
+    for name, module in itertools.product(steps, (directory, own_files, images)):
+        if real_step := getattr(module, name, None):
+            monkeypatch.setattr(module, name, counted(name, real_step))
     real = Path.replace
     monkeypatch.setattr(Path, "replace", counted("replace", real))
     return calls

@@ -21,7 +21,7 @@ from pvebench.drivers.linux.cgroups import group_seconds
 from pvebench.drivers.linux.io_counters import device_counters
 from pvebench.drivers.linux.procfs import Fetched, pressures, read_snapshot
 from pvebench.drivers.ssh.connection import SshConnection
-from pvebench.drivers.storages.directory import DAMAGED, SOUND
+from pvebench.drivers.storages.qemu_img import DAMAGED, SOUND
 from pvebench.errors import (
     AccessDenied,
     DriverError,
