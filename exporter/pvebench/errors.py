@@ -261,6 +261,12 @@ class OperationFailed(DriverError):
     default_next_step = "free space on the storage; with a slow target, use a longer runtime"
 
 
+class OperationUnfinished(DriverError):
+    """An operation that goes on after its run; the next case tries to end it again."""
+
+    default_next_step = "check its task or job; pvebench removes what is left later"
+
+
 class ServerGone(DriverError):
     """An unreachable Proxmox API or host, or a failing node or cluster."""
 

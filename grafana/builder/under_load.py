@@ -45,7 +45,7 @@ def build() -> dashboard.Dashboard:
 
 
 def _named(expression: str) -> str:
-    """Add the operation as a label; it ends the workload's slug."""
+    """Add the operation and its limits as a label; they end the workload's slug."""
     return f'label_replace({expression}, "operation", "$1", "workload", ".*-during-(.*)")'
 
 
@@ -58,7 +58,7 @@ def _table() -> table.Panel:
     named = f"(max by (job, instance, {KEYS}) ({series(m.OPERATION_GAP, **CASE)}))"
     return rows(
         "Effect of each operation",
-        "Latest successful runs. Gaps have the resolution in the last column.",
+        "Latest successful runs. A gap can be longer by the resolution in the last column.",
         ("operation", *COLUMNS),
         (
             Column(title="gap", expression=_named(with_descriptions(named)), unit="s"),

@@ -267,6 +267,38 @@ def test_a_snapshot_that_blocks_qemus_monitor_is_a_pause_without_io(
     until(lambda: one.look().ended)
 
 
+def test_a_monitor_that_does_not_answer_during_a_copy_is_no_pause(
+    allowed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach(allowed)
+    allowed.cluster.seconds = 5.0
+    one = operate(allowed, "move")
+    assert one.look().is_read
+    vm = allowed.node.vm
+    monkeypatch.setattr(vm, "status", lambda: {"status": "running", "qmpstatus": "running"})
+    assert not one.look().is_read
+
+
+def test_a_snapshot_operation_that_fails_after_the_window_is_a_failure(allowed: Site) -> None:
+    attach(allowed)
+    allowed.cluster.tasks.doomed["qmdelsnapshot"] = "block-commit: I/O error"
+    one = operate(allowed, "delete-snapshot")
+    with pytest.raises(OperationFailed, match="block-commit: I/O error"):
+        one.cancel()
+
+
+@pytest.mark.parametrize("name", ["backup", "move"])
+def test_a_detach_ends_what_others_could_see_of_an_operation(allowed: Site, name: str) -> None:
+    """A job of all VMs would archive a disk with backup=1, and a copy needs space."""
+    attach(allowed)
+    one = operate(allowed, name)
+    until(lambda: one.look().ended)
+    one.cancel()
+    allowed.node.detach()
+    assert "backup=1" not in str(allowed.cluster.vms[9000].config)
+    assert len(allowed.cluster.volumes.owned(9000)) == 1
+
+
 def test_a_restore_is_a_second_vm_that_never_starts(allowed: Site) -> None:
     attach(allowed)
     allowed.cluster.seconds = 1.0

@@ -288,13 +288,13 @@ OPERATION_TIME = _gauge(
 OPERATION_GAP = _gauge(
     "operation_gap_seconds",
     CASE,
-    "Longest time without completed I/O since the operation began, from outside the guest, with "
-    "the resolution of pvebench_operation_resolution_seconds.",
+    "Longest time without completed I/O that began before the operation ended, from outside the "
+    "guest; can be longer by pvebench_operation_resolution_seconds.",
 )
 OPERATION_RESOLUTION = _gauge(
     "operation_resolution_seconds",
     CASE,
-    "Interval at which the counters of the disk are read during an operation.",
+    "Interval between two readings of the disk's counters before the longest gap.",
 )
 OPERATION_LATENCY = _gauge(
     "operation_latency_p99_seconds",

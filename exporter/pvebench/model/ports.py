@@ -341,12 +341,14 @@ class Progress:
         latencies: completed reads and writes so far, per bin of `Operation.bounds`.
         bytes: processed by the operation so far.
         ended: whether the operation has ended.
+        is_read: whether the counters could be read now; if not, they are those of the last look.
     """
 
     operations: int
     latencies: Sequence[int]
     bytes: int = 0
     ended: bool = False
+    is_read: bool = True
 
 
 class Operation(Protocol):

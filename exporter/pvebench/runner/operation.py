@@ -6,21 +6,24 @@ in the lab ten times per second, on Proxmox once per second.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from pvebench.errors import DriverError
+import numpy as np
+
+from pvebench.errors import DriverError, OperationFailed
 from pvebench.model.ports import Operation, Progress, Site
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.runner.companions import Team
-from pvebench.workloads.fault_dip import find_dip
+from pvebench.workloads.fault_dip import NOT_RECOVERED, find_dip
 
 _RATE_SECONDS: Final = 1.0
+_UNREAD: Final = "the counters of the disk could not be read for"
 _PERCENTILE: Final = 0.99
 
 
@@ -50,6 +53,7 @@ class Watch:
             self._operation.prepare()
         self._looks: list[Look] = []
         self._begun: float | None = None
+        self._goes_on = True
         self._remains = ""
 
     def wait(self, seconds: float) -> None:
@@ -79,14 +83,23 @@ class Watch:
         What it leaves must not cost the run its output: the next `detach` removes it.
 
         Raises:
-            OperationFailed, DriverError: the operation failed within the window.
+            OperationFailed, DriverError: the operation failed.
         """
         if self._operation is not None:
             self._look(self._operation)
             try:
                 self._operation.cancel()
+            except OperationFailed:
+                raise
             except DriverError as error:
                 self._remains = error.reason
+
+    def close(self) -> None:
+        """Note whether the job did I/O after the window; call it after the end of the job."""
+        if self._operation is not None and self._looks:
+            with contextlib.suppress(DriverError):
+                last = self._operation.look()
+                self._goes_on = last.operations > self._looks[-1].progress.operations
 
     @property
     def evidence(self) -> dict[str, str]:
@@ -97,6 +110,7 @@ class Watch:
         lines = [
             [round(look.at - begun, 3), look.progress.operations, look.progress.ended]
             for look in self._looks
+            if look.progress.is_read
         ]
         return {"operation": json.dumps(lines)}
 
@@ -104,52 +118,107 @@ class Watch:
         """Return the figures and notes on the run."""
         if self._operation is None or self._begun is None:
             return [], ()
-        samples, notes = figures(self._looks, self._begun, self._operation.bounds)
+        bounds, goes_on = self._operation.bounds, self._goes_on
+        samples, notes = figures(self._looks, self._begun, bounds, goes_on=goes_on)
         if self._remains:
             notes = (*notes, f"the operation could not be undone yet: {self._remains}")
-        resolution = self._operation.look_seconds
-        samples.append(Sample("operation_resolution", None, resolution, Unit.SECONDS))
         return samples, notes
 
 
 def figures(
-    looks: Sequence[Look], begun: float, bounds: Sequence[float]
+    looks: Sequence[Look], begun: float, bounds: Sequence[float], *, goes_on: bool = True
 ) -> tuple[list[Sample], tuple[str, ...]]:
     """Return the figures of an operation that began at `begun`, and notes.
 
     Args:
         looks: in order, over the whole window.
         bounds: upper bounds of the latency bins.
+        goes_on: whether the job did I/O after the window. If not, the time without I/O at the end
+            of the window is that after the job.
     """
     ended = next((look.at for look in looks if look.at > begun and look.progress.ended), None)
+    silent = _longest_silence(looks)
+    looks = [look for look in looks if look.progress.is_read]
+    if not goes_on:
+        looks = _until_last_io(looks, begun)
+    notes = [f"{_UNREAD} {silent:.1f} s: the longest gap is unknown"] if silent else []
+    samples = [] if silent else _gap(looks, begun, ended)
+    samples += _phases(looks, begun, ended, bounds)
+    dip = find_dip(rates(looks), _RATE_SECONDS)
+    if dip is not None and dip.recovery is not None:
+        samples.append(Sample("operation_recovery", None, dip.recovery, Unit.SECONDS))
+    elif dip is not None:
+        notes.append(NOT_RECOVERED)
+    if ended is not None:
+        samples.append(Sample("operation_time", None, ended - begun, Unit.SECONDS))
+    else:
+        notes.append("the operation had not ended when the window ended; it was canceled")
+    return samples, tuple(notes)
+
+
+def _gap(looks: Sequence[Look], begun: float, ended: float | None) -> list[Sample]:
+    gap, resolution = longest_gap(looks, begun, ended)
+    return [
+        Sample("operation_gap", None, gap, Unit.SECONDS),
+        Sample("operation_resolution", None, resolution, Unit.SECONDS),
+    ]
+
+
+def _phases(
+    looks: Sequence[Look], begun: float, ended: float | None, bounds: Sequence[float]
+) -> list[Sample]:
+    """Return what compares the operation with the time before it, and its size."""
     before = [look for look in looks if look.at <= begun]
     during = [before[-1], *(one for one in looks if begun < one.at <= (ended or looks[-1].at))]
     after = [one for one in looks if ended is not None and one.at >= ended]
     samples = [
-        Sample("operation_gap", None, longest_gap(looks, begun), Unit.SECONDS),
         Sample("operation_lost", None, _lost(before, looks[-1]), Unit.OPERATIONS),
         Sample("operation_bytes", None, looks[-1].progress.bytes, Unit.BYTES),
     ]
     for name, part in (("before", before), ("during", during), ("after", after)):
         if (value := percentile(part, bounds)) is not None:
             samples.append(Sample("operation_p99", None, value, Unit.SECONDS, name))
-    dip = find_dip(rates(looks), _RATE_SECONDS)
-    if dip is not None and dip.recovery is not None:
-        samples.append(Sample("operation_recovery", None, dip.recovery, Unit.SECONDS))
-    if ended is None:
-        return samples, ("the operation had not ended when the window ended; it was canceled",)
-    return [*samples, Sample("operation_time", None, ended - begun, Unit.SECONDS)], ()
+    return samples
 
 
-def longest_gap(looks: Sequence[Look], begun: float) -> float:
-    """Return the longest time without completed I/O that lasted beyond `begun`, in seconds."""
-    last, longest = looks[0].at, 0.0
+def _longest_silence(looks: Sequence[Look]) -> float:
+    """Return the longest time in which at least two looks in a row read no counters, seconds."""
+    longest, last, unread = 0.0, looks[0].at, 0
+    for look in looks:
+        if not look.progress.is_read:
+            unread += 1
+            continue
+        if unread > 1:
+            longest = max(longest, look.at - last)
+        last, unread = look.at, 0
+    return max(longest, looks[-1].at - last) if unread > 1 else longest
+
+
+def _until_last_io(looks: Sequence[Look], begun: float) -> Sequence[Look]:
+    """Return the looks up to the last completed I/O, at least the first one after `begun`."""
+    for number in range(len(looks) - 1, 0, -1):
+        before, one = looks[number - 1], looks[number]
+        if before.at <= begun or one.progress.operations > before.progress.operations:
+            return looks[: number + 1]
+    return looks
+
+
+def longest_gap(
+    looks: Sequence[Look], begun: float, ended: float | None = None
+) -> tuple[float, float]:
+    """Return the longest time without completed I/O during the operation, and its resolution.
+
+    The gap lasted beyond `begun`, and began before `ended`. It is measured between two looks that
+    saw new I/O, of which the first can be late by the interval before it: the true gap is longer
+    by at most the resolution. All in seconds.
+    """
+    before = last = looks[0].at
+    longest = 0.0, 0.0
     for one, then in pairwise(looks):
-        moved = then.progress.operations > one.progress.operations
-        if then.at > begun:
-            longest = max(longest, then.at - last)
-        if moved:
-            last = then.at
+        if then.at > begun and (ended is None or last <= ended):
+            longest = max(longest, (then.at - last, last - before), key=sum)
+        if then.progress.operations > one.progress.operations:
+            before, last = one.at, then.at
     return longest
 
 
@@ -168,14 +237,16 @@ def percentile(looks: Sequence[Look], bounds: Sequence[float]) -> float | None:
 
 
 def rates(looks: Sequence[Look]) -> list[float]:
-    """Return the completed I/O per second, for each whole second."""
+    """Return the completed I/O per second, for each whole second.
+
+    Between two looks, the rate is taken as constant: looks are not exactly a second apart.
+    """
     times = [look.at for look in looks]
     seconds = int((times[-1] - times[0]) / _RATE_SECONDS)
-    marks = [
-        looks[bisect_right(times, times[0] + number * _RATE_SECONDS) - 1].progress.operations
-        for number in range(seconds + 1)
-    ]
-    return [(end - begin) / _RATE_SECONDS for begin, end in pairwise(marks)]
+    marks = times[0] + _RATE_SECONDS * np.arange(seconds + 1)
+    completed = np.interp(marks, times, [look.progress.operations for look in looks])
+    rates: list[float] = (np.diff(completed) / _RATE_SECONDS).tolist()
+    return rates
 
 
 def _lost(before: Sequence[Look], last: Look) -> float:

@@ -10,6 +10,7 @@ from typing import Final
 
 from pvebench.errors import DriverError, SwitchFailed, ToolFailed
 from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT
+from pvebench.log import log
 from pvebench.model.disk import HostCache, Layout
 from pvebench.model.environment import Environment
 from pvebench.model.ports import FillNotes, Guest, Site
@@ -402,6 +403,14 @@ class Setup:
         except DriverError:
             self._mounted = False
             self._site.hypervisor.power_off()
+
+    def release(self) -> None:
+        """Detach a disk in a wrong state; if that fails, the next case tries again."""
+        try:
+            self._recover()
+        except DriverError as error:
+            log.warning("detaching the disk after an operation failed", reason=error.reason)
+            self.mark_unverified()
 
     def renew(self) -> None:
         """End the VM, so that the next case starts it with the software installed by then."""

@@ -151,6 +151,8 @@ class Runner:
         """
         begun = self._site.clock.monotonic()
         result = self._execute(case, conduct)
+        if case.workload.during:
+            self._end_operation(result)
         # The wall clock may be set during the run, as soon after boot: the later reading counts.
         finished = self._site.clock.now()
         lasted = timedelta(seconds=self._site.clock.monotonic() - begun)
@@ -169,6 +171,13 @@ class Runner:
             retryable=result.retryable,
         )
 
+    def _end_operation(self, result: Result) -> None:
+        """Detach the disk, so that backups and copies of it end with its run."""
+        self._setup.mark_unverified()
+        locked = result.outcome is Outcome.SKIPPED and result.retryable
+        if not locked:
+            self._setup.release()
+
     def _execute(self, case: Case, conduct: Conduct) -> Result:
         """Measure `case`; return the result, also of a failure. Raises Interrupted."""
         result = Result()
@@ -179,8 +188,6 @@ class Runner:
                 result.written_bytes = self._count_written(case)
                 if case.workload.further_vms:
                     result.written_bytes += self._companions.end()
-                if case.workload.during:
-                    self._setup.mark_unverified()  # the next case detaches what is left of it
         except Interrupted:
             raise
         except (NoSpace, Busy) as error:
@@ -331,6 +338,7 @@ class Runner:
             report=lambda phase, seconds: self._observer.phase(case, phase, seconds),
             prepared=lambda: self._check_cache(ready.volume, result.evidence),
         )
+        watch.close()
         if team:
             output, together = team.merged(case, measured.output)
             measured = dataclasses.replace(measured, output=output)

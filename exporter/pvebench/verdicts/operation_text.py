@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -10,6 +11,8 @@ from pvebench.model.definition import OPERATION_WORDS, Definition, workload_text
 from pvebench.store import StoredRun
 
 _FLEECING: Final = "backup-fleecing"
+_NO_GAP: Final = 1.5
+"""Intervals between readings up to which there is no gap: they vary."""
 _OWN: Final = frozenset({"during"})
 """Parameters that the compared workloads do not share."""
 
@@ -27,9 +30,9 @@ class _Load:
 
 
 def operation_sentences(runs: Iterable[StoredRun]) -> tuple[str, ...]:
-    """Return a sentence for each operation in the runs, of which the last of a case counts."""
+    """Return a sentence for each operation in the runs, of which the newest of a case counts."""
     loads: dict[tuple[str, ...], _Load] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.started):
         own = run.definition
         name = str(own.parameters.get("during", ""))
         figures = {sample.metric: sample.value for sample in run.samples}
@@ -47,7 +50,7 @@ def _lines(load: _Load) -> Iterable[str]:
     for name, word in OPERATION_WORDS.items():
         if name not in load.gaps or (name == _FLEECING and "backup" in load.gaps):
             continue
-        text = f"{word} on {own.node}, {own.storage} stalls {workload_text(own)} "
+        text = f"{word} on node {own.node}, storage {own.storage} stalls {workload_text(own)} "
         text += f"for {_span(*load.gaps[name])}"
         if name == "backup" and _FLEECING in load.gaps:
             text += f"; with fleecing {_span(*load.gaps[_FLEECING])}"
@@ -55,7 +58,18 @@ def _lines(load: _Load) -> Iterable[str]:
 
 
 def _span(gap: float, resolution: float) -> str:
-    """Return a gap in words: two readings of the counters can be that far apart without one."""
-    if gap <= 2 * resolution:
-        return f"less than {2 * resolution:.2g} s"
-    return f"up to {gap:.2g} s"
+    """Return a gap in words, and how long it can be at most.
+
+    Without any gap, it is the interval between two readings of the counters.
+    """
+    most = _rounded_up(gap + resolution)
+    if gap <= _NO_GAP * resolution:
+        return f"less than {most} s"
+    return f"{gap:.2g} s" if most == f"{gap:.2g}" else f"{gap:.2g} s (at most {most} s)"
+
+
+def _rounded_up(seconds: float) -> str:
+    """Return a number with two digits that is not smaller."""
+    digits = 1 - math.floor(math.log10(seconds)) if seconds > 0 else 0
+    unit = 10.0**digits
+    return f"{math.ceil(seconds * unit - 1e-9) / unit:.2g}"

@@ -14,6 +14,7 @@ QUIET_SHARE: Final = 1 / 3
 DOWN: Final = 0.5
 BACK: Final = 0.8
 """Shares of the rate before the fault: below `DOWN` is the dip, from `BACK` on is recovered."""
+NOT_RECOVERED: Final = "the rate had not recovered when the window ended"
 BACK_INTERVALS: Final = 3
 """Consecutive recovered intervals that end a dip: a single one may be queued I/O."""
 
@@ -75,5 +76,5 @@ def dip_samples(
         Sample("fault_dip_time", None, dip.seconds, Unit.SECONDS),
     ]
     if dip.recovery is None:
-        return samples, ["the rate had not recovered when the window ended"]
+        return samples, [NOT_RECOVERED]
     return [*samples, Sample("fault_recovery", None, dip.recovery, Unit.SECONDS)], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,14 @@ import pytest
 from pvebench.config import load_pack
 from pvebench.drivers.simulated.simulated_hypervisor import SimulatedOperation, simulated_site
 from pvebench.drivers.storages import STORAGE_KINDS
-from pvebench.errors import Busy, DriverError, OperationFailed
+from pvebench.errors import (
+    Busy,
+    DriverError,
+    OperationFailed,
+    OperationUnfinished,
+    ServerGone,
+    SwitchFailed,
+)
 from pvebench.model.ports import Progress
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.space import SpaceNeed
@@ -21,6 +29,7 @@ from pvebench.runner import Runner
 from pvebench.runner.operation import Look, figures, longest_gap, percentile, rates
 from pvebench.runner.reparse import MEASURED
 from pvebench.scheduler.plan import Matrix, expand
+from pvebench.workloads.fault_dip import NOT_RECOVERED
 from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
@@ -65,9 +74,55 @@ def test_a_stall_is_the_longest_gap_and_its_area_is_the_lost_io() -> None:
 
 def test_a_stall_before_the_operation_is_none_of_it_but_one_that_lasts_is() -> None:
     early = looks(lambda at: stalled(at + 7))  # from second 5 to 8
-    assert longest_gap(early, BEGUN) < 0.3
+    assert longest_gap(early, BEGUN)[0] < 0.3
     across = looks(lambda at: stalled(at + 3))  # from second 9 to 12
-    assert longest_gap(across, BEGUN) == pytest.approx(3.0, abs=0.21)
+    assert longest_gap(across, BEGUN)[0] == pytest.approx(3.0, abs=0.21)
+
+
+def test_a_stall_that_begins_after_the_end_is_none_of_it() -> None:
+    found = values(figures(looks(stalled, end=11.0), BEGUN, (0.001, 0.1))[0])
+    assert found["operation_gap"] < 0.3
+    found = values(figures(looks(stalled, end=13.0), BEGUN, (0.001, 0.1))[0])
+    assert found["operation_gap"] == pytest.approx(3.0, abs=0.21)
+
+
+def test_the_time_after_the_job_is_no_gap() -> None:
+    """fio ends before the window, or hangs until the operation is canceled: then it goes on."""
+    seen = looks(lambda at: 100 * min(at, 29.0), end=29.5)
+    found = values(figures(seen, BEGUN, (0.001, 0.1), goes_on=False)[0])
+    assert found["operation_gap"] < 0.3
+    assert found["operation_lost"] == pytest.approx(0, abs=1)
+    assert found["operation_time"] == pytest.approx(19.5)
+    found = values(figures(seen, BEGUN, (0.001, 0.1), goes_on=True)[0])
+    assert found["operation_gap"] == pytest.approx(1.0, abs=0.11)
+
+
+@pytest.mark.parametrize("spacing", [1.0, 1.02, 1.12, 1.3, 1.5, 2.2])
+def test_looks_that_are_not_a_second_apart_show_no_dip(spacing: float) -> None:
+    times = [number * spacing for number in range(int(60 / spacing))]
+    seen = [Look(at, Progress(operations=round(500 * at), latencies=())) for at in times]
+    begun = times[len(times) // 3]
+    found = values(figures(seen, begun, ())[0])
+    assert found["operation_recovery"] == 0.0
+    assert found["operation_resolution"] == pytest.approx(spacing)
+
+
+def test_a_rate_that_stays_low_has_not_recovered() -> None:
+    seen = looks(lambda at: 100 * at if at < 12 else 1200 + 30 * (at - 12), end=20.0)
+    samples, notes = figures(seen, BEGUN, (0.001, 0.1))
+    assert "operation_recovery" not in values(samples)
+    assert notes == (NOT_RECOVERED,)
+
+
+@pytest.mark.parametrize(("unread", "known"), [(1, True), (2, False)])
+def test_counters_that_are_not_read_are_no_gap(unread: int, *, known: bool) -> None:
+    seen = looks(lambda at: 100 * at, end=20.0)
+    for number in range(120, 120 + unread):
+        same = replace(seen[119].progress, is_read=False)
+        seen[number] = replace(seen[number], progress=same)
+    samples, notes = figures(seen, BEGUN, (0.001, 0.1))
+    assert ("operation_gap" in values(samples)) is known
+    assert any("could not be read for 0.3 s" in note for note in notes) is not known
 
 
 def test_a_stall_until_the_end_is_a_gap_without_recovery() -> None:
@@ -75,7 +130,8 @@ def test_a_stall_until_the_end_is_a_gap_without_recovery() -> None:
     found = values(samples)
     assert found["operation_gap"] == pytest.approx(18.0, abs=0.11)
     assert not {"operation_time", "operation_recovery", "operation_p99_after"} & set(found)
-    assert "had not ended" in notes[0]
+    assert notes[0] == NOT_RECOVERED
+    assert "had not ended" in notes[1]
 
 
 def test_an_operation_without_effect_shows_none() -> None:
@@ -135,20 +191,56 @@ def test_the_disk_is_detached_after_each_operation(tmp_path: Path) -> None:
     world = RecordingHypervisor()
     run(tmp_path, world, times=3)
     assert world.steps.count("attach") == 3
+    assert world.steps[-1] == "detach"
 
 
-def test_an_operation_that_fails_is_a_failed_run(
+def test_the_disk_is_detached_after_an_operation_whose_window_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = SimulatedOperation.look
+
+    def look(operation: SimulatedOperation) -> Progress:
+        if (seen := original(operation)).ended:
+            raise ServerGone("GET /nodes/pve1/tasks: no response")
+        return seen
+
+    monkeypatch.setattr(SimulatedOperation, "look", look)
+    world = RecordingHypervisor()
+    assert run(tmp_path, world).outcome is Outcome.FAILED
+    assert world.steps[-1] == "detach"
+
+
+def test_a_detach_that_fails_after_an_operation_is_tried_again_by_the_next_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise SwitchFailed("VM 9000 is locked")
+
+    world = RecordingHypervisor()
+    case = matrix(tmp_path).cases[0]
+    runner = Runner(simulated_site(world), Recorder())
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedOperation, "begin", lambda _: patch.setattr(world, "detach", fail))
+        patch.setattr(world, "power_off", fail)
+        runner.run(case, cycle="c", conduct=Conduct())
+    begin = len(world.steps)
+    assert runner.run(case, cycle="c", conduct=Conduct()).outcome is Outcome.OK
+    assert world.steps[begin] == "detach"
+
+
+@pytest.mark.parametrize("step", ["begin", "look", "cancel"])
+def test_an_operation_that_fails_is_a_failed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     def fail(operation: SimulatedOperation) -> None:
         raise OperationFailed("backup failed: No space left on device")
 
-    monkeypatch.setattr(SimulatedOperation, "begin", fail)
+    monkeypatch.setattr(SimulatedOperation, step, fail)
     one = run(tmp_path, RecordingHypervisor())
     assert (one.outcome, one.reason) == (Outcome.FAILED, "backup failed: No space left on device")
 
 
-@pytest.mark.parametrize("error", [OperationFailed("did not end"), Busy("VM 9000 is locked")])
+@pytest.mark.parametrize("error", [OperationUnfinished("did not end"), Busy("VM 9000 is locked")])
 def test_an_operation_that_cannot_be_undone_yet_does_not_cost_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: DriverError
 ) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from array import array
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,16 +14,18 @@ import pytest
 
 from pvebench.analysis.case_history import FIGURES
 from pvebench.model.definition import workload_text
+from pvebench.model.ports import Progress
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import NEIGHBOR
+from pvebench.runner.operation import Look, longest_gap
 from pvebench.verdicts.feed import figures_of
 from pvebench.verdicts.operation_text import operation_sentences
 from pvebench.workloads.fio import OPERATIONS
 from testing.simulated_results import case
 
 
-def run(during: str, gap: float, resolution: float = 0.01, **parameters: Any) -> Any:
+def run(during: str, gap: float, resolution: float = 0.01, day: int = 2, **parameters: Any) -> Any:
     samples = (
         Sample("operation_gap", None, gap, Unit.SECONDS),
         Sample("operation_resolution", None, resolution, Unit.SECONDS),
@@ -28,14 +33,16 @@ def run(during: str, gap: float, resolution: float = 0.01, **parameters: Any) ->
     plain = case("scsi.raw.none", sync=True, **parameters)
     own = replace(plain, parameters={**plain.parameters, "during": during}, title="")
     own = replace(own, workload="w", title="w")
-    return SimpleNamespace(definition=own, samples=samples)
+    return SimpleNamespace(
+        definition=own, samples=samples, started=datetime(2026, 1, day, tzinfo=UTC)
+    )
 
 
 def test_a_backup_is_compared_with_one_with_fleecing() -> None:
     (line,) = operation_sentences([run("backup", 3.4), run("backup-fleecing", 0.05)])
     assert line == (
-        "A backup on lab, local stalls 4k random write, depth 1, each write synced "
-        "for up to 3.4 s; with fleecing up to 0.05 s"
+        "A backup on node lab, storage local stalls 4k random write, depth 1, each write synced "
+        "for 3.4 s (at most 3.5 s); with fleecing 0.05 s (at most 0.06 s)"
     )
 
 
@@ -53,8 +60,8 @@ def test_a_backup_is_compared_with_one_with_fleecing() -> None:
 )
 def test_each_operation_has_a_sentence(during: str, word: str) -> None:
     (line,) = operation_sentences([run(during, 1.25)])
-    assert line.startswith(f"{word} on lab, local stalls ")
-    assert line.endswith("for up to 1.2 s")
+    assert line.startswith(f"{word} on node lab, storage local stalls ")
+    assert line.endswith("for 1.2 s (at most 1.3 s)")
 
 
 def test_workloads_that_differ_in_their_operation_have_different_descriptions() -> None:
@@ -74,8 +81,31 @@ def test_workloads_that_differ_in_their_operation_have_different_descriptions() 
 
 
 def test_a_gap_below_the_resolution_is_no_number() -> None:
-    (line,) = operation_sentences([run("snapshot", 1.9, resolution=1.0)])
-    assert line.endswith("for less than 2 s")
+    (line,) = operation_sentences([run("snapshot", 1.12, resolution=1.1)])
+    assert line.endswith("for less than 2.3 s")
+
+
+@pytest.mark.parametrize("spacing", [0.1, 1.0, 1.12])
+def test_no_stall_is_longer_than_its_sentence_says(spacing: float) -> None:
+    """500 I/O per second, and a stall of any length that begins at any time between two looks."""
+    for length, phase in itertools.product(range(10, 40, 3), range(0, 10, 2)):
+        stall, begin = length / 10 * spacing, (25.03 + phase / 10) * spacing
+        times = [number * spacing for number in range(60)]
+        done = [int(500 * (min(at, begin) + max(0.0, at - begin - stall))) for at in times]
+        looks = [
+            Look(at, Progress(operations=one, latencies=()))
+            for at, one in zip(times, done, strict=True)
+        ]
+        (line,) = operation_sentences([run("move", *longest_gap(looks, 20 * spacing))])
+        most = float(re.findall(r"(?:at most|less than|for) ([0-9.]+) s", line)[-1])
+        assert stall <= most
+
+
+def test_the_newest_run_counts_in_any_order() -> None:
+    newest, oldest = run("backup", 9.0), run("backup", 3.4, day=1)
+    lines = {operation_sentences(runs) for runs in ([newest, oldest], [oldest, newest])}
+    assert len(lines) == 1
+    assert "for 9 s (" in next(iter(lines))[0]
 
 
 def test_other_loads_and_other_runs_are_not_mixed_with_it() -> None:
@@ -84,7 +114,7 @@ def test_other_loads_and_other_runs_are_not_mixed_with_it() -> None:
         [
             run("backup", 3.4),
             run("backup-fleecing", 0.05, iodepth=8),
-            SimpleNamespace(definition=plain, samples=()),  # type: ignore[list-item] # a run
+            SimpleNamespace(definition=plain, samples=(), started=datetime(2026, 1, 1, tzinfo=UTC)),  # type: ignore[list-item] # a run
         ]
     )
     assert len(lines) == 2

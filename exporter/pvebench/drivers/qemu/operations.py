@@ -15,7 +15,7 @@ from pvebench.drivers.qemu.block_graph import LATENCIES, Names, own_statistics
 from pvebench.drivers.qemu.qmp import Channel, CommandRefused
 from pvebench.drivers.responses import count, fields, rows, text
 from pvebench.drivers.storages.contract import Node, SnapshotStorage
-from pvebench.errors import OperationFailed
+from pvebench.errors import OperationFailed, OperationUnfinished
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Progress
 from pvebench.model.rules import Operations
@@ -257,11 +257,11 @@ class DiskOperation:
         return state
 
     def _wait_for_migration(self) -> Mapping[str, Any]:
-        """Wait for its end. Raises OperationFailed."""
+        """Wait for its end. Raises OperationUnfinished."""
         deadline = self._clock.monotonic() + _CANCEL_SECONDS
         while (state := self._migration())["status"] not in _MIGRATED:
             if self._clock.monotonic() > deadline:
-                raise OperationFailed(f"{self._name} did not end")
+                raise OperationUnfinished(f"{self._name} did not end")
             self._clock.sleep(0.01)
         return state
 
@@ -271,7 +271,7 @@ class DiskOperation:
         self._start("block-commit", arguments)
 
     def cancel(self) -> None:
-        """End a job that runs. Raises OperationFailed: it does not end."""
+        """End a job that runs. Raises OperationUnfinished."""
         if self._running and self._name == SNAPSHOT_RAM:
             self._qmp.execute("migrate_cancel")  # the VM goes on
             self._wait_for_migration()
@@ -285,7 +285,7 @@ class DiskOperation:
                 self._qmp.execute("job-dismiss", {"id": self._job})
                 break
             if self._clock.monotonic() > deadline:
-                raise OperationFailed(f"{self._name} did not end after it was canceled")
+                raise OperationUnfinished(f"{self._name} did not end after it was canceled")
             self._cancel_job()
             self._clock.sleep(0.1)
         self._running = False

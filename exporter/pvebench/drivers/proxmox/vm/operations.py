@@ -28,7 +28,7 @@ from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
 from pvebench.drivers.proxmox.vm.restored_vm import RestoredVm
 from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots, parameters, temporary_name
 from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
-from pvebench.errors import Busy, NoSpace, OperationFailed, SwitchFailed
+from pvebench.errors import Busy, NoSpace, OperationFailed, OperationUnfinished, SwitchFailed
 from pvebench.model.ports import Clock, Journal, Progress
 from pvebench.model.rules import Operations
 from pvebench.model.units import KIB, MIB
@@ -78,6 +78,7 @@ class VmOperation:
         self._restored: RestoredVm | None = None
         self._upid = ""
         self._ended = False
+        self._failure: OperationFailed | None = None
         self._bytes = self._operations = 0
 
     @property
@@ -209,23 +210,29 @@ class VmOperation:
             self._ended = True
             if self._name in _STOPPABLE:
                 self._bytes = self._plugged.plug.volume.size_bytes
-        self._count()
+        is_read = self._count()
         return Progress(
-            operations=self._operations, latencies=(), bytes=self._bytes, ended=self._ended
+            operations=self._operations,
+            latencies=(),
+            bytes=self._bytes,
+            ended=self._ended,
+            is_read=is_read or self._name in SNAPSHOT_OPERATIONS,
         )
 
-    def _count(self) -> None:
-        """Read the completed I/O, if QEMU can report it."""
+    def _count(self) -> bool:
+        """Read the completed I/O; return whether QEMU reports it now."""
         status = self._vm.status()
-        if not self.blocks_monitor(status):
-            counters = block_counters(status, self._plugged.slot)
-            self._operations = counters.operations + counters.flush_operations
+        if self.blocks_monitor(status):
+            return False
+        counters = block_counters(status, self._plugged.slot)
+        self._operations = counters.operations + counters.flush_operations
+        return True
 
     def blocks_monitor(self, status: Mapping[str, Any]) -> bool:
         """Return whether the running operation is why a VM's status has no counters.
 
-        An internal snapshot blocks QEMU's monitor: the node then reports a running VM without
-        counters (`vmstatus` in PVE/QemuServer.pm). No I/O completes meanwhile.
+        A busy monitor of QEMU: the node then reports a running VM without counters (`vmstatus` in
+        PVE/QemuServer.pm). Only an internal snapshot stops the VM's I/O meanwhile.
         """
         runs = bool(self._upid) and not self._ended
         return runs and status.get("qmpstatus") == "running" and not status.get("blockstat")
@@ -255,6 +262,8 @@ class VmOperation:
             self._restored.remove()
         if self._name in ("backup", "backup-fleecing", "restore"):
             try_to_remove(self._site.journal, self._api, self._clock, self._vm)
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self) -> None:
         """Request the end of a task that runs and can be stopped. Raises DriverError."""
@@ -266,12 +275,13 @@ class VmOperation:
         while not self._ended:
             try:
                 self._ended = self._has_ended()
-            except OperationFailed:
-                return  # it was stopped
+            except OperationFailed as error:
+                if self._name not in _STOPPABLE:  # a stopped task fails
+                    self._failure = error
+                return
             if self._clock.monotonic() > deadline:
-                raise OperationFailed(
+                raise OperationUnfinished(
                     f"{self._name} did not end within {_CANCEL_SECONDS:.0f} s after the run",
-                    next_step="check the task on the node; pvebench removes what is left later",
                     evidence=self._upid,
                 )
             self._clock.sleep(_LOOK_SECONDS)
