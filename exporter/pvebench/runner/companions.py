@@ -26,8 +26,13 @@ from pvebench.workloads.tool import Job
 
 _NEIGHBOR_SECONDS: Final = 1.0
 """Interval at which the counters of a neighbor are read."""
-_OF_ONE_VM: Final = frozenset({"qemu", "vcpu", "iothread", "other"})
-"""Components of the host's CPU time that only the benchmark VM has."""
+_OF_ONE_VM: Final[Mapping[str, tuple[str, ...]]] = {
+    "host_cpu": ("qemu", "vcpu", "iothread", "other"),
+    "guest_cpu_wait": ("",),
+    "host_pressure": ("vm_",),
+    "vm_exits": ("",),
+}
+"""Metric -> beginnings of the parts that are known of the benchmark VM alone."""
 
 
 class Companions:
@@ -226,7 +231,7 @@ def fairness(rates: Sequence[float]) -> float:
 
 def of_all(samples: Sequence[Sample]) -> list[Sample]:
     """Return the samples of the window without those of the benchmark VM's process alone."""
-    return [s for s in samples if s.metric != "host_cpu" or s.part not in _OF_ONE_VM]
+    return [s for s in samples if not s.part.startswith(_OF_ONE_VM.get(s.metric, ()))]
 
 
 class _Counters:

@@ -17,13 +17,13 @@ from pvebench.drivers.simulated.simulated_hypervisor import (
 )
 from pvebench.errors import ConfigError, HypervisorGone
 from pvebench.model.ports import Completed
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Conduct, Direction
 from pvebench.runner import Runner
-from pvebench.runner.companions import fairness
+from pvebench.runner.companions import fairness, of_all
 from pvebench.runner.reparse import MEASURED
 from pvebench.scheduler.plan import Matrix, expand, make_plan
 from pvebench.workloads import TOOLS
@@ -82,6 +82,15 @@ def test_fairness_slowest_vm_and_boot_storm_are_figures_of_the_run(bench: Bench)
     own = {sample.metric for sample in run.samples if sample.metric.startswith("vms_")}
     assert own == {name for name in MEASURED if name.startswith("vms_")}
     assert value(run, "vms_boot_time") == pytest.approx(BOOT_SECONDS)  # together, not in turn
+
+
+def test_figures_of_the_benchmark_vm_alone_are_none_of_all() -> None:
+    """Exits of one VM per operation of all VMs would be too few; so would its pressure."""
+    parts = [("host_cpu", "total"), ("host_pressure", "io_some"), ("qemu_operations", "read")]
+    alone = [("host_cpu", "vcpu"), ("host_pressure", "vm_io_some"), ("vm_exits", "")]
+    alone.append(("guest_cpu_wait", ""))
+    samples = [Sample(name, None, 1.0, Unit.CORES, part) for name, part in [*parts, *alone]]
+    assert [(one.metric, one.part) for one in of_all(samples)] == parts
 
 
 @pytest.mark.parametrize(
@@ -264,7 +273,8 @@ def test_a_storage_for_one_vm_has_no_neighbor(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, NEIGHBOR))
     kind = replace(STORAGES["local"], vms=1)
     with pytest.raises(
-        ConfigError, match="several VMs at the same time need driver qemu and a storage of kind dir"
+        ConfigError,
+        match="several VMs at the same time need driver qemu and a storage of kind dir",
     ):
         expand(pack, node="lab", storages={"local": kind})
 
