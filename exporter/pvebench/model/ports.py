@@ -283,14 +283,21 @@ class Hypervisor(Protocol):
 class FurtherVm(Hypervisor, Protocol):
     """Another VM on the same host, with volumes of its own."""
 
-    def launch(self, machine: Machine, *, count: int) -> None:
-        """Begin to boot and return at once; the next `boot` waits for the guest.
+    def prepare(self, machine: Machine, *, count: int) -> None:
+        """Make it ready for `launch`: created, and off.
 
         Args:
-            count: number of such VMs that are about to boot, this one included.
+            count: number of such VMs that are about to boot together.
 
         Raises:
             NoSpace: the host has too little memory. Others as `boot`.
+        """
+
+    def launch(self, machine: Machine) -> None:
+        """Begin to boot and return at once; the next `boot` waits for the guest.
+
+        Raises:
+            As `boot`.
         """
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pvebench.errors import NoSpace
 from pvebench.model.rules import StorageKind
-from pvebench.model.scenario import Scenario
+from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.workload import Case
 
@@ -46,6 +46,15 @@ class Space:
             raise NoSpace(
                 lacking, next_step="free space, or reduce volume.size or the scale of the pack"
             )
+
+
+def require_memory(machine: Machine, count: int, free: int) -> None:
+    """Raise NoSpace if so many further VMs do not fit into the free bytes of memory."""
+    if (need := count * machine.memory_bytes) > free:
+        raise NoSpace(
+            f"memory: {show_bytes(need)} needed for {count} more VMs, {show_bytes(free)} available",
+            next_step="reduce vms or guest.memory in the pack",
+        )
 
 
 def volume_space(scenario: Scenario, *, thick: bool = False) -> int:

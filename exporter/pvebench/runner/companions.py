@@ -65,9 +65,11 @@ class Companions:
 
     def _boot(self, vms: Sequence[FurtherVm], case: Case) -> float:
         """Boot them together; return the seconds until the last guest answers."""
+        for vm in vms:
+            vm.prepare(case.scenario.machine, count=len(vms))
         begun = self._site.clock.monotonic()
-        for started, vm in enumerate(vms):
-            vm.launch(case.scenario.machine, count=len(vms) - started)
+        for vm in vms:
+            vm.launch(case.scenario.machine)
         for vm in vms:
             vm.boot(case.scenario.machine)
         return self._site.clock.monotonic() - begun

@@ -63,13 +63,13 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
-from pvebench.errors import DriverError, NoSpace, OutcomeUnknown, SwitchFailed, ToolsMissing
+from pvebench.errors import DriverError, OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Clock, Guest, Journal, Site
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.units import show_bytes
+from pvebench.model.space import require_memory
 from pvebench.model.volume import Attachment, BlockCounters, Identity, Plug, Volume
 from pvebench.model.workload import Case
 
@@ -154,16 +154,13 @@ class QemuHypervisor:
         self._plugged = cold.volume if cold else None
         return self._guest
 
-    def launch(self, machine: Machine, *, count: int) -> None:
-        """As `FurtherVm.launch`."""
-        free, need = available_memory(), count * machine.memory_bytes
-        if need > free:
-            raise NoSpace(
-                f"memory: {show_bytes(need)} needed for {count} more VMs, "
-                f"{show_bytes(free)} available",
-                next_step="reduce vms or guest.memory in the pack",
-            )
+    def prepare(self, machine: Machine, *, count: int) -> None:
+        """As `FurtherVm.prepare`."""
+        require_memory(machine, count, available_memory())
         self.power_off()
+
+    def launch(self, machine: Machine) -> None:
+        """As `FurtherVm.launch`."""
         self._vm = QemuMachine(self._runtime, journal=self._journal, clock=self._clock)
         self._machine, self._broken = machine, False
         self._vm.launch(self._image, machine, self._accelerator)

@@ -113,10 +113,14 @@ class SimulatedHypervisor:
         self._entries["vm"] = self._journal.open(VM_KIND, {"name": self._own(self.node)})
         self.reality.start_vm(self._own(self.node))
 
-    def launch(self, machine: Machine, *, count: int) -> None:
-        """As `FurtherVm.launch`."""
+    def prepare(self, machine: Machine, *, count: int) -> None:
+        """As `FurtherVm.prepare`."""
         del machine, count
         self._end_vm()
+
+    def launch(self, machine: Machine) -> None:
+        """As `FurtherVm.launch`."""
+        del machine
         self._power_on()
         self._launched = self.clock.monotonic()
 
