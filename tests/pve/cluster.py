@@ -69,6 +69,10 @@ class Node:
     """ZFS pool -> what `zpool status` says of its scan."""
     fragmentation: dict[str, int] = field(default_factory=dict)
     """ZFS pool -> per cent, 0 where nothing is said."""
+    memory: dict[str, int] = field(
+        default_factory=lambda: {"total": 64 << 30, "used": 4 << 30, "free": 16 << 30}
+    )
+    """As `node.status` of the recordings of 8.4; 9.2 also has `available`, total without used."""
     wearout: tuple[object, ...] = ("N/A",)
     """Of the drives; the recordings `read.token.disks` have one that is virtual."""
     drives: list[dict[str, Any]] = field(default_factory=list)
@@ -179,6 +183,7 @@ class Cluster(OperationCalls):
             "cpu": 0.05,
             "wait": 0.01,
             "uptime": 1000,
+            "memory": self.all_nodes[node].memory,
         }
 
     def get_nodes_apt_versions(self, who: str, node: str) -> list[dict[str, str]]:

@@ -82,8 +82,11 @@ class Tasks:
         upid = f"UPID:{node}:{number:08X}:{number * 7:08X}:{started:08X}:{kind}:{subject}:{user}:"
         task = Task(upid, node, kind, subject, user, started)
         self.all.append(task)
-        threading.Thread(target=self._work, args=(task, work, undo), daemon=True).start()
+        self._begin(task, work, undo)
         return upid
+
+    def _begin(self, task: Task, work: Callable[[Task], None], undo: Callable[[], None]) -> None:
+        threading.Thread(target=self._work, args=(task, work, undo), daemon=True).start()
 
     def _work(self, task: Task, work: Callable[[Task], None], undo: Callable[[], None]) -> None:
         try:

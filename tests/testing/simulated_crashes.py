@@ -36,6 +36,7 @@ from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
 from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
+from testing.cluster_crashes import play_cluster
 from testing.packs import SMALL
 from testing.simulated_copies import FIRST, Copies, on_machine
 from testing.simulated_faults import (
@@ -114,6 +115,8 @@ class Schedule:
 def play(seed: int, directory: Path) -> Schedule:
     """Play the schedule of one seed; nothing of it stays in `directory`."""
     home = directory / str(seed)
+    if seed % 8 == 0:
+        return _played_on_cluster(seed, home)
     story = _Story(seed, home)
     names = random.Random(f"names/{seed}")  # a cycle's is also the seed of its order
 
@@ -127,6 +130,16 @@ def play(seed: int, directory: Path) -> Schedule:
     finally:
         shutil.rmtree(home)
     return story.schedule
+
+
+def _played_on_cluster(seed: int, home: Path) -> Schedule:
+    """Play one whose VMs are those of a cluster."""
+    try:
+        lives, outcomes = play_cluster(seed, home)
+    finally:
+        shutil.rmtree(home)
+    struck = Counter({"answer of the cluster lost": lives.lost})
+    return Schedule(seed, lives.deaths, 0, lives.broken, outcomes, struck)
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import Any, Final
 from unittest import mock
 
 from pvebench.drivers.proxmox.containers import container, node_containers
+from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.simulated import simulated_guest, simulated_hypervisor
 from pvebench.drivers.storages import contract
 from pvebench.errors import DriverError, StoreError
@@ -140,6 +141,30 @@ def further_vm_without_journal() -> AbstractContextManager[Any]:
         return made
 
     return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "further_vm", make)
+
+
+def clusters_further_vm_without_journal() -> AbstractContextManager[Any]:
+    """On a cluster, only the benchmark VM is noted."""
+    real = ProxmoxNode.further_vm
+
+    def make(node: ProxmoxNode, number: int) -> ProxmoxNode:
+        made = real(node, number)
+        made._held._journal = NullJournal()
+        return made
+
+    return mock.patch.object(ProxmoxNode, "further_vm", make)
+
+
+def further_vm_taken_for_the_benchmark_vm() -> AbstractContextManager[Any]:
+    """On a cluster, a further VM is treated as the one of its node."""
+    real = ProxmoxNode.further_vm
+
+    def make(node: ProxmoxNode, number: int) -> ProxmoxNode:
+        made = real(node, number)
+        made._options = made._held._options = replace(made._options, number=1)
+        return made
+
+    return mock.patch.object(ProxmoxNode, "further_vm", make)
 
 
 def vm_given_up_before_its_marker() -> AbstractContextManager[Any]:
@@ -268,6 +293,7 @@ MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]]
     "journalled-too-late": (journalled_too_late, "orphaned"),
     "operation-without-journal": (operation_without_journal, "orphaned"),
     "further-vm-without-journal": (further_vm_without_journal, "orphaned"),
+    "clusters-further-vm-without-journal": (clusters_further_vm_without_journal, "orphaned"),
     "vm-given-up-before-its-marker": (vm_given_up_before_its_marker, "orphaned"),
     "container-without-journal": (container_without_journal, "orphaned"),
     "container-forgotten": (container_forgotten, "orphaned"),
@@ -275,6 +301,7 @@ MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]]
     "without-deadline": (without_deadline, "stuck"),
     "without-a-pause": (without_a_pause, "unbounded"),
     "believing-the-clock": (believing_the_clock, "stuck"),
+    "further-vm-taken-for-the-benchmark-vm": (further_vm_taken_for_the_benchmark_vm, "stuck"),
     "giving-up": (giving_up, "ended"),
 }
 """Name -> what puts it in force while inside, and the rule that it breaks."""

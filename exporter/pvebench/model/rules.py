@@ -89,6 +89,7 @@ class StorageKind:
         thick: whether each snapshot has the size of the volume from the beginning.
         operations: backups, moves and snapshots of its volumes during a run.
         vms: maximum number of VMs that run a workload on it at the same time.
+        few_vms: why not more; empty: a limit of pvebench.
         own_device: whether a volume is alone on a block device of this machine, so that changing
             the device's settings affects nothing else.
         pool_options: options of the pool or dataset that pvebench creates for each volume.
@@ -109,6 +110,7 @@ class StorageKind:
     thick: bool = False
     operations: Operations = Operations()
     vms: int = 1
+    few_vms: str = ""
     own_device: bool = False
     pool_options: frozenset[str] = frozenset()
     host_cache: HostCache = HostCache.DROPPED
@@ -373,8 +375,10 @@ def _why_not_during(scenario: Scenario, workload: Workload, storage: StorageKind
 
 
 def _why_not_together(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
+    if 1 + workload.further_vms > storage.vms and storage.few_vms:
+        return storage.few_vms
     if workload.further_vms and storage.vms == 1:
-        return "several VMs at the same time need driver qemu and a storage of kind dir"
+        return "several VMs at the same time need a storage of kind dir or driver proxmox"
     if 1 + workload.further_vms > storage.vms:
         return f"pvebench runs at most {storage.vms} VMs at the same time on this storage"
     if scenario.disk.cold:

@@ -274,7 +274,7 @@ def test_a_storage_for_one_vm_has_no_neighbor(tmp_path: Path) -> None:
     kind = replace(STORAGES["local"], vms=1)
     with pytest.raises(
         ConfigError,
-        match="several VMs at the same time need driver qemu and a storage of kind dir",
+        match="several VMs at the same time need a storage of kind dir or driver proxmox",
     ):
         expand(pack, node="lab", storages={"local": kind})
 

@@ -56,7 +56,6 @@ from pvebench.guest import GuestImage, load_image, needs_build
 from pvebench.model.audit import AuditedCluster
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Guard, HostProbe, Hypervisor, Journal, Site, Traffic
-from pvebench.model.scenario import Scenario
 from pvebench.model.space import Space
 from pvebench.model.volume import UNSEEN, Identity
 from pvebench.model.workload import Case
@@ -260,7 +259,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     vm = _vm(cluster, node, image, place, traffic)
     vm.targets = (cluster.operations or OperationSettings()).targets
     hypervisor: Hypervisor = vm
-    needs_bytes = vm.needs_bytes
+    needs = vm.needs_of
     if on_node is not None:
         vm.use_ssh(on_node)
         containers = NodeContainers(
@@ -273,7 +272,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
             root=cluster.container_storage,
         )
         router = BackendRouter(vm, {Bus.LXC: containers}, volumes={Bus.LXC: containers})
-        hypervisor, needs_bytes = router, partial(_needs_bytes, vm, containers)
+        hypervisor, needs = router, partial(_needs_of, vm, containers)
         counters: HostProbe | None = _ssh_counters(on_node, vm, router)
     else:
         url = exporter_url(cluster, node)
@@ -287,7 +286,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     }
     api = connect(cluster, node, place.clock, traffic)
     guard = _guard(cluster, vm, node, api, place.clock)
-    guard.needs = needs_bytes
+    guard.needs = needs
     drives = cache(partial(drives_of, api, node))  # the node queries each drive
     return Site(
         node=node,
@@ -310,12 +309,14 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         traffic=traffic,
         take_snapshots=vm.take_snapshots,
         operate=vm.operate,
+        further_vm=vm.further_vm,
     )
 
 
-def _needs_bytes(vm: ProxmoxNode, containers: NodeContainers, scenario: Scenario) -> int:
-    """Return the bytes that the volume of `scenario` still needs; 0 if unknown."""
-    return (containers if scenario.disk.in_container else vm).needs_bytes(scenario)
+def _needs_of(vm: ProxmoxNode, containers: NodeContainers, case: Case) -> int:
+    """Return the bytes that the volumes of `case` still need; 0 if unknown."""
+    scenario = case.scenario
+    return containers.needs_bytes(scenario) if scenario.disk.in_container else vm.needs_of(case)
 
 
 def _ssh_counters(
@@ -353,7 +354,7 @@ def _guard(
         storages=storages_of(cluster, node),
         shared=frozenset(name for name, entry in cluster.storages.items() if entry.is_shared),
         floors={name: entry.min_free or 0 for name, entry in cluster.storages.items()},
-        claims=Claims(api, node, lambda: vm.vm, clock),
+        claims=Claims(api, node, lambda: vm.vm, clock, vm.further_vmids),
     )
 
 

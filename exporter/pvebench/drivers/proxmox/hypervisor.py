@@ -16,6 +16,7 @@ from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.node.node_state import (
     PoolNames,
     Versions,
+    available_memory,
     coarse_cpu,
     read_state,
     vm_pressure,
@@ -23,7 +24,8 @@ from pvebench.drivers.proxmox.node.node_state import (
 from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, refuse_without_rights
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, node_time, refuse_without_rights
+from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
     THICK,
@@ -45,9 +47,10 @@ from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.ports import Clock, Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.space import volume_space
+from pvebench.model.space import require_memory, volume_space
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
+from pvebench.model.workload import Case
 
 _BOOT_SECONDS: Final = 600.0
 _ALIVE_SECONDS: Final = 30.0
@@ -80,6 +83,8 @@ class ProxmoxNode:
         self._place = place
         self._clock = clock
         self._options = options
+        self._image = image
+        self._further: dict[int, ProxmoxNode] = {}
         self._storages = dict(storages)
         self._pool_names = PoolNames(api)
         self._version: tuple[int, ...] = ()
@@ -109,12 +114,34 @@ class ProxmoxNode:
         """Time of the last status request, monotonic seconds, and its response."""
         self._attempt = 0
         self._count = 0
-        self._boot_seconds = 0.0
+        self._starting = ""
+        """Task of a start whose guest has not answered yet; empty: none."""
+        self._begun = self._boot_seconds = 0.0
         self._versions = Versions(api, place.node, image, clock, self._storage_options)
 
     def use_ssh(self, on_node: NodeSsh) -> None:
         """Use SSH for data that the API lacks, and to drop the node's page cache."""
         self._on_node = self._storage_options.on_node = on_node
+
+    def further_vm(self, number: int) -> ProxmoxNode:
+        """As `Site.further_vm`; nothing is created yet, and it is never kept."""
+        if number not in self._further:
+            other = self._further[number] = ProxmoxNode(
+                self._api,
+                place=self._place,
+                options=replace(self._options, number=number, keep=False),
+                image=self._image,
+                journal=self._journal,
+                clock=self._clock,
+                storages=self._storages,
+            )
+            if self._on_node is not None:
+                other.use_ssh(self._on_node)
+        return self._further[number]
+
+    def further_vmids(self) -> set[int]:
+        """Return the IDs of the other VMs of the site."""
+        return {vm.vmid for vm in self._further.values()} - {0}
 
     @property
     def vmid(self) -> int:
@@ -132,10 +159,26 @@ class ProxmoxNode:
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         self._ensure_vm(machine)
+        if self._starting and (machine, cold) == (self._machine, None):
+            return self._await_guest()  # of `launch`
         if self._guest is not None and not self._must_restart(machine, cold):
             return self._guest
         self._guest = None
         return self._restart(machine, cold)
+
+    def prepare(self, machine: Machine, *, count: int) -> None:
+        """As `FurtherVm.prepare`. While it runs, its claim says that its instance lives."""
+        require_memory(machine, count, available_memory(self._api, self._place.node))
+        self._ensure_vm(machine)
+        self._configure(machine, None)
+        now = node_time(self._api, self._place.node, self._clock)
+        self._held.the_vm.claim(now + CLAIM_SECONDS)
+
+    def launch(self, machine: Machine) -> None:
+        """As `FurtherVm.launch`."""
+        if machine != self._machine:
+            raise SwitchFailed("VM not prepared")
+        self._begin_start()
 
     def _ensure_vm(self, machine: Machine) -> None:
         refuse_without_rights(self._api, self._place.pool)
@@ -143,13 +186,15 @@ class ProxmoxNode:
             self._reset()
             self._version = version_number(self._api)
             self._held.reuse_or_create(machine)
-        self._held.tidy()
+        if self._options.number == 1:
+            self._held.tidy({self.vmid, *self.further_vmids()})
 
     def _reset(self) -> None:
         """Reset the state of a running VM: it is new or gone."""
         self._guest = self._machine = self._cold = self._plugged = self._operation = None
         self._devices = ()
         self._last_status = 0.0, {}
+        self._starting = ""
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
         other = machine != self._machine or cold != self._cold
@@ -166,6 +211,12 @@ class ProxmoxNode:
         return False
 
     def _restart(self, machine: Machine, cold: Plug | None) -> AgentGuest:
+        self._configure(machine, cold)
+        self._begin_start()
+        return self._await_guest()
+
+    def _configure(self, machine: Machine, cold: Plug | None) -> None:
+        """Power the VM off and apply the options of its next start."""
         vm, scsihw = self._held.the_vm, self._next_scsihw
         self.power_off()
         hotplug.clear(vm)
@@ -177,6 +228,17 @@ class ProxmoxNode:
         )
         if cold is not None:
             self._plug(cold)
+        self._machine, self._cold, self._scsihw = machine, cold, scsihw
+
+    def _begin_start(self) -> None:
+        self._begun = self._clock.monotonic()
+        with self._explained_start():
+            self._starting = self._held.the_vm.begin_start()
+
+    def _await_guest(self) -> AgentGuest:
+        """Wait for the guest of the start that has begun."""
+        vm = self._held.the_vm
+        task, self._starting = self._starting, ""
         guest = AgentGuest(
             self._api,
             vm.path,
@@ -184,23 +246,26 @@ class ProxmoxNode:
             offsets=self._version >= (9, 1, 5),
             why_silent=self._why_silent,
         )
-        begun = self._clock.monotonic()
-        try:
-            warnings = vm.start().warnings
-        except Rejected as error:
-            raise SwitchFailed(
-                f"starting VM {vm.vmid} failed: {error.reason}",
-                cause="QEMU rejects its options",
-                evidence=error.evidence,
-            ) from error
+        with self._explained_start():
+            warnings = vm.await_start(task).warnings
         if "iothread" in warnings:
             # QEMU runs, but without the requested I/O thread; other warnings do not matter.
             raise SwitchFailed(f"VM {vm.vmid} started with warnings: {warnings}", evidence=warnings)
-        self._machine, self._cold, self._scsihw = machine, cold, scsihw
         guest.wait(seconds=_BOOT_SECONDS)
-        self._boot_seconds = self._clock.monotonic() - begun
+        self._boot_seconds = self._clock.monotonic() - self._begun
         self._guest, self._broken = guest, False
         return guest
+
+    @contextlib.contextmanager
+    def _explained_start(self) -> Iterator[None]:
+        try:
+            yield
+        except Rejected as error:
+            raise SwitchFailed(
+                f"starting VM {self.vmid} failed: {error.reason}",
+                cause="QEMU rejects its options",
+                evidence=error.evidence,
+            ) from error
 
     def _why_silent(self) -> DriverError | None:
         """Return the error if a full storage blocks the guest, or a task has stopped it.
@@ -248,6 +313,12 @@ class ProxmoxNode:
         if self._held.vm is not None:
             self._held.vm.stop()
         self._reset()
+
+    def needs_of(self, case: Case) -> int:
+        """Return the bytes that the volumes of `case` in all VMs still need; 0 if unknown."""
+        numbers = range(2, 2 + case.workload.further_vms)
+        vms = [self, *(self.further_vm(number) for number in numbers)]
+        return sum(vm.needs_bytes(case.scenario) for vm in vms)
 
     def needs_bytes(self, scenario: Scenario) -> int:
         """Return the bytes that the volume of `scenario` still needs; 0 if unknown."""

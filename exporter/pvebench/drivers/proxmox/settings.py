@@ -19,6 +19,7 @@ from pvebench.drivers.proxmox.vm.drive import (
     vmstate_bytes,
 )
 from pvebench.drivers.ssh import SshSettings
+from pvebench.drivers.storages import MAX_VMS
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import FilePath, Ratio, Size, Slug, Strict, WriteBudget
 from pvebench.model.disk import ChainKind, Format, HostCache
@@ -233,7 +234,8 @@ class OperationSettings(Strict):
             has.discard("move")
             missing["move"] = "proxmox.operations.move_storage is the storage of the volume itself"
         snapshots = "Proxmox has no snapshots of volumes on this storage"
-        missing |= {**dict.fromkeys(SNAPSHOT_OPERATIONS, snapshots), NEIGHBOR: _NO_NEIGHBOR}
+        missing |= dict.fromkeys(SNAPSHOT_OPERATIONS, snapshots)
+        has.add(NEIGHBOR)
         if entry.chains:
             has |= {*SNAPSHOT_OPERATIONS}
         return Operations(
@@ -252,7 +254,6 @@ _TARGETS = {
     "restore": "backup_storage",
     "move": "move_storage",
 }
-_NO_NEIGHBOR = "a neighbor needs driver qemu: on Proxmox VE, pvebench has one VM per node"
 _NO_OPERATIONS = "requires the section proxmox.operations in the settings"
 _MACHINE = re.compile(r"-(?P<major>[0-9]{1,3})\.[0-9]")
 _ROOT_BYTES = GIB
@@ -321,10 +322,15 @@ class ProxmoxSettings(Strict):
         """Return the capabilities of one of its storages."""
         kind = entry.kind(self.version, ssh=self.ssh is not None)
         kind = replace(kind, container_root=0 if self.container_storage else _ROOT_BYTES)
+        if (ids := self._vmids_per_node()) < MAX_VMS:
+            few = f"each VM needs an ID; proxmox.vmids has {ids} for each node"
+            kind = replace(kind, vms=ids, few_vms=few)
+        else:
+            kind = replace(kind, vms=MAX_VMS)
         if self.operations is None:
             missing = dict.fromkeys([*_TARGETS, *SNAPSHOT_OPERATIONS], _NO_OPERATIONS)
-            missing[NEIGHBOR] = _NO_NEIGHBOR
-            return replace(kind, no_chain=_NO_OPERATIONS, operations=Operations(missing=missing))
+            alone = Operations(names=frozenset({NEIGHBOR}), missing=missing)
+            return replace(kind, no_chain=_NO_OPERATIONS, operations=alone)
         chains, no_chain = entry.chains, kind.no_chain
         if self._lacks_chains(entry):
             chains = frozenset()
@@ -342,6 +348,10 @@ class ProxmoxSettings(Strict):
     def kinds(self) -> dict[str, StorageKind]:
         """Return name in packs -> capabilities."""
         return {name: self.kind_of(entry) for name, entry in self.storages.items()}
+
+    def _vmids_per_node(self) -> int:
+        first, last = self.vmids
+        return (last - first + 1) // max(1, len(self.nodes))
 
     def _lacks_chains(self, entry: ClusterStorageSettings) -> bool:
         version = _MACHINE.search(self.machine)

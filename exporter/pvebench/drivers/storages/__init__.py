@@ -62,7 +62,7 @@ _RAW: Final = frozenset({Format.RAW})
 _NO_CONTAINER: Final = "containers on pools that pvebench creates are not supported"
 
 MAX_VMS: Final = 8
-"""Maximum number of VMs with volumes in a directory; memory limits it before."""
+"""Maximum number of VMs at the same time; memory limits it before."""
 _OPERATIONS: Final = Operations(
     names=frozenset({*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR}),
     throttled=frozenset({*COPIES, SNAPSHOT_RAM}),

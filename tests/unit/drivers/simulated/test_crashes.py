@@ -17,10 +17,12 @@ from testing.simulated_rules import RULES
 SEEDS = 40
 """Within so many each mutant is to show itself. In which one changes with every call of the store
 that comes or goes: faults strike by their number."""
-OPERATIONS, CONTAINERS = range(6, SEEDS, 8), range(1, SEEDS, 2)
+OPERATIONS, CONTAINERS, CLUSTERS = range(6, SEEDS, 8), range(1, SEEDS, 2), range(0, SEEDS, 8)
 ONLY = {
     "operation-without-journal": OPERATIONS,
     "further-vm-without-journal": OPERATIONS,
+    "clusters-further-vm-without-journal": CLUSTERS,
+    "further-vm-taken-for-the-benchmark-vm": CLUSTERS,
     "container-without-journal": CONTAINERS,
     "container-forgotten": CONTAINERS,
 }

@@ -134,6 +134,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             cpuinfo_=fields(model_=text, cpus_=number),
             cpu_=number,
             wait_=number,
+            memory_=fields(total=whole, used=whole),
         ),
     ),
     _endpoint("GET", "/nodes/{node}/apt/versions", rows(fields(Package=text, OldVersion_=text))),

@@ -26,13 +26,22 @@ class Claims:
     """Claims on a node with VMs of several instances. Owned by one worker thread.
 
     Args:
-        vm: returns this instance's VM; None: none at present.
+        vm: returns this instance's benchmark VM; None: none at present.
+        further: returns the IDs of its other VMs.
     """
 
-    def __init__(self, api: Api, node: str, vm: Callable[[], BenchVm | None], clock: Clock) -> None:
+    def __init__(
+        self,
+        api: Api,
+        node: str,
+        vm: Callable[[], BenchVm | None],
+        clock: Clock,
+        further: Callable[[], Collection[int]] = tuple,
+    ) -> None:
         self._api = api
         self._node = node
         self._vm = vm
+        self._further = further
         self._clock = clock
         self._until = 0.0
         self._offset: tuple[float, float] | None = None
@@ -101,7 +110,7 @@ class Claims:
             and row.get("status") == "running"
             and TAG in str(row.get("tags", "")).split(";")
         ]
-        return [number for number in numbers if number not in (0, self.vmid)]
+        return [number for number in numbers if number not in {0, self.vmid, *self._further()}]
 
     def _busy(self, others: Iterable[int]) -> str:
         """Return a description of the first VM with a valid claim, else an empty string."""

@@ -17,7 +17,6 @@ from pvebench.drivers.storages.ceph import Trouble, trouble
 from pvebench.errors import AccessDenied, DriverError
 from pvebench.log import log
 from pvebench.model.ports import Hold, HoldKind
-from pvebench.model.scenario import Scenario
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 
@@ -106,8 +105,8 @@ class NodeGuard:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._claims = claims
-        self.needs: Callable[[Scenario], int] = lambda _: 0
-        """Returns the bytes that the volume of a scenario still needs; 0 if unknown."""
+        self.needs: Callable[[Case], int] = lambda _: 0
+        """Returns the bytes that the volumes of a case still need; 0 if unknown."""
         self._now = now
         self._locked_since: float | None = None
         self._free: tuple[float, str] | None = None
@@ -182,7 +181,7 @@ class NodeGuard:
         self.free[name] = free
         if total > 0:
             self.seen[name]["storage_used"] = 1 - free / total
-        floor, needs = self._floors.get(name, 0), self.needs(case.scenario)
+        floor, needs = self._floors.get(name, 0), self.needs(case)
         reason = lacks_space(name, self._node, free, needs) if needs else ""
         if free < floor:
             reason = f"storage {name} on {self._node}: {show_bytes(free)} free, "

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from pvebench.drivers.proxmox.api.connection import Api, numbers_of
-from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.api.faults import InvalidResponse, Rejected
 from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
@@ -81,6 +81,21 @@ def coarse_cpu(status: Mapping[str, Any]) -> dict[str, float]:
     """
     busy = float(status.get("cpu", 0.0)) * int(status.get("cpuinfo", {}).get("cpus", 0))
     return {"total_coarse": busy} if busy > 0 else {}
+
+
+def available_memory(api: Api, node: str) -> int:
+    """Return the bytes that VMs can use without swap.
+
+    `used` does not contain caches, except the ZFS ARC (`read_meminfo` in PVE/ProcFSTools.pm).
+
+    Raises:
+        AccessDenied: without Sys.Audit on the node. Others as `Connection`.
+    """
+    path = f"/nodes/{node}/status"
+    memory = api.get(path).get("memory")
+    if memory is None:
+        raise InvalidResponse(f"GET {path}", "it has no memory")
+    return int(memory["total"]) - int(memory["used"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from pvebench.drivers.driver import Finding
@@ -16,7 +17,7 @@ from pvebench.drivers.proxmox.api.endpoints import (
 )
 from pvebench.drivers.proxmox.api.faults import INIT, Rejected
 from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE
-from pvebench.drivers.proxmox.node.node_state import zfs_pools
+from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage, belongs
@@ -41,11 +42,15 @@ class Needs:
         containers: cluster storages for containers' volumes.
         operations: cluster storage -> content types that operations need, and bytes, unless it is
             in `volumes`; None: the settings have no operations.
+        vmids: number of IDs for VMs.
+        memory: bytes of the VMs of the case with most; 0: no case has several.
     """
 
     volumes: Mapping[str, int]
     containers: Collection[str] = ()
     operations: Mapping[str, tuple[Collection[str], int]] | None = None
+    vmids: int = 1
+    memory: int = 0
 
 
 def inspect(
@@ -78,7 +83,9 @@ def inspect(
     if targets := needs.operations:
         yield from _guarded("operations", lambda: _targets(api, place, targets))
     yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
-    yield from _guarded("VM IDs", lambda: _numbers(api, place))
+    yield from _guarded("VM IDs", lambda: _numbers(api, place, needs.vmids))
+    if needs.memory:
+        yield from _guarded("memory", lambda: _memory(api, place.node, needs.memory))
 
 
 def _server(version: tuple[int, ...], major: int) -> Finding:
@@ -294,8 +301,23 @@ def _wrong_storage(row: Mapping[str, Any], storage: ClusterStorage) -> str:
     return ""
 
 
-def _numbers(api: Api, place: VmPlace) -> Iterator[Finding]:
+def _numbers(api: Api, place: VmPlace, need: int) -> Iterator[Finding]:
     first, last = place.vmids
-    free = next((number for number in range(first, last + 1) if is_free(api, number)), None)
-    text = f"{free} is free" if free else f"no free VM ID from {first} to {last}; set other vmids"
-    yield "VM IDs", free is not None, text
+    numbers = (number for number in range(first, last + 1) if is_free(api, number))
+    free = list(islice(numbers, need))
+    own = sum(first <= vmid <= last for vmid in _marks(api, place)) if len(free) < need else 0
+    good = bool(free) and len(free) + own >= need
+    text = (
+        f"{free[0]} is free" if good else f"no free VM ID from {first} to {last}; set other vmids"
+    )
+    if need > 1:
+        text = f"{need} needed, {len(free) + own} from {first} to {last} free or of pvebench"
+        text += "" if good else "; set other vmids"
+    yield "VM IDs", good, text
+
+
+def _memory(api: Api, node: str, need: int) -> Iterator[Finding]:
+    free = available_memory(api, node)
+    text = f"{show_bytes(need)} needed for several VMs, {show_bytes(free)} available"
+    good = need <= free
+    yield "memory", good, text if good else f"{text}; reduce vms or guest.memory in the packs"

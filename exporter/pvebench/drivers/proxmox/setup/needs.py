@@ -15,9 +15,16 @@ def needs_of(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> Need
     """Return the needs of the cases of a node."""
     space = SpaceNeed(cluster.kinds()).add(*cases).total()
     volumes = {name: space.pop(name) for name in cluster.storages if name in space}
+    several = [case for case in cases if case.workload.further_vms]
+    containers = _container_storages(cluster, node, cases)
+    restores = any(case.workload.during == "restore" for case in cases)
+    vms = max((1 + case.workload.further_vms for case in several), default=1)
+    sizes = ((1 + one.workload.further_vms) * one.scenario.machine.memory_bytes for one in several)
     return Needs(
         volumes=volumes,
-        containers=_container_storages(cluster, node, cases),
+        vmids=vms + restores + bool(containers),
+        memory=max(sizes, default=0),
+        containers=containers,
         operations=None if cluster.operations is None else _targets(cluster.operations, space),
     )
 

@@ -45,7 +45,7 @@ def undo_pending(
     node: str,
     keep: bool = False,
     clean: bool = False,
-    but: int = 0,
+    concerns: Callable[[int], bool] = lambda _: True,
 ) -> list[str]:
     """Undo every open change on a node; return a line about each.
 
@@ -54,7 +54,7 @@ def undo_pending(
     start.
 
     Args:
-        but: ID of a VM that is in use.
+        concerns: whether to undo the changes of the VM with an ID: others may be in use.
         keep: keep a VM with filled volumes instead of removing it.
         clean: the VM was in use until now, not left by a crash.
     """
@@ -66,8 +66,8 @@ def undo_pending(
             lines.append(damaged_line("VM", number, missing))
             journal.close(number)
             continue
-        if details["node"] != node or details["vmid"] == str(but):
-            continue  # entry of another worker
+        if details["node"] != node or not concerns(int(details["vmid"])):
+            continue  # entry of another worker, or of a VM in use
         try:
             vm = _locate(api, clock, details)
             if vm is not None:

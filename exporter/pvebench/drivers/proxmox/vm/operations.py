@@ -32,7 +32,7 @@ from pvebench.errors import Busy, NoSpace, OperationFailed, OperationUnfinished,
 from pvebench.model.ports import Clock, Journal, Progress
 from pvebench.model.rules import Operations
 from pvebench.model.units import KIB, MIB
-from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
+from pvebench.model.workload import COPIES, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
 _LOOK_SECONDS: Final = 1.0
 """Interval of looks: each is two requests to the node."""
@@ -160,6 +160,7 @@ class VmOperation:
             "snapshot": self._snapshot,
             SNAPSHOT_RAM: self._snapshot,
             "delete-snapshot": self._delete_snapshot,
+            NEIGHBOR: str,  # the runner lets it work
         }
         self._vm.recent_config()  # it is still pvebench's
         self._upid = begin[self._name]()

@@ -130,6 +130,7 @@ class VmOptions:
         machine: machine type; empty: the node's newest.
         keep: keep the VM, switched off, with its filled volumes between starts.
         kvm: False only without nested virtualization; results have accel=tcg.
+        number: 1: the benchmark VM of the node; others run beside it, and are never kept.
     """
 
     iso_storage: str
@@ -137,12 +138,13 @@ class VmOptions:
     machine: str = ""
     kvm: bool = True
     keep: bool = False
+    number: int = 1
 
 
 def vm_options(node: str, configured: VmOptions, machine: Machine) -> dict[str, Any]:
     """Return the options of a new VM: no network, no disk except the guest image."""
     options: dict[str, Any] = {
-        "name": f"pvebench-{node}",
+        "name": f"pvebench-{node}" + f"-vm{configured.number}" * (configured.number > 1),
         "ostype": "l26",
         "memory": machine.memory_bytes // MIB,
         "balloon": 0,

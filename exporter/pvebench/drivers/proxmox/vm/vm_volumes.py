@@ -6,7 +6,7 @@ administrators, a VM its own. So a volume is freed as `unusedN`, and the rest wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
@@ -355,16 +355,26 @@ class VmVolumes:
             self._held = None
         return self._held is not None
 
-    def tidy(self) -> None:
-        """Retry periodically to remove own archives, and own VMs that were locked before."""
+    def tidy(self, in_use: Collection[int]) -> None:
+        """Retry periodically to remove own archives, and own VMs that were locked before.
+
+        Args:
+            in_use: IDs of the VMs to leave alone.
+        """
         if self.vm is None or self._clock.monotonic() - self._tidied < _TIDY_SECONDS:
             return
         self._tidied = self._clock.monotonic()
         try_to_remove(self._journal, self._api, self._clock, self.vm)
-        node, keep, used = self._place.node, self._options.keep, self.vm.vmid
-        for line in undo_pending(
-            self._journal, self._api, self._clock, node=node, keep=keep, but=used
-        ):
+        node, keep = self._place.node, self._options.keep
+        lines = undo_pending(
+            self._journal,
+            self._api,
+            self._clock,
+            node=node,
+            keep=keep,
+            concerns=lambda vmid: vmid not in in_use,
+        )
+        for line in lines:
             log.warning("leftover from an earlier start", node=node, result=line)
 
     def reuse_or_create(self, machine: Machine) -> None:
@@ -401,19 +411,32 @@ class VmVolumes:
     def give_up(self, clock: Clock) -> None:
         """Remove the VM with its volumes, or keep it with them.
 
+        With the benchmark VM, all others of the node in the journal are removed.
+
         Args:
             clock: clock that is not stopped, so that a stop does not interrupt the cleanup.
 
         Raises:
             ServerGone: cleanup is not possible at present.
         """
-        node = self._place.node
+        node, own = self._place.node, self.vm.vmid if self.vm else 0
+        further = self._options.number > 1
+
+        def concerns(vmid: int) -> bool:
+            return vmid == own or not further
+
         lines = undo_pending(
-            self._journal, self._api, clock, node=node, keep=self._options.keep, clean=True
+            self._journal,
+            self._api,
+            clock,
+            node=node,
+            keep=self._options.keep,
+            clean=True,
+            concerns=concerns,
         )
         self._held = None
         if any(
-            kind == KIND and details.get("node") == node
+            kind == KIND and details.get("node") == node and concerns(int(details["vmid"]))
             for _, kind, details in self._journal.pending()
         ):
             raise ServerGone(
