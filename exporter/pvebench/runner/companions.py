@@ -128,6 +128,11 @@ class Team:
         self._together = _Together(guest, job, members)
         return self._together
 
+    def drop_caches(self) -> list[int | None]:
+        """Drop the host's page cache of the further VMs' volumes, as `Hypervisor.drop_caches`."""
+        pairs = zip(self._vms, self._ready, strict=True)
+        return [vm.drop_caches(ready.volume) for vm, ready in pairs]
+
     def neighbor(self, case: Case, disk: Operation) -> Neighbor:
         """Return the load of the first further VM as an operation on the benchmark VM's disk."""
         return Neighbor(self.site, case, disk, self._vms[0], self._ready[0])

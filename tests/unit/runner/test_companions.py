@@ -113,6 +113,22 @@ def test_each_vm_has_a_volume_that_stays_and_ends_with_the_run(bench: Bench) -> 
     assert len(fills) <= 1
 
 
+@pytest.mark.parametrize(("cached", "outcome"), [(0, Outcome.OK), (1 << 26, Outcome.INVALID)])
+def test_the_page_cache_has_no_volume_of_a_further_vm(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, cached: int, outcome: Outcome
+) -> None:
+    """Each fill leaves the volume there in some cache modes: it would be read from memory."""
+    dropped: list[str] = []
+
+    def drop(hypervisor: SimulatedHypervisor, _: object) -> int:
+        dropped.append(hypervisor._instance)
+        return cached if hypervisor._instance == "vm4." else 0
+
+    monkeypatch.setattr(SimulatedHypervisor, "drop_caches", drop)
+    assert bench.run(FOUR).outcome is outcome
+    assert dropped == ["", "vm2.", "vm3.", "vm4."]
+
+
 @pytest.mark.parametrize("fault", [Fault.BOOT_HANGS, Fault.ATTACH_FAILS, Fault.TOOL_FAILS])
 def test_a_further_vm_that_fails_fails_the_run_and_leaves_no_vm(bench: Bench, fault: Fault) -> None:
     bench.run(ONE)
