@@ -317,6 +317,34 @@ def test_options_of_a_storage_are_those_of_zfs_lvm_and_the_mount(
     }
 
 
+BROKEN = {
+    "zfs": "#!/bin/sh\necho \"cannot open 'rpool/data': I/O is suspended\" >&2\nexit 1\n",
+    "lvs": "#!/bin/sh\necho '  Failed to find physical volume' >&2\nexit 5\n",
+    "findmnt": "#!/bin/sh\nexit 1\n",
+}
+"""Program -> failure as of zfs(8), lvs(8) (ECMD_FAILED) and findmnt(8)."""
+
+
+def test_options_that_cannot_be_read_are_not_reported_as_none(node: Node, asked: NodeSsh) -> None:
+    configuration = node.folder / "storage.cfg"
+    nfs = f"\nnfs: share\n\tpath {node.folder}\n\texport /x\n\tserver 192.0.2.1\n"
+    configuration.write_text(STORAGE_CFG.format(folder=node.folder) + nfs)
+    with pytest.raises(VolumeError, match="options of storage share: reading failed"):
+        asked.ask("options", "share")  # not mounted: the directory's own mount is another storage
+    for name, text in BROKEN.items():
+        (node.folder / "bin" / name).write_text(text)
+        (node.folder / "bin" / name).chmod(0o755)
+    for storage in ("local-zfs", "local-lvm", "local"):
+        with pytest.raises(VolumeError, match=f"options of storage {storage}: reading failed") as e:
+            asked.ask("options", storage)
+        assert e.value.next_step == "check the storage on the node; pvebench retries"
+    (node.folder / "bin" / "zfs").write_text("#!/bin/sh\nexit 127\n")  # as timeout(1) without it
+    assert asked.ask("options", "local-zfs").strip() == b""
+    configuration.unlink()  # /etc/pve is empty until the cluster file system runs
+    with pytest.raises(VolumeError, match="options of storage nosuch: reading failed"):
+        asked.ask("options", "nosuch")
+
+
 STORAGES = ("local", "local-zfs", "local-lvm", "data", "nosuch")
 QUESTIONS = (
     ["kill", "9500", MARK],

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from proxmox.test_keeping import begin, fill
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.proxmox.node.storage_options import (
     DEFAULT,
@@ -22,7 +23,7 @@ from pvebench.drivers.proxmox.node.storage_options import (
     effective,
 )
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
-from pvebench.errors import ServerGone
+from pvebench.errors import OutputUnreadable, ServerGone
 from pvebench.model.environment import PendingUpdates
 
 DIGEST = "e2263f8e36e13df6a466de8eafae0a04883f97d3"
@@ -144,22 +145,76 @@ def test_a_volume_of_other_options_is_replaced(site: Site) -> None:
     assert site.node.volume(scenario())[1] is False
 
 
+class SilentNode:
+    """As much of a NodeSsh as is asked for options; without an answer it is silent."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = [*answers]
+
+    def ask(self, *words: str) -> bytes:
+        assert words[0] == "options"
+        if not self.answers:
+            raise ServerGone("the node does not respond", next_step="check the node")
+        return self.answers.pop().encode()
+
+    def devices(self, volid: str) -> tuple[int, ...]:
+        raise ServerGone(f"the node does not respond: {volid}")
+
+    def state(self) -> str:
+        return "not available"
+
+    def close(self) -> None:
+        pass
+
+
+def use(options: StorageOptions, node: SilentNode) -> StorageOptions:
+    options.on_node = node  # type: ignore[assignment] # as much of a NodeSsh as is asked
+    return options
+
+
 def test_a_lost_answer_of_the_node_changes_no_value(site: Site) -> None:
-    class Silent:
-        def __init__(self, *answers: str) -> None:
-            self.answers = [*answers]
-
-        def ask(self, *words: str) -> bytes:
-            assert words == ("options", "local")
-            if not self.answers:
-                raise ServerGone("the node does not respond")
-            return self.answers.pop().encode()
-
-    options = StorageOptions(site.connect(), {"a": ClusterStorage("local", "dir")})
-    options.on_node = Silent("sync\tdisabled\n")  # type: ignore[assignment] # as much of a NodeSsh as is asked
+    storages = {"a": ClusterStorage("local", "dir")}
+    options = use(StorageOptions(site.connect(), storages), SilentNode("sync\tdisabled\n"))
     known = options.refresh()
     assert known["storage a sync"] == "disabled"
     assert options.refresh() == known
-    never = StorageOptions(site.connect(), {"a": ClusterStorage("local", "dir")})
-    never.on_node = Silent()  # type: ignore[assignment] # likewise
-    assert never.refresh()["storage a on_node"] == UNKNOWN
+    assert options.of_new_volume("a").endswith(" sync=disabled")
+    never = use(StorageOptions(site.connect(), storages), SilentNode())
+    for ask in (never.refresh, lambda: never.of_new_volume("a")):
+        with pytest.raises(ServerGone, match=r"options of storage local .* are unknown") as caught:
+            ask()
+        assert caught.value.next_step == "check the node"
+
+
+class Overflow(SilentNode):
+    def ask(self, *_: str) -> bytes:
+        raise OutputUnreadable("more than 64 MiB")
+
+
+@pytest.mark.parametrize("silent", [SilentNode(), Overflow()])
+def test_an_unreadable_answer_ends_no_worker_and_is_no_environment(
+    site: Site, silent: SilentNode
+) -> None:
+    site.node.boot(MACHINE)
+    site.node.use_ssh(silent)  # type: ignore[arg-type] # likewise
+    assert site.node.upkeep() == PendingUpdates()
+    assert not any(name.startswith("storage") for name in site.node.host_environment().facts)
+    with pytest.raises(ServerGone, match="are unknown"):
+        site.node.environment()
+
+
+def test_no_volume_is_replaced_because_the_node_is_silent_after_a_start(site: Site) -> None:
+    """In its own process and in the next one, whose first request is lost."""
+    storages = len(site.cluster.storages)
+    answers = ["ext4 rw,relatime\n"] * storages
+    begin(site).use_ssh(SilentNode(*answers))  # type: ignore[arg-type] # likewise
+    volume = fill(site, scenario())
+    site.node.shutdown()
+    node = begin(site)
+    node.use_ssh(silent := SilentNode())  # type: ignore[arg-type] # likewise
+    for _ in range(3):
+        with pytest.raises(ServerGone, match="are unknown"):
+            node.volume(scenario())
+    silent.answers += answers
+    assert node.volume(scenario()) == (volume, False)
+    assert node.content(volume) == "data"

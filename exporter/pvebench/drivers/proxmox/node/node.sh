@@ -171,11 +171,19 @@ options() {
     next_word
     name "$word"
     storage=$word
-    case $(of_storage) in
+    # An empty response means no values, so a failure must not look like one. 127: no such program.
+    values=$(values_of_storage 2>/dev/null) || [ $? = 127 ] || refuse "options of storage $storage: reading failed"
+    printf '%s\n' "$values" | head -c 2000
+}
+
+values_of_storage() {
+    kind=$(of_storage) || return
+    case $kind in
     zfspool) zfs_options "$(of_storage pool)" ;;
     lvmthin) thin_options "$(of_storage vgname)/$(of_storage thinpool)" ;;
-    dir | btrfs | nfs | cifs) mount_options "$(of_storage path)" ;;
-    esac 2>/dev/null | head -c 2000
+    dir | btrfs) mount_options --target "$(of_storage path)" ;;
+    nfs | cifs) mount_options --mountpoint "$(of_storage path)" ;; # not those of the directory below
+    esac
 }
 
 # Value of a key of storage `storage`; without a key its type.
@@ -191,14 +199,15 @@ zfs_options() { # DATASET or path
 }
 
 thin_options() { # VG/POOL
-    timeout -k 5 10 lvs --noheadings --units k -o chunk_size,zero,discards -- "$1" |
+    thin=$(timeout -k 5 10 lvs --noheadings --units k -o chunk_size,zero,discards -- "$1") || return
+    printf '%s\n' "$thin" |
         sed -nE 's/^ *([0-9.]+k) +([a-z]+) +([a-z]+) *$/chunk_size \1\nzero \2\ndiscards \3/p'
 }
 
-mount_options() { # PATH
-    mounted=$(timeout -k 5 10 findmnt --noheadings --raw --output FSTYPE,OPTIONS --target "${1:-/mnt/pve/$storage}")
+mount_options() { # OPTION PATH
+    mounted=$(timeout -k 5 10 findmnt --noheadings --raw --output FSTYPE,OPTIONS "$1" "${2:-/mnt/pve/$storage}") || return
     case $mounted in
-    'zfs '*) zfs_options "$1" ;;
+    'zfs '*) zfs_options "$2" ;;
     *) printf '%s\n' "$mounted" ;;
     esac
 }

@@ -285,6 +285,11 @@ _REFUSALS: Final = (
         "other instances or versions of pvebench sent them",
         "remove the unused ones from /var/cache/pvebench-node on the node",
     ),
+    (
+        "options of storage",
+        "the storage does not respond, or the node is overloaded",
+        "check the storage on the node; pvebench retries",
+    ),
     ("digest of the archive", "the transfer was interrupted", _LATER),
     (
         "limit of 2000 containers",

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
-from pvebench.errors import DriverError, OutputUnreadable
+from pvebench.errors import PvebenchError, ServerGone
 from pvebench.model.environment import storage_fact
 
 _FILES: Final = ("preallocation", "snapshot-as-volume-chain", "bwlimit")
@@ -81,7 +81,11 @@ class StorageOptions:
         self._effective: dict[str, dict[str, str]] = {}
 
     def refresh(self) -> dict[str, str]:
-        """Return fact -> value, now. Raises DriverError: API not available."""
+        """Return fact -> value, now.
+
+        Raises:
+            ServerGone: the node has not responded over SSH yet. Others as the API.
+        """
         rows = {str(row["storage"]): row for row in self._api.get("/storage")}
         for name, storage in self._storages.items():
             options = configured(rows.get(storage.id, {})) or {"options": UNKNOWN}
@@ -93,14 +97,24 @@ class StorageOptions:
         }
 
     def _on_node(self, storage: str) -> dict[str, str]:
-        """Return the values on the node; the last known ones while it does not respond."""
+        """Return the values on the node; the last known ones while it does not respond.
+
+        Unknown values would be a change of the environment, and volumes would be replaced.
+        """
         if self.on_node is None:
             return {}
         try:
             output = self.on_node.ask("options", storage)
-        except (DriverError, OutputUnreadable):
-            return self._effective.get(storage, {"on_node": UNKNOWN})
-        self._effective[storage] = effective(output.decode("utf-8", "replace"))
+        except PvebenchError as error:
+            if storage not in self._effective:
+                raise ServerGone(
+                    f"options of storage {storage} on its node are unknown: {error.reason}",
+                    cause=error.cause,
+                    next_step=error.next_step,
+                    evidence=error.evidence,
+                ) from error
+        else:
+            self._effective[storage] = effective(output.decode("utf-8", "replace"))
         return self._effective[storage]
 
     def of_new_volume(self, storage: str) -> str:
