@@ -3,8 +3,9 @@
     quick_faults.py DISK SECONDS FAULT…
 
 Device mapper lies between pvebench and the disk. A fault begins just before a run starts its tool,
-or before the run. It ends after SECONDS, and pvebench's limits are its own. With 0 it lasts until
-the end of a second run, and the limits are short. The last run has the whole disk again.
+or before the run, or before the volume is filled again. It ends after SECONDS, and pvebench's
+limits are its own. With 0 it lasts until the end of a second run, and the limits are short. The
+last run has the whole disk again.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ FAULTS: Final = {
     "dropped-writes": ("swap flakey $disk 0 0 600 1 drop_writes", _WHOLE),
 }
 """Name -> shell words that begin it, and that end it."""
+DROPS: Final = {
+    "fill-dropped": ("swap flakey $disk 0 0 600 1 drop_writes", _WHOLE),
+    "fill-zero": ("swap zero", _WHOLE),
+}
+"""Likewise, begun before a fill. The first returns what an equal fill wrote earlier."""
 LATER: Final = "hang-later"
 """Begins before the run."""
 _SWAP: Final = """
@@ -90,7 +96,7 @@ class Fault:
         HostTools.start = start  # type: ignore[method-assign,assignment] # this process only
 
     def begin(self) -> None:
-        begin, end = FAULTS[self.name]
+        begin, end = (FAULTS | DROPS)[self.name]
         self._device.shell(begin)
         later = f"sleep {self.seconds}; {end}" if self.seconds else ":"
         self._later = subprocess.Popen(self._device.command(later))
@@ -100,7 +106,7 @@ class Fault:
         assert self._later is not None, "it never began"
         assert self._later.wait(120) == 0
         if not self.seconds:
-            self._device.shell(FAULTS[self.name][1])
+            self._device.shell((FAULTS | DROPS)[self.name][1])
 
 
 @contextmanager
@@ -129,6 +135,14 @@ def runs(runner: Runner, fault: Fault) -> list[Run]:
     return [*said, quick_runs.run(runner, NAME)]
 
 
+def fills(runner: Runner, fault: Fault) -> list[Run]:
+    """Return the run that fills the volume during a fault, and the one after it."""
+    fault.begin()
+    said = [quick_runs.run(runner, NAME)]
+    fault.over()
+    return [*said, quick_runs.run(runner, NAME)]
+
+
 def main(disk: str, seconds: str, *names: str) -> Mapping[str, Any]:
     state = quick_runs.STATE / "faults"
     (state / "run").mkdir(parents=True)
@@ -140,7 +154,12 @@ def main(disk: str, seconds: str, *names: str) -> Mapping[str, Any]:
     quick_runs.run(runner, NAME)  # fills the volume
     said = {}
     for name in names:
-        done = runs(runner, Fault(device, name, int(seconds)))
+        if name in DROPS:
+            runner.close()
+            runner = quick_runs.host_runner(store, storages, state / "run")
+            done = fills(runner, Fault(device, name, 0))
+        else:
+            done = runs(runner, Fault(device, name, int(seconds)))
         said[name] = [(run.outcome, run.reason) for run in done]
     runner.close()
     store.close()

@@ -111,6 +111,7 @@ def test_the_volume_of_a_killed_run_is_removed_from_nfs_by_the_next_start(
 
 
 SILENT: Final = "(lsblk|wipefs) did not end within 10 s for /dev/mapper/failing"
+LOST: Final = "/dev/mapper/failing does not return the data that the fill wrote"
 # What a run says while the disk fails, and what the next one says.
 FAILING: Final = {
     "errors": (
@@ -124,6 +125,7 @@ FAILING: Final = {
         rf"fio \(process [0-9]+\) does not end after SIGKILL|{SILENT}",
     ),
     "hang-later": (SILENT, SILENT),
+    "fill-dropped": (LOST,),
 }
 
 
@@ -139,7 +141,7 @@ def failing(host: HostProcess) -> dict[str, Any]:
 def test_a_disk_that_fails_is_named_until_it_works_again(
     failing: dict[str, Any], fault: str
 ) -> None:
-    # The disk is device mapper's: with its table of errors, or suspended.
+    # The disk is device mapper's: with its table of errors, of lost writes, or suspended.
     *during, last = failing[fault]
     for (outcome, reason), words in zip(during, FAILING[fault], strict=True):
         assert outcome == Outcome.FAILED, outcome

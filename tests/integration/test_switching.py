@@ -12,11 +12,12 @@ from typing import cast
 
 import pytest
 
-from integration.conftest import MACHINE, Lab, scenario
+from integration.conftest import MACHINE, Lab, LabBench, scenario
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import QemuMachine, processes_with
+from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.own_files import cached_bytes
 from pvebench.errors import (
     GuestTimeout,
@@ -29,6 +30,7 @@ from pvebench.errors import (
 )
 from pvebench.model.disk import Aio, Bus, Cache, Format
 from pvebench.model.ports import HostProbe, Site
+from pvebench.model.run import Outcome
 from pvebench.model.units import MIB, TIB
 from pvebench.runner.measure import mismatch, wait_for_end
 
@@ -55,6 +57,22 @@ def test_every_aio_mode_works_with_and_without_an_iothread(
         _, attachment = shared_lab.plug(wanted)
         assert mismatch(wanted, attachment) == ""
         assert attachment.unverified == ("aio", "discard", "preallocation")
+
+
+def test_a_disk_that_drops_all_writes_is_named_and_measured_by_no_run(
+    shared_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QEMU's null-co: a write succeeds and changes nothing, a read returns zeros."""
+    shared_lab.remove_volumes()
+    lab, size = LabBench(shared_lab), scenario().volume_bytes
+    null = {"driver": "null-co", "size": size, "read-zeroes": True}
+    with monkeypatch.context() as dropping:
+        dropping.setattr(DirectoryStorage, "node", lambda *_: null)
+        run = lab.run(scenario(), seconds=1.0)
+    assert run.outcome is Outcome.FAILED
+    assert run.reason.endswith("does not return the data that the fill wrote")
+    assert "bad magic header 0" in run.evidence["error"]
+    shared_lab.remove_volumes()
 
 
 def test_a_setting_behind_our_back_is_seen_as_a_mismatch(shared_lab: Lab) -> None:

@@ -202,8 +202,14 @@ def test_jobs_stay_within_the_device_and_the_rate(
 @given(st.integers(1, 64 * MIB // 512).map(lambda sectors: sectors * 512), st.integers())
 def test_fill_block_divides_every_size_of_whole_sectors(size: int, seed: int) -> None:
     job = fill_job(Target(device="/dev/x", size_bytes=size), seed)
-    text = job.files[job.argv[-1]].decode()
-    lines = dict(line.split("=") for line in text.splitlines()[1:])
+    fill, proof = job.files[job.argv[-1]].decode().split("[proof]\n")
+    lines = dict(line.split("=") for line in fill.splitlines()[1:])
     assert int(lines["size"]) == size
     assert size % int(lines["bs"]) == 0
     assert int(lines["randseed"]) >= 0
+    spread = dict(line.split("=") for line in proof.splitlines())
+    block, skipped = int(spread["bs"]), int(spread["rw"].partition(":")[2] or 0)
+    blocks = int(spread["io_size"]) // block
+    assert 1 <= blocks <= 16
+    assert skipped % block == 0
+    assert (blocks - 1) * (skipped + block) + block <= size

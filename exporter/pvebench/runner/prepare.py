@@ -19,22 +19,24 @@ from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, Plug, Volume
 from pvebench.runner.measure import Invalid, finish_job, mismatch, start_job, wait_for_end
 from pvebench.workloads import Target
-from pvebench.workloads.fio import check_fill, fill_job
+from pvebench.workloads.fio import check_fill, fill_error, fill_job, fill_lost
 from pvebench.workloads.tool import WORK_DIR
 
 # --- content of the volumes, written by this runner or kept from an earlier start
 
 SAMPLES: Final = 64
+"""Blocks that prove the content of a kept volume; `SPOT_SAMPLES`: of one that was just written."""
+SPOT_SAMPLES: Final = 16
 _SECONDS: Final = 60.0
-_SCRIPT: Final = f"""\
+_SCRIPT: Final = """\
 i=0
-while [ $i -lt {SAMPLES} ]; do
-    dd if="$0" bs=4096 count=1 skip=$(($1 + ($2 - 1) * i / {SAMPLES - 1})) iflag=direct \
+while [ $i -lt $3 ]; do
+    dd if="$0" bs=4096 count=1 skip=$(($1 + ($2 - 1) * i / ($3 - 1))) iflag=direct \
         2>/dev/null | tr -d '\\000' | head -c 1
     i=$((i + 1))
 done | wc -c
 """
-"""For /bin/sh: device, first block, blocks -> number of read blocks that are not all zeros."""
+"""For /bin/sh: device, first block, blocks, samples -> number of read blocks with non-zero data."""
 
 
 class _Top(Enum):
@@ -57,6 +59,8 @@ class Contents:
         self._known: dict[str, str] = {}
         self._verified: set[str] = set()
         self._tops: dict[str, _Top] = {}
+        self._cached: set[str] = set()
+        """volids of which a fill was read back from the host's page cache only."""
 
     def top(self, volume: Volume) -> _Top | None:
         """Return the data above the newest snapshot; None: the volume has no snapshots."""
@@ -90,9 +94,27 @@ class Contents:
         if is_filled(guest, target):
             self._known[volume.volid] = layout.content
 
-    def wrote(self, volume: Volume, layout: Layout) -> None:
-        """Note that the volume was filled for the layout."""
+    def read_back(self, volume: Volume, ready: Ready) -> None:
+        """Read a fill back from the storage if the host's page cache hid the storage so far.
+
+        Raises:
+            ToolFailed: the storage does not return it. Others as the guest.
+        """
+        layout = ready.scenario.layout
+        if volume.volid not in self._cached or not ready.scenario.disk.cache.direct:
+            return
+        if self.holds(volume, layout) and _can_be_proved(layout):
+            if not is_filled(ready.guest, ready.target, SPOT_SAMPLES):
+                self.lost(volume)
+                raise fill_lost(ready.target)
+            self._cached.discard(volume.volid)
+
+    def wrote(self, volume: Volume, layout: Layout, *, cached: bool = False) -> None:
+        """Note that the volume was filled for the layout, through the host's page cache or not."""
         self._known[volume.volid] = layout.content
+        self._cached.discard(volume.volid)
+        if cached:
+            self._cached.add(volume.volid)
         if volume.volid in self._tops:
             self._tops[volume.volid] = _Top.FULL
         if self._notes is not None and _can_be_proved(layout):
@@ -112,6 +134,7 @@ class Contents:
         self._known.clear()
         self._tops.clear()
         self._verified.clear()
+        self._cached.clear()
 
 
 def _can_be_proved(layout: Layout) -> bool:
@@ -119,15 +142,15 @@ def _can_be_proved(layout: Layout) -> bool:
     return not layout.on_filesystem and not layout.fill_compress
 
 
-def is_filled(guest: Guest, target: Target) -> bool:
-    """Return whether none of 64 blocks, spread over the whole device, reads as zeros.
+def is_filled(guest: Guest, target: Target, samples: int = SAMPLES) -> bool:
+    """Return whether none of the sampled blocks, spread over the whole device, reads as zeros.
 
     Zeros mean a thin volume that lost its data, or another one of the same name.
     """
     first, blocks = target.offset_bytes // 4096, target.size_bytes // 4096
-    argv = ["/bin/sh", "-c", _SCRIPT, target.device, str(first), str(blocks)]
+    argv = ["/bin/sh", "-c", _SCRIPT, target.device, str(first), str(blocks), str(samples)]
     done = guest.run(argv, timeout=_SECONDS)
-    return done.exit_code == 0 and done.stdout.strip() == str(SAMPLES).encode()
+    return done.exit_code == 0 and done.stdout.strip() == str(samples).encode()
 
 
 _FILESYSTEM_SECONDS: Final = 120.0
@@ -324,6 +347,7 @@ class Setup:
         """Write the scenario's content to the volume: data everywhere, or a file full of data."""
         layout, volume = ready.scenario.layout, ready.volume
         self._contents.verify(volume, layout, ready.guest, ready.target)
+        self._contents.read_back(volume, ready)
         top = self._contents.top(volume)
         filled = self.filled(ready) and (self._first or top in (None, _Top.FULL))
         if not filled:
@@ -339,7 +363,7 @@ class Setup:
             return
         report(Phase.FILL)
         self._fill(ready)
-        self._contents.wrote(volume, layout)
+        self._contents.wrote(volume, layout, cached=not ready.scenario.disk.cache.direct)
 
     def _fill(self, ready: Ready) -> None:
         """Write random data everywhere: holes and zeros would be read too fast."""
@@ -350,7 +374,11 @@ class Setup:
             pid = start_job(ready.guest, job)
             deadline = self._site.clock.monotonic() + job.deadline_seconds
             ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
-            check_fill(finish_job(ready.guest, job, ended), ready.target)
+            try:
+                output = finish_job(ready.guest, job, ended)
+            except ToolFailed as error:
+                raise fill_error(error, ready.target) from error
+            check_fill(output, ready.target)
 
     def _filesystem(self, *arguments: str) -> None:
         if self._guest is None:

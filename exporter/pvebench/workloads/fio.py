@@ -390,15 +390,22 @@ class Fio(Tool):
         return simulate(argv, files, disk) if argv[0] == "fio" else None
 
 
+_DIFFERS: Final = re.compile(r"\bverify(: bad | failed )")
+"""Messages of fio's verify.c."""
+
+
 def check_fill(output: str, target: Target) -> None:
-    """Check that a fill wrote the whole device.
+    """Check that a fill wrote the whole device, and read blocks back.
 
     Raises:
         ToolFailed: fio failed, or the written bytes differ from the device's size.
         OutputUnreadable: as `Tool.parse`.
     """
     report = read_report(output)
-    written = sum(number(job, "write", "io_bytes") or 0.0 for job in report.jobs)
+    written, read = (
+        number(job, side, "io_bytes") or 0.0
+        for job, side in ((report.jobs[0], "write"), (report.jobs[-1], "read"))
+    )
     if written != target.size_bytes:
         raise ToolFailed(
             f"the fill wrote {written:.0f} of {target.size_bytes} bytes",
@@ -406,3 +413,20 @@ def check_fill(output: str, target: Target) -> None:
             next_step="fill the volume again; reads of unwritten blocks bypass the storage",
             evidence=report.messages,
         )
+    if not read:
+        raise ToolFailed("the fill read no block back", evidence=report.messages)
+
+
+def fill_error(error: ToolFailed, target: Target) -> ToolFailed:
+    """Return the error of a fill, explained if blocks that it read back differ."""
+    return fill_lost(target, error.evidence) if _DIFFERS.search(error.evidence) else error
+
+
+def fill_lost(target: Target, evidence: str = "") -> ToolFailed:
+    """Return the error of a disk that does not return what a fill wrote."""
+    return ToolFailed(
+        f"{target.device} does not return the data that the fill wrote",
+        cause="the storage, or a layer on it, drops or redirects writes without an error",
+        next_step="check the storage and the kernel log of its host; its earlier results are void",
+        evidence=evidence,
+    )

@@ -137,10 +137,15 @@ def _search_job(workload: Workload, target: Target) -> Job:
     )
 
 
+PROOF_BLOCKS: Final = 16
+_PROOF_BYTES: Final = 4 * KIB
+
+
 def fill_job(target: Target, seed: int, *, compress: int = 0) -> Job:
     """Return a job that writes every byte of the device once, with incompressible data.
 
-    `check_fill` in `fio.py` checks its result.
+    After that, fio writes a few blocks again, with headers and random data that differ each time,
+    and reads them back. `check_fill` in `fio.py` checks the result.
 
     Args:
         target: its size must be a whole number of 512-byte sectors.
@@ -167,10 +172,32 @@ def fill_job(target: Target, seed: int, *, compress: int = 0) -> Job:
     return Job(
         argv=_argv(job_path, output),
         work=target.work,
-        files={job_path: _job_file("fill", lines), output: b""},
+        files={
+            job_path: _job_file("fill", lines) + _job_file("proof", _proof(target)),
+            output: b"",
+        },
         output=output,
         deadline_seconds=target.size_bytes / FILL_FLOOR_BYTES_PER_SECOND + 60,
     )
+
+
+def _proof(target: Target) -> _Lines:
+    """Return a job whose blocks are spread over the device; without a map, which takes memory."""
+    block = min(_PROOF_BYTES, _largest_whole_block(target.size_bytes))
+    blocks = min(PROOF_BLOCKS, target.size_bytes // block)
+    skipped = target.size_bytes // blocks // block * block - block
+    return _global(target) | {
+        "stonewall": 1,
+        "ioengine": "libaio",
+        "rw": f"write:{skipped}" if skipped else "write",
+        "bs": block,
+        "size": target.size_bytes,
+        "io_size": blocks * block,
+        "randrepeat": 0,
+        "verify": "crc32c",
+        "verify_fatal": 1,
+        "verify_state_save": 0,  # a file in the working directory
+    }
 
 
 def _argv(job_path: str, output: str, *, bins: bool = False) -> list[str]:

@@ -65,7 +65,8 @@ def simulate(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> Si
 def _read(text: str) -> _Job:
     parser = configparser.ConfigParser(interpolation=None, allow_no_value=True, strict=False)
     parser.read_string(text)
-    options = {key: value or "1" for name in parser.sections() for key, value in parser.items(name)}
+    first = parser.sections()[0]  # a fill reads blocks back in a second one
+    options = {key: value or "1" for key, value in parser.items(first)}
     size = int(options.get("size", "0"))
     timed = "runtime" in options
     prefix = options.get("write_iops_log", "")
@@ -118,9 +119,11 @@ def _document(job: _Job, disk: DiskModel) -> dict[str, Any]:
             # The write itself takes a fifth of the time.
             latency = _latency(0.8e9 / iops, disk.rng)
             entry["sync"] = {"total_ios": round(iops * job.runtime), "lat_ns": latency}
+    jobs = [entry]
     if job.whole_bytes:
         entry["write"]["io_bytes"] = job.whole_bytes
-    return {"fio version": "fio-simulated", "jobs": [entry]}
+        jobs.append({"jobname": disk.name, "error": 0, "read": {"io_bytes": job.bs}})
+    return {"fio version": "fio-simulated", "jobs": jobs}
 
 
 def _at_its_depth(job: _Job, disk: DiskModel) -> _Job:

@@ -15,6 +15,7 @@ from pvebench.config import load_pack
 from pvebench.drivers.simulated.simulated_guest import START_SECONDS, SimulatedGuest, SimulatedJob
 from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.errors import GuestTimeout, SwitchFailed
+from pvebench.model.disk import Cache
 from pvebench.model.ports import Completed, Guest, Traffic
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Machine
@@ -23,7 +24,7 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
-from pvebench.runner.prepare import SAMPLES, is_filled
+from pvebench.runner.prepare import SAMPLES, SPOT_SAMPLES, is_filled
 from pvebench.runner.runner import UNCOUNTED
 from pvebench.scheduler.plan import expand
 from pvebench.workloads import TOOLS, Target
@@ -304,13 +305,33 @@ def test_a_filesystem_is_unmounted_before_its_disk_is_taken_out_or_goes_with_the
 def test_only_the_volumes_own_blocks_are_looked_at(tmp_path: Path) -> None:
     class Shell:
         def run(self, argv: list[str], **_: object) -> Completed:
-            asked.append(argv[-3:])
+            asked.append(argv[-4:])
             return Completed(0, f"{SAMPLES}\n".encode(), b"")
 
     asked: list[list[str]] = []
     target = Target(device="/dev/sdb", size_bytes=64 * MIB, offset_bytes=MIB)
     assert is_filled(cast("Guest", Shell()), target)
-    assert asked == [["/dev/sdb", "256", "16384"]]  # of 4 KiB each
+    assert asked == [["/dev/sdb", "256", "16384", "64"]]  # of 4 KiB each
+
+
+@pytest.mark.parametrize("blocks", [SPOT_SAMPLES, SPOT_SAMPLES - 1])
+def test_what_was_filled_through_the_hosts_cache_is_read_back_past_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    here = bench(tmp_path, ONE_BUS.replace("cache: [none]", "cache: [writeback, none, directsync]"))
+    kept(here, monkeypatch, blocks=blocks)
+    cases = {case.scenario.disk.cache: case for case in here.cases}
+    first, *later = (here.run(cases[cache]) for cache in (Cache.WRITEBACK, Cache.NONE))
+    assert first.outcome is Outcome.OK
+    if blocks == SPOT_SAMPLES:
+        assert [run.outcome for run in later] == [Outcome.OK]
+        assert here.fills() == 1
+        kept(here, monkeypatch, blocks=0)  # it is asked once
+    else:
+        assert [run.outcome for run in later] == [Outcome.FAILED]
+        assert later[0].reason.endswith("does not return the data that the fill wrote")
+    assert here.run(cases[Cache.DIRECTSYNC]).outcome is Outcome.OK
+    assert here.fills() == (1 if blocks == SPOT_SAMPLES else 2)
 
 
 def test_after_a_failed_run_the_disk_is_taken_out_and_plugged_again(tmp_path: Path) -> None:

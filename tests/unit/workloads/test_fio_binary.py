@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import zlib
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pvebench.errors import ToolFailed
+from pvebench.model.ports import Completed, Guest
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.fio import Fio, check_fill, fill_job
+from pvebench.runner.measure import finish_job
+from pvebench.workloads.fio import Fio, check_fill, fill_error, fill_job
+from pvebench.workloads.fio_job import PROOF_BLOCKS
 from pvebench.workloads.tool import WORK_DIR, Job, Parsed, Target
 from testing.packs import tool_workload
 
@@ -158,12 +163,46 @@ def test_fill_writes_every_byte_with_data_that_does_not_compress(tmp_path: Path)
     device = tmp_path / "device"
     device.write_bytes(bytes(size))
     target = Target(device=str(device), size_bytes=size)
+    before = {*Path.cwd().iterdir()}
     output, _ = run(fill_job(target, seed=1), tmp_path)
     check_fill(output, target)
+    assert {*Path.cwd().iterdir()} == before  # fio can save a state there
     content = device.read_bytes()
     assert len(content) == size
     assert all(any(content[start : start + 512]) for start in range(0, size, 512))
     assert len(zlib.compress(content, 1)) > 0.98 * size
+
+
+def test_a_fill_of_a_device_that_drops_writes_names_that(tmp_path: Path) -> None:
+    """zero(4): a write succeeds and changes nothing. It knows no direct I/O and no fsync."""
+    target = Target(device="/dev/zero", size_bytes=MIB)
+    plain = fill_job(target, seed=1)
+    files = {
+        path: text.replace(b"direct=1", b"direct=0").replace(b"end_fsync=1\n", b"")
+        for path, text in plain.files.items()
+    }
+    job = replace(plain, files=files)
+    done = subprocess.run(on_disk(job, tmp_path), check=False, capture_output=True, timeout=60)
+    guest = SimpleNamespace(read_file=lambda path: (tmp_path / Path(path).name).read_bytes())
+    ended = Completed(done.returncode, done.stdout, done.stderr)
+    with pytest.raises(ToolFailed) as failed:
+        finish_job(cast("Guest", guest), job, ended)
+    error = fill_error(failed.value, target)
+    assert error.happened == "/dev/zero does not return the data that the fill wrote"
+    other = ToolFailed("fio ended with status 1: Input/output error", evidence="io_u error")
+    assert fill_error(other, target) is other
+
+
+def test_blocks_that_an_earlier_fill_left_prove_nothing(target: Target, tmp_path: Path) -> None:
+    """A disk that begins to drop writes returns them: their headers must differ each time."""
+    run(fill_job(target, seed=1), tmp_path)
+    first = Path(target.device).read_bytes()
+    run(fill_job(target, seed=1), tmp_path)
+    second = Path(target.device).read_bytes()
+    changed = [
+        at for at in range(0, len(first), 4096) if first[at : at + 44] != second[at : at + 44]
+    ]
+    assert len(changed) == PROOF_BLOCKS
 
 
 def test_small_sequential_writes_do_not_compress_either(target: Target, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import configparser
+import json
 from typing import Any
 
 import pytest
@@ -27,9 +29,14 @@ def make_job(
 
 
 def lines_of(job: Job) -> dict[str, str]:
-    name, *lines = job.files[job.argv[-1]].decode().splitlines()
-    assert name.startswith("[")
-    return dict(line.split("=", 1) for line in lines)
+    (lines,) = sections_of(job)
+    return lines
+
+
+def sections_of(job: Job) -> list[dict[str, str]]:
+    parser = configparser.ConfigParser(interpolation=None, delimiters="=")
+    parser.read_string(job.files[job.argv[-1]].decode())
+    return [dict(parser[name]) for name in parser.sections()]
 
 
 def test_job_file_holds_the_whole_definition_in_plain_integers() -> None:
@@ -166,11 +173,17 @@ def test_colon_in_the_devices_name_is_escaped_because_fio_splits_there() -> None
     ("size", "block"), [(256 * MIB, MIB), (10 * MIB + 65536, 65536), (1537 * 512, 512)]
 )
 def test_fill_uses_the_largest_block_that_leaves_no_odd_end(size: int, block: int) -> None:
-    lines = lines_of(fill_job(Target(device="/dev/x", size_bytes=size), seed=7))
+    lines, proof = sections_of(fill_job(Target(device="/dev/x", size_bytes=size), seed=7))
     assert (lines["size"], lines["bs"]) == (str(size), str(block))
     assert (lines["iodepth"], lines["randseed"]) == ("4", "7")
     assert lines["refill_buffers"] == lines["end_fsync"] == "1"
     assert "time_based" not in lines
+    assert "verify" not in lines  # its checksums would slow down the fill
+    start, _, skipped = proof["rw"].partition(":")
+    step, written = int(skipped) + int(proof["bs"]), int(proof["io_size"])
+    last = (written // int(proof["bs"]) - 1) * step + int(proof["bs"])
+    assert (start, proof["size"], written) == ("write", str(size), 16 * int(proof["bs"]))
+    assert 0.9 * size < last <= size
 
 
 def test_fill_has_a_deadline_that_grows_with_the_device() -> None:
@@ -183,8 +196,12 @@ def test_fill_of_half_a_sector_is_refused() -> None:
 
 
 def test_fill_that_wrote_less_than_the_device_is_a_failure() -> None:
-    output = '{"jobs": [{"error": 0, "write": {"io_bytes": 1048576}}]}'
+    fill = {"error": 0, "write": {"io_bytes": 1048576}}
+    proof = {"error": 0, "read": {"io_bytes": 65536}, "write": {"io_bytes": 65536}}
+    output = json.dumps({"jobs": [fill, proof]})
     check_fill(output, Target(device="/dev/x", size_bytes=MIB))
+    with pytest.raises(ToolFailed, match="the fill read no block back"):
+        check_fill(json.dumps({"jobs": [fill]}), Target(device="/dev/x", size_bytes=MIB))
     with pytest.raises(ToolFailed, match="the fill wrote 1048576 of 2097152 bytes"):
         check_fill(output, Target(device="/dev/x", size_bytes=2 * MIB))
 
