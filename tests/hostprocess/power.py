@@ -26,7 +26,7 @@ from pvebench.model.durability import Sync, Touch
 
 WRITTEN: Final = Path("/run/shared/written")
 _RECORDS: Final = Path("/run/records")
-_FIRST, _REWRITE, _LATE = (PLACES[at : at + RECORDS] for at in range(0, 3 * RECORDS, RECORDS))
+FIRST, REWRITE, _LATE = (PLACES[at : at + RECORDS] for at in range(0, 3 * RECORDS, RECORDS))
 _PROMPT: Final = b"qemu-io> "
 KEYS: Final = tuple(
     f"{image}.{cache}"
@@ -85,12 +85,17 @@ class Image(RecordDisk):
             said += part
         return said
 
+    def kill(self) -> None:
+        """End QEMU without a flush."""
+        self._qemu.kill()
+        self._qemu.wait()
+
     # --- After the next boot.
 
     def left(self) -> dict[str, Any]:
         """Return what is found of the records."""
         found = {"key": self.key, "damaged": self._damaged()}
-        content = self._content()
+        content = self.content()
         survived = [asdict(self.survived(content, self.kind, touch)) for touch in Touch]
         return {**found, "survived": survived, "torn": self.torn(content)}
 
@@ -100,8 +105,10 @@ class Image(RecordDisk):
         command = ["qemu-img", "check", "-q", "-f", "qcow2", str(self.path)]
         return run_program(command).returncode not in SOUND
 
-    def _content(self) -> Read:
+    def content(self) -> Read:
         """Return its blocks; of an image that cannot be read, none."""
+        if not self.path.exists():
+            return lambda _: b""
         plain = self.path
         if self.disk.format is Format.QCOW2:
             plain = _RECORDS / self.path.name
@@ -116,6 +123,14 @@ class Image(RecordDisk):
         return blocks.__getitem__
 
 
+def make_records() -> None:
+    """Write the records to the host's memory, where qemu-io reads them."""
+    _RECORDS.mkdir(exist_ok=True)
+    for place in PLACES:
+        for generation in (0, 1):
+            (_RECORDS / f"{place}.{generation}").write_bytes(record(place, generation))
+
+
 def images(directory: str) -> Iterator[Image]:
     _RECORDS.mkdir(exist_ok=True)
     for key in KEYS:
@@ -125,16 +140,14 @@ def images(directory: str) -> Iterator[Image]:
 
 def write(directory: str) -> None:
     known = list(images(directory))
-    for place in PLACES:
-        for generation in (0, 1):
-            (_RECORDS / f"{place}.{generation}").write_bytes(record(place, generation))
+    make_records()
     for image in known:
         image.create()
     os.sync()  # that a volume exists is not what is measured
     for image in known:
         image.open()
-        image.put(_REWRITE, 0, Sync.FLUSH)
-        image.put([*_FIRST, *_REWRITE], 1, image.kind)
+        image.put(REWRITE, 0, Sync.FLUSH)
+        image.put([*FIRST, *REWRITE], 1, image.kind)
     WRITTEN.touch()
     while True:
         for image in known:
