@@ -260,8 +260,10 @@ class OperationCalls:
     ) -> str:
         """Restore over a VM, as `create_vm` with `archive` and `force` does.
 
-        What fails leaves the old configuration; without `force`, it would leave an empty VM
-        outside the pool. Disks that the backup does not include are comments after that.
+        As soon as the header is read, the configuration is an empty one without lock and
+        description, until the end (`restore_vma_archive` in PVE/QemuServer.pm of 9.2.6). What fails
+        leaves that; without `force`, outside the pool. Disks that the backup does not include are
+        comments after that.
         """
         volumes = self.volumes_on[node]
         self.access.need(who, f"/storage/{storage}", ["Datastore.AllocateSpace"])
@@ -275,19 +277,20 @@ class OperationCalls:
             raise failure(f"unable to restore VM {vmid} - vm is running")
         vm.config["lock"] = "create"
         source, kept = self.archived[archive]
+        forms = {
+            slot: "raw" if storage == "thin" else volumes.format(volid)
+            for slot, (volid, _) in kept.items()
+        }
+        sizes = {slot: volumes.size(volid) for slot, (volid, _) in kept.items()}
 
         def restore(task: Task) -> None:
-            try:
-                self._work(task, self.seconds)
-                disks = {}
-                for slot, (volid, parts) in kept.items():
-                    form = "raw" if storage == "thin" else volumes.format(volid)
-                    name = volumes.next_name(storage, vmid, form)
-                    new = volumes.allocate(storage, vmid, name, volumes.size(volid), form)
-                    disks[slot] = render(new, parts)
-            except BaseException:
-                vm.config.pop("lock")
-                raise
+            vm.config = {"memory": "128"}
+            self._work(task, self.seconds)
+            disks = {}
+            for slot, (_, parts) in kept.items():
+                name = volumes.next_name(storage, vmid, forms[slot])
+                new = volumes.allocate(storage, vmid, name, sizes[slot], forms[slot])
+                disks[slot] = render(new, parts)
             vm.config = {**source, **disks, "description": options["description"]}
 
         return self.tasks.run(node, "qmrestore", str(vmid), who, restore)

@@ -35,7 +35,7 @@ class Task:
             "user": user,
             "starttime": self.started,
             "pid": 1,
-            "pstart": 1,
+            "pstart": int(self.upid.split(":")[3], 16),
             "status": "running" if self.end is None else "stopped",
         }
         if token:
@@ -62,7 +62,7 @@ class Tasks:
         """Start a task of root that lasts until somebody sets its end."""
         number = next(self._numbers)
         started = int(time.time())
-        upid = f"UPID:{node}:{number:08X}:00000001:{started:08X}:{kind}:{subject}:root@pam:"
+        upid = f"UPID:{node}:{number:08X}:{number * 7:08X}:{started:08X}:{kind}:{subject}:root@pam:"
         task = Task(upid, node, kind, subject, "root@pam", started)
         self.all.append(task)
         return task

@@ -58,6 +58,7 @@ PROOFS: Final = {
     f"{DRIVERS}/storages/network.py:undo_nfs": "`unlink`: marker",
     f"{DRIVERS}/proxmox/orphans.py:remove_orphan": "`BenchVm.destroy`: marker, pool",
     f"{DRIVERS}/proxmox/vm/leftovers.py:_destroy": "`BenchVm.destroy`: marker, pool",
+    f"{DRIVERS}/proxmox/vm/leftovers.py:_refuse_unseen": "text for the user",
     f"{DRIVERS}/proxmox/vm/restored_vm.py:RestoredVm.remove": "`BenchVm.destroy`: marker, pool",
     f"{DRIVERS}/proxmox/vm/vm_create.py:_tag": "`BenchVm.destroy`: marker, pool",
     "exporter/pvebench/guest/build.py:_install": "the guest image's own folder",

@@ -21,6 +21,7 @@ from pvebench.drivers.proxmox.vm.archives import close_lost, remove_archives
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
+from pvebench.drivers.proxmox.vm.restored_vm import mark_again, was_restored
 from pvebench.drivers.proxmox.vm.vm_create import CREATION, is_free
 from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOwned
 from pvebench.log import log
@@ -117,12 +118,14 @@ def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | Non
     of_vm = details["node"], CREATION, details["vmid"]
     deadline = clock.monotonic() + _BIRTH_SECONDS
     appears = clock.monotonic() + SEARCH_SECONDS
-    while not _is_born(vm):
+    while not _is_born(api, vm, place, details):
         # The configuration exists before the task does, so the task is looked for first.
         requested = newest_task(api, *of_vm) != details.get("newest", "")
         if is_free(api, vmid) and (requested or clock.monotonic() > appears):
             return None
         if clock.monotonic() > deadline:
+            if was_restored(api, node, vmid, details.get("newest", "")):
+                _refuse_unseen(vm, place)
             _refuse_unborn(vm, creating=runs_task(api, *of_vm))
         clock.sleep(2.0)
     vm.learn()
@@ -140,6 +143,19 @@ def _refuse_unborn(vm: BenchVm, *, creating: bool) -> NoReturn:
         next_step="if a crash of the node interrupted its creation (lock create, no description), "
         "remove it on the node as root, with the option --skiplock of qm",
     )
+
+
+def _refuse_unseen(vm: BenchVm, place: VmPlace) -> None:
+    """Raise AccessDenied if the VM is not visible: it is reported until its ID is free."""
+    try:
+        vm.read()
+    except (HypervisorGone, Forbidden, Rejected) as error:
+        raise AccessDenied(
+            f"VM {vm.vmid} on {place.node} is not visible after a restore by pvebench",
+            cause=f"it was removed from pool {place.pool}",
+            next_step=f"run `qm config {vm.vmid}` there as root; if its description is empty or "
+            f"has {vm.mark}, run `qm destroy {vm.vmid}`",
+        ) from error
 
 
 def _node_now(api: Api, details: Mapping[str, str]) -> str:
@@ -166,7 +182,7 @@ def _destroy(vm: BenchVm | None, details: Mapping[str, str]) -> str:
     return f"removed VM {vm.vmid} with its volumes"
 
 
-def _is_born(vm: BenchVm) -> bool:
+def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) -> bool:
     """Return whether the VM is visible and completely created.
 
     Raises:
@@ -175,6 +191,7 @@ def _is_born(vm: BenchVm) -> bool:
     try:
         if vm.read().values.get("lock") == "create":
             return False
+        mark_again(api, vm, place, details.get("newest", ""))
         vm.verify_owner()
     except (HypervisorGone, Forbidden, Rejected):
         return False
