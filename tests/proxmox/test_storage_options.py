@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from proxmox.test_calls import IDLE, Bench
 from proxmox.test_keeping import begin, fill
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.proxmox.node.storage_options import (
@@ -25,6 +26,8 @@ from pvebench.drivers.proxmox.node.storage_options import (
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.errors import OutputUnreadable, ServerGone
 from pvebench.model.environment import PendingUpdates
+from pvebench.model.run import Outcome
+from pvebench.model.workload import Case, Conduct
 
 DIGEST = "e2263f8e36e13df6a466de8eafae0a04883f97d3"
 RECORDED = [
@@ -218,3 +221,14 @@ def test_no_volume_is_replaced_because_the_node_is_silent_after_a_start(site: Si
     silent.answers += answers
     assert node.volume(scenario()) == (volume, False)
     assert node.content(volume) == "data"
+
+
+def test_a_run_fails_and_says_why_while_the_options_are_unknown(site: Site) -> None:
+    site.node.use_ssh(SilentNode())  # type: ignore[arg-type] # likewise
+    case = Case(scenario=scenario(), workload=IDLE)
+    run = Bench(site).runner.run(case, cycle="c", conduct=Conduct())
+    assert (run.outcome, run.retryable) == (Outcome.FAILED, True)
+    assert run.reason.startswith("options of storage ")
+    assert run.reason.endswith(" on its node are unknown: the node does not respond")
+    assert "check the node" in run.evidence["error"]
+    assert not any(name.startswith("storage") for name in run.environment.facts)
