@@ -89,6 +89,37 @@ def test_only_what_checks_and_tests_installs_the_tools_for_it(
     assert set(re.findall(r"^scripts/venv (.+?) *$", recipe, re.MULTILINE)) == {venv}
 
 
+CHECKS = (
+    "mypy",
+    "mypy scripts/stack/a.py",
+    "mypy grafana/builder/a.py",
+    "ruff format --check",
+    "ruff check",
+    "lint-imports",
+    "generate --check",
+    "python -m pytest -q -n0 -k test_destructive_calls.py or test_readers.py",
+)
+
+
+@pytest.mark.parametrize("failing", [*CHECKS, ""])
+def test_check_runs_every_part_and_fails_if_one_does(failing: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    program = '#!/bin/sh\necho "${0##*/} $*" >>ran\n! echo "${0##*/} $*" | grep -qx "$FAILING *"\n'
+    for name in ("mypy", "ruff", "lint-imports", "python", "venv", "generate"):
+        path = tmp_path / ("scripts" if name in ("venv", "generate") else ".venv/bin") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(program, "utf-8")
+        path.chmod(0o755)
+    for name in ("scripts/stack", "grafana/builder"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "a.py").touch()
+    environment = {"PATH": os.environ["PATH"], "FAILING": failing or "none"}
+    done = subprocess.run(["make", "check"], cwd=tmp_path, env=environment, check=False, timeout=60)
+    ran = [line.rstrip() for line in (tmp_path / "ran").read_text("utf-8").splitlines()]
+    assert (done.returncode == 0) == (not failing)
+    assert failing in ran if failing else sorted(ran) == sorted(["venv dev", *CHECKS])
+
+
 @pytest.mark.parametrize("script", SHELL_SCRIPTS, ids=lambda path: path.name)
 def test_a_shell_script_is_strict_and_clean(script: Path) -> None:
     assert "set -euo pipefail" in script.read_text("utf-8")
