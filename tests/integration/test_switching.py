@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -181,6 +182,23 @@ def test_a_tool_that_does_not_end_leaves_what_guest_and_qemu_say_of_it(shared_la
     assert f"[{name}]" in said.partition("kernel log\n")[2]
     assert '"wr_operations"' in said
     guest.run(["/bin/sh", "-c", f"kill {pid}; pkill sleep"])
+
+
+def test_the_second_start_of_a_program_has_hardly_to_be_translated(shared_lab: Lab) -> None:
+    """`info jit` is the witness: what QEMU says of the blocks that it has translated."""
+    guest = shared_lab.qemu.boot(MACHINE)
+
+    def translated() -> int:
+        said = shared_lab.qemu._qemu.qmp.execute(
+            "human-monitor-command", {"command-line": "info jit"}
+        )
+        return int(re.findall(r"TB count +(\d+)", said)[0])
+
+    starts = [translated()]
+    for _ in range(2):
+        guest.run(["/usr/bin/fio", "--version"])
+        starts.append(translated())
+    assert starts[2] - starts[1] < (starts[1] - starts[0]) / 4
 
 
 def test_a_program_that_the_guest_lacks_is_named(shared_lab: Lab) -> None:

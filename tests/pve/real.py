@@ -24,7 +24,7 @@ from pve.cluster import MakeMachine
 from pve.drives import SLOT, parse
 from pve.machines import AgentRefusal, AgentSilence, Machine
 from pve.storage import Volumes
-from pvebench.drivers.qemu.machine import EMULATED_CPU
+from pvebench.drivers.qemu.machine import EMULATED_CPU, EMULATED_KERNEL
 from pvebench.drivers.qemu.qmp import Channel, CommandRefused
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown
 from pvebench.guest import GuestImage
@@ -183,7 +183,7 @@ class RealMachine:
             return []
         assert filecmp.cmp(iso, self._image.iso, shallow=False)
         files = ["-kernel", str(self._image.kernel), "-initrd", str(self._image.initramfs)]
-        return [*files, "-append", KERNEL_ARGUMENTS]
+        return [*files, "-append", KERNEL_ARGUMENTS + EMULATED_KERNEL]
 
     def _channel(self, name: str, *, negotiate: bool) -> Channel:
         def check() -> None:

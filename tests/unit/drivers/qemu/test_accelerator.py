@@ -125,3 +125,10 @@ def test_only_an_emulated_guest_skips_the_test_of_its_timer(accelerator: Acceler
     line = command_line(accelerator)
     skips = "no_timer_check" in line[line.index("-append") + 1].split()
     assert skips is (accelerator is Accelerator.TCG)
+
+
+def test_only_an_emulated_guest_has_the_same_addresses_at_each_start() -> None:
+    """Linux' kernel-parameters.txt: "norandmaps Don't use address space randomization"."""
+    lines = {kind: command_line(kind) for kind in Accelerator}
+    given = {kind: "norandmaps" in line[line.index("-append") + 1] for kind, line in lines.items()}
+    assert given == {Accelerator.TCG: True, Accelerator.KVM: False}
