@@ -26,7 +26,7 @@ case "$1 $2" in
 '-m pip')
     [[ $3 == --version ]] && exit
     echo "pip ${*:3}" >>calls
-    [[ ! -e fails ]] || { echo "no such wheel"; exit 1; }
+    [[ ! -e fails || "$*" != *"$(cat fails)" ]] || { echo "no such wheel"; exit 1; }
     # Not before the image, which is built at the same time.
     for ((i = 0; i < 500; i++)); do [[ -e slow && ! -e guest ]] || exit 0; sleep 0.01; done ;;
 *build_image*) touch guest; echo "guest $PYTHONPATH" >>calls ;;
@@ -74,11 +74,16 @@ class Tree:
         )
 
     def installs(self) -> list[str]:
-        """What was installed since the last call, without common options."""
+        """What pip did since the last call, without common options, sorted."""
         calls = self.path / "calls"
         lines = calls.read_text("utf-8").splitlines() if calls.exists() else []
         calls.unlink(missing_ok=True)
-        return [re.sub(r"^pip .* --no-compile ", "", line) for line in lines]
+        common = r"^pip --disable-pip-version-check (install --no-compile --no-deps )?"
+        return sorted(re.sub(common, "", line) for line in lines)
+
+    def installed(self) -> list[str]:
+        """What both halves pin."""
+        return pins(*(self.path / ".venv" / f"half-{half}" for half in (0, 1)))
 
 
 @pytest.fixture
@@ -93,22 +98,29 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-EDITABLE = "--no-deps --no-build-isolation --editable ."
-RUN = "--require-hashes --requirement=requirements.lock --requirement=requirements-run.lock"
-DEV = "--require-hashes --requirement=requirements-dev.lock"
+LIBRARIES = [f"--require-hashes --requirement .venv/half-{half}" for half in (0, 1)]
+ALL = sorted([*LIBRARIES, "--no-build-isolation --editable .", "check"])
+
+
+def pins(*locks: Path) -> list[str]:
+    """What the locks pin, with its hashes, sorted."""
+    text = "".join(lock.read_text("utf-8") for lock in locks)
+    return sorted(re.findall(r"^[a-z].*(?:\n +--hash.*)+", text, re.MULTILINE))
 
 
 def test_running_installs_no_library_of_the_tests(tree: Tree) -> None:
     done = tree.venv("run")
     assert (done.returncode, done.stderr) == (0, "")
-    assert tree.installs() == [RUN, EDITABLE]
+    assert tree.installs() == ALL
+    assert tree.installed() == pins(*(ROOT / lock for lock in LOCKS[:2]))
 
 
 def test_each_step_is_one_line_with_its_duration(tree: Tree) -> None:
-    first, second, third = tree.venv("run").stdout.splitlines()
+    first, second, third, fourth = tree.venv("run").stdout.splitlines()
     assert re.fullmatch(r"pvebench: creating \.venv with Python 3\.12\.1 … \d+ s", first)
     assert re.fullmatch(r"pvebench: installing \d\d libraries \(.*\) into \.venv … \d+ s", second)
     assert re.fullmatch(r"pvebench: installing pvebench from this directory … \d+ s", third)
+    assert re.fullmatch(r"pvebench: checking the dependencies of all … \d+ s", fourth)
 
 
 def test_an_environment_is_installed_once(tree: Tree) -> None:
@@ -124,7 +136,8 @@ def test_the_tests_add_what_running_lacks(tree: Tree) -> None:
     tree.venv("run")
     tree.installs()
     assert tree.venv("dev").returncode == 0
-    assert tree.installs() == [DEV, EDITABLE]
+    assert tree.installs() == ALL
+    assert tree.installed() == pins(tree.path / LOCKS[2])
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -136,7 +149,8 @@ def test_a_changed_lock_is_installed_by_what_reads_it(tree: Tree, lock: str) -> 
     tree.venv("run")
     assert bool(tree.installs()) == (lock != "requirements-dev.lock")
     tree.venv("dev")
-    assert tree.installs() == [DEV, EDITABLE]
+    assert tree.installs() == ALL
+    assert tree.installed() == pins(tree.path / LOCKS[2])
 
 
 def test_the_guest_image_is_built_while_libraries_are_installed(tree: Tree) -> None:
@@ -144,13 +158,14 @@ def test_the_guest_image_is_built_while_libraries_are_installed(tree: Tree) -> N
     done = tree.venv("run", "guest")
     assert done.returncode == 0
     calls = tree.installs()
-    assert sorted(calls) == sorted(["guest exporter", RUN, EDITABLE])
+    assert calls == sorted(["guest exporter", *ALL])
     assert re.search(r"building the guest image .* … \d+ s more$", done.stdout)
     assert "guest" not in tree.venv("run", "guest").stdout
 
 
-def test_a_failure_shows_the_output_and_where_all_of_it_is(tree: Tree) -> None:
-    (tree.path / "fails").touch()
+@pytest.mark.parametrize("half", ["half-0", "half-1"])
+def test_a_failure_shows_the_output_and_where_all_of_it_is(tree: Tree, half: str) -> None:
+    (tree.path / "fails").write_text(half, "ascii")
     done = tree.venv("run")
     assert done.returncode == 1
     assert "no such wheel" in done.stderr
@@ -158,7 +173,7 @@ def test_a_failure_shows_the_output_and_where_all_of_it_is(tree: Tree) -> None:
     (tree.path / "fails").unlink()
     tree.installs()
     assert tree.venv("run").returncode == 0
-    assert tree.installs() == [RUN, EDITABLE]
+    assert tree.installs() == ALL
 
 
 @pytest.mark.parametrize("arguments", [[], ["test"]])
@@ -167,10 +182,9 @@ def test_another_kind_is_refused(tree: Tree, arguments: list[str]) -> None:
 
 
 def test_all_that_runs_works_without_the_libraries_of_the_tests() -> None:
-    pins = "".join((ROOT / lock).read_text("utf-8") for lock in LOCKS[:2])
     allowed = [
-        re.sub(r"[-_.]+", "-", name).lower()
-        for name in re.findall(r"^([\w.-]+)==", pins, re.MULTILINE)
+        re.sub(r"[-_.]+", "-", pin.partition("==")[0]).lower()
+        for pin in pins(*(ROOT / lock for lock in LOCKS[:2]))
     ]
     assert installed.version("pytest")
     done = subprocess.run(
