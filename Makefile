@@ -19,9 +19,9 @@ SAMPLE ?= 100
 MODULES ?= runner scheduler store
 RECORDINGS ?=
 DIST ?= dist
-# One process more than cores: guest tests spend a fifth of their time waiting. A test file stays in
-# one process; the slow files, which boot guests, come first.
-PARALLEL ?= --numprocesses=$(shell echo $$(($$(nproc) + 1))) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+# Two processes more than cores: tests of guests and servers spend a fifth of their time waiting. A
+# test file stays in one process; the slow files, which boot guests, come first.
+PARALLEL ?= --numprocesses=$(shell echo $$(($$(nproc) + 2))) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 # Compile a module once, not once for each of the hundreds of processes that a test run starts.
 unexport PYTHONDONTWRITEBYTECODE
