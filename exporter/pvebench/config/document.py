@@ -19,15 +19,7 @@ from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.tokens import (
-    BlockEndToken,
-    BlockMappingStartToken,
-    BlockSequenceStartToken,
-    FlowMappingEndToken,
-    FlowMappingStartToken,
-    FlowSequenceEndToken,
-    FlowSequenceStartToken,
-)
+from ruamel.yaml.scanner import RoundTripScanner, ScannerError
 
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import MAX_NAMED
@@ -37,14 +29,6 @@ MAX_VALUES: Final = 50_000
 MAX_DEPTH: Final = 50
 SHOWN: Final = 300
 """Maximum characters of an external value in a message."""
-
-_OPENING: Final = (
-    BlockMappingStartToken,
-    BlockSequenceStartToken,
-    FlowMappingStartToken,
-    FlowSequenceStartToken,
-)
-_CLOSING: Final = (BlockEndToken, FlowMappingEndToken, FlowSequenceEndToken)
 
 _VALUES: Final = re.compile(r'(?<=") with value ".*')
 
@@ -128,8 +112,9 @@ def read_document(path: Path) -> Document:
     """
     file, text = str(path), read_text(path)
     try:
-        _check_depth(file, text)
-        root = YAML(typ="rt", pure=True).load(text)
+        yaml = YAML(typ="rt", pure=True)
+        yaml.Scanner = _Scanner
+        root = yaml.load(text)
     except MarkedYAMLError as error:
         raise ConfigError([_yaml_problem(file, error)]) from error
     except YAMLError as error:
@@ -148,15 +133,13 @@ def read_document(path: Path) -> Document:
     return Document(file, root)
 
 
-def _check_depth(file: str, text: str) -> None:
-    """Reject excessive nesting, which would take ruamel.yaml minutes to parse."""
-    depth = 0
-    for token in YAML(typ="rt", pure=True).scan(text):
-        depth += isinstance(token, _OPENING)
-        depth -= isinstance(token, _CLOSING)
-        if depth > MAX_DEPTH:
-            place = token.start_mark.line + 1, token.start_mark.column + 1
-            raise ConfigError([Problem(file, *place, "nested too deeply")])
+class _Scanner(RoundTripScanner):
+    """Rejects excessive nesting, which would take ruamel.yaml minutes to parse."""
+
+    def fetch_more_tokens(self) -> None:
+        super().fetch_more_tokens()
+        if len(self.indents) + self.flow_level > MAX_DEPTH:
+            raise ScannerError(None, None, "nested too deeply", self.tokens[-1].start_mark)
 
 
 def _yaml_problem(file: str, error: MarkedYAMLError) -> Problem:

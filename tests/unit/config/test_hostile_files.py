@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack, load_settings
+from pvebench.config.document import read_document
 from pvebench.errors import ConfigError, StoreError
 from pvebench.service.housekeeping import Configuration, Reloader
 from testing.packs import ROOT, SMALL
@@ -72,6 +74,26 @@ def test_a_hostile_pack_is_one_complaint_of_readable_length(pack: Path, text: st
         load_pack(pack)
     assert str(pack) in str(caught.value)
     assert len(str(caught.value)) < 5000
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda depth: "a: " + "[" * (depth - 1) + "]" * (depth - 1),
+        lambda depth: "{a: " * depth + "x" + "}" * depth,
+        lambda depth: "\n".join(f"{' ' * level}a:" for level in range(depth)),
+        lambda depth: "a:\n " + "- " * (depth - 1) + "x",
+    ],
+    ids=["brackets", "braces", "keys", "hyphens"],
+)
+def test_fifty_levels_are_read_and_one_more_is_not(
+    pack: Path, nested: Callable[[int], str]
+) -> None:
+    pack.write_text(nested(50), "utf-8")
+    assert read_document(pack).root
+    pack.write_text(nested(51), "utf-8")
+    with pytest.raises(ConfigError, match=r"pack.yaml:\d+:\d+: nested too deeply"):
+        read_document(pack)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
