@@ -12,20 +12,21 @@ incorrectly". `make hang` counts what comes of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
 from pvebench.model.disk import Bus
-from pvebench.model.scenario import Machine
-from pvebench.model.units import MIB
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
 def test_the_guest_has_as_many_cpus_as_asked_for_and_qemu_has_room_for_two(
-    own_lab: Lab, cpus: int
+    request: pytest.FixtureRequest, cpus: int
 ) -> None:
-    guest = own_lab.qemu.boot(Machine(memory_bytes=768 * MIB, cpus=cpus))
-    qmp = own_lab.qemu._qemu.qmp
+    lab: Lab = request.getfixturevalue("shared_lab" if cpus == MACHINE.cpus else "own_lab")
+    guest = lab.qemu.boot(replace(MACHINE, cpus=cpus))
+    qmp = lab.qemu._qemu.qmp
     assert len(qmp.execute("query-cpus-fast")) == cpus
     assert len(qmp.execute("query-hotpluggable-cpus")) == 2
     assert int(guest.run(["/bin/nproc"]).stdout) == cpus
