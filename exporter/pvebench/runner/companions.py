@@ -27,6 +27,7 @@ from pvebench.workloads.tool import Job
 _NEIGHBOR_SECONDS: Final = 1.0
 """Interval at which the counters of a neighbor are read."""
 _OF_ONE_VM: Final[Mapping[str, tuple[str, ...]]] = {
+    "host_bytes": ("process_",),
     "host_cpu": ("qemu", "vcpu", "iothread", "other"),
     "guest_cpu_wait": ("",),
     "host_pressure": ("vm_",),

@@ -86,8 +86,13 @@ def test_fairness_slowest_vm_and_boot_storm_are_figures_of_the_run(bench: Bench)
 
 def test_figures_of_the_benchmark_vm_alone_are_none_of_all() -> None:
     """Exits of one VM per operation of all VMs would be too few; so would its pressure."""
-    parts = [("host_cpu", "total"), ("host_pressure", "io_some"), ("qemu_operations", "read")]
-    alone = [("host_cpu", "vcpu"), ("host_pressure", "vm_io_some"), ("vm_exits", "")]
+    parts = [("host_cpu", "total"), ("host_pressure", "io_some"), ("host_bytes", "device_write")]
+    alone = [
+        ("host_bytes", "process_write"),
+        ("host_cpu", "vcpu"),
+        ("host_pressure", "vm_io_some"),
+        ("vm_exits", ""),
+    ]
     alone.append(("guest_cpu_wait", ""))
     samples = [Sample(name, None, 1.0, Unit.CORES, part) for name, part in [*parts, *alone]]
     assert [(one.metric, one.part) for one in of_all(samples)] == parts
