@@ -262,7 +262,7 @@ class OperationFailed(DriverError):
 
 
 class OperationUnfinished(DriverError):
-    """An operation that goes on after its run; the next case tries to end it again."""
+    """An operation that still runs after its run; the next case tries to end it again."""
 
     default_next_step = "check its task or job; pvebench removes what is left later"
 
