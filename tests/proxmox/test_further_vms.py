@@ -203,6 +203,8 @@ def killed_at_each_change(lives: ClusterLives) -> int:
         lives.start(lives.connect())
         lives.start(lives.connect())
         lives.look(f"after moment {moment}, {lives.requests[-1]}")
+        if lives.broken.lines:
+            break
     return len(moments)
 
 
