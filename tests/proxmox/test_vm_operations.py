@@ -402,7 +402,7 @@ def test_the_empty_vm_of_a_restore_that_failed_at_a_crash_is_removed(
     assert (allowed.cluster.vms, kinds(allowed)) == ({}, []), lines
 
 
-@pytest.mark.parametrize("what", ["content", "later task", "another user"])
+@pytest.mark.parametrize("what", ["content", "later task", "another user", "another pool"])
 def test_a_vm_that_only_looks_like_one_of_a_restore_is_not_changed(
     allowed: Site, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -414,6 +414,11 @@ def test_a_vm_that_only_looks_like_one_of_a_restore_is_not_changed(
         tasks.run("pve1", "qmcreate", str(vmid), "root@pam", lambda _: None)
     elif what == "another user":
         tasks.run("pve1", "qmrestore", str(vmid), "root@pam", lambda _: None)
+    else:
+        allowed.cluster.pools["bench"].remove(vmid)
+        subjects = ("pvebench@pve", "pvebench@pve!bench")
+        own = [(f"/vms/{vmid}", subject, "StorageBenchVM") for subject in subjects]
+        allowed.cluster.access.acl += own  # the pool is its own proof, beside the rights
     before = dict(vm.config)
     undo_pending(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
     assert allowed.cluster.vms == {vmid: vm}
