@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
-
-import numpy as np
 
 from pvebench.errors import DriverError, OperationFailed
 from pvebench.model.ports import Operation, Progress, Site
@@ -243,10 +242,16 @@ def rates(looks: Sequence[Look]) -> list[float]:
     """
     times = [look.at for look in looks]
     seconds = int((times[-1] - times[0]) / _RATE_SECONDS)
-    marks = times[0] + _RATE_SECONDS * np.arange(seconds + 1)
-    completed = np.interp(marks, times, [look.progress.operations for look in looks])
-    rates: list[float] = (np.diff(completed) / _RATE_SECONDS).tolist()
-    return rates
+    marks = [times[0] + number * _RATE_SECONDS for number in range(seconds + 1)]
+    completed = [_completed(looks, bisect_left(times, mark), mark) for mark in marks]
+    return [(end - begin) / _RATE_SECONDS for begin, end in pairwise(completed)]
+
+
+def _completed(looks: Sequence[Look], number: int, at: float) -> float:
+    """Return the I/O completed at a time until look `number`, the first one not before it."""
+    one, then = looks[max(0, number - 1)], looks[number]
+    share = (at - one.at) / (then.at - one.at) if number else 0.0
+    return one.progress.operations + share * (then.progress.operations - one.progress.operations)
 
 
 def _lost(before: Sequence[Look], last: Look) -> float:
