@@ -102,7 +102,8 @@ PLACES: Final = {
         drivers/proxmox/node/node_ssh.py:NodeSsh.start_time
         drivers/proxmox/node/node_ssh.py:_pid drivers/proxmox/vm/bench_vm.py:BenchVm._await_change
         drivers/proxmox/vm/bench_vm.py:BenchVm.verify_owner
-        drivers/proxmox/vm/leftovers.py:_is_born drivers/proxmox/vm/leftovers.py:_wait_for_lock
+        drivers/proxmox/vm/leftovers.py:_is_born drivers/proxmox/vm/leftovers.py:_refuse_unseen
+        drivers/proxmox/vm/leftovers.py:_wait_for_lock drivers/proxmox/vm/restored_vm.py:mark_again
         verdicts/verdict_service.py:VerdictService.judge
     """,
 }
