@@ -29,6 +29,12 @@ STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "fastest": (1001, "fastest", "semi-dark-blue", {"rank": "fastest", "excluded": ""}),
     "same": (1002, "within noise", "blue", {"rank": "equal", "excluded": ""}),
     "unknown": (1003, "too few runs", NEUTRAL, {"rank": "unknown", "excluded": ""}),
+    "disturbed": (
+        1010,
+        "not ranked",
+        NEUTRAL,
+        {"rank": "fastest|equal|unknown", "excluded": "disturbed"},
+    ),
     "not_durable": (1004, "not durable", NEUTRAL, {"excluded": "not_durable"}),
     "warm": (1005, "warm cache", NEUTRAL, {"excluded": "warm"}),
     "host": (1006, "no VM", NEUTRAL, {"excluded": "host|lxc"}),
@@ -45,6 +51,7 @@ INTRO: Final = (
     "cache mode of its column. *Within noise* means no significant difference from the fastest. "
     "A ranking needs three runs per configuration. *Not durable* (ignores the guest's flushes), "
     "*warm cache* (reads may come from the host's memory), *noisy* and *no VM* are excluded. "
+    "*Not ranked*: measured with snapshots, during an operation or a fault, or in several VMs. "
     "*Emulated* results (no KVM) show differences between configurations, not the hardware's speed."
 )
 
@@ -133,7 +140,7 @@ def _values() -> table.Panel:
 
 def _coded() -> str:
     """Return the standing of each case as a number, or the gap of slower ones in percent."""
-    slower = series(m.SCENARIO_RANK_INFO, **CASE, rank="slower", excluded="")
+    slower = series(m.SCENARIO_RANK_INFO, **CASE, rank="slower", excluded="|disturbed")
     parts = [f"{code} * {_standing(name)}" for name, (code, *_) in STANDINGS.items()]
     parts.append(f"round(100 * {series(m.SCENARIO_GAP, **CASE)}) and on ({SAME_CASE}) {slower}")
     return " or ".join(f"max by ({SAME_CASE}, cache) ({part})" for part in parts)

@@ -72,7 +72,9 @@ def measured_text(one: AuditedDisk) -> str:
         return f"{kind}: no faster configuration known."
     best = configuration_text(one.advice.chosen.definition)
     runs = f"{ids_text(one.advice.chosen.runs)}; of the slower one: {ids_text(one.measured.runs)}"
-    return f"{kind}, {PURPOSES[one.advice.purpose]}: {best} is {gain_text(one.gain)}. Runs: {runs}"
+    return (
+        f"{kind}, {PURPOSES[one.advice.purpose]}: {best} is {gain_text(one.gain)}. Run IDs: {runs}"
+    )
 
 
 def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pvebench.verdicts.ranking import (
     is_usual,
     totals,
 )
-from pvebench.verdicts.summary import shown_definitions, writes_unflushed
+from pvebench.verdicts.summary import NOT_COUNTED, shown_definitions, writes_unflushed
 
 _SYNCED: Final = ("fsync", "fdatasync", "sync")
 
@@ -328,7 +328,7 @@ def _faster_excluded(rankings: Sequence[Ranking]) -> Iterable[Place]:
     seen: set[str] = set()
     for ranking in rankings:
         for place in sorted(ranking.excluded, key=lambda one: -one.level):
-            vm = place.definition.bus not in ("host", "lxc")
-            if vm and place.level > ranking.places[0].level and place.exclusion not in seen:
+            choice = NOT_COUNTED[place.exclusion]
+            if choice and place.level > ranking.places[0].level and place.exclusion not in seen:
                 seen.add(place.exclusion)
                 yield place

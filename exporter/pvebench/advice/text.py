@@ -120,14 +120,14 @@ def advice_lines(
     yield first_sentence(one)
     if gain_over_present is not None and present and (used := one.choice(present)):
         gain = gain_text(gain_over_present)
-        yield f"Against the present choice: {gain}. Its runs: {ids_text(used.runs)}."
+        yield f"Against the present choice: {gain}. Its run IDs: {ids_text(used.runs)}."
     yield f"Measured: {'; '.join(_levels(one.chosen))}."
     yield from _others(one)
     yield from (text for doubt in one.doubts if (text := _DOUBTS[doubt]))
     yield from _faster_ones(one)
     yield from _costs(one, runs_of)
     yield from risk_lines(one.chosen.definition, one.durability)
-    yield f"Runs: {ids_text(one.chosen.runs)}" + (
+    yield f"Run IDs: {ids_text(one.chosen.runs)}" + (
         f"; of the default: {ids_text(one.default.runs)}"
         if one.default and one.default is not one.chosen
         else ""
@@ -190,7 +190,7 @@ def _faster_ones(one: Recommendation) -> Iterator[str]:
         yield (
             f"{configuration_text(choice.definition)} reaches more: "
             f"{'; '.join(_levels(choice))}. Its writes stay in host memory until the guest flushes."
-            f" Its runs: {ids_text(choice.runs)}."
+            f" Its run IDs: {ids_text(choice.runs)}."
         )
     for place in one.excluded:
         yield excluded_text(place, main_metric(place.definition))

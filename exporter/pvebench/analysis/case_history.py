@@ -242,6 +242,7 @@ class CaseHistory:
         points: runs since the start of the baseline; incomparable runs (with another scenario
             fingerprint) belong to another history.
         levelled: (time, effect) of known steps: earlier runs count as if they were after them.
+        undisturbed: whether it measures the configuration itself (`Definition.undisturbed`).
     """
 
     case: str
@@ -252,6 +253,7 @@ class CaseHistory:
     points: GoodRuns
     direction: str = ""
     levelled: tuple[tuple[float, float], ...] = ()
+    undisturbed: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.labels, MappingProxyType):

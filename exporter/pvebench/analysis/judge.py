@@ -111,7 +111,7 @@ class Judge:
             steps = FigureSteps(self._memory, material.node, group, events, strictness=len(figures))
             shifts += [(event, name, shift) for event, shift in steps.shifts]
             verdicts += steps.verdicts(material.accepted_until, reason)
-        speeds = [history for history in histories if history.figure.name == "throughput"]
+        speeds = [one for one in figures.get("throughput", ()) if one.undisturbed]
         return NodeReport(
             node=material.node,
             verdicts=tuple(verdicts),

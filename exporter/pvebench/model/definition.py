@@ -98,6 +98,16 @@ class Definition:
         return cache.warm and Direction.READ in self.directions
 
     @property
+    def undisturbed(self) -> bool:
+        """Whether it measures a configuration to choose: alone, without operation or fault.
+
+        A number of snapshots is a state of a volume, not an option.
+        """
+        known = self.parameters
+        disturbed = known.get("during") or known.get("fault") or known.get("vms", 1) != 1
+        return not disturbed and self.options.get("chain", "0") == "0"
+
+    @property
     def ignores_flushes(self) -> bool:
         """Whether QEMU or ZFS ignores the guest's flushes, so that a host crash loses data."""
         return self.cache == Cache.UNSAFE or self.options.get("sync") == Sync.DISABLED

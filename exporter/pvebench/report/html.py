@@ -320,7 +320,7 @@ def _with_rank(
 
 
 def _gap(place: Place | None) -> str:
-    if place is None or place.exclusion:
+    if place is None or not place.compared:
         return f"not ranked ({place.exclusion.replace('_', ' ')})" if place else "not ranked"
     if place.rank is Rank.FASTEST:
         return "highest"

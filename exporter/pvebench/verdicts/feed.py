@@ -413,6 +413,7 @@ def _histories(key: str, case: _Case, since: float, known: Known) -> list[CaseHi
             labels=shared,
             direction=direction,
             points=points,
+            undisturbed=case.definition.undisturbed,
         )
         for (figure, direction), points in case.columns.counting(since).items()
     ]

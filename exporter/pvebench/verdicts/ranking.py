@@ -1,8 +1,8 @@
 """Ranking of the configurations of a workload on a storage, with significance.
 
-Only durable configurations without host caching are ranked: those that ignore flushes, or may
-read from warm caches, are excluded, as are those with noisy runs only. Every output shows the
-level of the ranking, so that no two numbers contradict each other.
+Only undisturbed, durable configurations without host caching are ranked: those that ignore
+flushes, or may read from warm caches, are excluded, as are those with noisy runs only. Every
+output shows the level of the ranking, so that no two numbers contradict each other.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Exclusion(StrEnum):
     """Why a configuration is not ranked."""
 
     NO = ""
+    DISTURBED = "disturbed"
+    """Not a configuration to choose: `Definition.undisturbed`."""
     HOST = "host"
     """Measured on the host, without a VM."""
     LXC = "lxc"
@@ -91,6 +93,13 @@ class Place:
     low: float = math.nan
     high: float = math.nan
 
+    @property
+    def compared(self) -> bool:
+        """Whether its gap to the fastest is shown, such as that of snapshots to none."""
+        return not self.exclusion or (
+            self.exclusion is Exclusion.DISTURBED and not math.isnan(self.low)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
@@ -127,6 +136,13 @@ class Ranking:
         return self.places[0] if self.places else None
 
     @property
+    def answers(self) -> bool:
+        """Whether it compares anything to choose."""
+        return bool(self.places) or any(
+            place.exclusion is not Exclusion.DISTURBED for place in self.excluded
+        )
+
+    @property
     def usual(self) -> Place | None:
         """The default configuration of Proxmox VE, if it is ranked; else None."""
         every = (place for place in (*self.places, *self.excluded) if is_usual(place.definition))
@@ -150,6 +166,8 @@ def _usual_rank(place: Place) -> tuple[bool, int]:
 
 def exclusion_of(definition: Definition, known: Known) -> Exclusion:
     """Return why a configuration is not ranked, if so."""
+    if not definition.undisturbed:
+        return Exclusion.DISTURBED
     if definition.bus in (Bus.HOST, Bus.LXC):
         return Exclusion(definition.bus)
     if durable_of(definition, known) is Durable.NO:

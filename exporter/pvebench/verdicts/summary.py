@@ -41,8 +41,9 @@ NOT_COUNTED: Final = {
     Exclusion.NOISY: "noisy",
     Exclusion.HOST: "",
     Exclusion.LXC: "",
+    Exclusion.DISTURBED: "",
 }
-"""Why a configuration is not ranked."""
+"""Why a configuration of a VM is not ranked; empty: none of a VM, or none to choose."""
 MOST_LINES: Final = 8
 """Maximum workloads on a terminal; a wide pack has more than a screen holds."""
 _SYNCED: Final = ("fsync", "fdatasync", "sync")
@@ -96,7 +97,7 @@ def summaries(
     known = shown_definitions(view) if cases is None else cases
     several = len({one.node for one in known.values()}) > 1
     found = contests(known, view.trends, emulated_in(view.periods), view.durability)
-    rankings = (one for one in found if one.places or one.excluded)
+    rankings = (one for one in found if one.answers)
     return tuple(
         Summary(
             contest=contest,
@@ -126,7 +127,7 @@ def contest_text(contest: Ranking, when: When) -> str:
     first = contest.fastest
     if first is None:
         reasons = {NOT_COUNTED[one.exclusion] for one in contest.excluded}
-        known = "; ".join(sorted(reasons - {""})) or "no VM has a result yet"
+        known = "; ".join(sorted(reasons - {""})) or "no VM has a comparable result yet"
         return f"No configuration is ranked: {known}."
     level = level_text(contest.metric, first.level)
     text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}{_in_memory(first)}."

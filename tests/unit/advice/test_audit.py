@@ -142,7 +142,7 @@ def test_a_slower_setting_gets_the_whole_line_that_changes_it() -> None:
     assert "- Measured with the same options, databases and mail: scsi, raw" in lines
     assert found.measured is not None
     assert found.best is not None
-    assert f"Runs: {ids_text(found.best.runs)}; of the slower one: " in lines
+    assert f"Run IDs: {ids_text(found.best.runs)}; of the slower one: " in lines
     (row,) = audit_data(cluster(one), [found])["disks"]
     assert row["purpose"] == "database"
     assert row["best_runs"] == [*found.best.runs]

@@ -109,7 +109,7 @@ def test_writeback_is_not_recommended_for_writes_that_are_not_flushed() -> None:
     levels = {DEFAULT: 1000, THREAD: 1300, "scsi.raw.writeback": 4000}
     unsynced, synced = advice(view_of(results(levels))), advice(view_of(results(levels, fsync=1)))
     assert unsynced.chosen.definition.cache == "none"
-    assert "stay in host memory until the guest flushes. Its runs: " in text_of(unsynced)
+    assert "stay in host memory until the guest flushes. Its run IDs: " in text_of(unsynced)
     assert synced.chosen.definition.cache == "writeback"
     assert "Writeback needs a guest that flushes" in text_of(synced)
     assert "(qcow2 without preallocation, and Ceph without krbd: flushed data)" in text_of(synced)
@@ -121,7 +121,7 @@ def test_the_gain_over_the_present_choice_leads_to_its_runs() -> None:
     assert one.default is not None
     gain = compare(one.default, one.chosen, view.trends)
     lines = "\n".join(advice_lines(one, lambda _: (), one.default.scenario, gain))
-    assert f"Its runs: {ids_text(one.default.runs)}." in lines
+    assert f"Its run IDs: {ids_text(one.default.runs)}." in lines
 
 
 def test_only_volatile_results_are_neither_recommended_nor_called_durable() -> None:

@@ -110,6 +110,7 @@ CACHES: Final = tuple(map(str, Cache))
 MINUS: Final = "\N{MINUS SIGN}"
 """More visible than a hyphen."""
 EXCLUSION_NOTES: Final = {
+    Exclusion.DISTURBED: ("", "not ranked"),
     Exclusion.NOT_DURABLE: ("!", "not durable"),
     Exclusion.WARM: ("~", "warm cache"),
     Exclusion.HOST: ("", "no VM"),
@@ -274,14 +275,14 @@ def _placed(key: str, summaries: Sequence[Summary]) -> tuple[Place | None, Ranki
 
 def _gap(place: Place | None, ranking: Ranking | None) -> tuple[str, bool]:
     """Return the gap of a case to the fastest as text, and whether it is among the best."""
-    if place is None or ranking is None or place.exclusion:
+    if place is None or ranking is None or not place.compared:
         return "", False
     if place.rank is Rank.FASTEST:
         alone, word = len(ranking.places) < 2, "fastest" if ranking.decided else "highest so far"
         return "" if alone else word, ranking.sound and not alone
     gap = signed_percent(place.ratio)
     if place.rank is Rank.EQUAL:
-        return f"{gap}, within noise", ranking.sound
+        return f"{gap}, within noise", ranking.sound and not place.exclusion
     noise = "noise unknown" if math.isnan(place.low) else "noise too large"
     return (gap if place.rank is Rank.SLOWER else f"{gap}, {noise}"), False
 

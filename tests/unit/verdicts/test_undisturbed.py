@@ -1,0 +1,145 @@
+"""Runs during an operation or a fault, in several VMs or with snapshots recommend nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pvebench.advice.recommendation import recommendations
+from pvebench.metrics.results import collect_settings
+from pvebench.metrics.snapshot import snapshot_of
+from pvebench.metrics.text_format import Families
+from pvebench.model.definition import Definition
+from pvebench.report.card import NOT_MEASURED, make_card
+from pvebench.store.current import View
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.ranking import contests
+from pvebench.verdicts.summary import after_cycles, shown_definitions, summaries
+from pvebench.web.views.overview import index_view
+from testing.packs import SMALL, Simulation, simulate, write_pack
+from testing.simulated_results import case
+from testing.simulated_site import results_of
+
+MIXED = (
+    SMALL.partition("axes:")[0]
+    + """\
+axes:
+  chain: [0, 3]
+fixed: {bus: scsi, format: qcow2, cache: none}
+volume: {size: 64M}
+measure: {ramp: 1s, runtime: 12s}
+workloads:
+  - fio: {rw: randwrite, bs: 4k, sync: true}
+  - fio: {rw: randwrite, bs: 4k, fsync: 1, during: [backup, neighbor]}
+  - fio: {rw: randread, bs: 4k, vms: 2}
+"""
+)
+UNDISTURBED = "local.scsi.qcow2.none/randwrite-4k-qd1-sync"
+
+
+@pytest.fixture(scope="module")
+def simulation(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
+    place = tmp_path_factory.mktemp("undisturbed")
+    simulation = simulate(place, cycles=3, pack=write_pack(place, MIXED))
+    simulation.worker.run()
+    assert len(simulation.results.now.cases) == 8
+    return simulation
+
+
+@pytest.fixture(scope="module")
+def view(simulation: Simulation) -> View:
+    return results_of(simulation).now
+
+
+@pytest.fixture(scope="module")
+def verdicts(simulation: Simulation) -> Verdicts:
+    return VerdictService(Feed(simulation.results), ()).judge()
+
+
+@pytest.mark.parametrize(
+    "load", [{"during": "move"}, {"fault": "outage"}, {"vms": 8}, {"during": "snapshot", "vms": 1}]
+)
+def test_a_load_with_anything_beside_it_is_disturbed(load: dict[str, str | int]) -> None:
+    plain = case("scsi.qcow2.none")
+    assert plain.undisturbed
+    assert replace(plain, parameters={**plain.parameters, "vms": 1, "during": ""}).undisturbed
+    assert not replace(plain, parameters={**plain.parameters, **load}).undisturbed
+
+
+def test_snapshots_are_a_state_and_no_configuration_to_choose() -> None:
+    assert case("scsi.qcow2.none.chain-0").undisturbed
+    assert not case("scsi.qcow2.none.chain-1").undisturbed
+
+
+def disturbed_only(view: View) -> dict[str, Definition]:
+    known = shown_definitions(view)
+    return {key: one for key, one in known.items() if one.name != UNDISTURBED}
+
+
+def test_rankings_have_no_place_for_disturbed_runs(view: View) -> None:
+    rankings = contests(shown_definitions(view), view.trends)
+    assert [one.definition.name for found in rankings for one in found.places] == [UNDISTURBED]
+    excluded = [one.exclusion for found in rankings for one in found.excluded]
+    assert excluded == ["disturbed"] * 7
+
+
+def test_sentences_name_the_undisturbed_case_only(view: View) -> None:
+    (only,) = summaries(view, after_cycles)
+    assert only.title == "4k random write, depth 1, each write synced on local"
+    assert summaries(view, after_cycles, disturbed_only(view)) == ()
+
+
+def test_advice_rests_on_undisturbed_runs_only(view: View) -> None:
+    (only,) = recommendations(view)
+    assert [choice.definition.name for choice in only.choices] == [UNDISTURBED]
+    assert only.excluded == ()
+    assert recommendations(view, disturbed_only(view)) == ()
+
+
+def test_the_card_shows_no_disturbed_result(view: View, verdicts: Verdicts) -> None:
+    now = view.periods[-1].finished
+    card = make_card(view, verdicts, now, disturbed_only(view))
+    assert {row.fastest for row in card.rows} == {NOT_MEASURED}
+    whole = make_card(view, verdicts, now, shown_definitions(view))
+    assert {row.fastest for row in whole.rows} > {NOT_MEASURED}
+
+
+def test_the_performance_index_counts_undisturbed_cases_only(verdicts: Verdicts) -> None:
+    (level,) = verdicts.reports[0].levels
+    assert (level.cases, level.runs) == (1, 3)
+
+
+def test_the_page_marks_disturbed_results_and_shows_the_gap_of_snapshots(
+    view: View, verdicts: Verdicts
+) -> None:
+    page = index_view(view, (), view.periods[-1].finished, verdicts)
+    notes = {}
+    for table in page.tables:
+        for row in table.rows:
+            for cell in filter(None, row.cells):
+                notes[table.slug, "chain 3" in row.options] = (
+                    "not ranked" in {note.word for note in cell.notes},
+                    cell.against,
+                    cell.best,
+                )
+        assert (table.found == "") == (table.slug != "randwrite-4k-qd1-sync")
+    plain, chain = (notes.pop(("randwrite-4k-qd1-sync", state)) for state in (False, True))
+    assert plain[0] is chain[2] is False
+    assert chain[0] is True
+    assert "%" in chain[1]
+    assert set(notes.values()) == {(True, "", False)}
+
+
+def test_metrics_exclude_disturbed_cases_from_the_rank(view: View) -> None:
+    families = Families()
+    now = view.periods[-1].finished
+    collect_settings(snapshot_of(view, now=now, max_age_seconds=1e6), families)
+    excluded = {
+        f"{sample.labels['scenario']}/{sample.labels['workload']}": sample.labels["excluded"]
+        for family in families.families()
+        for sample in family.samples
+        if sample.name == "pvebench_scenario_rank_info"
+    }
+    assert excluded.pop(UNDISTURBED) == ""
+    assert set(excluded.values()) == {"disturbed"}
