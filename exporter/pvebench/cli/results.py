@@ -27,6 +27,8 @@ from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store import Store, StoredRun
+from pvebench.verdicts.ranking import emulated_in
+from pvebench.verdicts.summary import operation_lines
 
 
 @click.command()
@@ -63,14 +65,16 @@ def results(number: int | None, **options: Any) -> None:
             runs = runs[: view.limit]
         else:
             runs = store.runs(limit=view.limit, not_ok=view.not_ok)
+        good = (run for run in runs if run.outcome.good)
+        operations = operation_lines(good, emulated_in(store.periods()))
     if view.form == "json":
         from pvebench.web.api import run_data  # noqa: PLC0415 # slow import, unneeded for other output
 
         click.echo(json.dumps([run_data(run) for run in runs], indent=2))
     else:
         _print_results(runs)
-        for place, device in devices.items():
-            click.echo(f"{place}: {device}")
+        for line in (*operations, *(f"{place}: {text}" for place, text in devices.items())):
+            click.echo(line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ from pvebench.verdicts.headline import (
     verdicts_data,
 )
 from pvebench.verdicts.outages import outage_text
+from pvebench.verdicts.summary import latest_operation_lines, shown_definitions
 from pvebench.verdicts.verdicts import changes_of
 
 # --- A history from a CSV file; errors have file:line:column.
@@ -193,24 +194,36 @@ strict_option = click.option(
 
 
 def show_verdicts(
-    context: click.Context, verdicts: Verdicts, form: str, *, every: bool, strict: bool
+    context: click.Context,
+    verdicts: Verdicts,
+    form: str,
+    operations: Sequence[str] = (),
+    *,
+    every: bool,
+    strict: bool,
 ) -> None:
-    """Print verdicts and exit with `headline.exit_code`; a table of all only if it is short."""
+    """Print verdicts and exit with `headline.exit_code`; a table of all only if it is short.
+
+    Args:
+        operations: effects of operations, printed as text and Markdown.
+    """
     every = every or len(verdicts.verdicts) <= MAX_SHORT
     if form == "json":
         click.echo(json.dumps(verdicts_data(verdicts), indent=2))
     elif form == "markdown":
-        _print_markdown(verdicts, every=every)
+        _print_markdown(verdicts, operations, every=every)
     else:
-        _print_text(verdicts, every=every)
+        _print_text(verdicts, operations, every=every)
     context.exit(exit_code(verdicts, strict=strict))
 
 
-def _print_text(verdicts: Verdicts, *, every: bool) -> None:
+def _print_text(verdicts: Verdicts, operations: Sequence[str], *, every: bool) -> None:
     """Print verdicts for a terminal."""
     click.echo(count_line(verdicts))
     for sign, line in _lines(verdicts):
         click.echo(f"{sign} {line}".strip())
+    for line in operations:
+        click.echo(f"{line}.")
     if every and verdicts.verdicts:
         click.echo()
         # Lines, not columns: in a narrow terminal, cut names would look alike.
@@ -221,10 +234,10 @@ def _print_text(verdicts: Verdicts, *, every: bool) -> None:
         click.echo("list every metric with --all")
 
 
-def _print_markdown(verdicts: Verdicts, *, every: bool) -> None:
+def _print_markdown(verdicts: Verdicts, operations: Sequence[str], *, every: bool) -> None:
     """Print verdicts as Markdown, for a forum or an issue."""
     click.echo(f"**{count_line(verdicts)}**\n")
-    for _, line in _lines(verdicts):
+    for line in (*(line for _, line in _lines(verdicts)), *operations):
         click.echo(f"- {line}")
     if every and verdicts.verdicts:
         click.echo(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
@@ -326,10 +339,12 @@ def verdict(
     settings = read_settings(**options)
     with results_of(settings) as store:
         chosen = frozenset(_digest(store, name) for name in between) if between else None
-        verdicts = verdicts_of(settings, Results(store), chosen)
+        results = Results(store)
+        verdicts = verdicts_of(settings, results, chosen)
     if since is not None:
         verdicts = verdicts.since(since.replace(tzinfo=UTC).timestamp())
-    show_verdicts(context, verdicts, form, every=every, strict=strict)
+    operations = latest_operation_lines(results.now, shown_definitions(results.now))
+    show_verdicts(context, verdicts, form, operations, every=every, strict=strict)
 
 
 def verdicts_of(

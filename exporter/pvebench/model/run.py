@@ -65,6 +65,12 @@ class Sample:
     part: str = ""
 
 
+def was_canceled(samples: Iterable[Sample]) -> bool:
+    """Return whether the operation of a run had not ended with it, so that pvebench canceled it."""
+    metrics = {sample.metric for sample in samples}
+    return "operation_bytes" in metrics and "operation_time" not in metrics
+
+
 def rates(samples: Iterable[Sample]) -> dict[Direction, float]:
     """Return direction -> I/O per second, or bytes per second where the tool counts no I/O."""
     values = {(sample.metric, sample.direction): sample.value for sample in samples}

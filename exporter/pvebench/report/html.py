@@ -22,9 +22,8 @@ from pvebench.references.reference_series import ReferenceSeries
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store import StoredRun
 from pvebench.store.current import Trend
-from pvebench.verdicts.operation_text import operation_sentences
-from pvebench.verdicts.ranking import Place, Rank, levels_of
-from pvebench.verdicts.summary import Summary
+from pvebench.verdicts.ranking import EMULATED, Place, Rank, levels_of
+from pvebench.verdicts.summary import Summary, operation_lines
 
 # --- geometry of the SVG charts: bars of one workload, curves of a sweep ---
 
@@ -259,7 +258,10 @@ def report_html(
         environments=known,
         facts=FACTS,
         doubtful=[row for row in rows if not row.good],
-        operations=operation_sentences(run for run in runs if run.outcome.good),
+        operations=operation_lines(
+            (run for run in runs if run.outcome.good),
+            [one["digest"] for one in known if one["facts"].get("accel") == EMULATED],
+        ),
         profile=profile(row for row in rows if row.good),
         sweeps=_sweeps(rows),
         cases=len({row["scenario"] for row in rows}),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.model.definition import Definition
-from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.run import Outcome, Sample, Unit, was_canceled
 from pvebench.model.status import Phase, State
 from pvebench.model.units import show_bytes, show_latency, show_rate
 from pvebench.store import Store
@@ -191,7 +191,7 @@ def sample_rows(samples: Sequence[Sample]) -> tuple[SampleRow, ...]:
     ordered = sorted(
         samples, key=lambda sample: (sample.metric, str(sample.direction or ""), sample.part)
     )
-    return tuple(
+    rows = tuple(
         SampleRow(
             sample.metric.replace("_", " "),
             " ".join(part for part in (str(sample.direction or ""), _part(sample)) if part),
@@ -199,6 +199,8 @@ def sample_rows(samples: Sequence[Sample]) -> tuple[SampleRow, ...]:
         )
         for sample in ordered
     )
+    canceled = SampleRow("operation time", "", "canceled at the end of the run")
+    return (*rows, canceled) if was_canceled(samples) else rows
 
 
 def _part(sample: Sample) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -15,12 +15,14 @@ from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT, count_text
-from pvebench.model.definition import Definition, configuration_text, workload_text
+from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
-from pvebench.model.run import Outcome
+from pvebench.model.run import Outcome, was_canceled
 from pvebench.model.units import show_rate
 from pvebench.model.workload import Direction
+from pvebench.store import StoredRun
 from pvebench.store.current import View
+from pvebench.verdicts.operation_text import operation_sentences
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     NEWEST,
@@ -45,7 +47,7 @@ NOT_COUNTED: Final = {
 }
 """Why a configuration of a VM is not ranked; empty: none of a VM, or none to choose."""
 MOST_LINES: Final = 8
-"""Maximum workloads on a terminal; a wide pack has more than a screen holds."""
+"""Maximum results on a terminal; a wide pack has more than a screen holds."""
 _SYNCED: Final = ("fsync", "fdatasync", "sync")
 
 When = Callable[[str, int], str]
@@ -341,6 +343,36 @@ def milestone_text(one: Milestone, now: datetime) -> str:
     return f"About {moment_text(one.at, now)} ({runs}): {one.text}"
 
 
+def operation_lines(runs: Iterable[StoredRun], emulated: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the answer of successful runs with an operation as sentences without a period.
+
+    Args:
+        runs: of a case, the newest one counts. Those without an operation are ignored.
+        emulated: digests of environments with an emulated CPU.
+    """
+    ordered = sorted(runs, key=lambda run: run.started)
+    last = {run.case_key: run for run in ordered if run.definition.parameters.get("during")}
+    lines = list(operation_sentences(last.values()))
+    canceled = dict.fromkeys(_operation(one) for one in last.values() if was_canceled(one.samples))
+    if canceled:
+        lines.append(f"Not ended, so canceled at the end of the run: {', '.join(canceled)}")
+    if lines and any(one.environment in emulated for one in last.values()):
+        lines.append(EMULATED_TEXT.removesuffix("."))
+    return tuple(lines)
+
+
+def _operation(run: StoredRun) -> str:
+    name = str(run.definition.parameters["during"])
+    return f"{OPERATION_WORDS.get(name, name)} on {run.definition.storage}"
+
+
+def latest_operation_lines(view: View, cases: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines of the latest successful runs of cases, by their keys."""
+    records = (view.cases.get(key) for key in cases)
+    good = (record.good for record in records if record is not None)
+    return operation_lines((run for run in good if run is not None), emulated_in(view.periods))
+
+
 def cycle_end_lines(view: View, node: str, now: datetime, *, scheduled: bool) -> Iterator[str]:
     """Yield the lines for a terminal at the end of a node's cycle.
 
@@ -348,11 +380,15 @@ def cycle_end_lines(view: View, node: str, now: datetime, *, scheduled: bool) ->
         scheduled: whether further cycles start automatically.
     """
     when = schedule_of(view, now) if scheduled else after_cycles
-    results = [one for one in summaries(view, when) if one.contest.node == node]
+    own = [key for key, case in shown_definitions(view).items() if case.node == node]
+    results = [f"{line}." for line in latest_operation_lines(view, own)]
+    results += (
+        f"{one.title}: {one.text}" for one in summaries(view, when) if one.contest.node == node
+    )
     if not results:
         return
     yield f"Results on {node}:"
-    yield from (f"  {one.title}: {one.text}" for one in results[:MOST_LINES])
+    yield from (f"  {line}" for line in results[:MOST_LINES])
     if len(results) > MOST_LINES:
         yield f"  and {len(results) - MOST_LINES} more in the web UI"
     ahead = [

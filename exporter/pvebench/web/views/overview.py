@@ -22,11 +22,11 @@ from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import calm, standing
-from pvebench.verdicts.operation_text import operation_sentences
 from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.ranking import of_storage
 from pvebench.verdicts.summary import (
     Summary,
+    latest_operation_lines,
     milestone_text,
     milestones,
     schedule_of,
@@ -375,11 +375,7 @@ def index_view(
             (PURPOSES[one.purpose], first_sentence(one)) for one in recommendations(content, cases)
         ),
         advice="" if content.cases else _advice(workers),
-        operations=operation_sentences(
-            record.good
-            for key in cases
-            if (record := content.cases.get(key)) is not None and record.good is not None
-        ),
+        operations=latest_operation_lines(content, cases),
     )
 
 
