@@ -13,6 +13,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Sample, Unit, was_canceled
 from pvebench.model.status import Phase, State
 from pvebench.model.units import show_bytes, show_latency, show_rate
+from pvebench.model.workload import Direction
 from pvebench.store import Store
 
 # --- values, times and states ---
@@ -68,7 +69,7 @@ _SHOW: Final[dict[Unit, Callable[[float], str]]] = {
     Unit.BYTES_PER_SECOND: show_rate,
     Unit.BYTES: show_bytes,
     Unit.SECONDS: show_latency,
-    Unit.RATIO: lambda value: f"{value * 100:.3g}%",
+    Unit.RATIO: lambda value: f"{value * 100:{'.3g' if abs(value) < 9.995 else ',.0f'}}%",
     Unit.CORES: lambda value: f"{value:.3g} cores",
     Unit.OPERATIONS: lambda value: f"{_count(value)} ops",
     Unit.CELSIUS: lambda value: f"{value:.0f} °C",
@@ -193,14 +194,37 @@ def sample_rows(samples: Sequence[Sample]) -> tuple[SampleRow, ...]:
     )
     rows = tuple(
         SampleRow(
-            sample.metric.replace("_", " "),
+            _NAMES.get(sample.metric) or sample.metric.replace("_", " "),
             " ".join(part for part in (str(sample.direction or ""), _part(sample)) if part),
-            show_value(sample.value, sample.unit),
+            _value(sample),
         )
         for sample in ordered
     )
     canceled = SampleRow("operation time", "", "canceled at the end of the run")
     return (*rows, canceled) if was_canceled(samples) else rows
+
+
+_NAMES: Final = {
+    "iops": "IOPS",
+    "iops_slope": "IOPS change over the run, fitted",
+    "iops_variation": "IOPS variation",
+    "clat_max": "longest latency",
+    "clat_mean": "mean latency",
+    "clat_percentile": "latency",
+    "sync_percentile": "sync latency",
+    "operation_lost": "I/O lost to the operation",
+    "operation_gap": "longest time without I/O",
+}
+"""Metric -> display name, where its own name says little."""
+
+
+def _value(sample: Sample) -> str:
+    if sample.metric.endswith("_recovery") and not sample.value:
+        return "no dip below 50%"
+    if sample.metric == "device_share" and sample.value > 1:
+        done = "written" if sample.direction is Direction.WRITE else str(sample.direction)
+        return f"{sample.value:.3g} bytes per byte {done}"
+    return show_value(sample.value, sample.unit)
 
 
 def _part(sample: Sample) -> str:

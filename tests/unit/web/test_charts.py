@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from pvebench.drivers.clocks import START
-from pvebench.model.run import Unit
+from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
-from pvebench.report.text import show_age, show_spread, show_value
+from pvebench.report.text import sample_rows, show_age, show_spread, show_value
 from pvebench.store import Point
 from pvebench.web.views.charts import (
     CHART_WIDTH,
@@ -102,6 +102,7 @@ def test_axes_have_round_numbers(highest: float, unit: Unit, expected: list[floa
         (0.000_012_3, Unit.SECONDS, "12.3 µs"),
         (8.0, Unit.SECONDS, "8 s"),
         (0.0211, Unit.RATIO, "2.11%"),
+        (34.684, Unit.RATIO, "3,468%"),
         (0.5, Unit.CORES, "0.5 cores"),
         (4096.0, Unit.BYTES, "4.0 KiB"),
         (7900.0, Unit.OPERATIONS, "7,900 ops"),
@@ -109,6 +110,26 @@ def test_axes_have_round_numbers(highest: float, unit: Unit, expected: list[floa
 )
 def test_numbers_carry_units_that_people_read(value: float, unit: Unit, text: str) -> None:
     assert show_value(value, unit) == text
+
+
+def test_values_of_a_run_have_names_and_numbers_for_people() -> None:
+    write = Direction.WRITE
+    samples = [
+        Sample("device_share", write, 34.684, Unit.RATIO),
+        Sample("device_share", Direction.READ, 0.93, Unit.RATIO),
+        Sample("iops_slope", write, -3.39, Unit.RATIO),
+        Sample("operation_lost", None, 344.2, Unit.OPERATIONS),
+        Sample("operation_recovery", None, 0.0, Unit.SECONDS),
+        Sample("fault_recovery", None, 2.0, Unit.SECONDS),
+    ]
+    assert [(row.name, row.about, row.value) for row in sample_rows(samples)] == [
+        ("device share", "read", "93%"),
+        ("device share", "write", "34.7 bytes per byte written"),
+        ("fault recovery", "", "2 s"),
+        ("IOPS change over the run, fitted", "write", "-339%"),
+        ("I/O lost to the operation", "", "344 ops"),
+        ("operation recovery", "", "no dip below 50%"),
+    ]
 
 
 def test_every_unit_can_be_shown() -> None:
