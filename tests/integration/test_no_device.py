@@ -51,4 +51,4 @@ def test_a_file_in_memory_is_none_of_a_storage_and_its_row_is_invalid(tmp_path: 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as where:
         run = measured(tmp_path, Path(where))
     assert run.outcome is Outcome.INVALID
-    assert "stay in the host's page cache" in run.reason
+    assert "stay in the host's page cache; files on tmpfs are nowhere else" in run.reason
