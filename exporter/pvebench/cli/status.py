@@ -12,7 +12,8 @@ from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
 from pvebench.config import Settings
-from pvebench.diagnostics.doctor import exporter_address
+from pvebench.diagnostics.doctor import exporter_address, leftovers
+from pvebench.diagnostics.outgoing import Severity
 from pvebench.diagnostics.pipeline import fetch
 from pvebench.errors import PipelineError
 from pvebench.model.run import Outcome
@@ -80,7 +81,8 @@ def _live(settings: Settings, name: str) -> dict[str, Any]:
 
 def _running(settings: Settings, holder: int, workers: list[dict[str, Any]]) -> str:
     if not holder:
-        return "nothing"
+        left = [one.text for one in leftovers(settings) if one.severity is not Severity.OK]
+        return "; ".join(["nothing", *left])
     if not workers:
         return f"process {holder}; no details from {exporter_address(settings)}"
     return "; ".join(map(_activity, workers)) + f" (process {holder})"

@@ -74,7 +74,7 @@ def diagnose(settings: Settings, servers: Servers, *, seconds: float) -> list[Ob
     parts: dict[str, Callable[[], Iterator[Observation]]] = {
         "database": partial(_database, settings),
         "derived blocks": partial(_blocks, settings),
-        "leftovers": partial(_leftovers, settings),
+        "leftovers": partial(leftovers, settings),
         "configuration": partial(_prerequisites, settings),
         "clock": partial(_clocks, settings),
         "service": partial(_service, settings, servers),
@@ -179,7 +179,8 @@ def _backups(settings: Settings) -> Observation:
     return Observation("backups", Severity.OK, text)
 
 
-def _leftovers(settings: Settings) -> Iterator[Observation]:
+def leftovers(settings: Settings) -> Iterator[Observation]:
+    """Yield an observation of what the state's journal has open, for `doctor` and `status`."""
     summary = summarize_store(settings.state / "pvebench.db", most_bytes=0)
     holder = holder_of(settings.state)
     if summary is None or not summary.pending:
@@ -188,8 +189,8 @@ def _leftovers(settings: Settings) -> Iterator[Observation]:
         text = f"{summary.pending} journal entries in use by process {holder}"
         yield Observation("leftovers", Severity.OK, text)
     else:
-        leftovers = count_text(summary.pending, "leftover")
-        text = f"{leftovers} of a killed process; run `pvebench cleanup`, or start pvebench"
+        count = count_text(summary.pending, "leftover")
+        text = f"{count} of a killed process; run `pvebench cleanup`, or start pvebench"
         yield Observation("leftovers", Severity.CRITICAL, text)
 
 

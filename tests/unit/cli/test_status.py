@@ -37,6 +37,17 @@ def test_before_the_first_run_each_line_says_what_is_missing(
     assert not (tmp_path / "none").exists()
 
 
+def test_leftovers_of_a_killed_process_are_named_as_by_doctor(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    with StateDirectory(tmp_path, exclusive=True) as state:
+        store = Store(state.database, simulated=True)
+        store.journal.open("simulated-vm", {"name": "lab"})
+        store.close()
+    left = "1 leftover of a killed process; run `pvebench cleanup`, or start pvebench"
+    assert lines(capsys, "--state", str(tmp_path))["running"] == f"nothing; {left}"
+
+
 def test_without_a_service_the_lines_come_from_the_store(tmp_path: Path, capsys: Captured) -> None:
     state = ["--state", str(tmp_path)]
     assert run_cli(["run", *state, "--driver", "simulated", "--pack", str(QUICK)]) == 0
