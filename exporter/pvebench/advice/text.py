@@ -59,7 +59,7 @@ UNASSESSED: Final = (
     "Not visible to pvebench: write caches of drives, RAID batteries, the sync property of ZFS "
     "volumes, mount options, async NFS exports. Not measured: migration."
 )
-NOTHING: Final = "No advice yet: no workload has results; start with `pvebench run`."
+NOTHING: Final = "No advice yet: no configuration has a result to rank; start with `pvebench run`."
 _LISTED: Final = 10
 """Maximum run IDs and ranges of a sentence; JSON has all."""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pvebench.advice.recommendation import recommendations
+from pvebench.advice.text import NOTHING
 from pvebench.metrics.results import collect_settings
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.metrics.text_format import Families
@@ -95,6 +96,7 @@ def test_advice_rests_on_undisturbed_runs_only(view: View) -> None:
     assert [choice.definition.name for choice in only.choices] == [UNDISTURBED]
     assert only.excluded == ()
     assert recommendations(view, disturbed_only(view)) == ()
+    assert NOTHING.startswith("No advice yet: no configuration has a result to rank")
 
 
 def test_the_card_shows_no_disturbed_result(view: View, verdicts: Verdicts) -> None:
