@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -23,7 +24,10 @@ from typing import Any, Final, Protocol
 
 from e2e.published_rows import measured, must_be_measured, must_have_run, pvebench, small
 from hostvm.image import HostVmMissing
-from hostvm.machine import HostVm, HostVmError, running_host
+from hostvm.machine import HOME, HostVm, HostVmError, running_host
+from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
+from pvebench.drivers.proxmox.node.node_state import read_state
+from pvebench.drivers.proxmox.node.storage_options import effective
 from pvebench.guest.image import FILES, MANIFEST, default_directory
 from testing.packs import ROOT
 from testing.published import HOST_VM, Row, rows
@@ -59,6 +63,70 @@ SMALL: Final = ("lvm-thin", "xfs", "btrfs", "btrfs-raid1", "nfs", "iscsi", "bcac
 """Storages that no published row asks for: one short case each."""
 COPIES: Final = {"btrfs-raid1": 2}
 """How often a storage of SMALL writes to its disks what it reads from them once."""
+
+ON_ZFS: Final = "driver: host\nstorages:\n  zfs: {kind: zfs, dataset: bench/pvebench}\n"
+OTHERS: Final = """
+zfs destroy bench/vol
+zfs create bench/pvebench
+zfs create -s -V 8M bench/pvebench/vm-100-disk-0
+zfs snapshot bench/pvebench/vm-100-disk-0@daily
+zfs create -s -V 8M bench/pvebench/pvebench-test-0123456789abcdef-zfs.raw
+other=fedcba9876543210
+zfs create -o pvebench:instance=$other bench/pvebench/pvebench-test-$other-zfs.raw
+"""
+"""Makes the dataset of ON_ZFS, with objects of others: no marker, only a name, another owner."""
+WATCH: Final = """
+columns=name,volblocksize,recordsize,sync,primarycache,compression
+while sleep 2; do zfs list -H -p -r -o $columns bench/pvebench || true; done >/tmp/seen 2>&- <&- &
+echo $!
+"""
+"""Notes the properties of all datasets as long as it runs.
+
+The last ones count: OpenZFS sets those of `zfs create -o` one after the other on a dataset that is
+already listed (`zfs_ioc_create` in module/zfs/zfs_ioctl.c)."""
+OPTIONS: Final = {
+    "": "16384 - standard all lz4",
+    ".volblocksize-4k": "4096 - standard all lz4",
+    ".volblocksize-64k": "65536 - standard all lz4",
+    ".recordsize-128k.compression-zstd": "- 131072 standard all zstd",
+    ".sync-always": "16384 - always all lz4",
+    ".sync-disabled": "16384 - disabled all lz4",
+    ".primarycache-metadata": "16384 - standard metadata lz4",
+    ".primarycache-none": "16384 - standard none lz4",
+    ".compression-off": "16384 - standard all off",
+}
+"""End of a volume's name -> its columns of WATCH."""
+ONE: Final = ("--only", "*.volblocksize-64k/randwrite*")
+KILL: Final = f"""
+cd {WORK}
+export PYTHONPATH={HOME}/exporter:{HOME}/site
+python3 -m pvebench run --config pvebench.yaml {shlex.join(ONE)} >log 2>&1 &
+until pgrep -x fio; do sleep 0.2; done >&2
+kill -9 $!
+"""
+
+STORAGE_CFG: Final = """
+mkdir -p /etc/pve
+cat >/etc/pve/storage.cfg <<'END'
+zfspool: local-zfs
+\tpool bench/pvebench
+
+dir: data
+\tpath /bench/pvebench
+END
+zfs set sync=disabled primarycache=metadata recordsize=16k logbias=throughput bench/pvebench
+zpool scrub -w bench
+cat >/tmp/node.sh
+"""
+"""Makes a node with a storage on ZFS by its type and one by its path; keeps node.sh."""
+ON_NODE: Final = {
+    "sync": "disabled",
+    "primarycache": "metadata",
+    "secondarycache": "all",
+    "compression": "off",
+    "recordsize": "16K",
+    "logbias": "throughput",
+}
 
 
 class Host(Protocol):
@@ -108,10 +176,20 @@ def by_ssh(vm: HostVm, name: str, path: str, pack: str, words: Sequence[str]) ->
 
 def inside(vm: Host, settings: str, pack: str, words: Sequence[str]) -> list[Any]:
     """Return the runs of a pack, measured by a pvebench on the host."""
+    send_pack(vm, settings, pack)
+    return run_inside(vm, words)
+
+
+def send_pack(vm: Host, settings: str, pack: str) -> None:
+    """Bring settings and a pack to the host, without any results of an earlier one."""
     once = _REPEATS.sub("repeats: 1", (ROOT / pack).read_text("utf-8"))
     vm.run(f"rm -rf {WORK}; mkdir {WORK}; cat >{WORK}/pack.yaml", stdin=once.encode())
     text = f"node: hostvm\nstate: {WORK}/state\npacks: [{WORK}/pack.yaml]\n{settings}"
     vm.run(f"cat >{WORK}/pvebench.yaml", stdin=text.encode())
+
+
+def run_inside(vm: Host, words: Sequence[str]) -> list[Any]:
+    """Return the runs of the pack on the host so far, after these."""
     config = ["--config", f"{WORK}/pvebench.yaml"]
     print(vm.pvebench("run", *config, *words, seconds=PACK_SECONDS), end="", flush=True)
     listed = vm.pvebench("results", "--state", f"{WORK}/state", "--format=json", "--limit", "1000")
@@ -168,14 +246,63 @@ def settings_of_a_drive(vm: HostVm) -> None:
 
 def zfs_options(vm: HostVm) -> None:
     """Cases on zvols and datasets of the driver's own; afterwards there are none."""
+    with zfs_dataset(vm) as others:
+        watch = vm.run(WATCH).strip()
+        runs = inside(vm, ON_ZFS, f"{PACKS}-zfs.yaml", [])
+        vm.run(f"kill {watch}")
+        must_be_measured(runs)
+        rows = [line.split("\t") for line in vm.run("cat /tmp/seen").splitlines()]
+        seen = {row[0].partition("-zfs.raw")[2]: row[1:] for row in rows if row[0] not in others}
+        say(f"zfs list: {seen}")
+        assert seen == {options: values.split() for options, values in OPTIONS.items()}
+        assert {one["scenario"] for one in runs} == {f"zfs.host.raw.none{each}" for each in seen}
+        assert datasets(vm) == others
+
+
+def zfs_ownership(vm: HostVm) -> None:
+    """The next start removes what SIGKILL leaves, but not without the property in it."""
+    with zfs_dataset(vm) as others:
+        send_pack(vm, ON_ZFS, f"{PACKS}-zfs.yaml")
+        vm.run(KILL, seconds=900)
+        (name,) = {*datasets(vm)} - {*others}
+        owner = vm.run(f"zfs get -H -o value pvebench:instance {name}").strip()
+        assert f"/pvebench-test-{owner}-zfs.raw" in name
+        vm.run(f"zfs inherit pvebench:instance {name}")
+        (run,) = run_inside(vm, ONE)
+        assert f"{name} not changed: no ownership marker" in run["reason"], run
+        assert {*datasets(vm)} == {*others, name}
+        vm.run(f"zfs set pvebench:instance={owner} {name}")
+        must_be_measured([each for each in run_inside(vm, ONE) if each != run])
+        assert datasets(vm) == others
+
+
+def zfs_on_a_node(vm: HostVm) -> None:
+    """The script of a Proxmox VE node reads options of its storages, and the state of the pool."""
+    with zfs_dataset(vm):
+        vm.run(STORAGE_CFG, stdin=NODE_SCRIPT.encode())
+        for storage in ("local-zfs", "data"):
+            said = vm.run("sh /tmp/node.sh", stdin=f"options\n{storage}\n".encode())
+            assert effective(said) == ON_NODE, said
+        said = vm.run("sh /tmp/node.sh", stdin=b"state\n")
+        say(said)
+        assert read_state(said, "bench") == {"zfs_fragmentation": 0.0, "zfs_scan": 0.0}
+
+
+@contextmanager
+def zfs_dataset(vm: HostVm) -> Iterator[list[str]]:
+    """Make the dataset of ON_ZFS; yield its pool's datasets, some of other owners."""
     vm.storage("make", "zvol")
     try:
-        vm.run("zfs destroy bench/vol; zfs create bench/pvebench")
-        settings = "driver: host\nstorages:\n  zfs: {kind: zfs, dataset: bench/pvebench}\n"
-        must_be_measured(inside(vm, settings, f"{PACKS}-zfs.yaml", []))
-        assert vm.run("zfs list -H -o name -t all -r bench").split() == ["bench", "bench/pvebench"]
+        vm.run(OTHERS)
+        yield datasets(vm)
     finally:
         vm.storage("unmake", "zvol")
+    assert vm.run("zpool list -H; zfs list -H") == ""
+
+
+def datasets(vm: HostVm) -> list[str]:
+    """Return the names of all datasets, volumes and snapshots."""
+    return vm.run("zfs list -H -o name -t all").splitlines()
 
 
 def send_guest(vm: HostVm) -> None:
@@ -215,6 +342,8 @@ def pieces(parts: Sequence[str]) -> Iterator[tuple[str, Callable[[HostVm], None]
         yield "drive: settings of a SATA drive", settings_of_a_drive
     if not parts or {"options", "zfs"} & {*parts}:
         yield "options: zfs", zfs_options
+        yield "options: zfs, ownership", zfs_ownership
+        yield "options: zfs, on a node", zfs_on_a_node
     # Only when it is named: emulated twice it takes longer than the lab waits.
     if "guest" in parts:
         yield "guest: QEMU in QEMU", a_guest

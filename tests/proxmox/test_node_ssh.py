@@ -3,6 +3,7 @@
 No node of Proxmox is here. Its `pvesm path`, the pid file and QEMU's command line are stood in for;
 their form is that of recordings (`-id 9000 … -pidfile /var/run/qemu-server/9000.pid` in what
 `qm showcmd` prints). The script is the one that is installed, with only those places changed.
+`zfs` is stood in for too; `make e2e-host ARGS=options` runs the script with OpenZFS itself.
 """
 
 from __future__ import annotations

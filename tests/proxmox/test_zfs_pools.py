@@ -3,6 +3,7 @@
 Witnesses: the columns that OpenZFS documents with examples (man zpool-list(8)), what its `zpool
 status` writes (`print_scan_status` and others in cmd/zpool/zpool_main.c; a whole one of a server,
 scrubbed and then resilvered: reports/2023-07 of openfoodfacts/openfoodfacts-infrastructure);
+`make e2e-host ARGS=options` reads an OpenZFS of its own;
 PVE/API2/Disks/ZFS.pm and Diskmanage.pm of pve-storage with its own tests' drives
 (src/test/disk_tests); the recorded answers of disks/list and of /storage, to a token with
 Datastore.Audit (`storage.index`). No recorded cluster has ZFS: that its storages name their `pool`
