@@ -446,7 +446,7 @@ def test_check_takes_no_other_pvebenchs_volume_for_room_that_is_there(
     site.cluster.storages["local"].avail = 257 * MIB
     run_cli(["check", "--config", str(config), "--format=json"])
     rows = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
-    assert "320.0 MiB needed" in rows["storage local"]["found"]
+    assert "64.0 MiB needed, 257.0 MiB free" in rows["storage local"]["found"]
 
 
 def test_check_counts_what_is_kept_as_room_that_is_there(

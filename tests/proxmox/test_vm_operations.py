@@ -25,8 +25,10 @@ from pvebench.drivers.proxmox.api.endpoints import (
 )
 from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, runs_task
 from pvebench.drivers.proxmox.cluster import spaces
+from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
+from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
 from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm import archives, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
@@ -46,7 +48,7 @@ from pvebench.errors import (
 from pvebench.model.disk import ChainKind, Format
 from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import RESERVE_BYTES, SpaceNeed
+from pvebench.model.space import RESERVE_BYTES, SpaceNeed, unfit
 from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, Case, Workload
@@ -907,15 +909,57 @@ def test_plan_and_check_need_what_a_run_with_an_operation_requires(
     allowed.node.targets = OperationTargets(**TARGETS)
     attach(allowed, one)
     storages = allowed.cluster.storages
-    storages["local"].avail = RESERVE_BYTES + planned.pop("local") - one.volume_bytes
-    storages["thin"].avail = RESERVE_BYTES + planned.pop("thin", 0)
-    for storage in (storages["local"], storages["thin"]):
-        if storage.avail > RESERVE_BYTES:
-            storage.avail -= 1
-            with pytest.raises(NoSpace, match=f"storage {storage.name}"):
+    whole = {"local": planned["local"] - one.volume_bytes, "thin": planned.get("thin", 0)}
+    for name, other in (("local", "thin"), ("thin", "local")):
+        storages[other].avail = 100 * GIB
+        storages[name].avail = RESERVE_BYTES + whole[name]
+        if whole[name]:
+            storages[name].avail -= 1
+            with pytest.raises(NoSpace, match=f"storage {name}"):
                 allowed.node.operate(during, 0).prepare()
-            storage.avail += 1
+            storages[name].avail += 1
     allowed.node.operate(during, 0).prepare()
+
+
+@pytest.mark.parametrize("min_free", [0, GIB])
+def test_storages_of_one_zfs_pool_have_its_space_once_for_all_of_them(
+    allowed: Site, min_free: int
+) -> None:
+    """Witness: `zfs_statvfs` in zfs_vfsops.c of OpenZFS reports the pool's free bytes."""
+    entry = {"type": "dir", "min_free": min_free}
+    cluster = ProxmoxSettings.model_validate(
+        {"host": "h", "pool": "bench", "storages": {"local": entry}, "operations": TARGETS}
+    )
+    one = scenario(kind=Format.QCOW2)
+    case = Case(scenario=one, workload=workload("backup-fleecing"))
+    allowed.node = allowed.driver("pve1")
+    allowed.node.targets = OperationTargets(**TARGETS)
+    allowed.node._storages = storages_of(cluster, "pve1")
+    attach(allowed, one)
+    node, token, place = allowed.node, allowed.connect(), place_of(cluster, "pve1")
+    known = storages_of(cluster, "pve1")
+
+    def answers() -> list[bool]:
+        """Return whether plan, check and run let it pass."""
+        needs = needs_of(cluster, "pve1", [case])
+        said = inspect(
+            token, place=place, storages=known, iso_storage="local", major=9, needs=needs
+        )
+        checked = {name: good for name, good, _ in said}
+        planned = unfit([case], spaces_on(token, place, known), cluster.kinds())
+        try:
+            node.operate("backup-fleecing", 0).prepare()
+        except NoSpace:
+            return [not planned, checked["storage local"], False]
+        return [not planned, checked["storage local"], True]
+
+    least = max(RESERVE_BYTES, min_free) + 2 * one.volume_bytes
+    storages = allowed.cluster.storages
+    storages["local"].avail = least - 1
+    storages["thin"].avail = least - 1 + 10 * MIB  # `local` is rounded to records
+    assert answers() == [False, False, False]
+    storages["local"].avail = storages["thin"].avail = least
+    assert answers() == [True, True, True]
 
 
 # --- rights

@@ -15,6 +15,9 @@ from pvebench.model.workload import Case
 
 RESERVE_BYTES: Final = 256 * MIB
 """Space that stays free on a storage: a full one stops every VM on it."""
+_SAME_BYTES: Final = 64 * MIB
+"""Maximum difference of the free bytes of storages that share their space: ZFS rounds those of a
+directory down to a record, at most 16 MiB, and others write between two requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +28,13 @@ class Space:
         free: bytes; space of pvebench's own volumes that a cycle creates again counts as free.
         where: place for messages, such as `on pve1`.
         reserve: bytes that must stay free.
+        held: bytes of `free` that these volumes have now.
     """
 
     free: int
     where: str
     reserve: int = RESERVE_BYTES
+    held: int = 0
 
     def lacks(self, storage: str, need: int) -> str:
         """Return why `need` bytes do not fit; empty: they do."""
@@ -55,6 +60,29 @@ def require_memory(machine: Machine, count: int, free: int) -> None:
             f"memory: {show_bytes(need)} needed for {count} more VMs, {show_bytes(free)} available",
             next_step="reduce vms or guest.memory in the pack",
         )
+
+
+def lacking(need: Mapping[str, int], spaces: Mapping[str, Space]) -> dict[str, str]:
+    """Return storage -> why its need does not fit, for the storages with a known space.
+
+    The needs of storages that share their space add up. Equal free bytes show that: Proxmox does
+    not say which pool a directory is on. Totals differ even there, because that of a dataset has
+    its own bytes (`zfs_statvfs` in zfs_vfsops.c of OpenZFS).
+    """
+    reported = {name: space.free - space.held for name, space in spaces.items()}
+    reasons = {}
+    for name in (name for name in need if name in spaces):
+        same = [one for one in spaces if abs(reported[one] - reported[name]) <= _SAME_BYTES]
+        space = replace(
+            spaces[name],
+            free=reported[name] + sum(spaces[one].held for one in same),
+            reserve=max(spaces[one].reserve for one in same),
+        )
+        others = [one for one in same if one != name and need.get(one)]
+        known = f"{name} with {', '.join(others)}, which have the same space" if others else name
+        if reason := space.lacks(known, sum(need.get(one, 0) for one in same)):
+            reasons[name] = reason
+    return reasons
 
 
 def volume_space(scenario: Scenario, *, thick: bool = False) -> int:
@@ -150,13 +178,14 @@ def unfit(
     reasons: dict[str, str] = {}
     for case in cases:
         more = need.with_case(case)
-        for name, size in more.total().items():
-            others = need.beside(case, name)
-            space = spaces.get(name)
-            left = space and replace(space, free=space.free - others)
-            if left and (lacking := left.lacks(name, size - others)):
-                reasons[case.slug] = lacking
-                break
+        others = {name: need.beside(case, name) for name in spaces}
+        left = {
+            name: replace(one, free=one.free - others[name], held=one.held - others[name])
+            for name, one in spaces.items()
+        }
+        own = {name: size - others.get(name, 0) for name, size in more.total().items()}
+        if short := lacking(own, left):
+            reasons[case.slug] = short[min(short)]
         else:
             need = more
     return reasons

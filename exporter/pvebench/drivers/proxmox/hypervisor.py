@@ -296,6 +296,7 @@ class ProxmoxNode:
             journal=self._journal,
             place=self._place,
             targets=self.targets,
+            floors={one.id: one.min_free for one in self._storages.values()},
         )
         self._operation = VmOperation(
             site, self._held.the_vm, self._plugged, name=name, target_rate=target_rate

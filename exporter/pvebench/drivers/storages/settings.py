@@ -337,7 +337,7 @@ def spaces_of(settings: LocalSettings) -> dict[tuple[str, str], Space]:
         own = directory.glob(f"{prefix}*") if prefix else ()
         used = sum(file.stat().st_blocks * SECTOR for file in own)
         free = shutil.disk_usage(directory).free + used
-        spaces[settings.node, name] = Space(free=free, where=f"in {directory}")
+        spaces[settings.node, name] = Space(free=free, where=f"in {directory}", held=used)
     return spaces
 
 

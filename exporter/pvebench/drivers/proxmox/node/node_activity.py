@@ -12,7 +12,7 @@ from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_state import AGAIN_SECONDS, RUNS, PoolNames, zfs_pools
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage
-from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
+from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.drivers.storages.ceph import Trouble, trouble
 from pvebench.errors import AccessDenied, DriverError
 from pvebench.log import log
@@ -182,7 +182,7 @@ class NodeGuard:
         if total > 0:
             self.seen[name]["storage_used"] = 1 - free / total
         floor, needs = self._floors.get(name, 0), self.needs(case)
-        reason = lacks_space(name, self._node, free, needs) if needs else ""
+        reason = space_of(status, self._node, floor).lacks(name, needs) if needs else ""
         if free < floor:
             reason = f"storage {name} on {self._node}: {show_bytes(free)} free, "
             reason += f"less than min_free {show_bytes(floor)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -22,8 +22,9 @@ from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm.vm_create import is_free
+from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError
-from pvebench.model.space import RESERVE_BYTES, Space
+from pvebench.model.space import Space, lacking
 from pvebench.model.units import show_bytes
 
 _SCRUBS_UNSEEN: Final = (
@@ -77,11 +78,11 @@ def inspect(
     yield from _guarded("rights", lambda: _rights(api, place, version[0], operations=operates))
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
-    yield from _guarded("storages", lambda: _storages(api, place, storages, needs.volumes))
+    yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
     if needs.containers:
         yield from _guarded("containers", lambda: _containers(api, place, needs.containers))
-    if targets := needs.operations:
-        yield from _guarded("operations", lambda: _targets(api, place, targets))
+    if needs.operations:
+        yield from _guarded("operations", lambda: _targets(api, place, storages, needs))
     yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
     yield from _guarded("VM IDs", lambda: _numbers(api, place, needs.vmids))
     if needs.memory:
@@ -150,11 +151,11 @@ def _pool(api: Api, pool: str) -> Iterator[Finding]:
 
 
 def _storages(
-    api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Mapping[str, int]
+    api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
 ) -> Iterator[Finding]:
     rows = _rows(api, place)
     add = f"pveum pool modify {place.pool} --storage"
-    marks = _marks(api, place)
+    short = _too_small(api, place, storages, needs)
     for name, storage in storages.items():
         row = rows.get(storage.id)
         if row is None:
@@ -164,11 +165,12 @@ def _storages(
                 f"{storage.id} not on {place.node} or not in the pool; run {add} {storage.id}",
             )
             continue
-        need = max(0, needs.get(name, 0) - _held_already(api, place, storage.id, marks))
-        wrong = _wrong_storage(row, storage) or _too_small(row, need)
+        wrong = _wrong_storage(row, storage) or short.get(name)
         free = f"{storage.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
         idle = (
-            "" if name in needs else f"; not measured by any pack; add axes: {{storage: [{name}]}}"
+            ""
+            if name in needs.volumes
+            else f"; not measured by any pack; add axes: {{storage: [{name}]}}"
         )
         yield f"storage {name}", not wrong, wrong or f"{free}{idle}"
 
@@ -181,12 +183,14 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
     """
     rows, marks = _rows(api, place), _marks(api, place)
     ids = {name: one.id for name, one in storages.items() if one.id in rows}
-    free = {
-        name: int(row.get("avail", 0)) for name, row in rows.items() if name not in ids.values()
+    spaces = {
+        name: space_of(row, place.node, 0) for name, row in rows.items() if name not in ids.values()
     }
     for name, known in ids.items():
-        free[name] = int(rows[known].get("avail", 0)) + _held_already(api, place, known, marks)
-    return {name: Space(free=size, where=f"on {place.node}") for name, size in free.items()}
+        space = space_of(rows[known], place.node, storages[name].min_free)
+        held = _held_already(api, place, known, marks)
+        spaces[name] = replace(space, free=space.free + held, held=held)
+    return spaces
 
 
 def _marks(api: Api, place: VmPlace) -> dict[int, str]:
@@ -217,14 +221,17 @@ def _rows(api: Api, place: VmPlace) -> dict[str, Mapping[str, Any]]:
     return {str(row["storage"]): row for row in rows}
 
 
-def _too_small(row: Mapping[str, Any], need: int) -> str:
-    free = int(row.get("avail", 0))
-    if free >= need + RESERVE_BYTES:
-        return ""
-    return (
-        f"{show_bytes(need + RESERVE_BYTES)} needed, {show_bytes(free)} free; free space, or "
-        f"reduce volume.size or --scale"
-    )
+def _too_small(
+    api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
+) -> dict[str, str]:
+    """Return storage -> why the needs do not fit, those of operations by their ID."""
+    passing = {name: size for name, (_, size) in (needs.operations or {}).items()}
+    need = {**dict.fromkeys(storages, 0), **passing, **needs.volumes}
+    short = lacking(need, spaces_on(api, place, storages))
+    return {
+        name: f"{text}; free space, or reduce volume.size or --scale"
+        for name, text in short.items()
+    }
 
 
 def _raw_only(row: Mapping[str, Any]) -> str:
@@ -265,11 +272,12 @@ def _containers(api: Api, place: VmPlace, storages: Collection[str]) -> Iterator
 
 
 def _targets(
-    api: Api, place: VmPlace, needs: Mapping[str, tuple[Collection[str], int]]
+    api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
 ) -> Iterator[Finding]:
     """Yield whether the storages of backups, fleecing images and moves can be used."""
     rows = _rows(api, place)
-    for name, (contents, size) in needs.items():
+    short = _too_small(api, place, storages, needs)
+    for name, (contents, size) in (needs.operations or {}).items():
         row = rows.get(name)
         needed = ",".join(sorted(contents))
         if row is None:
@@ -277,7 +285,7 @@ def _targets(
         elif lacking := sorted(set(contents) - set(str(row.get("content")).split(","))):
             text = f"{name} does not allow {','.join(lacking)}; run {_allow(row, *lacking)}"
         else:
-            text = _too_small(row, size)
+            text = short.get(name, "")
         if size:
             needed += f", {show_bytes(size)} needed"
         yield f"operations on {name}", not text, text or needed

@@ -228,10 +228,11 @@ THICK: Final = frozenset({"lvm"})
 
 @dataclass(frozen=True, slots=True)
 class ClusterStorage:
-    """Storage of the cluster: its ID and its Proxmox type."""
+    """Storage of the cluster: its ID, its Proxmox type, and the bytes to keep free on it."""
 
     id: str
     type: str
+    min_free: int = 0
 
 
 def storage_kind(name: str, *, major: int = 9) -> StorageKind:

@@ -27,10 +27,11 @@ from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, OperationTargets, parse_
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
 from pvebench.drivers.proxmox.vm.restored_vm import RestoredVm
 from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots, parameters, temporary_name
-from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
+from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import Busy, NoSpace, OperationFailed, OperationUnfinished, SwitchFailed
 from pvebench.model.ports import Clock, Journal, Progress
 from pvebench.model.rules import Operations
+from pvebench.model.space import lacking
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import COPIES, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
@@ -43,13 +44,18 @@ _STOPPABLE: Final = frozenset(COPIES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationSite:
-    """Node of the operations of a VM, and place for another VM."""
+    """Node of the operations of a VM, and place for another VM.
+
+    Attributes:
+        floors: storage ID -> bytes to keep free.
+    """
 
     api: Api
     clock: Clock
     journal: Journal
     place: VmPlace
     targets: OperationTargets
+    floors: Mapping[str, int]
 
     @property
     def node(self) -> str:
@@ -110,11 +116,11 @@ class VmOperation:
             volume_bytes=self._plugged.plug.volume.size_bytes,
             memory_bytes=int(self._vm.recent_config().values.get("memory", 0)) * MIB,
         )
-        for storage, size in need.items():
-            status = self._api.get(f"/nodes/{self._site.node}/storage/{storage}/status")
-            free = int(status.get("avail", 0))
-            if lacking := lacks_space(storage, self._site.node, free, size):
-                raise NoSpace(lacking, next_step="free space, or reduce volume.size of the pack")
+        node, floors = self._site.node, self._site.floors
+        rows = {row["storage"]: row for row in self._api.get(f"/nodes/{node}/storage")}
+        spaces = {name: space_of(rows.get(name, {}), node, floors.get(name, 0)) for name in need}
+        for reason in lacking(need, spaces).values():
+            raise NoSpace(reason, next_step="free space, or reduce volume.size of the pack")
 
     def _prepare_backup(self) -> None:
         if runs_task(self._api, self._site.node, BACKUP):

@@ -28,7 +28,6 @@ from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots
 from pvebench.errors import (
     DriverError,
     HypervisorGone,
-    NoSpace,
     NotOwned,
     OutcomeUnknown,
     ServerGone,
@@ -40,7 +39,7 @@ from pvebench.log import log
 from pvebench.model.disk import Format
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.space import Space, volume_space
+from pvebench.model.space import RESERVE_BYTES, Space, volume_space
 from pvebench.model.units import KIB, MIB
 from pvebench.model.volume import Volume
 
@@ -49,9 +48,10 @@ _TRIES: Final = 100
 _TIDY_SECONDS: Final = 600.0
 
 
-def lacks_space(storage: str, node: str, free: int, size_bytes: int) -> str:
-    """Return a message if a volume does not fit, else an empty string."""
-    return Space(free=free, where=f"on {node}").lacks(storage, size_bytes)
+def space_of(status: Mapping[str, Any], node: str, min_free: int) -> Space:
+    """Return the space of a storage from the status that a node reports."""
+    reserve = max(RESERVE_BYTES, min_free)
+    return Space(free=int(status.get("avail", 0)), where=f"on {node}", reserve=reserve)
 
 
 class Volumes:
@@ -103,13 +103,12 @@ class Volumes:
             NoSpace: the storage has too little space for the filled volume.
             VolumeError: creation failed.
         """
-        storage, kind = self._storages[scenario.storage].id, scenario.disk.format
+        known, kind = self._storages[scenario.storage], scenario.disk.format
+        storage = known.id
         status = self._status(storage)
         kind_of_storage = str(status["type"])
         need = volume_space(scenario, thick=kind_of_storage in THICK)
-        if lacking := lacks_space(storage, self._node, int(status.get("avail", 0)), need):
-            step = "free space, or reduce volume.size or the scale of the pack"
-            raise NoSpace(lacking, next_step=step)
+        space_of(status, self._node, known.min_free).require(storage, need)
         extension = STORAGE_TYPES[kind_of_storage].extension
         options = self._storage_options(scenario.storage)
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
