@@ -224,16 +224,17 @@ class Zfs:
         return _get(name, *_READ_BACK)
 
     def remove(self, name: str, owner: str) -> None:
-        known = _get(name, "guid", OWNER_PROPERTY)
-        if known and (known.get(OWNER_PROPERTY) != owner or MARK not in _parts(name)[1]):
-            raise _not_own(name)
-        if known:
-            _wait(partial(_destroyed, name), f"{name} is still in use", "another program uses it")
+        _dataset(_parts(name)[0])  # below a pool that is not imported, nothing exists
+        destroyed = partial(_destroyed, name, owner)
+        _wait(destroyed, f"{name} is still in use", "another program uses it")
 
 
-def _destroyed(name: str) -> bool:
-    """Destroy a dataset without its snapshots and children, which are those of others."""
-    return _run("zfs", "destroy", name, expected=_BUSY) != _BUSY
+def _destroyed(name: str, owner: str) -> bool:
+    """Destroy an own dataset without its snapshots and children, which are those of others."""
+    known = _get(name, "guid", OWNER_PROPERTY)
+    if known and (known.get(OWNER_PROPERTY) != owner or MARK not in _parts(name)[1]):
+        raise _not_own(name)
+    return not known or _run("zfs", "destroy", name, expected=_BUSY) != _BUSY
 
 
 def _make_file(name: str, size_bytes: int) -> Path:

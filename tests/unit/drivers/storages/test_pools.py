@@ -186,6 +186,45 @@ def test_a_killed_run_is_undone_by_the_next_start(node: Node, store: Store) -> N
     assert again == []
 
 
+def test_a_dataset_of_a_pool_that_is_not_imported_stays_in_the_journal(
+    node: Node, store: Store
+) -> None:
+    """Of a missing pool, zfs says the same (ENOENT in `zfs_standard_error_fmt` of libzfs)."""
+    storage(store).create(scenario())
+    known = dict(node.load()["known"])
+    node.state["known"] = {}
+    node.save()
+    (line,) = undo_pending(store.journal, instance=OWNER, runtime=node.folder)
+    assert "ZFS has no dataset tank/bench" in line
+    node.load()["known"] = known
+    node.save()
+    lines = undo_pending(store.journal, instance=OWNER, runtime=node.folder)
+    assert (lines, node.names()) == ([f"removed dataset {NAME}"], set())
+
+
+def test_a_dataset_that_gets_another_owner_while_it_is_busy_is_left_alone(
+    node: Node, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zfs = storage(store)
+    volume = zfs.create(scenario())
+    node.load()["busy"] = 1
+    node.save()
+
+    run = pools._run
+
+    def replaced(*command: str, **options: Any) -> str:
+        said = run(*command, **options)
+        if command[1] == "destroy":
+            _other_owner(node)
+            node.save()
+        return said
+
+    monkeypatch.setattr(pools, "_run", replaced)
+    with pytest.raises(VolumeError, match="no ownership marker"):
+        zfs.remove(volume)
+    assert NAME in node.names()
+
+
 def _other_owner(node: Node) -> None:
     node.load()["known"][NAME]["pvebench:instance"] = "fedcba9876543210"
 
