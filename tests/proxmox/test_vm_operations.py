@@ -14,6 +14,7 @@ import pytest
 
 from pve.server import RunningApi
 from pve.site import MACHINE, QuickClock, Site, scenario
+from pve.storage import Volumes
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config.settings import load_settings
@@ -442,6 +443,34 @@ def test_the_vm_of_a_restore_that_the_token_does_not_see_is_reported_until_it_is
     del allowed.cluster.vms[vmid]
     lines = undo_pending(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
     assert (lines, kinds(allowed)) == ([f"VM {vmid} already gone"], [])
+
+
+def test_the_volume_that_a_killed_move_leaves_is_named(
+    allowed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Witness: `check_worker` in PVE/RESTEnvironment.pm sends SIGKILL 5 s after SIGTERM."""
+    attach(allowed)
+    free, volumes = Volumes.free, allowed.cluster.volumes
+    monkeypatch.setattr(Volumes, "free", lambda self, volid: "-disk-" in volid or free(self, volid))
+    allowed.cluster.seconds = 30.0
+    operate(allowed, "move")
+    until(lambda: any("-disk-" in volid for volid in volumes.owned(9000)))
+    allowed.node.detach()
+    (line,) = undo_pending(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
+    (left,) = volumes.owned(9000)
+    assert f"not removed: {left}, " in line
+
+
+def test_a_volume_of_the_vm_of_a_restore_is_named_too(
+    allowed: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attach(allowed)
+    one = operate(allowed, "restore")
+    volumes = allowed.cluster.volumes_on["pve1"]
+    left = volumes.allocate("thin", 9001, "vm-9001-disk-7", 4 * MIB, "raw")
+    one.cancel()
+    assert left in "".join(capsys.readouterr())
+    assert (list(allowed.cluster.vms), volumes.owned(9001)) == ([9000], [left])
 
 
 def test_backups_of_others_stay(allowed: Site) -> None:

@@ -134,11 +134,11 @@ def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journa
     place = VmPlace(node=orphan.node, pool=pool, vmids=(orphan.vmid, orphan.vmid))
     vm = BenchVm(api, clock, place, orphan.vmid, orphan.mark)
     vm.learn()
-    vm.destroy()
+    stay = vm.destroy()
     for number, kind, details in journal.pending():
         if kind in _WHY and details.get("mark") == orphan.mark:
             journal.close(number)
-    return f"removed VM {orphan.vmid} on {orphan.node} with its volumes"
+    return f"removed VM {orphan.vmid} on {orphan.node} with its volumes{stay}"
 
 
 def _explain_use(api: Api, orphan: OrphanVm, clock: Clock) -> OrphanVm:

@@ -17,8 +17,9 @@ from pvebench.drivers.proxmox.vm.description import (
     filled_of,
     mark_of,
 )
-from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes, is_moved, test_slots
+from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes, is_given, is_moved, test_slots
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, OutcomeUnknown
+from pvebench.log import log
 from pvebench.model.ports import Clock
 
 KIND: Final = "proxmox-vm"
@@ -289,11 +290,16 @@ class BenchVm:
                 )
             self._clock.sleep(2.0)
 
-    def destroy(self) -> None:
+    def destroy(self) -> str:
         """Stop and remove the VM with its own volumes; do nothing if it is gone.
 
         Proxmox frees the volumes of the configuration, and on request every volume named after the
-        VM ID: on a storage that two clusters share, that could be another cluster's disk.
+        VM ID: on a storage that two clusters share, that could be another cluster's disk. So the
+        latter stay, and the VM's last listing names them: a stopped task gets SIGKILL after 5 s,
+        and then frees nothing (`check_worker` in PVE/RESTEnvironment.pm).
+
+        Returns:
+            A note on volumes that stay; empty: none.
 
         Raises:
             ForeignDisk: it has a disk that pvebench did not create. Others as `change`.
@@ -301,17 +307,27 @@ class BenchVm:
         try:
             self.stop()
         except HypervisorGone:
-            return
-        self._adopt()
+            return ""
+        stay = self._adopt()
         self.run_task(
             lambda: self._api.delete(self.path, purge=1), kind="qmdestroy", what="destroy"
         )
+        if not stay:
+            return ""
+        log.warning("volumes named after a removed VM remain", vmid=self.vmid, volumes=stay)
+        return (
+            f"; not removed: {', '.join(stay)}, perhaps of a killed move, restore or backup; "
+            "check each, then remove it with `pvesm free` on the node"
+        )
 
-    def _adopt(self) -> None:
+    def _adopt(self) -> list[str]:
         """Attach the VM's own volumes that its configuration does not name.
 
         They were created, but never plugged in. A storage frees a volume only for its
         administrators; removing the VM, which must be off, also removes its attached volumes.
+
+        Returns:
+            Volumes with a name that Proxmox gave for this VM ID, in no configuration.
         """
         seen = self.verify_owner()
         # Pending disks are freed as well (`destroy_vm` in PVE/QemuServer.pm).
@@ -325,10 +341,12 @@ class BenchVm:
             raise ForeignDisk(
                 _unchanged(self.vmid, f"its disk {', '.join(foreign)} was not created by pvebench")
             )
-        loose = named_volumes(self._api, self._place.node, self.vmid, self.mark) - held
+        others = listed_volumes(self._api, self._place.node, self.vmid) - held
+        loose = {volid for volid in others if self.owns(volid)}
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)
         if slots := dict(zip(free, sorted(loose), strict=False)):
             self.change("attach own volumes", **slots)
+        return sorted(volid for volid in others if is_given(volid, self.vmid))
 
     def has_snapshots(self) -> bool:
         """Return whether it has snapshots. Raises as `Connection`."""
@@ -392,6 +410,11 @@ def node_time(api: Api, node: str, clock: Clock) -> float:
 
 def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
     """Return the volumes on all storages of the node whose names show that this VM owns them."""
+    return {volid for volid in listed_volumes(api, node, vmid) if belongs(volid, vmid, mark)}
+
+
+def listed_volumes(api: Api, node: str, vmid: int) -> set[str]:
+    """Return the volumes on all storages of the node that are named after the VM ID."""
     volids: set[str] = set()
     for storage in api.get(f"/nodes/{node}/storage", content="images", enabled=1):
         if not storage.get("active"):
@@ -399,7 +422,7 @@ def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
         path = f"/nodes/{node}/storage/{storage['storage']}/content"
         entries = api.get(path, content="images", vmid=vmid)
         volids |= {str(entry["volid"]) for entry in entries}
-    return {volid for volid in volids if belongs(volid, vmid, mark)}
+    return volids
 
 
 def pool_members(api: Api, pool: str) -> set[int]:

@@ -311,7 +311,13 @@ def is_moved(drive: str, vmid: int) -> bool:
     """Return whether a slot's value has pvebench's serial number and a name given by Proxmox."""
     volid, options = parse_drive(drive)
     ours = _SERIAL.fullmatch(options.get("serial", ""))
-    return bool(ours and re.match(rf"vm-{vmid}-disk-\d+(\.|\Z)", re.split("[:/]", volid)[-1]))
+    return bool(ours and is_given(volid, vmid))
+
+
+def is_given(volid: str, vmid: int) -> bool:
+    """Return whether Proxmox named a volume, as the disk or fleecing image of a VM with that ID."""
+    name = re.split("[:/]", volid)[-1]
+    return bool(re.match(rf"vm-{vmid}-(disk|fleece)-\d+(\.|\Z)", name))
 
 
 _SERIAL: Final = re.compile(rf"{_SERIAL_START}\d+", re.ASCII)

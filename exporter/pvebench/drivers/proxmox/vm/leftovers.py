@@ -178,8 +178,7 @@ def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
 def _destroy(vm: BenchVm | None, details: Mapping[str, str]) -> str:
     if vm is None:
         return f"VM {details['vmid']} already gone"
-    vm.destroy()
-    return f"removed VM {vm.vmid} with its volumes"
+    return f"removed VM {vm.vmid} with its volumes{vm.destroy()}"
 
 
 def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) -> bool:
