@@ -473,6 +473,26 @@ def test_a_volume_of_the_vm_of_a_restore_is_named_too(
     assert (list(allowed.cluster.vms), volumes.owned(9001)) == ([9000], [left])
 
 
+def test_an_archive_without_notes_is_removed_if_the_log_of_the_own_task_names_it(
+    allowed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Witness: `exec_backup_task` in PVE/VZDump.pm renames first; missing notes are a warning."""
+    attach(allowed)
+    keep, volumes = Volumes.keep_backup, allowed.cluster.volumes
+    monkeypatch.setattr(Volumes, "keep_backup", lambda *call: keep(*call[:-1], ""))
+    one = operate(allowed, "backup")
+    until(lambda: one.look().ended)
+    for user in ("admin", "root"):  # one without a task in the list, one with
+        theirs = volumes.keep_backup("local", 9000, f"by-{user}.vma.zst", 1, "")
+    task = allowed.cluster.tasks.foreign("pve1", "vzdump", "9000")
+    task.log.append("INFO: creating vzdump archive '/x/dump/by-root.vma.zst'")
+    task.end = "OK"
+    assert len(volumes.archives(9000)) == 3
+    allowed.node.detach()
+    left = ["local:backup/by-admin.vma.zst", theirs]
+    assert (sorted(volumes.archives(9000)), kinds(allowed)) == (left, ["proxmox-vm"])
+
+
 def test_backups_of_others_stay(allowed: Site) -> None:
     attach(allowed)
     vmid = allowed.node.vmid

@@ -226,11 +226,12 @@ class OperationCalls:
                 if not disks:
                     raise TaskFailure("job errors")
                 with self._locked(vm, "backup"):
+                    stamp = time.strftime("%Y_%m_%d-%H_%M_%S") + f"_{len(self.backups)}"
+                    name = f"vzdump-qemu-{vmid}-{stamp}.vma.zst"
+                    task.log.append(f"INFO: creating vzdump archive '/x/dump/{name}'")
                     task.log.append("INFO: starting backup via QMP command")
                     self._work(task, self.seconds)
                     size = sum(volumes.size(volid) for volid in disks)
-                    stamp = time.strftime("%Y_%m_%d-%H_%M_%S") + f"_{len(self.backups)}"
-                    name = f"vzdump-qemu-{vmid}-{stamp}.vma.zst"
                     kept = volumes.keep_backup(storage, int(vmid), name, size, notes_template)
                     self.archived[kept] = _archived(vm, disks)
             finally:

@@ -70,9 +70,11 @@ class Api(Protocol):
     Attributes:
         refused: missing pool privileges for which calls were rejected; the caller that checks the
             rights clears it.
+        login: whose requests they are.
     """
 
     refused: set[str]
+    login: Token | Password
 
     def get(self, path: str, /, **params: Any) -> Any:
         """Read; retried when the server is briefly unreachable."""

@@ -1,17 +1,25 @@
 """Archives of the benchmark VM that backups during runs create.
 
-The marker of the VM in an archive's notes proves that pvebench created it: other backups of the
-same VM stay. An archive can be listed and removed only as long as the VM is in the pool.
+The marker of the VM in an archive's notes proves that pvebench created it, or the log of an own
+backup task that names an archive without notes: other backups of the same VM stay. An archive can
+be listed and removed only as long as the VM is in the pool.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, Tasks, newest_task, runs_task
+from pvebench.drivers.proxmox.api.tasks import (
+    SEARCH_SECONDS,
+    Tasks,
+    newest_task,
+    runs_task,
+    start_of,
+)
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.errors import Busy, DriverError
 from pvebench.log import log
@@ -22,6 +30,10 @@ BACKUP: Final = "vzdump"
 KIND: Final = "proxmox-backup"
 """Kind of a journal entry of an archive to remove."""
 _KEYS: Final = frozenset({"node", "vmid", "storage", "mark", "newest"})
+_NAMED: Final = re.compile(
+    r"creating (?:vzdump archive '[^']*/|Proxmox Backup Server archive ')([^']{1,200})'"
+)
+"""Line of a backup's log with a path whose last part is the archive's name, or with a snapshot."""
 _REMOVE_SECONDS: Final = 300.0
 LOCK_MINUTES: Final = 1
 """Maximum wait of a backup for another one; 0 is the node's default of three hours."""
@@ -122,9 +134,31 @@ def own_archives(api: Api, path: str, vmid: str, mark: str) -> list[str]:
     return sorted(row["volid"] for row in rows if notes(mark) in str(row.get("notes", "")))
 
 
+def _without_notes(api: Api, path: str, details: Mapping[str, str]) -> list[str]:
+    """Return the volids of archives without notes that logs of own tasks name, since the record.
+
+    A backup gets its name before its notes, and ends well without them (`exec_backup_task` in
+    PVE/VZDump.pm): a task that is stopped between the two leaves such an archive.
+    """
+    of_vm = {"typefilter": BACKUP, "vmid": details["vmid"], "source": "all", "limit": 50}
+    tasks = f"/nodes/{details['node']}/tasks"
+    upids = [str(row["upid"]) for row in sorted(api.get(tasks, **of_vm), key=start_of)]
+    later = upids[upids.index(details["newest"]) + 1 :] if details["newest"] in upids else upids
+    named = set()
+    for upid in (upid for upid in later if f":{api.login}:" in upid):
+        lines = api.get(f"{tasks}/{upid}/log", start=0, limit=200)
+        found = (_NAMED.search(str(line["t"])) for line in lines)
+        named |= {f"{details['storage']}:backup/{one[1]}" for one in found if one}
+    rows = api.get(path, content="backup", vmid=details["vmid"])
+    return sorted(
+        str(row["volid"]) for row in rows if row["volid"] in named and not row.get("notes")
+    )
+
+
 def _remove(api: Api, clock: Clock, details: Mapping[str, str]) -> int:
     path = f"/nodes/{details['node']}/storage/{details['storage']}/content"
     own = own_archives(api, path, details["vmid"], details["mark"])
+    own += _without_notes(api, path, details)
     for volid in own:
         tasks = Tasks(api, details["node"], clock)
         tasks.learn()
