@@ -28,6 +28,7 @@ from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, runs_task
 from pvebench.drivers.proxmox.cluster import spaces
 from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
+from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
 from pvebench.drivers.proxmox.setup.needs import needs_of
@@ -53,6 +54,7 @@ from pvebench.model.space import RESERVE_BYTES, SpaceNeed, unfit
 from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, Case, Workload
+from pvebench.store import Store
 from testing.packs import tool_workload
 from testing.prepared_cluster import api, config, findings, granted, init_of
 
@@ -491,6 +493,22 @@ def test_an_archive_without_notes_is_removed_if_the_log_of_the_own_task_names_it
     allowed.node.detach()
     left = ["local:backup/by-admin.vma.zst", theirs]
     assert (sorted(volumes.archives(9000)), kinds(allowed)) == (left, ["proxmox-vm"])
+
+
+def test_the_backups_of_a_vm_with_a_lost_journal_are_removed_with_it(
+    allowed: Site, tmp_path: Path
+) -> None:
+    attach(allowed)
+    volumes = allowed.cluster.volumes
+    theirs = volumes.keep_backup("local", 9000, "by-hand.vma.zst", 1, "by an admin")
+    one = operate(allowed, "backup")
+    until(lambda: one.look().ended)
+    api = allowed.connect()
+    (orphan,) = find_orphans(api, pool="bench", known={})
+    journal = Store(tmp_path / "other.db", simulated=False).journal
+    line = remove_orphan(api, orphan, pool="bench", clock=QuickClock(), journal=journal)
+    assert line == "removed VM 9000 on pve1 with its volumes and 1 of its backups"
+    assert (allowed.cluster.vms, volumes.archives(9000)) == ({}, [theirs])
 
 
 def test_backups_of_others_stay(allowed: Site) -> None:

@@ -23,6 +23,7 @@ from pvebench.drivers.proxmox.containers.container import (
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.settings import ClusterSettings, nodes_of, section
+from pvebench.drivers.proxmox.vm.archives import remove_unrecorded
 from pvebench.drivers.proxmox.vm.bench_vm import (
     KIND,
     BenchVm,
@@ -134,11 +135,13 @@ def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journa
     place = VmPlace(node=orphan.node, pool=pool, vmids=(orphan.vmid, orphan.vmid))
     vm = BenchVm(api, clock, place, orphan.vmid, orphan.mark)
     vm.learn()
+    backups = remove_unrecorded(api, clock, vm, orphan.node)  # not visible without the VM
+    removed = f" and {backups} of its backups" if backups else ""
     stay = vm.destroy()
     for number, kind, details in journal.pending():
         if kind in _WHY and details.get("mark") == orphan.mark:
             journal.close(number)
-    return f"removed VM {orphan.vmid} on {orphan.node} with its volumes{stay}"
+    return f"removed VM {orphan.vmid} on {orphan.node} with its volumes{removed}{stay}"
 
 
 def _explain_use(api: Api, orphan: OrphanVm, clock: Clock) -> OrphanVm:

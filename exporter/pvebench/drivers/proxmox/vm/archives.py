@@ -74,6 +74,22 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
     return lines
 
 
+def remove_unrecorded(api: Api, clock: Clock, vm: BenchVm, node: str) -> int:
+    """Remove the archives of a VM without records, of a lost journal; return their number.
+
+    Raises:
+        DriverError: not possible at present, or a backup runs.
+    """
+    vm.require_unlocked("remove its backups")
+    count = 0
+    for row in api.get(f"/nodes/{node}/storage", content="backup", enabled=1):
+        if row.get("active"):
+            storage, vmid = str(row["storage"]), str(vm.vmid)
+            of_vm = {"node": node, "vmid": vmid, "storage": storage, "mark": vm.mark, "newest": ""}
+            count += _remove(api, clock, of_vm)
+    return count
+
+
 def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None:
     """Wait for the end of a backup that does not lock the VM yet: its archive appears later.
 
