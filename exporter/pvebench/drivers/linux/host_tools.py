@@ -178,10 +178,15 @@ class HostTools(Guest):
         Path(path).write_bytes(content)
 
     def close(self) -> None:
-        """End all running programs and their children. Raises StorageHangs."""
-        for pid, (program, started) in [*self._running.items()]:
-            started.end(program)
-            del self._running[pid]
+        """End all running programs and their children. Raises StorageHangs: one stays."""
+        with contextlib.ExitStack() as ends:  # the others are ended all the same
+            for pid in self._running:
+                ends.callback(self._end, pid)
+
+    def _end(self, pid: int) -> None:
+        program, started = self._running[pid]
+        started.end(program)
+        del self._running[pid]
 
 
 def _tied_to_parent() -> list[str]:

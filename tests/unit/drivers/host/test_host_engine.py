@@ -96,6 +96,24 @@ def test_a_short_program_that_hangs_is_given_up() -> None:
         HostTools().run(["sleep", "60"], timeout=0.1)
 
 
+def test_a_program_that_hangs_keeps_no_other_one_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = HostTools()
+    pids = [tools.start(["sleep", "60"]) for _ in range(3)]
+    end = host_tools._Started.end
+
+    def end_others(started: host_tools._Started, program: str) -> None:
+        if started.process.pid == pids[1]:
+            raise StorageHangs("sleep does not end")
+        end(started, program)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host_tools._Started, "end", end_others)
+        with pytest.raises(StorageHangs):
+            tools.close()
+    assert [*tools._running] == [pids[1]]
+    tools.close()
+
+
 def test_a_program_that_no_signal_ends_is_named_and_is_ended_by_the_next_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
