@@ -274,7 +274,8 @@ class DiskOperation:
         """End a job that runs. Raises OperationUnfinished."""
         if self._running and self._name == SNAPSHOT_RAM:
             self._qmp.execute("migrate_cancel")  # the VM goes on
-            self._wait_for_migration()
+            if self._wait_for_migration()["status"] == "completed":
+                self._qmp.execute("cont")  # it was too late
             self._running = False
         if self._running and self._limits:  # copies in flight must end first
             limits = {"path": f"/objects/{self._limits}", "property": "limits"}
