@@ -308,11 +308,11 @@ def test_a_backup_that_begins_between_two_calls_of_a_switch_is_waited_for(
     vm = both.cluster.vms[9000]
     change = BenchVm.change
 
-    def lock_before(self: BenchVm, what: str, **params: Any) -> None:
+    def lock_before(self: BenchVm, what: str, *seen: Any, **params: Any) -> None:
         if what.startswith(f"{call} "):
             self.recent_config()
             vm.config["lock"] = "backup"
-        change(self, what, **params)
+        change(self, what, *seen, **params)
 
     monkeypatch.setattr(BenchVm, "change", lock_before)
     run = run_once(both, bus=Bus.VIRTIO)
@@ -331,11 +331,11 @@ def test_a_locked_vm_is_waited_for_whatever_the_server_reports(
     vm = both.cluster.vms[9000]
     change = BenchVm.change
 
-    def fail(self: BenchVm, what: str, **params: Any) -> None:
+    def fail(self: BenchVm, what: str, *seen: Any, **params: Any) -> None:
         if what.startswith(f"{call} "):
             vm.config["lock"] = "backup"
             raise Rejected("PUT config", "hotplug problem - timeout")
-        change(self, what, **params)
+        change(self, what, *seen, **params)
 
     monkeypatch.setattr(BenchVm, "change", fail)
     run = run_once(both, bus=Bus.VIRTIO)

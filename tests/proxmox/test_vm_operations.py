@@ -32,10 +32,11 @@ from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
 from pvebench.drivers.proxmox.setup.needs import needs_of
-from pvebench.drivers.proxmox.vm import archives, leftovers
+from pvebench.drivers.proxmox.vm import archives, drive, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.drive import OperationTargets, storage_kind
+from pvebench.drivers.proxmox.vm.hotplug import unplug
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.drivers.proxmox.vm.operations import VmOperation
 from pvebench.errors import (
@@ -445,6 +446,30 @@ def test_the_vm_of_a_restore_that_the_token_does_not_see_is_reported_until_it_is
     del allowed.cluster.vms[vmid]
     lines = undo_pending(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
     assert (lines, kinds(allowed)) == ([f"VM {vmid} already gone"], [])
+
+
+def test_a_disk_that_takes_the_slot_of_a_moved_one_during_the_unplug_stays(
+    allowed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach(allowed)
+    one = operate(allowed, "move")
+    until(lambda: one.look().ended)
+    one.cancel()
+    vm, config = allowed.node.vm, allowed.cluster.vms[9000].config
+    assert vm is not None
+    (slot,) = drive.test_slots(config)
+    theirs = allowed.cluster.volumes.allocate("local", 9000, "vm-9000-disk-7.raw", MIB, "raw")
+
+    def judge(drive: str) -> bool:
+        config[slot] = theirs
+        vm._seen = None  # its time is over
+        return True
+
+    monkeypatch.setattr(vm, "has_moved", judge)
+    with pytest.raises(Busy):
+        unplug(vm, slot)
+    assert config[slot] == theirs
+    assert theirs in allowed.cluster.volumes.owned(9000)
 
 
 def test_the_volume_that_a_killed_move_leaves_is_named(

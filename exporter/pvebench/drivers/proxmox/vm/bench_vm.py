@@ -175,18 +175,21 @@ class BenchVm:
             self._seen = None  # the end of the lock changes the digest
             raise vm_locked(f"VM {self.vmid}: {what}", f"VM is locked ({lock})")
 
-    def change(self, what: str, **params: Any) -> None:
+    def change(self, what: str, seen: Configuration | None = None, /, **params: Any) -> None:
         """Change the configuration; applied immediately where Proxmox can, else pending.
 
         PUT creates no task: a node keeps about 1,200 of them, and administrators look there for
         backups. PUT responds after the change; a change that takes longer than pveproxy's 30 s
         continues without a response.
 
+        Args:
+            seen: configuration that the change depends on; None: the recent one.
+
         Raises:
             NotOwned, Busy, Rejected, OutcomeUnknown.
         """
         # The digest prevents overwriting a concurrent change.
-        digest = self.recent_config().values.get("digest")
+        digest = (seen or self.recent_config()).values.get("digest")
         self._seen = None
         try:
             self.tasks.at_once(

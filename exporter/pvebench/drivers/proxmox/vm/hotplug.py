@@ -72,16 +72,16 @@ def unplug(vm: BenchVm, slot: str) -> None:
         SwitchFailed: it could not be unplugged. The VM must be power-cycled: a remaining controller
             would give its old options to the next disk.
     """
-    config = vm.recent_config().values
-    volid = test_slots(config).get(slot)
+    judged = vm.recent_config()
+    volid = test_slots(judged.values).get(slot)
     if volid is None:
         return
-    moved = vm.has_moved(config[slot])
+    moved = vm.has_moved(judged.values[slot])
     if not moved:
         _refuse_foreign(vm, volid)
     try:
         # A moved volume is freed at once: without its slot, nothing shows whose it is.
-        vm.change(f"unplug {slot}", delete=slot, force=1 if moved else None)
+        vm.change(f"unplug {slot}", judged, delete=slot, force=1 if moved else None)
     except Rejected as error:
         vm.require_unlocked(f"unplug {slot}")
         raise SwitchFailed(
