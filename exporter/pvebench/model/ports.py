@@ -455,6 +455,7 @@ class Site:
             what was written since the newest one. Raises DriverError.
         operate: (name, bytes per second of its target or 0) -> operation on the attached disk.
         further_vm: number from 2 on -> another VM on the node.
+        copies: returns storage -> maximum bytes that the operation of a case writes.
     """
 
     node: str
@@ -475,3 +476,4 @@ class Site:
     take_snapshots: Callable[[Volume, Disk], None] = _no_snapshots
     operate: Callable[[str, int], Operation] = _no_operation
     further_vm: Callable[[int], FurtherVm] = _no_further_vm
+    copies: Callable[[Case], Mapping[str, int]] = lambda _: {}

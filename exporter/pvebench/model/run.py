@@ -90,6 +90,7 @@ class Run:
         samples: empty unless the tool's output could be read.
         evidence: name -> text: the job, raw output, effective configuration, host counters, log.
         written_bytes: to the test disk, by the whole run: fill, ramp and job.
+        copies: storage -> maximum bytes that its operation wrote there. Stored as a sum per hour.
         retryable: whether a failed run may succeed when repeated. Not stored.
         pass_number: number of the run among those of its case in the cycle, from 1; 0: not
             counted, as for a skipped run.
@@ -106,6 +107,7 @@ class Run:
     samples: tuple[Sample, ...] = ()
     evidence: Mapping[str, str] = field(default_factory=dict)
     written_bytes: int = 0
+    copies: Mapping[str, int] = field(default_factory=dict)
     retryable: bool = False
     pass_number: int = 0
 

@@ -156,7 +156,7 @@ class TurnGuard:
 
 @dataclass(frozen=True, slots=True)
 class BudgetGuard:
-    """Guard that skips a storage's cases while its write budget is used up.
+    """Guard that skips the cases that write to a storage whose write budget is used up.
 
     The last run may exceed the budget. Reserving its maximum instead would never let a case run
     whose maximum is above the budget, although it may write far less.
@@ -164,13 +164,18 @@ class BudgetGuard:
     Attributes:
         limits: storage -> bytes per 24 hours.
         written: storage -> bytes written in the last 24 hours.
+        copies: `Site.copies`.
     """
 
     limits: Mapping[str, int]
     written: Callable[[str], int]
+    copies: Callable[[Case], Mapping[str, int]] = lambda _: {}
 
     def enter(self, case: Case) -> Hold | None:
-        storage = case.scenario.storage
+        used = (self._used_up(name) for name in (case.scenario.storage, *self.copies(case)))
+        return next(filter(None, used), None)
+
+    def _used_up(self, storage: str) -> Hold | None:
         limit = self.limits.get(storage)
         if limit is None or (written := self.written(storage)) < limit:
             return None

@@ -9,6 +9,7 @@ from typing import Final
 
 from pvebench.config import Pack
 from pvebench.model.units import show_interval
+from pvebench.model.workload import Case
 from pvebench.model.write_cost import DAY_SECONDS, Wear, WriteCost
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
 
@@ -37,6 +38,13 @@ class WriteBudgets:
     def place(self, node: str, storage: str) -> Place:
         """Return the place whose writes count together."""
         return ("" if storage in self.shared else node, storage)
+
+    def copies(self, case: Case) -> dict[str, int]:
+        """Return storage -> maximum bytes that the operation of a case writes to it."""
+        node, storage = case.scenario.node, case.scenario.storage
+        into = self.targets.get((node, storage), {}).get(case.workload.during, (storage,))
+        size = case.copied_bytes // len(into)
+        return dict.fromkeys(into, size) if size else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +114,8 @@ def _writes(
         own = plan.bytes_written - sum(case.copied_bytes for case in plan.cases)
         cycle = own if known is None else known * len(plan.cases)
         cycles[storage] = cycles.get(storage, 0.0) + cycle
-        targets = budgets.targets.get((node, storage), {})
-        for case in (case for case in plan.cases if case.copied_bytes):
-            into = targets.get(case.workload.during, (storage,))
-            for name in into:
-                cycles[name] = cycles.get(name, 0.0) + case.copied_bytes / len(into)
+        for name, size in (copy for case in plan.cases for copy in budgets.copies(case).items()):
+            cycles[name] = cycles.get(name, 0.0) + size
     return [
         _PackWrites((node, name), cycle, seconds, (node, name) in per_run)
         for name, cycle in cycles.items()

@@ -346,6 +346,7 @@ class Worker:
         try:
             self._apply_updates()
             run = self._runner.run(case, cycle=uid, conduct=self._conduct)
+            run = replace(run, copies=self._site.copies(case))
         finally:
             disturbed = self._guards.leave(case)
         self._finish(self._passes.counted(self._disturbed(run, disturbed)))

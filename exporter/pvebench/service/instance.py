@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -291,7 +291,7 @@ class Instance:
         self, site: Site, assignments: list[Assignment], between: Callable[[Worker], None]
     ) -> Worker:
         return Worker(
-            site=site,
+            site=replace(site, copies=self._guards.budgets.copies),
             assignments=assignments,
             results=self._results,
             observer=self,

@@ -55,7 +55,7 @@ class GuardFactory:
         limits = {at[1]: limit for at, limit in self.budgets.limits.items() if at[0] == site.node}
         if limits and self.endless:  # a limited number of cycles only warns
             written = partial(self.counted, site.node)
-            guards.append(BudgetGuard(limits, written))
+            guards.append(BudgetGuard(limits, written, self.budgets.copies))
         self.free[site.node] = site.free
         guards += site.guards
         shared = frozenset(name for name, storage in storages.items() if storage.shared)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func, select
+from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func, or_, select
 
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
@@ -38,7 +38,7 @@ from pvebench.store.tables import (
     samples,
     totals,
 )
-from pvebench.store.writing import WRITTEN, Writes, bytes_per_run, hour, newest_wear
+from pvebench.store.writing import COPIED, WRITTEN, Writes, bytes_per_run, hour, newest_wear
 
 DURABILITY: Final = "durability/"
 """Begin of the names of the facts with measured durability."""
@@ -246,13 +246,14 @@ class StoredResults:
     def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
         """Return the bytes written to a storage in the 24 hours before `at`, to the hour.
 
+        What operations copied there counts, too.
+
         Args:
             node: from this node only; None: from all nodes together.
         """
-        first, last = hour(WRITTEN, at - timedelta(hours=24)), hour(WRITTEN, at)
-        query = select(func.sum(totals.c.value)).where(
-            totals.c.storage == storage, totals.c.name >= first, totals.c.name <= last
-        )
+        day = at - timedelta(hours=24)
+        within = (totals.c.name.between(hour(c, day), hour(c, at)) for c in (WRITTEN, COPIED))
+        query = select(func.sum(totals.c.value)).where(totals.c.storage == storage, or_(*within))
         if node is not None:
             query = query.where(totals.c.node == node)
         with reading(self._engine) as connection:

@@ -354,8 +354,9 @@ def _note_environment(
 
 
 WRITTEN: Final = "written"
+COPIED: Final = "copied"
 RUNS: Final = "runs"
-"""Counters of the bytes written and the runs ended in each hour, of the newest KEPT_HOURS."""
+"""Counters of bytes written and copied, and runs ended, in each of the newest KEPT_HOURS."""
 KEPT_HOURS: Final = 48
 
 
@@ -409,6 +410,8 @@ def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
                 amounts[*where, str(sample.direction)] += sample.value
         if run.outcome is not Outcome.SKIPPED:
             amounts[*where, hour(WRITTEN, run.finished)] += run.written_bytes
+            for storage, size in run.copies.items():
+                amounts[where[0], storage, hour(COPIED, run.finished)] += size
             amounts[*where, hour(RUNS, run.finished)] += 1
     if not amounts:
         return
@@ -424,6 +427,6 @@ def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
         ],
     )
     oldest = max(run.finished for run in ended) - timedelta(hours=KEPT_HOURS)
-    for counter in (WRITTEN, RUNS):
+    for counter in (WRITTEN, COPIED, RUNS):
         expired = totals.c.name.between(f"{counter} ", hour(counter, oldest))
         connection.execute(delete(totals).where(expired))

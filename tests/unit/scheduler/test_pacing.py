@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,20 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.config.settings import Settings
 from pvebench.drivers import driver_of
+from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.settings import ClusterSettings, ClusterStorageSettings
+from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.drivers.storages.directory import size_at
+from pvebench.model.ports import Guard
+from pvebench.model.run import Outcome
 from pvebench.model.units import GIB, MIB
 from pvebench.model.write_cost import MIN_BUDGET_BYTES, cost_lines, default_budget
+from pvebench.scheduler.guards import BudgetGuard
 from pvebench.scheduler.pacing import WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, expand, make_plan
 from pvebench.service.selection import budgets_of
+from pvebench.store import Store
+from testing import packs
 from testing.packs import QUICK, SMALL, STORAGES, write_pack
 
 HERE = ("lab", "local")
@@ -97,6 +105,36 @@ def test_copies_are_written_to_their_targets_not_to_the_volumes_storage(tmp_path
     assert written("backup") == {"local": 2 + 2 * 64}
     assert written("backup-fleecing") == {"local": 2, "pbs1": 128, "fast": 128}
     assert written("move") == {"local": 2, "fast": 128}
+
+
+def test_the_budget_counts_the_copies_that_the_intervals_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SMALL.replace("iodepth: 8}", "iodepth: 8, during: move}")
+    path = write_pack(tmp_path, text)
+    pack = load_pack(path)
+    budgets = WriteBudgets(limits={}, targets={HERE: {"move": ("fast",)}})
+    monkeypatch.setattr(
+        packs, "simulated_site", lambda world: replace(simulated_site(world), copies=budgets.copies)
+    )
+
+    def guards(clock: SimulatedClock, store: Store) -> Sequence[Guard]:
+        def written(name: str) -> int:
+            return store.written_bytes(name, clock.now())
+
+        return [BudgetGuard({"fast": 64 * MIB}, written, budgets.copies)]
+
+    simulation = packs.simulate(tmp_path, pack=path, guards=guards)
+    simulation.worker.run()
+    first, second = simulation.recorder.runs
+    assert (first.outcome, second.outcome) == (Outcome.OK, Outcome.SKIPPED)
+    assert second.reason.startswith("write budget of fast used up: 64.0 MiB of 64.0 MiB")
+    entry = Assignment(pack, expand(pack, node="lab", storages=STORAGES))
+    per_run = simulation.store.writes()[0]
+    costs = {cost.storage: cost.cycle_bytes for cost in pace([entry], budgets, per_run).costs}
+    now = simulation.world.clock.now()
+    counted = {name: 2 * simulation.store.written_bytes(name, now) for name in ("local", "fast")}
+    assert counted == costs  # of both cases, of which one has run
 
 
 def test_the_targets_on_proxmox_are_those_of_the_settings() -> None:
