@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,17 +24,15 @@ from pvebench.cli.options import (
     selection_options,
     settings_options,
 )
-from pvebench.config import Pack, Settings, load_pack, shipped_packs
+from pvebench.config import Pack, load_pack, shipped_packs
 from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
-from pvebench.errors import ConfigError, NoSpace, NotWritable, Problem, PvebenchError
-from pvebench.model.rules import StorageKind
-from pvebench.model.space import Space, SpaceNeed, unfit
+from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.model.units import format_size, show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, ExcludedCase, Plan, make_plan
-from pvebench.service.selection import assignments, paced
+from pvebench.service.selection import FittingCases, assignments, fitting, paced
 
 # --- `pvebench schema`: JSON schemas of packs and settings, for editors.
 
@@ -184,58 +181,28 @@ def plan(
     """Show cases, exclusions, duration, space and writes of a cycle."""
     settings = read_settings(**options)
     driver_of(settings.driver).require(settings)
-    spaces, unknown = _spaces(settings)
-    plans = []
-    for assignment in assignments(settings, scale=scale, only=only, skip=skip):
-        here = driver_of(settings.driver).storages(settings, assignment.node)
-        storages = {name: storage.holds for name, storage in here.items()}
-        cycle = _plan(assignment, spaces, storages)
-        plans.append((assignment, cycle, SpaceNeed(storages).add(*cycle.cases).total()))
+    selected = assignments(settings, scale=scale, only=only, skip=skip)
+    plans, unknown = fitting(settings, selected)
     if form == "json":
-        rows = [_plan_data(*each) for each in plans]
+        rows = [_plan_data(each) for each in plans]
         click.echo(json.dumps(rows, indent=2))
         return
     console = make_console()
     for each in plans:
-        _print_plan(console, *each)
+        _print_plan(console, each)
     if unknown:
         console.print(f"free space not checked: {unknown}", highlight=False, soft_wrap=True)
-    for line in cost_lines(paced(settings, [assignment for assignment, *_ in plans]).costs):
+    for line in cost_lines(paced(settings, [each.assignment for each in plans]).costs):
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _spaces(settings: Settings) -> tuple[Mapping[tuple[str, str], Space], str]:
-    """Return (node, storage) -> free space, and why it is unknown."""
-    try:
-        return driver_of(settings.driver).spaces(settings), ""
-    except PvebenchError as error:
-        return {}, error.reason
+def _cycle(assignment: Assignment) -> Plan:
+    pack = assignment.pack
+    return make_plan(assignment.matrix, seed=pack.seed, conduct=pack.conduct)
 
 
-def _plan(
-    assignment: Assignment,
-    spaces: Mapping[tuple[str, str], Space],
-    storages: Mapping[str, StorageKind],
-) -> Plan:
-    """Return the cycle without the cases that do not fit. Raises NoSpace: none fits."""
-    pack, matrix = assignment.pack, assignment.matrix
-    cycle = make_plan(matrix, seed=pack.seed, conduct=pack.conduct)
-    here = {name: space for (node, name), space in spaces.items() if node == assignment.node}
-    lacking = unfit(cycle.cases, here, storages)
-    if not lacking:
-        return cycle
-    cases = tuple(case for case in matrix.cases if case.slug not in lacking)
-    if not cases:
-        raise NoSpace(
-            f"no case of pack {pack.name} fits: {next(iter(lacking.values()))}",
-            next_step="free space, or reduce volume.size or the scale of the pack",
-        )
-    excluded = [ExcludedCase(slug, reason) for slug, reason in lacking.items()]
-    fitting = replace(matrix, cases=cases, excluded=(*matrix.excluded, *excluded))
-    return make_plan(fitting, seed=pack.seed, conduct=pack.conduct)
-
-
-def _plan_data(assignment: Assignment, cycle: Plan, space: Mapping[str, int]) -> dict[str, Any]:
+def _plan_data(fit: FittingCases) -> dict[str, Any]:
+    assignment, cycle = fit.assignment, _cycle(fit.assignment)
     return {
         "pack": assignment.pack.name,
         "node": assignment.node,
@@ -248,13 +215,12 @@ def _plan_data(assignment: Assignment, cycle: Plan, space: Mapping[str, int]) ->
         "jitter_seconds": jitter_seconds(assignment.pack.every_seconds)[0],
         "seconds": round(cycle.seconds, 1),
         "bytes_written": cycle.bytes_written,
-        "space_bytes": dict(space),
+        "space_bytes": dict(fit.need),
     }
 
 
-def _print_plan(
-    console: Console, assignment: Assignment, cycle: Plan, space: Mapping[str, int]
-) -> None:
+def _print_plan(console: Console, fit: FittingCases) -> None:
+    assignment, cycle = fit.assignment, _cycle(fit.assignment)
     pack = assignment.pack
     console.print(Text(pack.name, style="bold"), f"on {assignment.node}: {pack.title}")
     if pack.source:
@@ -265,8 +231,7 @@ def _print_plan(
         f"about {show_seconds(cycle.seconds)}, "
         f"at most {show_bytes(cycle.bytes_written)} written"
     )
-    sizes = (f"{show_bytes(size)} on {name}" for name, size in sorted(space.items()))
-    console.print(f"space needed: at most {', '.join(sizes)}")
+    console.print(f"space needed: at most {fit.text}", highlight=False, soft_wrap=True)
     console.print(_interval_text(pack.every_seconds))
     table = Table("#", "scenario", "workload", box=None, padding=(0, 2, 0, 0))
     for number, case in enumerate(cycle.cases, start=1):

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from pvebench.analysis.verdict import count_text
 from pvebench.config import Settings
 from pvebench.config.tls_and_users import scheme_of
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import Finding, attempt
 from pvebench.drivers.storages.directory import existing
-from pvebench.errors import NotWritable, PvebenchError
+from pvebench.errors import NoSpace, NotWritable, PvebenchError
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.write_cost import cost_lines
-from pvebench.scheduler.plan import make_plan
-from pvebench.service.selection import assignments, paced
+from pvebench.service.selection import FittingCases, assignments, fitting, paced
 from pvebench.store import identities_at
 
 ACCEPT: Final = "mount the right one, or start a new history with `pvebench storage accept {}`"
@@ -34,9 +34,13 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
     """
     yield "settings", True, f"{_nodes(settings)}, driver {settings.driver}"
     planned = assignments(settings, scale=scale)
-    for entry in planned:
-        plan = make_plan(entry.matrix, seed=entry.pack.seed)
-        yield f"pack {entry.pack.name}", True, f"{len(plan.cases)} cases on {entry.node}"
+    try:
+        fits, _ = fitting(settings, planned)  # the driver reports why free space is unknown
+    except NoSpace as error:
+        yield "space", False, str(error)
+    else:
+        planned = [fit.assignment for fit in fits]
+        yield from map(_pack, fits)
     yield attempt("cost", lambda: "; ".join(cost_lines(paced(settings, planned).costs)))
     yield attempt("state", lambda: _state(settings))
     if settings.web_config_file is not None:
@@ -48,6 +52,15 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
     # No more requests to a server that rejected the token.
     if not any(good is False and name.endswith(_PREREQUISITES) for name, good, _ in of_driver):
         yield from _identities(settings)
+
+
+def _pack(fit: FittingCases) -> Finding:
+    """Return cases and space of a pack, as of `pvebench plan`."""
+    entry = fit.assignment
+    text = f"{count_text(len(entry.matrix.cases), 'case')} on {entry.node}; at most {fit.text}"
+    if fit.lacking:
+        text += f"; {count_text(len(fit.lacking), 'case')} excluded: {fit.lacking[0].reason}"
+    return f"pack {entry.pack.name}", None if fit.lacking else True, text
 
 
 def _identities(settings: Settings) -> Iterator[Finding]:

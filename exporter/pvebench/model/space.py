@@ -36,14 +36,18 @@ class Space:
     reserve: int = RESERVE_BYTES
     held: int = 0
 
+    @property
+    def text(self) -> str:
+        """Free bytes, where, and how many of them must stay free."""
+        return (
+            f"{show_bytes(self.free)} free {self.where} ({show_bytes(self.reserve)} must stay free)"
+        )
+
     def lacks(self, storage: str, need: int) -> str:
         """Return why `need` bytes do not fit; empty: they do."""
         if self.free >= need + self.reserve:
             return ""
-        return (
-            f"storage {storage}: {show_bytes(need)} needed, {show_bytes(self.free)} free "
-            f"{self.where} ({show_bytes(self.reserve)} must stay free)"
-        )
+        return f"storage {storage}: {show_bytes(need)} needed, {self.text}"
 
     def require(self, storage: str, need: int) -> None:
         """Raise NoSpace if `need` bytes do not fit."""

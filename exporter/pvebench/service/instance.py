@@ -26,7 +26,7 @@ from pvebench.scheduler.pacing import pace
 from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
-from pvebench.service.selection import budgets_of, intervals_of, locked_store, make_sites
+from pvebench.service.selection import budgets_of, fitting, intervals_of, locked_store, make_sites
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
 from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
@@ -74,6 +74,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
     settings = first.settings
     if request.cycles is not None:  # a service runs what it can, and retries the rest
         driver_of(settings.driver).require(settings)
+        first = _fitting(first, screen.say)
     supervisor = Supervisor()
 
     with ExitStack() as stack:
@@ -124,6 +125,17 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             say(line)
         instance.run(screen)
     return instance.pool.outcomes()
+
+
+def _fitting(all_cases: Configuration, say: Callable[[str], None]) -> Configuration:
+    """Return the configuration without cases that do not fit, as `pvebench plan` shows it.
+
+    A service keeps them: each is skipped until it fits.
+    """
+    fits, _ = fitting(all_cases.settings, all_cases.assignments)
+    for case in (case for fit in fits for case in fit.lacking):
+        say(f"excluded {case.slug}: {case.reason}")
+    return replace(all_cases, assignments=[fit.assignment for fit in fits])
 
 
 def _front_of(settings: Settings) -> AbstractContextManager[Front]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import DriverContext, StopClock
-from pvebench.errors import ConfigError, Problem
+from pvebench.errors import ConfigError, NoSpace, Problem, PvebenchError
 from pvebench.model.ports import Journal, Site
-from pvebench.model.units import MIB
+from pvebench.model.space import Space, SpaceNeed, unfit
+from pvebench.model.units import MIB, show_bytes
 from pvebench.scheduler.pacing import PacedPacks, Place, WriteBudgets, pace
-from pvebench.scheduler.plan import Assignment, Matrix, check_slugs, expand, select
+from pvebench.scheduler.plan import (
+    Assignment,
+    ExcludedCase,
+    Matrix,
+    check_slugs,
+    expand,
+    make_plan,
+    select,
+)
 
 if TYPE_CHECKING:
     from pvebench.store import StateDirectory, Store
@@ -80,6 +90,67 @@ def _identities(settings: Settings) -> dict[str, dict[str, str]]:
     with identities_at(database) as records:
         nodes = settings.measured_nodes() if records else ()
         return {node: records.tokens(node) for node in nodes if records}
+
+
+@dataclass(frozen=True, slots=True)
+class FittingCases:
+    """Cases of a pack that fit into the free space, for `plan`, `check` and `run` alike.
+
+    Attributes:
+        assignment: without the others, which are among its exclusions.
+        lacking: exclusions for lack of space.
+        need: storage -> maximum bytes of a cycle.
+        spaces: storages with known free space.
+    """
+
+    assignment: Assignment
+    lacking: Sequence[ExcludedCase]
+    need: Mapping[str, int]
+    spaces: Mapping[str, Space]
+
+    @property
+    def text(self) -> str:
+        """Need and free space of each storage."""
+        return "; ".join(
+            ", ".join([f"{show_bytes(size)} on {name}", *filter(None, [self._free(name)])])
+            for name, size in sorted(self.need.items())
+        )
+
+    def _free(self, name: str) -> str:
+        return self.spaces[name].text if name in self.spaces else ""
+
+
+def fitting(settings: Settings, assigned: Sequence[Assignment]) -> tuple[list[FittingCases], str]:
+    """Return the cases of each pack that fit, and why free space is unknown; empty: it is known.
+
+    Raises:
+        NoSpace: no case of a pack fits.
+    """
+    driver, unknown = driver_of(settings.driver), ""
+    try:
+        spaces = driver.spaces(settings)
+    except PvebenchError as error:
+        spaces, unknown = {}, error.reason
+    return [_fit(settings, entry, spaces) for entry in assigned], unknown
+
+
+def _fit(settings: Settings, entry: Assignment, spaces: Mapping[Place, Space]) -> FittingCases:
+    known = driver_of(settings.driver).storages(settings, entry.node)
+    storages = {name: storage.holds for name, storage in known.items()}
+    here = {name: space for (node, name), space in spaces.items() if node == entry.node}
+    pack, matrix = entry.pack, entry.matrix
+    ordered = make_plan(matrix, seed=pack.seed).cases
+    reasons = unfit(ordered, here, storages)
+    cases = tuple(case for case in matrix.cases if case.slug not in reasons)
+    if not cases:
+        raise NoSpace(
+            f"no case of pack {pack.name} fits: {next(iter(reasons.values()))}",
+            next_step="free space, or reduce volume.size or the scale of the pack",
+        )
+    lacking = [ExcludedCase(slug, reason) for slug, reason in reasons.items()]
+    fit = replace(matrix, cases=cases, excluded=(*matrix.excluded, *lacking))
+    need = SpaceNeed(storages).add(*cases).total()
+    return FittingCases(replace(entry, matrix=fit), lacking, need, here)
 
 
 def intervals_of(assignments: list[Assignment]) -> dict[str, float]:

@@ -178,8 +178,8 @@ def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path, capsys: Capture
     found = {row["check"]: row["ok"] for row in json.loads(captured.out)}
     assert found["settings"]
     assert found["qemu-system-x86_64"]
-    assert not found["storage local"]
-    assert "checks failed: storage local" in captured.err
+    assert not found["space"]
+    assert "checks failed: space" in captured.err
 
 
 def test_packs_lists_what_is_there(capsys: Captured) -> None:

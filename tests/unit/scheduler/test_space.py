@@ -14,12 +14,14 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
+from pvebench.drivers import simulated
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.qemu.block_graph import Names
 from pvebench.drivers.qemu.operations import DiskOperation
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage, check_space
+from pvebench.drivers.storages.settings import spaces_of
 from pvebench.errors import NoSpace
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.space import RESERVE_BYTES, Space, SpaceNeed, unfit
@@ -230,3 +232,57 @@ def test_own_volumes_are_no_reason_to_exclude_a_case(
     assert run_cli(["plan", *options]) != 0  # another instance's
     volume.rename(tmp_path / f"{MARK}0123456789abcdef-local.raw")
     assert run_cli(["plan", *options]) == 0
+
+
+OPERATED = """\
+  - fio: {rw: randwrite, bs: 4k, during: [backup, backup-fleecing]}
+  - fio: {rw: randwrite, bs: 4k, during: move}
+"""
+
+
+def test_plan_check_and_run_exclude_the_same_cases_and_name_the_same_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = settings(tmp_path, SMALL.replace("[virtio, scsi]", "[virtio]") + OPERATED)
+    config = tmp_path / "pvebench.yaml"
+    config.write_text(config.read_text("utf-8") + "driver: simulated\n", "utf-8")
+    monkeypatch.setattr(simulated, "DRIVER", replace(simulated.DRIVER, spaces=spaces_of))
+    have_free(monkeypatch, 128 * MIB + RESERVE_BYTES)
+    assert run_cli(["plan", *options, "--format=json"]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)
+    ((slug, reason),) = [tuple(one.values()) for one in plan["excluded"]]
+    assert plan["space_bytes"] == {"local": 128 * MIB}
+    assert slug.endswith("backup-fleecing")
+    need = "at most 128.0 MiB on local, 384.0 MiB free in "
+    need += f"{tmp_path} (256.0 MiB must stay free)"
+
+    assert run_cli(["plan", *options]) == 0
+    assert f"space needed: {need}\n" in capsys.readouterr().out
+
+    run_cli(["check", *options, "--format=json"])
+    found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found["pack small"] == {
+        "check": "pack small",
+        "ok": None,
+        "found": f"3 cases on lab; {need}; 1 case excluded: {reason}",
+    }
+    assert "storage local" not in found
+
+    assert run_cli(["run", *options]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"excluded {slug}: {reason}" in said
+    assert "3 of 3 cases ok" in said
+
+
+def test_check_and_run_fail_as_plan_does_if_nothing_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = settings(tmp_path, QCOW2)
+    have_free(monkeypatch, LIMIT - 1)
+    for command in ("plan", "run"):
+        assert run_cli([command, *options]) == NoSpace.exit_code
+        assert "no case of pack small fits: storage local: 64.0" in capsys.readouterr().err
+    run_cli(["check", *options, "--format=json"])
+    found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found["space"]["ok"] is False
+    assert "no case of pack small fits: storage local: 64.0" in found["space"]["found"]

@@ -34,7 +34,7 @@ from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Disk
 from pvebench.model.ports import HostSnapshot, Journal, Site
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import RESERVE_BYTES, Space
+from pvebench.model.space import Space
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity, Volume
 from pvebench.model.workload import Case
@@ -244,8 +244,8 @@ def _checks(
     yield "fincore", True, _fincore(commands)
     needs = space_needed(settings, cases)
     for name, entry in settings.storages.items():
-        need = needs.get(name, 0) + RESERVE_BYTES
-        yield attempt(f"storage {name}", partial(_space, commands, str(entry.path), need))
+        space = partial(_space, commands, name, str(entry.path), needs.get(name, 0))
+        yield attempt(f"storage {name}", space)
 
 
 def _program(commands: RemoteCommands, name: str) -> str:
@@ -267,7 +267,7 @@ def _fincore(commands: RemoteCommands) -> str:
     return "verifies before each run that the page cache has no data of the volume"
 
 
-def _space(commands: RemoteCommands, path: str, need: int) -> str:
+def _space(commands: RemoteCommands, name: str, path: str, need: int) -> str:
     script = 'test -d "$1" && test -w "$1" && df -B1 --output=avail -- "$1" | tail -n 1'
     done = commands.shell.ask(["sh", "-c", script, "sh", path])
     free = done.stdout.strip()
@@ -276,7 +276,6 @@ def _space(commands: RemoteCommands, path: str, need: int) -> str:
             f"{path} on {commands.where} is not a writable directory",
             next_step=f"run there `install -d -o {commands.where.partition('@')[0]} -m 700 {path}`",
         )
-    text = f"{show_bytes(need)} needed, {show_bytes(int(free))} free in {path}"
-    if int(free) < need:
-        raise VolumeError(text)
-    return text
+    space = Space(free=int(free), where=f"in {path} on {commands.where}")
+    space.require(name, need)
+    return f"{show_bytes(need)} needed, {space.text}"

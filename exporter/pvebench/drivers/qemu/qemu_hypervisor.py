@@ -55,7 +55,6 @@ from pvebench.drivers.qemu.qmp import QemuGuest
 from pvebench.drivers.storages.contract import SnapshotStorage, Storage, instance_id, release
 from pvebench.drivers.storages.pools import pool_options
 from pvebench.drivers.storages.settings import (
-    check_space,
     check_storages,
     faults_of,
     guards_of,
@@ -443,7 +442,6 @@ class QemuEngine(Engine):
         for tool, package in TOOLS.items():
             where = shutil.which(tool)
             yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"
-        yield from check_space(settings, cases)
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_summary(settings))
         yield _accelerator(settings.accelerator)

@@ -38,8 +38,8 @@ from pvebench.errors import FaultFailed
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.model.disk import HostCache
 from pvebench.model.ports import Guard
-from pvebench.model.space import RESERVE_BYTES, Space, SpaceNeed
-from pvebench.model.units import SECTOR, show_bytes
+from pvebench.model.space import Space, SpaceNeed
+from pvebench.model.units import SECTOR
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear
@@ -359,17 +359,3 @@ def space_needed(settings: LocalSettings, cases: Sequence[Case]) -> dict[str, in
     """Return storage -> maximum bytes that the cases need."""
     storages = local_storages(settings, settings.node)
     return SpaceNeed({name: one.holds for name, one in storages.items()}).add(*cases).total()
-
-
-def check_space(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
-    """Yield whether there is space for the cases on each storage with a directory."""
-    needs = space_needed(settings, cases)
-    for name, storage in settings.active_storages().items():
-        if storage.path is None or storage.kind == "block":
-            continue
-        if not (storage.path.exists() or storage.path == settings.default_storage):
-            continue  # `identities_of` reports it
-        need = needs.get(name, 0) + RESERVE_BYTES
-        free = shutil.disk_usage(existing(storage.path)).free
-        text = f"{show_bytes(need)} needed, {show_bytes(free)} free in {storage.path}"
-        yield f"storage {name}", free >= need, text
