@@ -15,6 +15,7 @@ from typing import Any, Self
 import pytest
 
 from integration.conftest import MACHINE, Lab
+from pvebench.config.pack_keys import MIN_MEMORY
 from pvebench.drivers.qemu.machine import EMULATED_CPU
 from pvebench.guest import KERNEL_ARGUMENTS, GuestImage, build_image
 from pvebench.guest.recipe import FILESYSTEM_MODULES
@@ -55,6 +56,12 @@ def test_a_filesystem_that_is_rarely_used_is_loaded_when_it_is(shared_lab: Lab) 
         guest.run(["/usr/bin/pvebench-filesystem", "mount", "/dev/none", name])
         known = guest.run(["/bin/cat", "/proc/filesystems"]).stdout.decode().split()
         assert name in known
+
+
+def test_the_least_memory_holds_the_image_and_its_unpacked_content(image: GuestImage) -> None:
+    """Linux limits a tmpfs to half of the memory that is free (`shmem_default_max_blocks`)."""
+    size = image.initramfs.stat().st_size
+    assert image.kernel.stat().st_size + size + 2 * size < MIN_MEMORY
 
 
 def test_the_guest_has_no_network(shared_lab: Lab) -> None:

@@ -24,7 +24,7 @@ from pydantic import (
 
 from pvebench.fields import Duration, Ratio, Scale, Size, Slug, Strict, Text, require_once
 from pvebench.model.disk import DEFAULT_FILE, LAYOUT_OPTIONS, Disk, Layout
-from pvebench.model.units import MIB
+from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import SteadyRule
 from pvebench.workloads import TOOLS, Tool, ToolOptions
 
@@ -208,16 +208,29 @@ class VolumeOptions(Strict):
         return size
 
 
+MIN_MEMORY: Final = 512 * MIB
+"""Smallest memory of the VM. The guest image is unpacked to a tmpfs while its archive is also in
+memory, and a tmpfs gets half of the rest (`size` in tmpfs(5)). With less, no VM ever answers."""
+
+
 class GuestOptions(Strict):
     """The benchmark VM.
 
     Attributes:
-        memory: memory size.
+        memory: memory size, at least `MIN_MEMORY`.
         cpus: number of virtual CPUs.
     """
 
     memory: Size = 768 * MIB
     cpus: StrictInt = Field(default=1, ge=1, le=64)
+
+    @field_validator("memory")
+    @classmethod
+    def _boots(cls, size: int) -> int:
+        if size < MIN_MEMORY:
+            least = format_size(MIN_MEMORY)
+            raise ValueError(f"the guest does not boot with {size} bytes; use at least {least}")
+        return size
 
 
 class SteadyOptions(Strict):

@@ -24,6 +24,7 @@ from pvebench.cli.progress import (
     result_text,
 )
 from pvebench.config.settings import schema_text
+from pvebench.drivers.linux.procfs import total_memory
 from pvebench.errors import CycleIncomplete
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Direction
@@ -345,3 +346,16 @@ def test_a_terminal_has_both_with_v(monkeypatch: pytest.MonkeyPatch) -> None:
     piped = Console(file=io.StringIO())
     assert type(make_progress(piped, list, logged=True)) is NoProgress
     assert type(make_progress(piped, list)) is ProgressLines
+
+
+def test_check_fails_if_the_vms_need_more_memory_than_the_machine_has(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    for vms, good in (("1", True), ("2", False)):
+        text = SMALL.replace("iodepth: 8}", f"iodepth: 8, vms: {vms}}}")
+        share = total_memory() * 2 // 3
+        pack = write_pack(tmp_path, f"{text}guest: {{memory: {share}}}\n")
+        run_cli(["check", "--state", str(tmp_path / "s"), "--pack", str(pack), "--format=json"])
+        found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
+        assert found["memory"]["ok"] is good
+        assert ("reduce vms or guest.memory" in found["memory"]["found"]) is not good

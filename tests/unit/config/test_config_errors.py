@@ -71,6 +71,11 @@ BROKEN = {
         SMALL.replace("64M", "1M"),
         "pack.yaml:9:9: volume.size: 1048576 bytes are too small for a benchmark; use at least 16M",
     ),
+    "too little memory to boot": (
+        SMALL + "guest: {memory: 256M}\n",
+        "pack.yaml:15:17: guest.memory: the guest does not boot with 268435456 bytes; "
+        "use at least 512M",
+    ),
     "runtime too short": (
         SMALL.replace("runtime: 2s", "runtime: 500ms"),
         "pack.yaml:12:12: measure.runtime: too short for a measurement; use at least 1s",

@@ -293,7 +293,16 @@ def host_facts(root: Traversable = Path("/")) -> dict[str, str]:
 
 def available_memory(root: Traversable = Path("/")) -> int:
     """Return the bytes that new processes can use without swapping (MemAvailable)."""
-    match = re.search(r"^MemAvailable:\s+(\d+) kB$", _read(root / "proc/meminfo"), re.MULTILINE)
+    return _memory("MemAvailable", root)
+
+
+def total_memory(root: Traversable = Path("/")) -> int:
+    """Return the bytes of the machine's memory; 0: unknown."""
+    return _memory("MemTotal", root)
+
+
+def _memory(key: str, root: Traversable) -> int:
+    match = re.search(rf"^{key}:\s+(\d+) kB$", _read(root / "proc/meminfo"), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0
 
 

@@ -20,7 +20,7 @@ from pvebench.drivers.driver import (
 )
 from pvebench.drivers.host.host_engine import check_host, container_of, host_of, local_router
 from pvebench.drivers.linux.host_tools import tool_version
-from pvebench.drivers.linux.procfs import ProcProbe, available_memory, host_facts
+from pvebench.drivers.linux.procfs import ProcProbe, available_memory, host_facts, total_memory
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
@@ -69,6 +69,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.ports import Clock, Guest, Journal, Site
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import require_memory
+from pvebench.model.units import show_bytes
 from pvebench.model.volume import Attachment, BlockCounters, Identity, Plug, Volume
 from pvebench.model.workload import Case
 
@@ -442,6 +443,7 @@ class QemuEngine(Engine):
         for tool, package in TOOLS.items():
             where = shutil.which(tool)
             yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"
+        yield _memory(cases)
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_summary(settings))
         yield _accelerator(settings.accelerator)
@@ -467,6 +469,16 @@ def require_tools() -> None:
         raise ToolsMissing(
             f"not installed: {', '.join(lacking)}", next_step=f"run `{INSTALL} {packages}`"
         )
+
+
+def _memory(cases: Sequence[Case]) -> Finding:
+    """Return whether the machine has the memory of the VMs that run at the same time."""
+    vms = ((case.scenario.machine, 1 + case.workload.further_vms) for case in cases)
+    need, total = max(one.memory_bytes * count for one, count in vms), total_memory()
+    text = f"{show_bytes(need)} needed for VMs, this machine has {show_bytes(total)}"
+    if need <= total:
+        return "memory", True, text
+    return "memory", False, f"{text}; reduce vms or guest.memory in the pack"
 
 
 def _accelerator(setting: str) -> Finding:
