@@ -105,7 +105,7 @@ class Pack:
         source, published: origin of a published test that the pack reproduces; else empty.
         relative_to: slug of the scenario that results are relative to; empty: none.
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
-        storage_place: line and column of its storages in the file.
+        places: line and column in the file of `storage`, `axes` and `workloads`.
         excludes: combinations that the pack excludes.
         variants: options that override the first value of each axis; one more scenario each.
         host: whether each storage has a host case.
@@ -138,8 +138,8 @@ class Pack:
     fill_compress: int
     conduct: Conduct
     workloads: tuple[Workload, ...]
+    places: Mapping[str, tuple[int, int]]
     scale: float = 1.0
-    storage_place: tuple[int, int] = (0, 0)
 
 
 def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
@@ -182,17 +182,21 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
             settle_seconds=measure.settle, noisy_ratio=measure.noisy, repeats=measure.repeats
         ),
         workloads=_workloads(document, file, factor),
+        places=_places(document),
         scale=scale,
-        storage_place=_storage_place(document),
     )
 
 
-def _storage_place(document: Document) -> tuple[int, int]:
-    """Return line and column of the storages; without any, those of the pack's axes."""
-    places = [(section, "storage") for section in ("axes", "fixed")]
-    place = next(filter(document.has, places), ("axes",))
-    found = document.problem(place, "")
-    return found.line, found.column
+def _places(document: Document) -> dict[str, tuple[int, int]]:
+    """Return `Pack.places`; storages that the file does not name are at its axes."""
+    storages = [(section, "storage") for section in ("axes", "fixed")]
+    places = {
+        "storage": next(filter(document.has, storages), ("axes",)),
+        "axes": ("axes",),
+        "workloads": ("workloads",),
+    }
+    found = {name: document.problem(place, "") for name, place in places.items()}
+    return {name: (problem.line, problem.column) for name, problem in found.items()}
 
 
 def _whole_mib(size: float, *, least: int) -> int:

@@ -379,8 +379,6 @@ def _why_not_together(scenario: Scenario, workload: Workload, storage: StorageKi
         return storage.few_vms
     if workload.further_vms and storage.vms == 1:
         return "several VMs at the same time need a storage of kind dir or driver proxmox"
-    if 1 + workload.further_vms > storage.vms:
-        return f"pvebench runs at most {storage.vms} VMs at the same time on this storage"
     if scenario.disk.cold:
         return "several VMs need a disk that can be hot-plugged"
     return "several VMs exclude a steady state" * bool(workload.steady)

@@ -20,6 +20,8 @@ SNAPSHOT_OPERATIONS: Final = ("snapshot", SNAPSHOT_RAM, "delete-snapshot")
 """Operations with a snapshot on the storage of the volume."""
 NEIGHBOR: Final = "neighbor"
 """Operation: the load of another VM on the same storage."""
+MAX_VMS: Final = 8
+"""Maximum number of VMs that run a workload at the same time; memory limits it before."""
 _SPECIAL_COPIES: Final = {"": 0, NEIGHBOR: 0, "backup-fleecing": 2, "restore": 2}
 
 

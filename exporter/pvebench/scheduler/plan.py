@@ -95,7 +95,7 @@ def expand(
         available = min(storages, default="NAME")
         remedy = f"write axes: {{storage: [{available}]}} in the pack, or name a storage of the "
         remedy += f"settings {missing[0]}"
-        problem = Problem(str(pack.path), *pack.storage_place, message)
+        problem = Problem(str(pack.path), *pack.places["storage"], message)
         raise ConfigError([problem], next_step=remedy)
     cases: list[Case] = []
     excluded: list[ExcludedCase] = []
@@ -115,7 +115,13 @@ def expand(
     if not cases and any(name in storages for name in requested):
         reasons = "; ".join(sorted({entry.reason for entry in excluded}))
         message = f"empty matrix: every combination is excluded ({reasons})"
-        raise ConfigError([Problem(str(pack.path), 0, 0, message)])
+        # A slug with a workload is excluded by it, any other by its disk options.
+        options = all("/" not in entry.slug for entry in excluded)
+        place = pack.places["axes" if options else "workloads"]
+        raise ConfigError(
+            [Problem(str(pack.path), *place, message)],
+            next_step="change what excludes them, or name another storage in the pack",
+        )
     return Matrix(cases=tuple(cases), excluded=tuple(excluded))
 
 

@@ -25,6 +25,7 @@ from pvebench.fields import Duration, OneOf, Size, Slug, Text
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import (
     COPIES,
+    MAX_VMS,
     NEIGHBOR,
     SNAPSHOT_OPERATIONS,
     SNAPSHOT_RAM,
@@ -61,7 +62,6 @@ __all__ = ["Fio", "check_fill", "fill_job"]
 
 OPERATIONS: Final = (*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR)
 _THROTTLED: Final = (*COPIES, SNAPSHOT_RAM)
-MAX_VMS: Final = 16
 ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
 WINDOW_DEFAULT: Final = 5.0

@@ -76,6 +76,10 @@ BROKEN = {
         "pack.yaml:15:17: guest.memory: the guest does not boot with 268435456 bytes; "
         "use at least 512M",
     ),
+    "more VMs than a storage of kind dir can have": (
+        SMALL.replace("iodepth: 8", f"vms: {STORAGES['local'].vms + 1}"),
+        "pack.yaml:14:38: workloads.0.fio.vms: expected 8 or less, found 9",
+    ),
     "runtime too short": (
         SMALL.replace("runtime: 2s", "runtime: 500ms"),
         "pack.yaml:12:12: measure.runtime: too short for a measurement; use at least 1s",
@@ -186,9 +190,16 @@ def test_a_pack_whose_combinations_are_all_impossible_is_an_empty_matrix(tmp_pat
     pack = load_pack(write_pack(tmp_path, text))
     with pytest.raises(ConfigError) as caught:
         expand(pack, node="lab", storages=STORAGES)
-    assert "empty matrix: every combination is excluded (aio=native needs O_DIRECT" in str(
-        caught.value
-    )
+    place = "pack.yaml:5:3: empty matrix: every combination is excluded (aio=native needs O_DIRECT"
+    assert place in str(caught.value)
+    assert "change what excludes them" in caught.value.next_step
+
+
+def test_workloads_that_exclude_all_combinations_are_an_empty_matrix_too(tmp_path: Path) -> None:
+    pack = load_pack(write_pack(tmp_path, SMALL.replace("iodepth: 8", "touch: first")))
+    with pytest.raises(ConfigError) as caught:
+        expand(pack, node="lab", storages=STORAGES)
+    assert "pack.yaml:14:3: empty matrix: every combination is excluded (touch" in str(caught.value)
 
 
 def test_a_storage_that_is_not_configured_is_named_with_those_that_are(tmp_path: Path) -> None:

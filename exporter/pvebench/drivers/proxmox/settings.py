@@ -19,13 +19,12 @@ from pvebench.drivers.proxmox.vm.drive import (
     vmstate_bytes,
 )
 from pvebench.drivers.ssh import SshSettings
-from pvebench.drivers.storages import MAX_VMS
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import FilePath, Ratio, Size, Slug, Strict, WriteBudget
 from pvebench.model.disk import ChainKind, Format, HostCache
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.units import GIB
-from pvebench.model.workload import NEIGHBOR, SNAPSHOT_OPERATIONS
+from pvebench.model.workload import MAX_VMS, NEIGHBOR, SNAPSHOT_OPERATIONS
 
 if TYPE_CHECKING:
     TypeName = str

@@ -21,7 +21,7 @@ from pvebench.model.disk import POOL_OPTIONS, ChainKind, Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.volume import Identity
-from pvebench.model.workload import COPIES, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
+from pvebench.model.workload import COPIES, MAX_VMS, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,6 @@ _RAW: Final = frozenset({Format.RAW})
 
 _NO_CONTAINER: Final = "containers on pools that pvebench creates are not supported"
 
-MAX_VMS: Final = 8
-"""Maximum number of VMs at the same time; memory limits it before."""
 _OPERATIONS: Final = Operations(
     names=frozenset({*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR}),
     throttled=frozenset({*COPIES, SNAPSHOT_RAM}),
