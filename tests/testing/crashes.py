@@ -195,7 +195,7 @@ axes:
 fixed: {{format: qcow2, cache: none, filesystem: ext4}}
 variants: [{{filesystem: none, chain: 2}}]
 volume: {{size: 16M, file: 8M}}
-measure: {{ramp: 500ms, runtime: 1s, settle: 0s}}
+measure: {{ramp: 5s, runtime: 10s, settle: 0s, scale: 0.1}}
 workloads:
   - fio: {{rw: randrw, bs: 4k, iodepth: 4}}
   - fio: {{rw: randwrite, bs: 4k, touch: first}}
@@ -214,7 +214,7 @@ axes:
   bus: [virtio]
 fixed: {{format: qcow2, cache: none}}
 volume: {{size: 16M}}
-measure: {{ramp: 200ms, runtime: 3s, settle: 0s}}
+measure: {{ramp: 2s, runtime: 30s, settle: 0s, scale: 0.1}}
 workloads:
   - fio: {{rw: randwrite, bs: 4k, during: {operation}}}
 """

@@ -90,7 +90,11 @@ CHAIN_PACKS: Final = (
 )
 """Of schedules in which a volume has snapshots."""
 OPERATION_PACKS: Final = (
+    # As short as the others: the minimum window of an operation is that before scaling.
     SMALL.replace("[virtio, scsi]", "[scsi]")
+    .replace("64M", "640M")
+    .replace("ramp: 1s", "ramp: 10s")
+    .replace("runtime: 2s", "runtime: 20s\n  scale: 0.1")
     + "  - fio: {rw: randwrite, bs: 4k, during: [backup, restore, delete-snapshot, neighbor]}\n"
     + "  - fio: {rw: randread, bs: 4k, vms: 2}\n",
     SMALL,

@@ -31,7 +31,7 @@ from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.model.units import format_size, show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
-from pvebench.scheduler.plan import Assignment, ExcludedCase, Plan, make_plan
+from pvebench.scheduler.plan import Assignment, Plan, make_plan, why_canceled
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
 
 # --- `pvebench schema`: JSON schemas of packs and settings, for editors.
@@ -208,6 +208,7 @@ def _plan_data(fit: FittingCases) -> dict[str, Any]:
         "node": assignment.node,
         "cases": [case.slug for case in cycle.cases],
         "excluded": [{"slug": case.slug, "reason": case.reason} for case in cycle.excluded],
+        "notes": [{"slug": slug, "note": note} for slug, note in _notes(cycle)],
         "restarts": cycle.restarts,
         "switches": cycle.switches,
         "fills": cycle.fills,
@@ -237,12 +238,25 @@ def _print_plan(console: Console, fit: FittingCases) -> None:
     for number, case in enumerate(cycle.cases, start=1):
         table.add_row(str(number), case.scenario.slug, case.workload.slug)
     console.print(table)
-    if cycle.excluded:
-        console.print("excluded:")
-        reasons = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for slug, reason in _group_reasons(cycle.excluded):
-            reasons.add_row(slug, reason)
-        console.print(reasons)
+    _print_reasons(console, "notes:", _notes(cycle))
+    excluded = [(case.slug, case.reason) for case in cycle.excluded]
+    _print_reasons(console, "excluded:", excluded)
+
+
+def _notes(cycle: Plan) -> list[tuple[str, str]]:
+    """Return slug and note of each case with a note."""
+    notes = {case.slug: why_canceled(case) for case in cycle.cases}
+    return [(slug, note) for slug, note in notes.items() if note]
+
+
+def _print_reasons(console: Console, title: str, reasons: Sequence[tuple[str, str]]) -> None:
+    if not reasons:
+        return
+    console.print(title)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for slug, reason in _group_reasons(reasons):
+        table.add_row(slug, reason)
+    console.print(table)
 
 
 def _interval_text(every_seconds: float) -> str:
@@ -254,11 +268,11 @@ def _interval_text(every_seconds: float) -> str:
     return f"{text} ± {show_seconds(jitter)}, so that runs cover all hours of the day"
 
 
-def _group_reasons(excluded: Sequence[ExcludedCase]) -> Iterator[tuple[str, str]]:
+def _group_reasons(reasons: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield (slug, reason); per reason the first few, then the number of others."""
     by_reason: dict[str, list[str]] = {}
-    for case in excluded:
-        by_reason.setdefault(case.reason, []).append(case.slug)
+    for slug, reason in reasons:
+        by_reason.setdefault(reason, []).append(slug)
     for reason, slugs in by_reason.items():
         for slug in slugs[:SHOWN_OF_A_REASON]:
             yield slug, reason

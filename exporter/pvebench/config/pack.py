@@ -18,6 +18,7 @@ from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Conduct, Workload
 from pvebench.shipped import shipped
 from pvebench.workloads import TOOLS
+from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS
 
 # --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
 
@@ -217,9 +218,19 @@ def _workloads(document: Document, file: PackFile, factor: float) -> tuple[Workl
             message = f"same workload as entry {by_slug[workload.slug][0] + 1}: {workload.slug}"
             problems.append(document.problem(("workloads", index), message))
         by_slug.setdefault(workload.slug, (index, workload))
+    if any(one.during for _, one in by_slug.values()):
+        problems += _short_window(document, file.measure.runtime)
     if problems:
         raise ConfigError(problems)
     return tuple(workload for _, workload in by_slug.values())
+
+
+def _short_window(document: Document, runtime: float) -> Iterator[Problem]:
+    """Yield the problem of a window that is too short for an operation."""
+    if runtime < MIN_OPERATION_SECONDS:
+        least = f"{MIN_OPERATION_SECONDS:.0f}s"
+        message = f"measure.runtime: too short for workloads with during; use at least {least}"
+        yield document.problem(("measure", "runtime"), message)
 
 
 def _entries(file: PackFile, factor: float) -> Iterator[tuple[int, Workload]]:

@@ -19,9 +19,8 @@ from pvebench.model.ports import Operation, Progress, Site
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.runner.companions import Team
-from pvebench.workloads.fault_dip import NOT_RECOVERED, find_dip
+from pvebench.workloads.fault_dip import NOT_RECOVERED, RATE_SECONDS, find_dip
 
-_RATE_SECONDS: Final = 1.0
 _UNREAD: Final = "the counters of the disk could not be read for"
 _PERCENTILE: Final = 0.99
 
@@ -143,7 +142,7 @@ def figures(
     notes = [f"{_UNREAD} {silent:.1f} s: the longest gap is unknown"] if silent else []
     samples = [] if silent else _gap(looks, begun, ended)
     samples += _phases(looks, begun, ended, bounds)
-    dip = find_dip(rates(looks), _RATE_SECONDS)
+    dip = find_dip(rates(looks), RATE_SECONDS)
     if dip is not None and dip.recovery is not None:
         samples.append(Sample("operation_recovery", None, dip.recovery, Unit.SECONDS))
     elif dip is not None:
@@ -241,10 +240,10 @@ def rates(looks: Sequence[Look]) -> list[float]:
     Between two looks, the rate is taken as constant: looks are not exactly a second apart.
     """
     times = [look.at for look in looks]
-    seconds = int((times[-1] - times[0]) / _RATE_SECONDS)
-    marks = [times[0] + number * _RATE_SECONDS for number in range(seconds + 1)]
+    seconds = int((times[-1] - times[0]) / RATE_SECONDS)
+    marks = [times[0] + number * RATE_SECONDS for number in range(seconds + 1)]
     completed = [_completed(looks, bisect_left(times, mark), mark) for mark in marks]
-    return [(end - begin) / _RATE_SECONDS for begin, end in pairwise(completed)]
+    return [(end - begin) / RATE_SECONDS for begin, end in pairwise(completed)]
 
 
 def _completed(looks: Sequence[Look], number: int, at: float) -> float:

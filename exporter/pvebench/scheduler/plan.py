@@ -26,9 +26,10 @@ from pvebench.model.disk import (
 )
 from pvebench.model.rules import Rows, StorageKind, why_not, why_not_run
 from pvebench.model.scenario import Scenario
-from pvebench.model.units import MIB
-from pvebench.model.workload import Case, Conduct
+from pvebench.model.units import MIB, show_seconds
+from pvebench.model.workload import SNAPSHOT_RAM, Case, Conduct
 from pvebench.workloads import TOOLS
+from pvebench.workloads.fault_dip import QUIET_SHARE
 
 HOST_ROW: Final = {"bus": Bus.HOST, "format": Format.RAW, "cache": Cache.NONE}
 """Options of the host case, which is measured without a VM."""
@@ -324,6 +325,21 @@ def make_plan(
         bytes_written=fill_bytes
         + sum(estimate.bytes_written for estimate in estimates)
         + sum(case.copied_bytes for case in cases),
+    )
+
+
+def why_canceled(case: Case) -> str:
+    """Return why the operation of a case cannot end within the window; empty: it may end."""
+    workload, scenario = case.workload, case.scenario
+    rate = int(workload.parameters.get("target_rate", 0))
+    left = (1 - QUIET_SHARE) * workload.runtime_seconds
+    memory = workload.during == SNAPSHOT_RAM
+    size = scenario.machine.memory_bytes if memory else scenario.volume_bytes
+    if size <= rate * left or not rate:
+        return ""
+    return (
+        f"{workload.during} takes at least {show_seconds(size / rate)}, the window leaves "
+        f"{show_seconds(left)}: it will be canceled"
     )
 
 

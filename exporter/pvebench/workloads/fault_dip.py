@@ -17,6 +17,10 @@ BACK: Final = 0.8
 NOT_RECOVERED: Final = "the rate had not recovered when the window ended"
 BACK_INTERVALS: Final = 3
 """Consecutive recovered intervals that end a dip: a single one may be queued I/O."""
+RATE_SECONDS: Final = 1.0
+"""Length of the intervals of an operation's rate."""
+MIN_OPERATION_SECONDS: Final = BACK_INTERVALS * RATE_SECONDS / QUIET_SHARE
+"""Shortest window of an operation: a shorter one has too few intervals before it."""
 
 
 @dataclass(frozen=True, slots=True)

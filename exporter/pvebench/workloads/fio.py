@@ -155,7 +155,7 @@ class FioOptions(ToolOptions):
         touch: data of the newest level of a snapshot chain at the start. first: none, so reads get
             data from below all snapshots, and each block is written at most once. rewrite: all.
         during: operation on the disk that begins after a third of the window; empty: none.
-        target_rate: bytes per second that the operation's target can write; 0: no limit.
+        target_rate: bytes per second that the operation's target can write; default: no limit.
         neighbor_iops: limit of a neighbor, which runs the same job; 0: no limit.
         vms: number of VMs that run the job at the same time, each with its own volume.
         histogram: keep the whole distribution of completion latencies, which increases the output.
@@ -188,7 +188,7 @@ class FioOptions(ToolOptions):
     fault: Slug | Literal[""] = ""
     touch: Literal["first", "rewrite"] = "rewrite"
     during: Annotated[str, OneOf("", *OPERATIONS)] = ""
-    target_rate: Size = 0
+    target_rate: Annotated[Size, Field(ge=1)] = 0
     neighbor_iops: Annotated[StrictInt, Field(ge=0, le=100_000_000)] = 0
     vms: Annotated[StrictInt, Field(ge=1, le=MAX_VMS)] = 1
     histogram: StrictBool = False

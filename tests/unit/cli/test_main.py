@@ -359,3 +359,21 @@ def test_check_fails_if_the_vms_need_more_memory_than_the_machine_has(
         found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
         assert found["memory"]["ok"] is good
         assert ("reduce vms or guest.memory" in found["memory"]["found"]) is not good
+
+
+def test_plan_notes_operations_that_cannot_end_within_the_window(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    """64 MiB at 8 MiB/s take 8 s, and an operation begins after a third of the window."""
+    late = "backup takes at least 8 s, the window leaves 6 s: it will be canceled"
+    for runtime, notes in (("9s", [late]), ("12s", [])):
+        text = SMALL.replace("iodepth: 8", "during: backup, target_rate: 8M")
+        text = text.replace("[virtio, scsi]", "[scsi]").replace(
+            "runtime: 2s", f"runtime: {runtime}"
+        )
+        options = ["plan", "--pack", str(write_pack(tmp_path, text)), "--node", "lab"]
+        assert run_cli([*options, "--format=json"]) == 0
+        (plan,) = json.loads(capsys.readouterr().out)
+        assert [note["note"] for note in plan["notes"]] == notes
+        assert run_cli(options) == 0
+        assert (late in " ".join(capsys.readouterr().out.split())) is bool(notes)

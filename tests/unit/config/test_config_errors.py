@@ -76,6 +76,14 @@ BROKEN = {
         "pack.yaml:15:17: guest.memory: the guest does not boot with 268435456 bytes; "
         "use at least 512M",
     ),
+    "runtime too short for an operation": (
+        SMALL.replace("iodepth: 8", "during: backup"),
+        "pack.yaml:12:12: measure.runtime: too short for workloads with during; use at least 9s",
+    ),
+    "a target without any rate": (
+        SMALL.replace("2s", "9s").replace("iodepth: 8", "during: backup, target_rate: 0"),
+        "pack.yaml:14:62: workloads.0.fio.target_rate: expected 1 or more, found 0",
+    ),
     "more VMs than a storage of kind dir can have": (
         SMALL.replace("iodepth: 8", f"vms: {STORAGES['local'].vms + 1}"),
         "pack.yaml:14:38: workloads.0.fio.vms: expected 8 or less, found 9",

@@ -95,7 +95,8 @@ def test_a_pack_that_writes_nothing_is_never_slowed() -> None:
 
 def test_copies_are_written_to_their_targets_not_to_the_volumes_storage(tmp_path: Path) -> None:
     def written(during: str) -> dict[str, float]:
-        text = SMALL.replace("iodepth: 8}", f"iodepth: 8, during: {during}}}")
+        text = SMALL.replace("runtime: 2s", "runtime: 9s")
+        text = text.replace("iodepth: 8}", f"iodepth: 8, during: {during}}}")
         pack = load_pack(write_pack(tmp_path, text))
         entry = Assignment(pack, expand(pack, node="lab", storages=STORAGES))
         targets = {HERE: {"backup-fleecing": ("pbs1", "fast"), "move": ("fast",)}}

@@ -32,6 +32,7 @@ from pvebench.scheduler.plan import expand
 from testing.null_journal import NullJournal
 from testing.packs import SMALL, STORAGES, write_pack
 
+LONG = SMALL.replace("runtime: 2s", "runtime: 9s")
 QCOW2 = SMALL.replace("[raw]", "[raw, qcow2]").replace("[virtio, scsi]", "[virtio]")
 CHAINS = QCOW2.replace("[raw, qcow2]", "[qcow2]") + "fixed: {chain: 3}\n"
 LIMIT = 64 * MIB + RESERVE_BYTES
@@ -70,7 +71,7 @@ def test_a_chain_needs_one_level_but_on_thick_storage_all(tmp_path: Path) -> Non
 
 
 def test_the_target_of_an_operation_needs_space_where_it_is(tmp_path: Path) -> None:
-    backup = SMALL.replace("iodepth: 8}", "iodepth: 8, during: backup}")
+    backup = LONG.replace("iodepth: 8}", "iodepth: 8, during: backup}")
     assert fit(tmp_path, backup, LIMIT) == 0
     assert fit(tmp_path, backup, LIMIT, BACKED_UP_ELSEWHERE) == 2
     assert fit(tmp_path, backup, LIMIT + 64 * MIB) == 2  # the target is removed after each run
@@ -84,7 +85,7 @@ def test_a_storage_of_unknown_space_excludes_nothing(tmp_path: Path) -> None:
 
 
 MANY = (
-    SMALL.replace("bus: [virtio, scsi]", "bus: [scsi]")
+    LONG.replace("bus: [virtio, scsi]", "bus: [scsi]")
     .replace("format: [raw]", "format: [qcow2]")
     .replace("size: 64M", "size: 16M")
 )
@@ -243,7 +244,7 @@ OPERATED = """\
 def test_plan_check_and_run_exclude_the_same_cases_and_name_the_same_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = settings(tmp_path, SMALL.replace("[virtio, scsi]", "[virtio]") + OPERATED)
+    options = settings(tmp_path, LONG.replace("[virtio, scsi]", "[virtio]") + OPERATED)
     config = tmp_path / "pvebench.yaml"
     config.write_text(config.read_text("utf-8") + "driver: simulated\n", "utf-8")
     monkeypatch.setattr(simulated, "DRIVER", replace(simulated.DRIVER, spaces=spaces_of))
