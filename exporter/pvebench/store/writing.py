@@ -355,8 +355,10 @@ def _note_environment(
 
 WRITTEN: Final = "written"
 COPIED: Final = "copied"
-RUNS: Final = "runs"
-"""Counters of bytes written and copied, and runs ended, in each of the newest KEPT_HOURS."""
+RUNS: Final = "successful"
+RUN_BYTES: Final = "successful_bytes"
+"""Counters of the bytes written and copied by all runs, the successful runs and the bytes that they
+wrote, in each hour of the newest KEPT_HOURS."""
 KEPT_HOURS: Final = 48
 
 
@@ -387,15 +389,17 @@ def newest_wear(engine: Engine) -> dict[tuple[str, str], Wear]:
 
 
 def bytes_per_run(engine: Engine) -> dict[tuple[str, str], float]:
-    """Return (node, storage) -> mean bytes that its newest runs wrote."""
-    query = select(totals).where(or_(*(totals.c.name.startswith(f"{c} ") for c in (WRITTEN, RUNS))))
+    """Return (node, storage) -> mean bytes that its newest successful runs wrote."""
+    query = select(totals).where(
+        or_(*(totals.c.name.startswith(f"{c} ") for c in (RUN_BYTES, RUNS)))
+    )
     sums: Counter[tuple[str, str, str]] = Counter()
     with reading(engine) as connection:
         for row in connection.execute(query):
             sums[row.node, row.storage, row.name.partition(" ")[0]] += row.value
     return {
-        (node, storage): sums[node, storage, WRITTEN] / runs_ended
-        for (node, storage, counter), runs_ended in sums.items()
+        (node, storage): sums[node, storage, RUN_BYTES] / successful
+        for (node, storage, counter), successful in sums.items()
         if counter == RUNS
     }
 
@@ -412,6 +416,8 @@ def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
             amounts[*where, hour(WRITTEN, run.finished)] += run.written_bytes
             for storage, size in run.copies.items():
                 amounts[where[0], storage, hour(COPIED, run.finished)] += size
+        if run.outcome.good:
+            amounts[*where, hour(RUN_BYTES, run.finished)] += run.written_bytes
             amounts[*where, hour(RUNS, run.finished)] += 1
     if not amounts:
         return
@@ -427,6 +433,6 @@ def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
         ],
     )
     oldest = max(run.finished for run in ended) - timedelta(hours=KEPT_HOURS)
-    for counter in (WRITTEN, COPIED, RUNS):
+    for counter in (WRITTEN, COPIED, RUNS, RUN_BYTES):
         expired = totals.c.name.between(f"{counter} ", hour(counter, oldest))
         connection.execute(delete(totals).where(expired))

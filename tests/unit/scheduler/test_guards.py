@@ -264,6 +264,25 @@ def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(tmp_path: Path)
     assert "written" not in str(simulation.store.totals().bytes)
 
 
+def test_a_failed_run_counts_its_bytes_but_is_no_run_of_the_mean(tmp_path: Path) -> None:
+    """A run that fails after the fill has not written what a successful one does."""
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path))
+    simulation.worker.run()
+    store, done = simulation.store, simulation.recorder.runs
+    written = sum(run.written_bytes for run in done)
+    failed = replace(done[0], outcome=Outcome.INVALID, samples=(), written_bytes=100)
+    store.add_run(replace(failed, uid="failed"))
+    assert store.writes() == ({("lab", "local"): written / len(done)}, {})
+    assert store.written_bytes("local", simulation.world.clock.now()) == written + 100
+
+
+def test_failed_runs_alone_have_no_mean(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path), faults={Fault.TOOL_FAILS: 1.0})
+    simulation.worker.run()
+    assert not any(run.outcome.good for run in simulation.recorder.runs)
+    assert simulation.store.writes() == ({}, {})
+
+
 def test_the_wear_of_the_newest_run_that_has_it_counts(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, pack=write_pack(tmp_path))
     simulation.worker.run()

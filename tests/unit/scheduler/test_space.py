@@ -25,7 +25,7 @@ from pvebench.drivers.storages.settings import spaces_of
 from pvebench.errors import NoSpace
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.space import RESERVE_BYTES, Space, SpaceNeed, unfit
-from pvebench.model.units import GIB, MIB
+from pvebench.model.units import GIB, MIB, show_bytes
 from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
@@ -258,7 +258,11 @@ def test_plan_check_and_run_exclude_the_same_cases_and_name_the_same_need(
     need += f"{tmp_path} (256.0 MiB must stay free)"
 
     assert run_cli(["plan", *options]) == 0
-    assert f"space needed: {need}\n" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"space needed: {need}\n" in shown
+    written = f"at most {show_bytes(plan['bytes_written'])}"
+    assert f"{written} written\n" in shown
+    assert f"writes to local: {written} per cycle" in shown
 
     run_cli(["check", *options, "--format=json"])
     found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
