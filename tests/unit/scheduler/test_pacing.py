@@ -111,7 +111,8 @@ def test_copies_are_written_to_their_targets_not_to_the_volumes_storage(tmp_path
 def test_the_budget_counts_the_copies_that_the_intervals_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = SMALL.replace("iodepth: 8}", "iodepth: 8, during: move}")
+    text = SMALL.replace("runtime: 2s", "runtime: 9s")
+    text = text.replace("iodepth: 8}", "iodepth: 8, during: move}")
     path = write_pack(tmp_path, text)
     pack = load_pack(path)
     budgets = WriteBudgets(limits={}, targets={HERE: {"move": ("fast",)}})
