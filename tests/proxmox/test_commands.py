@@ -139,7 +139,7 @@ def test_check_reports_what_space_the_packs_need(
     api.cluster.storages["local"].avail = 300 << 20
     good, text = findings(granted, capsys)["storage local"]
     assert not good
-    assert "320.0 MiB needed, 300.0 MiB free" in text
+    assert "64.0 MiB needed, 300.0 MiB free on pve1 (256.0 MiB must stay free)" in text
 
 
 def test_check_reports_an_lvm_storage_that_holds_raw_only(

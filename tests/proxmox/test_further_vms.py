@@ -379,11 +379,11 @@ def test_the_plan_refuses_more_vms_than_a_node_has_ids(
     assert why_not_run(scenario(), NEIGHBOR.workload, kind) is None
 
 
-def test_the_plan_has_at_most_eight_vms() -> None:
-    cluster = ProxmoxSettings.model_validate(SETTINGS)
-    kind = cluster.kind_of(cluster.storages["local"])
-    reason = why_not_run(scenario(), case_of(vms=9).workload, kind)
-    assert reason == "pvebench runs at most 8 VMs at the same time on this storage"
+def test_a_pack_has_at_most_as_many_vms_as_a_cluster_can_have() -> None:
+    kind = ProxmoxSettings.model_validate(SETTINGS).kinds()["local"]
+    assert why_not_run(scenario(), case_of(vms=kind.vms).workload, kind) is None
+    with pytest.raises(ValueError, match=f"less than or equal to {kind.vms}"):
+        case_of(vms=kind.vms + 1)
 
 
 @pytest.mark.parametrize(("pack", "some"), [("many-vms", "-vms8"), ("backup-impact", "-neighbor")])
