@@ -9,6 +9,7 @@ zfs-get(8) with -H: fields apart by one tab; of lvs and findmnt, what LVM 2.03.1
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ from pvebench.drivers.proxmox.node.storage_options import (
     effective,
 )
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
-from pvebench.errors import OutputUnreadable, ServerGone
+from pvebench.errors import OutputUnreadable, ServerGone, VolumeError
+from pvebench.model.disk import Format
 from pvebench.model.environment import PendingUpdates
 from pvebench.model.run import Outcome
 from pvebench.model.workload import Case, Conduct
@@ -220,6 +222,46 @@ def test_no_volume_is_replaced_because_the_node_is_silent_after_a_start(site: Si
             node.volume(scenario())
     silent.answers += answers
     assert node.volume(scenario()) == (volume, False)
+    assert node.content(volume) == "data"
+
+
+class OneUnread(SilentNode):
+    """A node that cannot read its storage `thin`."""
+
+    def ask(self, *words: str) -> bytes:
+        if words[1] == "thin":
+            raise VolumeError("options of storage thin: reading failed")
+        return b"ext4 rw,relatime\n"
+
+
+def test_a_storage_that_the_node_cannot_read_stops_its_own_cases_only(site: Site) -> None:
+    node = begin(site)
+    node.use_ssh(OneUnread())  # type: ignore[arg-type] # likewise
+    node.volume(scenario())
+    node.boot(MACHINE)
+    known = {name for name in node.environment().facts if name.startswith("storage thin")}
+    assert known == {"storage thin bwlimit"}
+    other = replace(scenario(kind=Format.RAW), storage="thin")
+    for _ in range(2):
+        with pytest.raises(VolumeError, match="reading failed"):
+            node.volume(other)
+    node.use_ssh(SilentNode(*["ext4 rw\n"] * 9))  # type: ignore[arg-type] # likewise
+    assert node.volume(other)[1]
+
+
+def test_a_kept_volume_stays_while_the_node_cannot_read_its_storage(site: Site) -> None:
+    answers = ["ext4 rw,relatime\n"] * len(site.cluster.storages)
+    begin(site).use_ssh(SilentNode(*answers))  # type: ignore[arg-type] # likewise
+    thin = replace(scenario(kind=Format.RAW), storage="thin")
+    volume = fill(site, thin)
+    site.node.shutdown()
+    node = begin(site)
+    node.use_ssh(OneUnread())  # type: ignore[arg-type] # likewise
+    node.volume(scenario())
+    with pytest.raises(VolumeError, match="reading failed"):
+        node.volume(thin)
+    node.use_ssh(SilentNode(*answers * 2))  # type: ignore[arg-type] # likewise
+    assert node.volume(thin) == (volume, False)
     assert node.content(volume) == "data"
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
-from pvebench.errors import PvebenchError, ServerGone
+from pvebench.errors import PvebenchError, ServerGone, VolumeError
 from pvebench.model.environment import storage_fact
 
 _FILES: Final = ("preallocation", "snapshot-as-volume-chain", "bwlimit")
@@ -79,17 +79,23 @@ class StorageOptions:
         self._storages = storages
         self._options: dict[str, dict[str, str]] = {}
         self._effective: dict[str, dict[str, str]] = {}
+        self._unread: dict[str, VolumeError] = {}
+        """Storage that the node could not read so far -> why."""
 
     def refresh(self) -> dict[str, str]:
-        """Return fact -> value, now.
+        """Return fact -> value, now; without those of a storage that the node cannot read.
 
         Raises:
             ServerGone: the node has not responded over SSH yet. Others as the API.
         """
+        self._unread.clear()
         rows = {str(row["storage"]): row for row in self._api.get("/storage")}
         for name, storage in self._storages.items():
             options = configured(rows.get(storage.id, {})) or {"options": UNKNOWN}
-            self._options[name] = options | self._on_node(storage.id)
+            try:
+                self._options[name] = options | self._on_node(storage.id)
+            except VolumeError as error:
+                self._options[name], self._unread[name] = options, error
         return {
             storage_fact(name, key): value
             for name, options in self._options.items()
@@ -97,9 +103,12 @@ class StorageOptions:
         }
 
     def _on_node(self, storage: str) -> dict[str, str]:
-        """Return the values on the node; the last known ones while it does not respond.
+        """Return the values on the node; the last known ones while it does not return them.
 
         Unknown values would be a change of the environment, and volumes would be replaced.
+
+        Raises:
+            VolumeError: the node cannot read this storage. ServerGone: it does not respond.
         """
         if self.on_node is None:
             return {}
@@ -107,7 +116,8 @@ class StorageOptions:
             output = self.on_node.ask("options", storage)
         except PvebenchError as error:
             if storage not in self._effective:
-                raise ServerGone(
+                kind = VolumeError if isinstance(error, VolumeError) else ServerGone
+                raise kind(
                     f"options of storage {storage} on its node are unknown: {error.reason}",
                     cause=error.cause,
                     next_step=error.next_step,
@@ -118,7 +128,13 @@ class StorageOptions:
         return self._effective[storage]
 
     def of_new_volume(self, storage: str) -> str:
-        """Return the options that a volume has that is created now. Raises as `refresh`."""
-        if storage not in self._options:
+        """Return the options that a volume has that is created now.
+
+        Raises:
+            VolumeError: the node cannot read the storage. Others as `refresh`.
+        """
+        if storage not in self._options or storage in self._unread:
             self.refresh()
+        if storage in self._unread:
+            raise self._unread[storage]
         return " ".join(f"{key}={value}" for key, value in self._options[storage].items())

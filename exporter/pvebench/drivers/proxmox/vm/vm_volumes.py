@@ -6,6 +6,7 @@ administrators, a VM its own. So a volume is freed as `unusedN`, and the rest wi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -250,8 +251,9 @@ class Volumes:
             return False
         if not self._vm.owns(record.volid):
             return False
-        if record.options != self._storage_options(record.storage):
-            return False
+        with contextlib.suppress(VolumeError):  # `fits` asks again before the volume is used
+            if record.options != self._storage_options(record.storage):
+                return False
         entry = self._listed(storage.id).get(record.volid, {})
         listed = (str(entry.get("format")), entry.get("size"))
         return listed == (record.format, record.listed_bytes)
