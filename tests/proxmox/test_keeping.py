@@ -22,7 +22,7 @@ from pvebench.model.disk import Bus, Format
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
-from pvebench.runner.prepare import Contents
+from pvebench.runner.contents import Contents
 from pvebench.store import StateDirectory, Store
 from pvebench.workloads import Target
 from testing.packs import write_pack

@@ -30,7 +30,7 @@ from pvebench.drivers.simulated.simulated_hypervisor import PluggedDisk
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Completed
 from pvebench.model.volume import Volume
-from pvebench.runner.prepare import _SCRIPT, SAMPLES
+from pvebench.runner.contents import _SCRIPT, SAMPLES
 
 BOOT_SECONDS: Final = 5.0
 
@@ -40,7 +40,7 @@ class Killed(BaseException):
 
 
 class LateTasks(Tasks):
-    """Tasks that the node works off some requests later, whoever asks."""
+    """Tasks that the node works off some requests later, by any client."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()

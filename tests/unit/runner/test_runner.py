@@ -24,7 +24,7 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
-from pvebench.runner.prepare import SAMPLES, SPOT_SAMPLES, is_filled
+from pvebench.runner.contents import SAMPLES, SPOT_SAMPLES, is_filled
 from pvebench.runner.runner import UNCOUNTED
 from pvebench.scheduler.plan import expand
 from pvebench.workloads import TOOLS, Target

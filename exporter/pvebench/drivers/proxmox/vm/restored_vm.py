@@ -82,7 +82,7 @@ _USER: Final = 7
 
 
 def mark_again(api: Api, vm: BenchVm, place: VmPlace, newest: str) -> None:
-    """Write the marker again to a VM that pvebench restored to in vain; change no other VM.
+    """Write the marker again to the VM that a failed restore of pvebench left; change no other VM.
 
     The proof is its empty configuration in the pool, and `was_restored`. A VM that cannot be read
     is not changed.
