@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pvebench.model.definition import OPERATION_WORDS, Definition, workload_text
+from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
 from pvebench.store import StoredRun
 
 _FLEECING: Final = "backup-fleecing"
@@ -51,7 +51,7 @@ def _lines(load: _Load) -> Iterable[str]:
         if name not in load.gaps or (name == _FLEECING and "backup" in load.gaps):
             continue
         text = f"{word} on node {own.node}, storage {own.storage} stalls {workload_text(own)} "
-        text += f"for {_span(*load.gaps[name])}"
+        text += f"({configuration_text(own)}) for {_span(*load.gaps[name])}"
         if name == "backup" and _FLEECING in load.gaps:
             text += f"; with fleecing {_span(*load.gaps[_FLEECING])}"
         yield text[0].upper() + text[1:]

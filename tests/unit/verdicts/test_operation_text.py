@@ -42,7 +42,7 @@ def test_a_backup_is_compared_with_one_with_fleecing() -> None:
     (line,) = operation_sentences([run("backup", 3.4), run("backup-fleecing", 0.05)])
     assert line == (
         "A backup on node lab, storage local stalls 4k random write, depth 1, each write synced "
-        "for 3.4 s (at most 3.5 s); with fleecing 0.05 s (at most 0.06 s)"
+        "(scsi, raw, cache none) for 3.4 s (at most 3.5 s); with fleecing 0.05 s (at most 0.06 s)"
     )
 
 
@@ -119,6 +119,14 @@ def test_other_loads_and_other_runs_are_not_mixed_with_it() -> None:
     )
     assert len(lines) == 2
     assert "; with fleecing" not in lines[0]
+
+
+def test_two_configurations_have_different_sentences() -> None:
+    plain = run("backup", 3.4)
+    chained = SimpleNamespace(**vars(plain))
+    chained.definition = replace(plain.definition, scenario=f"{plain.definition.scenario}.chain-3")
+    lines = operation_sentences([plain, chained])
+    assert ["chain 3" in line for line in lines] == [False, True]
 
 
 def test_the_gap_is_judged_like_a_stall() -> None:
