@@ -21,12 +21,16 @@ SI_KERNEL: Final = 0x80
 def measure(command: Sequence[str], stack: Stack, layout: Layout) -> int:
     """Run pvebench on the terminal until it ends; return its exit code."""
     watched = stop_signals()
-    # A closed terminal would end pvebench before it removes its VM: it gets SIGTERM instead.
-    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    child = subprocess.Popen(guarded(command))
-    # Blocked instead of handled, because only sigtimedwait reports the sender of a signal.
+    # Blocked instead of handled, because only sigtimedwait reports the sender of a signal; before
+    # the start, because a handler would end this process and not yet pvebench.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, signal.SIGCHLD})
-    signal.signal(signal.SIGHUP, handler)
+
+    def receive() -> None:
+        # A closed terminal would end pvebench before it removes its VM: it gets SIGTERM instead.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*watched, signal.SIGCHLD})
+
+    child = subprocess.Popen(guarded(command), preexec_fn=receive)  # noqa: PLW1509 # no threads here
     deadline = float("inf")
     stack_missed = False
     while child.poll() is None:

@@ -320,3 +320,35 @@ def test_a_terminal_that_closes_lets_pvebench_end_in_order(runner: Runner) -> No
     assert process.wait(30) == 7
     assert "stub got SIGTERM" in runner.said
     assert runner.running() == {}
+
+
+STOPPED_AT_THE_START = """
+import os, signal, subprocess, sys
+from types import SimpleNamespace
+sys.path.insert(0, "scripts/stack")
+import measure
+from processes import interruptible
+
+class Child(subprocess.Popen):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+measure.subprocess.Popen = Child
+command = [sys.executable, "-c", "import time; time.sleep(60)"]
+with interruptible():
+    print("child ended with", measure.measure(command, SimpleNamespace(has_ended=False), None))
+"""
+
+
+def test_a_signal_at_the_start_of_pvebench_ends_it_before_the_rest() -> None:
+    """The moment between its start and the end of the call that starts it."""
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED_AT_THE_START],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert done.stdout == f"child ended with {128 + signal.SIGTERM}\n", done.stderr
