@@ -97,7 +97,8 @@ class Watch:
         if self._operation is not None and self._looks:
             with contextlib.suppress(DriverError):
                 last = self._operation.look()
-                self._goes_on = last.operations > self._looks[-1].progress.operations
+                before = self._looks[-1].progress.operations
+                self._goes_on = last.operations > before or not last.is_read
 
     @property
     def evidence(self) -> dict[str, str]:

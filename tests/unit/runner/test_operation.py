@@ -97,6 +97,26 @@ def test_the_time_after_the_job_is_no_gap() -> None:
     assert found["operation_gap"] == pytest.approx(1.0, abs=0.11)
 
 
+@pytest.mark.parametrize(("is_read", "counts"), [(True, False), (False, True)])
+def test_without_a_reading_after_the_job_the_time_without_io_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_read: bool, counts: bool
+) -> None:
+    original, seen, canceled = SimulatedOperation.look, list[Progress](), list[object]()
+
+    def look(operation: SimulatedOperation) -> Progress:
+        seen.append(original(operation))
+        still = seen[min(len(seen) - 1, 250)].operations  # of some 300 looks
+        return replace(seen[-1], operations=still, is_read=is_read or not canceled)
+
+    def cancel(operation: SimulatedOperation) -> None:
+        canceled.append(operation)
+
+    monkeypatch.setattr(SimulatedOperation, "look", look)
+    monkeypatch.setattr(SimulatedOperation, "cancel", cancel)
+    found = values(list(run(tmp_path, RecordingHypervisor()).samples))
+    assert (found["operation_lost"] > 10) is counts
+
+
 @pytest.mark.parametrize("spacing", [1.0, 1.02, 1.12, 1.3, 1.5, 2.2])
 def test_looks_that_are_not_a_second_apart_show_no_dip(spacing: float) -> None:
     times = [number * spacing for number in range(int(60 / spacing))]
