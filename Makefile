@@ -38,8 +38,8 @@ BIN := .venv/bin
 
 .PHONY: help run demo test check check-types check-rules format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
-.PHONY: boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power
-.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess
+.PHONY: debian13 boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power
+.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13
 
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
@@ -65,6 +65,9 @@ demo: packages-run $(if $(CHECK),venv,venv-run) ## open the stack on a simulated
 
 test: packages-test venv ## run all tests in parallel; ARGS= goes to pytest, PARALLEL= disables it (needs the programs of run, Chromium and a few tools)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+debian13: packages-debian13 ## run one cycle, check and test in a fresh Debian 13; ARGS= goes to pytest (needs root, mmdebstrap)
+	@scripts/debian13 "make run CYCLES=1 && make check && make test ARGS='$(ARGS)'"
 
 check: venv ## format, lint, types, import rules, generated files, destructive calls, readers (needs Python only)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync AT_ONCE=1 check-types check-rules
@@ -214,5 +217,5 @@ venv:
 	@scripts/venv dev
 
 # The guest image is put together from packages that apt fetches, hence --lists.
-packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess: packages-%:
+packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13: packages-%:
 	@scripts/packages --lists $*
