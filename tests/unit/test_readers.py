@@ -162,3 +162,14 @@ def test_a_reader_without_a_bound_is_found(source: str) -> None:
 
 def test_a_number_of_bytes_is_a_bound() -> None:
     assert list(readers("def f(file):\n    return file.read(100)")) == []
+
+
+def test_digits_of_others_become_numbers_in_one_place() -> None:
+    """`isdigit` accepts `²`, `int` refuses 4,301 digits: `units.whole_number` does neither."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in {"isdigit", "isdecimal", "isnumeric"}
+    ]
+    assert found == []

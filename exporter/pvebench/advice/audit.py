@@ -25,8 +25,8 @@ _NATIVE: Final = ("lvm", "cifs")
 _THIN: Final = ("lvmthin", "rbd", "zfspool")
 _NO_AIO: Final = ("rbd", "iscsidirect", "zfs")
 _TRUE: Final = ("1", "on", "yes", "true")
-_MACHINE: Final = re.compile(r"-(?P<major>\d+)\.\d+")
-_CREATED: Final = re.compile(r"creation-qemu=(?P<major>\d+)")
+_MACHINE: Final = re.compile(r"-(?P<major>[0-9]{1,9})\.[0-9]")
+_CREATED: Final = re.compile(r"creation-qemu=(?P<major>[0-9]{1,9})")
 _VOLUME_CHAINS: Final = 10
 """Major version of the machine type from which on disks are block devices with volume chains."""
 

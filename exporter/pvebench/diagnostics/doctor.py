@@ -22,6 +22,7 @@ from pvebench.config.tls_and_users import scheme_of
 from pvebench.diagnostics.check import findings
 from pvebench.diagnostics.outgoing import Observation, Severity, check_fleet, check_notifications
 from pvebench.diagnostics.pipeline import (
+    NUMBER,
     newest_in_grafana,
     newest_in_prometheus,
     query_prometheus,
@@ -248,7 +249,7 @@ def _page_problems(page: str) -> Iterator[Observation]:
     for name in re.findall(success, page, re.MULTILINE):
         text = f"collector {name} failed; see the log of pvebench"
         yield Observation("metrics", Severity.CRITICAL, text)
-    progress = rf'^{catalog.SCHEDULER_PROGRESS.exposed}\{{node="([^"]+)"\}} (\d[\d.e+]*)$'
+    progress = rf'^{catalog.SCHEDULER_PROGRESS.exposed}\{{node="([^"]+)"\}} {NUMBER}$'
     for node, moment in re.findall(progress, page, re.MULTILINE):
         age = time.time() - float(moment)
         if age > PROGRESS_SECONDS:

@@ -23,6 +23,7 @@ from pvebench.model.units import MIB
 from pvebench.provision.grafana import DATASOURCE
 
 TIMESTAMP: Final = catalog.EXPOSITION_TIMESTAMP.exposed
+NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 """Metric with the creation time of an exposition."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _ANSWER_SECONDS: Final = 10.0
@@ -39,7 +40,7 @@ def read_exposition(exporter: str, login: Mapping[str, str]) -> tuple[float, str
     """
     next_step = "start it with `pvebench serve`; pass a login with --exporter-login-file"
     text = fetch(f"{exporter}/metrics", "the exporter", next_step, headers=login)
-    match = re.search(rf"^{TIMESTAMP} (\d[\d.e+]*)$", text, flags=re.MULTILINE)
+    match = re.search(rf"^{TIMESTAMP} {NUMBER}$", text, flags=re.MULTILINE)
     if match is None:
         raise PipelineError(
             f"{exporter} is not a pvebench exporter: no metric {TIMESTAMP}",

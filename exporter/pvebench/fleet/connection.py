@@ -24,6 +24,7 @@ from pvebench.fleet.push import Reply, Sender
 from pvebench.fleet.wire import PROTOCOL
 from pvebench.http_responses import bounded, read_body
 from pvebench.log import log
+from pvebench.model.units import whole_number
 from pvebench.store.fleet_log import FleetLog
 
 TIMEOUT_SECONDS: Final = 30.0
@@ -90,7 +91,7 @@ class HubAddress:
         response = connection.getresponse()
         content = read_body(response, most=ANSWER_BYTES, seconds=ANSWER_SECONDS)
         later = response.headers.get("retry-after", "")
-        return Reply(response.status, content, float(later) if later.isdecimal() else 0.0)
+        return Reply(response.status, content, whole_number(later) or 0.0)
 
 
 def _reason(error: Exception) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 from pvebench.errors import FleetMessageInvalid
 from pvebench.fleet.wire import Answer, Hello, Limits, Rewind, read_message, unpack
 from pvebench.hub.rules import Answered, Transaction, hello, push, read_push, rewind
+from pvebench.model.units import whole_number
 
 ANOTHER_SITE: Final = "this is the token of site {}; use the one of this site"
 MARKS: Final = 500
@@ -71,8 +72,7 @@ class Door:
                 return HTTPStatus.NOT_FOUND, {"error": "no such address"}
 
     def _marks(self, site: str, query: str) -> dict[str, Any]:
-        text = parse_qs(query).get("before", [""])[0][:20]
-        before = int(text) if text.isdecimal() else 2**62
+        before = whole_number(parse_qs(query).get("before", [""])[0])
         with self.begin(site, None) as change:
-            marks = [*change.marks(before, MARKS + 1)]
+            marks = [*change.marks(2**62 if before is None else before, MARKS + 1)]
         return {"marks": marks[:MARKS], "more": len(marks) > MARKS}

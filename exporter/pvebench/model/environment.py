@@ -90,7 +90,8 @@ class EnvironmentPeriod:
 # The rules are those of deb-version(7): parts without digits compare letter by letter, with `~`
 # before everything, also before the end; parts of digits compare as numbers.
 
-_PARTS = re.compile(r"(\D*)(\d*)")
+_PARTS = re.compile("([^0-9]*)([0-9]*)")
+_DIGITS = re.compile("[0-9]+")
 
 
 @total_ordering
@@ -107,7 +108,7 @@ class Version:
         upstream, dash, revision = rest.rpartition("-")
         if not dash:
             upstream, revision = rest, "0"
-        number = int(epoch) if epoch.isdigit() else 0
+        number = _number(epoch if _DIGITS.fullmatch(epoch) else "")
         self._key = (number, _split(upstream), _split(revision))
 
     def __eq__(self, other: object) -> bool:
@@ -127,13 +128,20 @@ class Version:
         return f"Version({self.text!r})"
 
 
-Parts = tuple[tuple[tuple[int, ...], int], ...]
+Number = tuple[int, str]
+Parts = tuple[tuple[tuple[int, ...], Number], ...]
+
+
+def _number(digits: str) -> Number:
+    """Return a number as its length and digits: `int` has a limit, versions of others have none."""
+    plain = digits.lstrip("0")
+    return len(plain), plain
 
 
 def _split(text: str) -> Parts:
     matches = _PARTS.findall(text)
     return tuple(
-        (tuple(_weight(letter) for letter in letters), int(digits or 0))
+        (tuple(_weight(letter) for letter in letters), _number(digits))
         for letters, digits in matches
         if letters or digits
     )
@@ -147,7 +155,7 @@ def _weight(letter: str) -> int:
 
 
 def _compare(first: Parts, second: Parts) -> int:
-    for part, other in zip_longest(first, second, fillvalue=((), 0)):
+    for part, other in zip_longest(first, second, fillvalue=((), _number(""))):
         for left, right in zip_longest(part[0], other[0], fillvalue=0):
             if left != right:
                 return -1 if left < right else 1

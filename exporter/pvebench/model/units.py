@@ -19,6 +19,7 @@ SECTOR: Final = 512
 sectors (Documentation/block/stat.rst of Linux, blockdev(8))."""
 
 _KERNEL_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
+_WHOLE: Final = re.compile("[0-9]{1,18}")
 _SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII)
 _SIZE_FACTORS: Final = {
     "": 1,
@@ -63,6 +64,15 @@ def _counted(count: int, text: str | int) -> int:
     if not 0 <= count < MAX_BYTES:
         raise ValueError(f"invalid size {text!r}: write 0 or more, and less than 8 EiB")
     return count
+
+
+def whole_number(text: str | bytes) -> int | None:
+    """Return a number of 1 to 18 ASCII digits; else None.
+
+    `int` rejects what `isdigit` accepts, such as `²`, and more than 4,300 digits.
+    """
+    plain = text if isinstance(text, str) else text.decode("ascii", "replace")
+    return int(plain) if _WHOLE.fullmatch(plain) else None
 
 
 def plain_number(text: str) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pvebench.model.consistency import Figures
-from pvebench.model.units import KIB, MIB, parse_size, plain_number
+from pvebench.model.units import KIB, MIB, parse_size, plain_number, whole_number
 from pvebench.references.reference_series import ReferenceRow
 
 PublishedRow = Mapping[str, str]
@@ -220,7 +220,8 @@ def _match(record: PublishedRow) -> dict[str, str | int]:
     """Return the options in column `match`, such as `bus=scsi bs=4096`; none without it."""
     pairs = (pair.split("=", 1) for pair in record.get("match", "").split())
     words = {"true": True, "false": False}
-    return {key: int(text) if text.isdecimal() else words.get(text, text) for key, text in pairs}
+    found = ((key, text, whole_number(text)) for key, text in pairs)
+    return {key: words.get(text, text) if one is None else one for key, text, one in found}
 
 
 def _values(

@@ -21,6 +21,7 @@ from pvebench.log import log
 from pvebench.model.ports import Clock, Guard, Site
 from pvebench.model.run import Outcome
 from pvebench.model.status import StorageState, WorkerStatus
+from pvebench.model.units import whole_number
 from pvebench.model.write_cost import WriteCost
 from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnGuard, Turns
 from pvebench.scheduler.pacing import WriteBudgets
@@ -284,7 +285,7 @@ class Supervisor:
         self._address = environment.get("NOTIFY_SOCKET", "")
         watched = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         limit = environment.get("WATCHDOG_USEC", "") if watched else ""
-        self._beat_seconds = int(limit) / 1e6 / _BEATS if limit.isascii() and limit.isdigit() else 0
+        self._beat_seconds = (whole_number(limit) or 0) / 1e6 / _BEATS
 
     def status(self, line: str) -> None:
         """Report the current activity, as shown by `systemctl status`."""

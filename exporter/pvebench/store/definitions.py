@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from pvebench.model.definition import Definition
-from pvebench.model.units import format_size
+from pvebench.model.units import format_size, whole_number
 from pvebench.store import CaseRecord
 
 _SIZES: Final = ("volume_bytes", "memory_bytes", "file_bytes", "bs", "size")
@@ -49,9 +49,8 @@ class DefinitionChange:
 
 
 def _text(name: str, value: str) -> str:
-    if name in _SIZES and value.isdigit():
-        return format_size(int(value))
-    return value or "unset"
+    size = whole_number(value) if name in _SIZES else None
+    return (value or "unset") if size is None else format_size(size)
 
 
 def current_keys(

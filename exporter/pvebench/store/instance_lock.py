@@ -24,6 +24,7 @@ from pvebench.drivers.storages.contract import bound_id
 from pvebench.errors import AlreadyRunning
 from pvebench.files import give_to_owner
 from pvebench.log import log
+from pvebench.model.units import whole_number
 
 FILE: Final = "lock"
 _TRIES: Final = 100
@@ -181,8 +182,8 @@ def recorded_holder(path: Path) -> Holder | None:
 def _recorded(fd: int) -> Holder:
     text = os.pread(fd, _MAX_BYTES, 0).decode("utf-8", "replace")
     pid, started, place, host, *_ = [*text.split(), "", "", "", ""]
-    number = int(pid) if pid.isascii() and pid.isdigit() and len(pid) <= len("4194304") else 0
-    return Holder(pid=number, started=started, place=place, host=host)
+    number = whole_number(pid) if len(pid) <= len("4194304") else None
+    return Holder(pid=number or 0, started=started, place=place, host=host)
 
 
 def _this_process() -> Holder:

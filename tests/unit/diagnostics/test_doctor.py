@@ -15,10 +15,12 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
+from pvebench.diagnostics import pipeline
 from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, diagnose
 from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
 from pvebench.drivers.simulated import simulated_hypervisor
+from pvebench.errors import PipelineError
 from pvebench.fleet.push import IDLE_SECONDS
 from pvebench.store import CaseNumbers, Message, StateDirectory, Store
 from pvebench.store.case_numbers import form_of, packed
@@ -415,3 +417,13 @@ def test_doctor_and_fleet_status_say_the_same_state_of_the_connection(
     assert run_cli(["fleet", "status", "--config", str(config), "--format=json"]) == 0
     lines = json.loads(capsys.readouterr().out)
     assert f"{lines['state']}, last contact {lines['contact']}" in found[1]
+
+
+@pytest.mark.parametrize("number", ["1.2.3", "1e", "1e5e5", "1..", "1+1"])
+def test_a_page_of_another_program_with_a_broken_number_is_no_exporter(
+    number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = f"{pipeline.TIMESTAMP} {number}\n"
+    monkeypatch.setattr(pipeline, "fetch", lambda *_, **__: page)
+    with pytest.raises(PipelineError, match="is not a pvebench exporter"):
+        pipeline.read_exposition("http://h:1", {})

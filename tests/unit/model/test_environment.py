@@ -48,3 +48,15 @@ def test_dpkg_orders_every_pair_alike() -> None:
     for one, other in itertools.product(ORDERED, repeat=2):
         done = subprocess.run(["dpkg", "--compare-versions", one, "lt", other], check=False)
         assert (Version(one) < Version(other)) == (done.returncode == 0), (one, other)
+
+
+@pytest.mark.parametrize("digits", ["²", "٣", "9" * 5000, "0" * 5000, "1" * 5000 + ":1"])
+def test_a_version_of_any_text_has_a_place_in_the_order(digits: str) -> None:
+    """Facts of other machines: `str.isdigit` accepts `²`, and `int` refuses 4,301 digits."""
+    for text in (digits, f"{digits}:1.0", f"1:{digits}", f"1.0-{digits}"):
+        version = Version(text)
+        places = version < Version("2.0"), version == Version("2.0"), Version("2.0") < version
+        assert places.count(True) == 1
+        assert hash(version) == hash(Version(text))
+    assert Version("1." + "9" * 5000) < Version("1.1" + "0" * 5000)
+    assert Version("1.007") == Version("1.7")

@@ -15,6 +15,7 @@ from pvebench.model.units import (
     show_bytes,
     show_latency,
     show_seconds,
+    whole_number,
 )
 from pvebench.model.week import parse_weekly, parse_window
 from pvebench.references.delimited import Decimal, decimal_number
@@ -95,3 +96,12 @@ def test_people_read_rounded_values() -> None:
 )
 def test_a_latency_has_three_digits_and_no_exponent(seconds: float, text: str) -> None:
     assert show_latency(seconds) == text
+
+
+@pytest.mark.parametrize("text", ["", "²", "٣", "1_0", " 1", "-1", "1\n", "9" * 19, b"1\xff"])
+def test_what_is_no_number_of_ascii_digits_is_none(text: str | bytes) -> None:
+    assert whole_number(text) is None
+
+
+def test_a_number_of_digits_is_read_as_text_and_as_bytes() -> None:
+    assert [whole_number(one) for one in ("007", b"42", "9" * 18)] == [7, 42, 10**18 - 1]

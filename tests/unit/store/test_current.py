@@ -30,6 +30,7 @@ from pvebench.report.table import result_rows
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Store, Totals
 from pvebench.store.current import TREND_RUNS, PlannedCase, Results
+from pvebench.store.definitions import DefinitionChange
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.api import results_data
 from pvebench.web.views import case_url
@@ -382,3 +383,11 @@ def test_runs_that_are_good_only_with_a_reason_are_never_a_baseline_alone(
 def test_beside_enough_ok_runs_a_noisy_one_counts(store: Store) -> None:
     states = states_after(store, [*[Outcome.OK] * 20, *[Outcome.NOISY] * 10, *[Outcome.OK] * 10])
     assert VerdictState.INCONCLUSIVE not in states
+
+
+@pytest.mark.parametrize("size", ["²", "9" * 5000])
+def test_a_size_of_a_definition_that_is_no_number_is_shown_as_it_is(size: str) -> None:
+    now = Definition.of(CASE)
+    before = replace(now, options={**now.options, "volume_bytes": size})
+    change = DefinitionChange(key="", at=START, before=before, now=now, earlier_runs=1)
+    assert f"volume_bytes {size} → " in change.text

@@ -35,7 +35,7 @@ from pvebench.model.disk import Disk
 from pvebench.model.ports import HostSnapshot, Journal, Site
 from pvebench.model.scenario import Scenario
 from pvebench.model.space import Space
-from pvebench.model.units import show_bytes
+from pvebench.model.units import show_bytes, whole_number
 from pvebench.model.volume import Identity, Volume
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear
@@ -270,12 +270,12 @@ def _fincore(commands: RemoteCommands) -> str:
 def _space(commands: RemoteCommands, name: str, path: str, need: int) -> str:
     script = 'test -d "$1" && test -w "$1" && df -B1 --output=avail -- "$1" | tail -n 1'
     done = commands.shell.ask(["sh", "-c", script, "sh", path])
-    free = done.stdout.strip()
-    if done.exit_code or not free.isdigit():
+    free = whole_number(done.stdout.strip())
+    if done.exit_code or free is None:
         raise VolumeError(
             f"{path} on {commands.where} is not a writable directory",
             next_step=f"run there `install -d -o {commands.where.partition('@')[0]} -m 700 {path}`",
         )
-    space = Space(free=int(free), where=f"in {path} on {commands.where}")
+    space = Space(free=free, where=f"in {path} on {commands.where}")
     space.require(name, need)
     return f"{show_bytes(need)} needed, {space.text}"

@@ -37,7 +37,7 @@ from pvebench.errors import (
 )
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
 from pvebench.model.ports import Completed, Guest, HostSnapshot, Journal
-from pvebench.model.units import MIB
+from pvebench.model.units import MIB, whole_number
 from pvebench.model.volume import BlockCounters
 
 KIND: Final = "ssh-left"
@@ -48,8 +48,6 @@ REMOTE_COMMANDS: Final = DEVICE_FUNCTIONS + files("pvebench.drivers.host").joinp
 _REFUSED: Final = 96
 NOT_FOUND: Final = 127
 _SAID_BYTES: Final = MIB
-_DIGITS: Final = 18
-"""Maximum digits of a number: more than any disk has bytes."""
 _SILENT_SECONDS: Final = 300.0
 """Time without an answer of a machine after which a tool on it fails."""
 _TEMPORARY: Final = "/tmp"  # noqa: S108 # of another machine; the names there are random
@@ -258,13 +256,13 @@ def undo_left(commands: RemoteCommands, details: Mapping[str, str]) -> str:
 def whole(output: bytes, what: str) -> int:
     """Return the number in a machine's output. Raises OutputUnreadable; `what` describes it."""
     text = output.strip()
-    if not (text.isdigit() and len(text) <= _DIGITS):
+    if (number := whole_number(text)) is None:
         raise OutputUnreadable(
             f"{text[:60]!r} is not a number: {what}",
             cause="the shell there prints text of its own, or a program is unsupported",
             next_step="run `ssh … true` as that user: it must print nothing",
         )
-    return int(text)
+    return number
 
 
 class RemoteMachine:

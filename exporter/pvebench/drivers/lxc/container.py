@@ -26,6 +26,7 @@ from pvebench.files import read_tail, read_text, remove_tree
 from pvebench.guest import MOUNT_POINT, GuestImage, unpack_archive
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
+from pvebench.model.units import whole_number
 
 KIND: Final = "container"
 ROOT_KIND: Final = "container-root"
@@ -286,8 +287,9 @@ def _has_ids(path: Path) -> bool:
     """
     for line in read_text(path).splitlines() if path.exists() else ():
         owner, *numbers = line.split(":")
-        if owner in ("root", "0") and len(numbers) == 2 and all(map(str.isdecimal, numbers)):
-            first, count = map(int, numbers)
+        known = [number for text in numbers if (number := whole_number(text)) is not None]
+        if owner in ("root", "0") and len(known) == len(numbers) == 2:
+            first, count = known
             if first <= FIRST_ID and first + count >= FIRST_ID + IDS:
                 return True
     return False

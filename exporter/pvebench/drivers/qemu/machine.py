@@ -29,7 +29,7 @@ from pvebench.files import read_tail, remove_tree
 from pvebench.guest import KERNEL_ARGUMENTS, GuestImage
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
-from pvebench.model.units import MIB
+from pvebench.model.units import MIB, whole_number
 
 KIND: Final = "vm"
 """Kind of the journal entries of VMs."""
@@ -424,8 +424,8 @@ def _runs_in(pid: int, directory: Path) -> bool:
 
 def processes_with(identity: str) -> list[int]:
     """Return the processes that have `-uuid identity` on their command line."""
-    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in numbers if _has_uuid(pid, identity)]
+    numbers = (whole_number(entry.name) for entry in Path("/proc").iterdir())
+    return [pid for pid in numbers if pid is not None and _has_uuid(pid, identity)]
 
 
 def _has_uuid(pid: int, identity: str) -> bool:
