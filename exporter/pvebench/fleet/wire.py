@@ -35,6 +35,8 @@ RUNS: Final = "pvebench-runs/1"
 MAJOR: Final = 1
 MAX_VALUES: Final = 400
 """Maximum numbers of one run; the tools of pvebench report at most 90."""
+MAX_DATA: Final = 32_768
+"""Maximum characters of a definition, and of the facts of an environment."""
 MAX_LINES: Final = 5000
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Maximum size of a push, uncompressed."""
@@ -54,7 +56,10 @@ def _finite(value: float) -> float:
 
 
 def _clean_data(value: Any) -> Any:
-    _clean(json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\\u0000", "\0"))
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if len(text) > MAX_DATA:
+        raise ValueError(f"more than {MAX_DATA} characters of JSON")
+    _clean(text.replace("\\u0000", "\0"))
     return value
 
 
@@ -113,7 +118,7 @@ class EnvironmentLine(Message):
     digest: Uid
     node: Text
     slug: Text
-    facts: Annotated[dict[Text, Text], AT_MOST]
+    facts: Annotated[dict[Text, Text], AT_MOST, BeforeValidator(_clean_data)]
 
 
 class CycleLine(Message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -12,11 +12,13 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from pvebench.errors import FleetMessageInvalid
-from pvebench.fleet.wire import Answer, Hello, Limits, Rewind, read_message, unpack
-from pvebench.hub.rules import Answered, Transaction, hello, push, read_push, rewind
+from pvebench.fleet.wire import Answer, Head, Hello, Limits, Rewind, read_message, unpack
+from pvebench.hub.rules import AHEAD_SECONDS, Answered, Transaction, hello, push, read_push, rewind
 from pvebench.model.units import whole_number
 
 ANOTHER_SITE: Final = "this is the token of site {}; use the one of this site"
+AHEAD: Final = "the clock of this site is {:.0f} h ahead of that of the hub; check both"
+"""Refused as a whole, so that the site keeps its results."""
 MARKS: Final = 500
 """Places per answer."""
 Begin = Callable[[str, float | None], AbstractContextManager[Transaction]]
@@ -59,9 +61,7 @@ class Door:
                 with self.begin(site, greeting.now) as change:
                     return hello(change, greeting, self.step)
             case "POST", "push":
-                head, texts = read_push(unpack(body, self.limits.bytes))
-                with self.begin(site, head.now) as change:
-                    return push(change, head, texts)
+                return self._push(site, *read_push(unpack(body, self.limits.bytes)))
             case "POST", "rewind":
                 request = read_message(Rewind, body)
                 with self.begin(site, None) as change:
@@ -70,6 +70,13 @@ class Door:
                 return HTTPStatus.OK, self._marks(site, query)
             case _:
                 return HTTPStatus.NOT_FOUND, {"error": "no such address"}
+
+    def _push(self, site: str, head: Head, texts: Sequence[bytes]) -> Answered:
+        ahead = head.now - self.now()
+        with self.begin(site, head.now) as change:
+            if ahead > AHEAD_SECONDS:
+                return HTTPStatus.UNPROCESSABLE_ENTITY, {"error": AHEAD.format(ahead / 3600)}
+            return push(change, head, texts)
 
     def _marks(self, site: str, query: str) -> dict[str, Any]:
         before = whole_number(parse_qs(query).get("before", [""])[0])

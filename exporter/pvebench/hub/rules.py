@@ -23,6 +23,8 @@ STEP: Final = 2**20
 """Largest step between two turns. A random step makes the turns of a hub that was restored from a
 backup differ from those that it gave before: a late request cannot match them."""
 _SEQ: Final = re.compile(rb'"seq": ?([0-9]{1,18})[,}]')
+AHEAD_SECONDS: Final = 86400.0
+"""Time ahead of the hub's clock from which a run is refused: it would stay the newest one."""
 HELD: Final = "two processes push for this site; select one with `pvebench hub sites hold`"
 Answered = tuple[int, dict[str, Any]]
 """HTTP status, and fields of the answer."""

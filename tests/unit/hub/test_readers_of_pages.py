@@ -42,9 +42,11 @@ def role(login: str, hub: HubDatabase) -> Iterator[str]:
             CREATE ROLE {name} IN ROLE pvebench_pages;
             GRANT {name} TO pvebench;
             INSERT INTO role_sees SELECT '{name}', site FROM site WHERE name = 'graz';
-            INSERT INTO shape (digest, numbers) VALUES ('d', '[["iops", "read", "", "iops"],
-                ["bandwidth", "read", "", "b"], ["bandwidth", "write", "", "b"]]');
-            INSERT INTO "case" (site, key, node) SELECT site, 'n/<b>/w/f', 'n' FROM site;
+            INSERT INTO shape (site, digest, numbers, seen) SELECT site, 'd',
+                '[["iops", "read", "", "iops"], ["bandwidth", "read", "", "b"],
+                ["bandwidth", "write", "", "b"]]', 0 FROM site WHERE name = 'graz';
+            INSERT INTO "case" (site, key, node, seen)
+                SELECT site, 'n/<b>/w/f', 'n', 0 FROM site;
             INSERT INTO case_state SELECT case_id, site, 1, 5, 'ok', 1, '{{}}', 5, 1,
                 '{{9000, 1, 1048576}}' FROM "case";
             INSERT INTO verdict SELECT site, 'n', 1, case_id, 'read', 'throughput', 'slower', '',

@@ -18,7 +18,7 @@ from pvebench.hub.door import Door
 from pvebench.hub.fleet_view import NodeLine, Overview
 from pvebench.hub.judging import judge_next
 from pvebench.hub.store import HubDatabase
-from pvebench.hub.store.upkeep import DENSE_SECONDS, KEPT_SECONDS, REFUSED
+from pvebench.hub.store.upkeep import DENSE_SECONDS, KEPT_SECONDS
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
 from testing.hub_requests import (
@@ -81,16 +81,6 @@ def test_replaced_versions_stay_while_a_twin_may_come_back(
     assert rows(url, "SELECT number FROM replaced") == []
     assert rows(url, "SELECT vals FROM run") == [([2.0],)]
     assert rows(url, "SELECT process FROM site") == [(PROCESS,)]
-
-
-def test_only_the_newest_refused_lines_stay(site: Sending, hub: HubDatabase, url: str) -> None:
-    with psycopg.connect(url) as connection:
-        connection.execute(
-            "INSERT INTO refused SELECT 1, n, n, '', '' FROM generate_series(1, %s) n",
-            (REFUSED + 5,),
-        )
-    hub.prune(99, NOW, apply=True)
-    assert rows(url, "SELECT count(*), min(seq) FROM refused") == [(REFUSED, 6)]
 
 
 @pytest.mark.parametrize(("free", "status"), [(9, 507), (11, 400)])

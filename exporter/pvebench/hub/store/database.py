@@ -17,7 +17,7 @@ from pvebench.errors import HubDatabaseError
 from pvebench.hub.fleet_view import FleetView, Overview, SiteView
 from pvebench.hub.rules import SiteRow, State, release
 from pvebench.hub.schema import HEAD
-from pvebench.hub.store.node_transaction import NodeTransaction
+from pvebench.hub.store.node_transaction import CHOOSE, NodeTransaction
 from pvebench.hub.store.overview import read_fleet_view, read_overview, read_site_view
 from pvebench.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
 from pvebench.hub.store.upkeep import drop_month, old_months, settings, thin
@@ -101,30 +101,34 @@ class HubDatabase:
                     connection.close()
 
     @contextmanager
-    def begin(self, site: str, sent: float | None) -> Iterator[SiteTransaction]:
+    def begin(
+        self, site: str, sent: float | None, *, wait: bool = False
+    ) -> Iterator[SiteTransaction]:
         """Open the transaction of a site and lock its row; see `rules.Transaction`.
 
         Args:
             sent: clock of the site in the request, UNIX seconds.
+            wait: whether to wait for another request of the site.
 
         Raises:
-            SiteUnknown: there is no such site.
+            SiteUnknown: there is no such site. SiteBusy: another request has the lock.
         """
         with self.connection() as connection:
-            yield SiteTransaction(connection, site, sent)
+            yield SiteTransaction(connection, site, sent, wait=wait)
 
     # --- Judging.
 
     @contextmanager
     def begin_judging(self, now: float) -> Iterator[NodeTransaction | None]:
-        """Lock the most overdue node with unjudged runs, in a transaction; None: there is none."""
+        """Lock the next node with unjudged runs, in a transaction; None: there is none."""
         with self.connection() as connection:  # apart: another worker would wait for new rows
             connection.execute(
                 "INSERT INTO node_state (site, node) SELECT site, node FROM arrived "
                 "ON CONFLICT DO NOTHING"
             )
+            chosen = connection.execute(CHOOSE, {"now": now}).fetchone()
         with self.connection() as connection:
-            yield NodeTransaction.of_next(connection, now)
+            yield None if chosen is None else NodeTransaction.of(connection, chosen)
 
     def postpone(self, site: int, node: str, due: float, reason: str) -> None:
         """Record that the judging of a node failed; `due`: when to try again, UNIX seconds."""
@@ -155,12 +159,13 @@ class HubDatabase:
         """Return the months that ended longer ago, and remove them and outdated rows if `apply`."""
         with self.connection() as connection:
             months = old_months(connection, keep_months, now)
-            if not apply:
-                return months
-            thin(connection, now)
+        if not apply:
+            return months
         for month in months:  # each in a transaction of its own: sites wait as briefly as possible
             with self.connection() as connection:
                 drop_month(connection, month)
+        with self.connection() as connection:
+            thin(connection, keep_months, now)
         return months
 
     def settings(self) -> dict[str, str]:
@@ -185,7 +190,7 @@ class HubDatabase:
             connection.execute(
                 "INSERT INTO site (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,)
             )
-            _check_known(SiteTransaction(connection, name, None))
+            _check_known(SiteTransaction(connection, name, None, wait=True))
             connection.execute(
                 "INSERT INTO token SELECT %s, site, %s FROM site WHERE name = %s",
                 (_digest(token), time.time(), name),
@@ -210,13 +215,13 @@ class HubDatabase:
 
     def keep(self, name: str, process: str, step: Callable[[], int]) -> bool:
         """Select the process that is the site; return whether the hub knows it."""
-        with self.begin(name, None) as change:
+        with self.begin(name, None, wait=True) as change:
             _check_known(change)
             return release(change, process, step)
 
     def hold(self, name: str) -> None:
         """Hold a site until `keep`."""
-        with self.begin(name, None) as change:
+        with self.begin(name, None, wait=True) as change:
             _check_known(change)
             change.save(SiteRow(state=State.HELD, turn=change.site.turn, cursor=change.site.cursor))
 
@@ -234,13 +239,15 @@ class HubDatabase:
             if apply:
                 for table in _OF_SITE:
                     connection.execute(f'DELETE FROM "{table}" WHERE site = %s', site)  # noqa: S608 # constants
-                query = "UPDATE site SET state = 'forgotten', process = '' WHERE site = %s"
+                query = (
+                    "UPDATE site SET state = 'forgotten', process = '', bytes = 0 WHERE site = %s"
+                )
                 connection.execute(query, site)
         return count
 
 
 _OF_SITE: Final = (
-    *("run", "replaced", "case", "environment", "cycle", "decision", "arrived"),
+    *("run", "replaced", "shape", "case", "environment", "cycle", "decision", "arrived"),
     *("mark", "process", "refused", "node_state", "case_state", "verdict", "change"),
     "effect",
 )

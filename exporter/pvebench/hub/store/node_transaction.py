@@ -39,13 +39,22 @@ _VERDICT: Final = (
     *("direction", "metric", "state", "reason", "change_ratio", "low_ratio", "high_ratio"),
     *("p_value", "runs", "more_runs", "baseline", "baseline_runs", "accepted_changes"),
 )
-_NEXT: Final = """
+# The sites in turn: neither many nodes nor a judging that kills its worker keeps others waiting.
+CHOOSE: Final = """
+UPDATE node_state SET tried = %(now)s WHERE (site, node) = (
+    SELECT n.site, n.node
+    FROM node_state n JOIN arrived a USING (site, node) JOIN site s USING (site)
+    WHERE s.state <> 'forgotten' AND a.count > n.judged AND (n.due <= %(now)s OR EXISTS (
+        SELECT FROM environment e
+        WHERE e.site = n.site AND e.node = n.node AND e.env > n.newest_env AND n.failed = ''))
+    ORDER BY (SELECT max(m.tried) FROM node_state m WHERE m.site = n.site), n.tried, n.due
+    FOR UPDATE OF n SKIP LOCKED LIMIT 1
+) RETURNING site, node
+"""
+_LOCK: Final = """
 SELECT n.site, n.node, n.known, a.count AS arrived, s.name AS site_name
 FROM node_state n JOIN arrived a USING (site, node) JOIN site s USING (site)
-WHERE s.state <> 'forgotten' AND a.count > n.judged AND (n.due <= %s OR EXISTS (
-    SELECT FROM environment e
-    WHERE e.site = n.site AND e.node = n.node AND e.env > n.newest_env AND n.failed = ''))
-ORDER BY n.due FOR UPDATE OF n SKIP LOCKED LIMIT 1
+WHERE n.site = %(site)s AND n.node = %(node)s AND a.count > n.judged FOR UPDATE OF n SKIP LOCKED
 """
 # From nothing: corrected and undone runs need no case of their own. Cases whose runs all expired
 # keep their row.
@@ -84,9 +93,9 @@ class NodeTransaction:
         self._cases = self._read_cases()
 
     @classmethod
-    def of_next(cls, connection: Connection, now: float) -> NodeTransaction | None:
-        """Lock the most overdue node with unjudged runs; None: there is none."""
-        row = connection.execute(_NEXT, (now,)).fetchone()
+    def of(cls, connection: Connection, node: Mapping[str, Any]) -> NodeTransaction | None:
+        """Lock a node of CHOOSE; None: another worker judges it."""
+        row = connection.execute(_LOCK, node).fetchone()
         return None if row is None else cls(connection, row)
 
     def _run(self, query: str, *values: Any) -> list[dict[str, Any]]:
@@ -166,7 +175,8 @@ class NodeTransaction:
     def _numbers_query(self, requested: Sequence[Number]) -> str:
         """Return the query of columns by case; a number has its own place in each shape."""
         places: list[list[tuple[int, int]]] = [[] for _ in requested]
-        for row in self._run("SELECT shape, numbers FROM shape ORDER BY shape"):
+        query = "SELECT shape, numbers FROM shape WHERE site = %s ORDER BY shape"
+        for row in self._run(query, self.site):
             found = {tuple(number[:3]): at for at, number in enumerate(row["numbers"], 1)}
             for number, place in zip(requested, places, strict=True):
                 if number in found:
@@ -213,7 +223,7 @@ class NodeTransaction:
         found: list[list[RunValues]] = []
         for condition, times in sides:
             rows = self._run(
-                "SELECT vals, numbers FROM run r JOIN shape USING (shape) WHERE site = %s "  # noqa: S608 # constants
+                "SELECT vals, numbers FROM run r JOIN shape USING (shape) WHERE r.site = %s "  # noqa: S608 # constants
                 f"AND case_id = %s AND outcome = ANY(%s) AND {condition} "
                 "ORDER BY finished DESC LIMIT %s",
                 *(self.site, self._ids[case_key], [*GOOD], *times, most),

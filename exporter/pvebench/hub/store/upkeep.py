@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, Final
+from typing import Final
 
+from pvebench.hub.store.limits import RUN_BYTES, SITE_BYTES, TABLES
 from pvebench.hub.store.site_transaction import Connection
 
 KEPT_SECONDS: Final = 90 * 86400.0
 """How long sites keep acknowledged lines: no older mark can be common."""
 DENSE_SECONDS: Final = 86400.0
 """Age up to which each mark is kept; of older ones one an hour, so that a site resends more."""
-REFUSED: Final = 1000
-"""Refused lines that are kept per site, newest first."""
+MONTH_SECONDS: Final = 31 * 86400.0
 _MONTH: Final = re.compile(r"run_(\d{4})_(\d{2})")
 _MONTHS: Final = (
     "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'run'::regclass "
@@ -34,12 +34,24 @@ DELETE FROM mark m USING (
 WHERE m.site = old.site AND m.seq = old.seq AND old.place > 1
     AND (old.at < %s OR (old.at < %s AND old.of_hour > 1))
 """
-_REFUSED: Final = """
-DELETE FROM refused r USING (
-    SELECT ctid AS row, row_number() OVER (PARTITION BY site ORDER BY at DESC, seq DESC) AS place
-    FROM refused) old
-WHERE r.ctid = old.row AND old.place > %s
+# All runs that used the row are in removed months: none ended more than a day after it was stored.
+_UNUSED: Final = """
+DELETE FROM "{table}" t WHERE seen < %s
+    AND NOT EXISTS (SELECT FROM run_other r WHERE r.{column} = t.{column})
+    AND NOT EXISTS (SELECT FROM replaced r WHERE r.{column} = t.{column})
+    AND NOT EXISTS (SELECT FROM case_state s WHERE {state} = t.{column})
 """
+_OF_STATE: Final = {
+    "shape": "good_shape",
+    "environment": "s.env",
+    "cycle": "0",
+    "case": "s.case_id",
+}
+# Runs that came again and removed months were counted, too.
+_BYTES: Final = f"""
+UPDATE site SET bytes = (SELECT coalesce(sum({RUN_BYTES} + 8 * cardinality(vals)
+    + octet_length(reason)), 0) FROM run WHERE run.site = site.site) WHERE bytes > %s
+"""  # noqa: S608 # constants
 
 
 def old_months(connection: Connection, keep: int, now: float) -> list[str]:
@@ -60,17 +72,18 @@ def drop_month(connection: Connection, name: str) -> None:
     connection.execute(f"DROP TABLE {name}".encode())
 
 
-def thin(connection: Connection, now: float) -> dict[str, int]:
-    """Remove marks, replaced versions and refused lines that no rule needs; return the counts."""
-    statements: dict[str, tuple[str, tuple[Any, ...]]] = {
-        "replaced": (_REPLACED, (now - KEPT_SECONDS,)),
-        "mark": (_MARKS, (now - KEPT_SECONDS, now - DENSE_SECONDS)),
-        "refused": (_REFUSED, (REFUSED,)),
-    }
-    return {
-        table: connection.execute(query.encode(), values).rowcount
-        for table, (query, values) in statements.items()
-    }
+def thin(connection: Connection, keep: int, now: float) -> None:
+    """Remove marks and replaced versions that no rule needs, and rows that no run refers to.
+
+    Args:
+        keep: months of runs that are kept, besides the present one; older ones are removed.
+    """
+    connection.execute(_REPLACED.encode(), (now - KEPT_SECONDS,))
+    connection.execute(_MARKS.encode(), (now - KEPT_SECONDS, now - DENSE_SECONDS))
+    for table, state in _OF_STATE.items():
+        query = _UNUSED.format(table=table, column=TABLES[table][2], state=state)
+        connection.execute(query.encode(), (now - (keep + 2) * MONTH_SECONDS,))
+    connection.execute(_BYTES.encode(), (SITE_BYTES / 2,))
 
 
 def settings(connection: Connection) -> dict[str, str]:

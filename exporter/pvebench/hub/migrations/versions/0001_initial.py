@@ -12,7 +12,8 @@ revision = "0001"
 down_revision = None
 
 # Every key begins with the site. A run is one row with its numbers as an array; the names of an
-# array's places are a row of `shape`. Times are UNIX seconds as floats, as at the sites.
+# array's places are a row of `shape`. Times are UNIX seconds as floats, as at the sites. `seen`:
+# when the site last used a row.
 TABLES = """
 CREATE TABLE site (
     site smallint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -24,7 +25,8 @@ CREATE TABLE site (
     chain text NOT NULL DEFAULT '',
     contact float8,
     skew_seconds float8,
-    newest_run float8
+    newest_run float8,
+    bytes bigint NOT NULL DEFAULT 0
 );
 CREATE TABLE token (
     sha256 bytea PRIMARY KEY, site smallint NOT NULL REFERENCES site, made float8 NOT NULL
@@ -45,27 +47,30 @@ CREATE INDEX refused_of_site ON refused (site, at);
 CREATE TABLE environment (
     env integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     site smallint NOT NULL REFERENCES site, digest text NOT NULL, node text NOT NULL DEFAULT '',
-    slug text NOT NULL DEFAULT '', facts jsonb NOT NULL DEFAULT '{}', UNIQUE (site, digest)
+    slug text NOT NULL DEFAULT '', facts jsonb NOT NULL DEFAULT '{}',
+    seen float8 NOT NULL, UNIQUE (site, digest)
 );
 CREATE TABLE cycle (
     cycle_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     site smallint NOT NULL REFERENCES site, uid text NOT NULL, node text NOT NULL DEFAULT '',
     pack text NOT NULL DEFAULT '', tier text NOT NULL DEFAULT '', planned integer,
-    started float8, finished float8, UNIQUE (site, uid)
+    started float8, finished float8, seen float8 NOT NULL, UNIQUE (site, uid)
 );
 CREATE TABLE "case" (
     case_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     site smallint NOT NULL REFERENCES site, key text NOT NULL, node text NOT NULL,
-    definition jsonb, first_started float8, UNIQUE (site, key)
+    definition jsonb, first_started float8, seen float8 NOT NULL, UNIQUE (site, key)
 );
 CREATE TABLE decision (
-    site smallint NOT NULL REFERENCES site, number integer NOT NULL, made float8 NOT NULL,
-    kind text NOT NULL, cases text NOT NULL, until float8 NOT NULL, reason text NOT NULL,
+    site smallint NOT NULL REFERENCES site, number integer NOT NULL, made float8 NOT NULL DEFAULT 0,
+    kind text NOT NULL DEFAULT '', cases text NOT NULL DEFAULT '',
+    until float8 NOT NULL DEFAULT 0, reason text NOT NULL DEFAULT '', seen float8 NOT NULL,
     PRIMARY KEY (site, number)
 );
 CREATE TABLE shape (
-    shape integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, digest text NOT NULL UNIQUE,
-    numbers jsonb NOT NULL
+    shape integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    site smallint NOT NULL REFERENCES site, digest text NOT NULL,
+    numbers jsonb NOT NULL DEFAULT '[]', seen float8 NOT NULL, UNIQUE (site, digest)
 );
 -- In the order of their alignment: with 25 numbers, 25 rows fill a page.
 CREATE TABLE run (
@@ -80,14 +85,15 @@ CREATE TABLE run_other PARTITION OF run DEFAULT;
 -- What a line has replaced: restored if it came from a clone.
 CREATE TABLE replaced (turn bigint NOT NULL, LIKE run, PRIMARY KEY (site, turn, uid));
 CREATE TABLE arrived (
-    site smallint NOT NULL REFERENCES site, node text NOT NULL, count bigint NOT NULL,
-    PRIMARY KEY (site, node)
+    site smallint NOT NULL REFERENCES site, node text NOT NULL, count bigint NOT NULL DEFAULT 0,
+    seen float8 NOT NULL, PRIMARY KEY (site, node)
 );
 -- What a judging concludes, all of a node in one transaction; `judged`: `arrived.count` before it.
 CREATE TABLE node_state (
     site smallint NOT NULL REFERENCES site, node text NOT NULL, judged bigint NOT NULL DEFAULT 0,
-    due float8 NOT NULL DEFAULT 0, newest_env integer NOT NULL DEFAULT 0, judged_at float8,
-    seconds float8, failed text NOT NULL DEFAULT '', known jsonb NOT NULL DEFAULT '[]',
+    due float8 NOT NULL DEFAULT 0, tried float8 NOT NULL DEFAULT 0,
+    newest_env integer NOT NULL DEFAULT 0, judged_at float8, seconds float8,
+    failed text NOT NULL DEFAULT '', known jsonb NOT NULL DEFAULT '[]',
     summary json, PRIMARY KEY (site, node)
 );
 CREATE TABLE case_state (
@@ -163,7 +169,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {", ".join(JUDGED)} TO pvebench_judge;
 # The hub's own page sees all sites; readers see those that `role_sees` lists for their role. A
 # setting of the connection would be no protection: every sender of SQL can change it.
 OF_SITE = (
-    *("site", "run", "case", "environment", "cycle", "decision", "arrived", "refused"),
+    *("site", "run", "shape", "case", "environment", "cycle", "decision", "arrived", "refused"),
     *JUDGED,
 )
 POLICY = """
