@@ -55,7 +55,7 @@ def no_process() -> Break:
         return stopped or (200, rules._cursor(change.site))
 
     return _both(
-        patch.object(rules, "_rejected", rejected), patch("pvebench.hub.door.hello", hello)
+        patch.object(rules, "_rejected", rejected), patch("pvebench.hub.rules.hello", hello)
     )
 
 

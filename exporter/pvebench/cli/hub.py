@@ -20,6 +20,7 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import PvebenchError, ToolsMissing
 from pvebench.fields import MAX_NAME, listen_address
 from pvebench.model.units import show_seconds
+from pvebench.sanitize import one_line
 from pvebench.service.workers import handle_signals
 from pvebench.web import Access, WebServer
 from pvebench.web import listen as open_socket
@@ -263,7 +264,7 @@ def doctor(context: click.Context, url: str) -> None:
 
         found = [*findings(database.overview(), database.settings(), time.time())]
     for level, text in found:
-        click.echo(f"{level:8} {text}")
+        click.echo(f"{level:8} {one_line(text)}")  # nodes have names of sites' choice
     context.exit(int(any(level == "critical" for level, _ in found)))
 
 

@@ -28,6 +28,7 @@ from pvebench.fleet.wire import (
     shape_of,
 )
 from pvebench.log import log
+from pvebench.sanitize import one_line
 from pvebench.store.fleet_log import NOT_CONNECTED
 
 IDLE_SECONDS: Final = 600.0
@@ -36,7 +37,7 @@ POLL_SECONDS: Final = 5.0
 """Interval of looks for new lines in the site's own database."""
 MAX_LINE_BYTES: Final = 1024 * 1024
 HEAD_BYTES: Final = 1024
-MAX_PAGES: Final = 1000
+MAX_PAGES: Final = 50
 FIRST_WAIT: Final = 2.0
 LONGEST_WAIT: Final = 3600.0
 CONNECTED: Final = "connected"
@@ -144,7 +145,7 @@ class Sender:
     def _back_off(self, reason: str, at_least: float = 0.0) -> float:
         """Return a wait that doubles with every failure, with chance in it."""
         self._failures += 1
-        self.state = reason
+        self.state = one_line(reason)
         wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(self._failures, 20))
         return max(min(at_least, LONGEST_WAIT), wait * (0.5 + 0.5 * self._chance()))
 
@@ -172,12 +173,15 @@ class Sender:
         return self._compare((answer.acked, answer.chain))
 
     def _accept(self, answer: Answer) -> None:
+        """Take over an answer. Only progress ends a back-off: any hub can say 200."""
         self._limits = answer.limits
-        self._failures, self.contact, self.state = 0, self._now(), CONNECTED
+        self._failures = min(self._failures, 3)
+        self.contact, self.state = self._now(), CONNECTED
 
     def _push(self) -> float:
         body, after = self._next_lines()
         if body is None:
+            self._failures = 0
             # Ask again even so: the cursor of a restored hub went back.
             idle = self._now() - (self.contact or 0.0)
             return POLL_SECONDS if 0 <= idle < IDLE_SECONDS else self._hello()
@@ -189,8 +193,9 @@ class Sender:
             log.warning("the hub refused results", lines=answer.refused[:10])
         # The answer counts only if it is about this request.
         if (answer.acked, answer.chain) != after:
-            return self._compare((answer.acked, answer.chain))
+            return self._moved((answer.acked, answer.chain))
         self._log.advance(after, self._now())
+        self._failures = 0
         return self._limits.wait_seconds
 
     def _next_lines(self) -> tuple[bytes | None, Place]:
@@ -228,7 +233,7 @@ class Sender:
             return self._limits.wait_seconds if self._failures < 3 else self._back_off(_NO_TURN)
         if status == HTTPStatus.CONFLICT:
             self.contact = self._now()
-            return self._compare((answer.acked, answer.chain))
+            return self._moved((answer.acked, answer.chain))
         self._turn = None
         if status in {HTTPStatus.LOCKED, HTTPStatus.GONE}:
             self.contact = self._now()
@@ -241,6 +246,12 @@ class Sender:
         return self._back_off(text, reply.retry_after)
 
     # --- Where the cursor of the hub is not the position of this log.
+
+    def _moved(self, cursor: Place) -> float:
+        """Compare; wait ever longer if the hub moves its cursor again before it takes lines."""
+        self._failures += 1
+        wait = self._compare(cursor)
+        return wait if self._failures == 1 else self._back_off(MOVED, wait)
 
     def _compare(self, cursor: Place) -> float:
         """Move to the hub's cursor if this log has it; else move the cursor back."""

@@ -21,12 +21,13 @@ from starlette.routing import Route
 
 from pvebench.errors import HubDatabaseError
 from pvebench.hub.door import Door
-from pvebench.hub.fleet_view import Upgrade, unfixed, upgrades
-from pvebench.hub.pages import Known, metrics, page, site_page
+from pvebench.hub.fleet_view import Compared, compared
+from pvebench.hub.pages import metrics, page, site_page
+from pvebench.hub.rules import SiteBusy
 from pvebench.hub.store import CONNECTIONS, HubDatabase, SiteUnknown
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
-from pvebench.web import is_in, user_of
+from pvebench.web import is_in, security_headers, user_of
 
 RETRY_SECONDS: Final = 5
 LONG_RETRY_SECONDS: Final = 60
@@ -38,12 +39,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Busy(Exception):  # a state, not an error
-    """All connections to the database are in use."""
-
-
 class SiteEndpoints:
-    """Handles requests of sites; at most CONNECTIONS use the database at once.
+    """Handles requests of sites; at most CONNECTIONS use the database at once, one per token.
 
     Attributes:
         door: rules of the protocol. database: identifies sites by their tokens.
@@ -57,22 +54,23 @@ class SiteEndpoints:
         self._is_full = is_full
         self._database = database
         self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self._tokens = set[str]()
 
     async def __call__(self, request: Request) -> Response:
         """Answer a request; a busy or broken database asks the site to come back."""
         try:
-            site = await self._with_place(self._site, request)
+            site = await self._with_place(request, self._site, request)
             # Without a place: a slow client would keep other sites out.
             body = await self._body(request)
             if body is None:
                 text = f"larger than {self._door.limits.bytes} bytes"
                 return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
-            return await self._with_place(self._answer, site, request, body)
+            return await self._with_place(request, self._answer, site, request, body)
         except ClientDisconnect:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         except SiteUnknown:
             return _error(HTTPStatus.UNAUTHORIZED, "unknown token", {"www-authenticate": "Bearer"})
-        except _Busy:
+        except SiteBusy:
             return _later(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once")
         except HubDatabaseError as error:
             log.warning("request of a site failed", reason=error.reason)
@@ -80,13 +78,18 @@ class SiteEndpoints:
             status = HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.SERVICE_UNAVAILABLE
             return _later(status, "the hub's database is full" if full else "database unavailable")
 
-    async def _with_place(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function that uses the database; raises _Busy if all connections are in use."""
-        if not self._places.acquire(blocking=False):
-            raise _Busy
+    async def _with_place(
+        self, request: Request, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a function that uses the database; raises SiteBusy if there is no place for it."""
+        token = request.headers.get("authorization", "")
+        if token in self._tokens or not self._places.acquire(blocking=False):
+            raise SiteBusy
+        self._tokens.add(token)
         try:
             return await run_in_threadpool(function, *args, **kwargs)
         finally:
+            self._tokens.discard(token)
             self._places.release()
 
     async def _body(self, request: Request) -> bytes | None:
@@ -133,11 +136,7 @@ def _later(status: HTTPStatus, text: str) -> Response:
 
 REFRESH_SECONDS: Final = 600.0
 """Minimum time between two comparisons of all sites."""
-_PAGE_HEADERS: Final = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-}
+_PAGE_HEADERS: Final = {**security_headers(style="'unsafe-inline'"), "cache-control": "no-store"}
 
 
 class FleetPages:
@@ -154,13 +153,12 @@ class FleetPages:
         self._database, self._issues, self._name = database, issues, name
         self._role = role
         self._lock = threading.Lock()
-        self._compared: tuple[float, list[Upgrade], Known] | None = None
+        self._compared: tuple[float, Compared] | None = None
 
     def page(self) -> str:
         """Return the page."""
-        found, known = self._comparison()
         overview = self._database.overview(self._role)
-        return page(overview, found, known, name=self._name, now=time.time())
+        return page(overview, self._comparison(), name=self._name, now=time.time())
 
     def site(self, name: str) -> str:
         """Return the page of a site; empty: it does not exist, or the role does not see it."""
@@ -169,15 +167,15 @@ class FleetPages:
 
     def metrics(self) -> str:
         """Return the metrics."""
-        return metrics(self._database.overview(self._role), self._comparison()[0])
+        return metrics(self._database.overview(self._role), self._comparison())
 
-    def _comparison(self) -> tuple[list[Upgrade], Known]:
+    def _comparison(self) -> Compared:
         with self._lock:  # a comparison takes seconds: one at a time
             now = time.monotonic()
             if self._compared is None or now - self._compared[0] > REFRESH_SECONDS:
                 view = self._database.fleet_view(self._role)
-                self._compared = now, upgrades(view), unfixed(view, self._issues)
-            return self._compared[1:]
+                self._compared = now, compared(view, self._issues)
+            return self._compared[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

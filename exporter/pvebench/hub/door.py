@@ -13,7 +13,8 @@ from urllib.parse import parse_qs
 
 from pvebench.errors import FleetMessageInvalid
 from pvebench.fleet.wire import Answer, Head, Hello, Limits, Rewind, read_message, unpack
-from pvebench.hub.rules import AHEAD_SECONDS, Answered, Transaction, hello, push, read_push, rewind
+from pvebench.hub import rules
+from pvebench.hub.rules import AHEAD_SECONDS, Answered, Transaction
 from pvebench.model.units import whole_number
 
 ANOTHER_SITE: Final = "this is the token of site {}; use the one of this site"
@@ -59,13 +60,13 @@ class Door:
                 if greeting.site not in {"", site}:
                     return HTTPStatus.FORBIDDEN, {"error": ANOTHER_SITE.format(site)}
                 with self.begin(site, greeting.now) as change:
-                    return hello(change, greeting, self.step)
+                    return rules.hello(change, greeting, self.step)
             case "POST", "push":
-                return self._push(site, *read_push(unpack(body, self.limits.bytes)))
+                return self._push(site, *rules.read_push(unpack(body, self.limits.bytes)))
             case "POST", "rewind":
                 request = read_message(Rewind, body)
                 with self.begin(site, None) as change:
-                    return rewind(change, request)
+                    return rules.rewind(change, request)
             case "GET", "marks":
                 return HTTPStatus.OK, self._marks(site, query)
             case _:
@@ -76,7 +77,7 @@ class Door:
         with self.begin(site, head.now) as change:
             if ahead > AHEAD_SECONDS:
                 return HTTPStatus.UNPROCESSABLE_ENTITY, {"error": AHEAD.format(ahead / 3600)}
-            return push(change, head, texts)
+            return rules.push(change, head, texts)
 
     def _marks(self, site: str, query: str) -> dict[str, Any]:
         before = whole_number(parse_qs(query).get("before", [""])[0])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvebench.analysis.across_sites import FleetEffect, fleet_effects
 from pvebench.analysis.node_effects import NodeEffect
 from pvebench.analysis.verdict import count_text
+from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.verdicts.change_text import (
     change_of,
@@ -136,6 +137,32 @@ class Upgrade:
     effect: FleetEffect
     text: str
     behind: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What sites have in common; `failed`: site -> why its data cannot be compared."""
+
+    upgrades: Sequence[Upgrade] = ()
+    issues: Sequence[tuple[KnownIssue, Sequence[str]]] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def compared(view: FleetView, issues: Sequence[KnownIssue]) -> Compared:
+    """Compare the sites: first each alone, then all those whose data did not fail."""
+    found, failed = Compared(), dict[str, str]()
+    sites = sorted({*view.effects, *view.facts})
+    for names in (*([site] for site in sites), sites):
+        part = FleetView(
+            effects={name: view.effects.get(name, ()) for name in names if name not in failed},
+            facts={name: view.facts.get(name, ()) for name in names if name not in failed},
+        )
+        try:
+            found = Compared(upgrades=upgrades(part), issues=unfixed(part, issues))
+        except Exception as error:
+            log.exception("sites cannot be compared", sites=names)
+            found, failed = Compared(), failed | dict.fromkeys(names, type(error).__name__)
+    return replace(found, failed=failed)
 
 
 def upgrades(view: FleetView) -> list[Upgrade]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from pvebench.analysis.across_sites import SiteEffect
@@ -12,13 +12,13 @@ from pvebench.analysis.case_history import Figure
 from pvebench.hub.fleet_view import (
     SKEW_SECONDS,
     CaseLine,
+    Compared,
     NodeLine,
     Overview,
     SiteLine,
     SiteView,
-    Upgrade,
 )
-from pvebench.model.environment import KnownIssue
+from pvebench.log import log
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.verdicts.change_text import change_of
 
@@ -30,20 +30,20 @@ _STYLE: Final = (
 _SITE_HEAD: Final = (
     *("Site", "State", "Last contact", "Newest run", "Runs", "Refused", "Worst open change"),
 )
-Known = Sequence[tuple[KnownIssue, Sequence[str]]]
 
 
-def page(
-    overview: Overview, upgrades: Sequence[Upgrade], known: Known, *, name: str, now: float
-) -> str:
+def page(overview: Overview, compared: Compared, *, name: str, now: float) -> str:
     """Return the page as HTML; `now` in UNIX seconds, `name` of the hub."""
+    found = compared.upgrades
+    failed = [f"{site} is not compared: {why}" for site, why in compared.failed.items()]
+    worse = [one.text for one in found if one.effect.worse]
     body = [
         f"<h1>{escape(name)}</h1>",
         "<h2>Upgrades</h2>",
-        *(f"<p class=bad>{escape(one.text)}</p>" for one in upgrades if one.effect.worse),
-        *(f"<p>{escape(one.text)}</p>" for one in upgrades if not one.effect.worse),
-        *([] if upgrades else ["<p>No upgrade changed several sites.</p>"]),
-        *_sections(overview, upgrades, known, now),
+        *(f"<p class=bad>{escape(text)}</p>" for text in (*failed, *worse)),
+        *(f"<p>{escape(one.text)}</p>" for one in found if not one.effect.worse),
+        *([] if found else ["<p>No upgrade changed several sites.</p>"]),
+        *_sections(overview, compared, now),
     ]
     return _html(name, body)
 
@@ -91,18 +91,16 @@ def _ratio(change: float | None) -> str:
     return "" if change is None else f"{change:+.1%}"
 
 
-def _sections(
-    overview: Overview, upgrades: Sequence[Upgrade], known: Known, now: float
-) -> Iterator[str]:
-    for upgrade in upgrades:
+def _sections(overview: Overview, compared: Compared, now: float) -> Iterator[str]:
+    for upgrade in compared.upgrades:
         rows = [(one.site, _change(one, upgrade.effect.figure)) for one in upgrade.effect.sites]
         version = f"{upgrade.effect.difference.fact} {upgrade.effect.difference.after}"
         yield f"<h3>{escape(version)} by site</h3>" + _table(("Site", "Change (95% CI)"), rows)
-    yield "<h2>Sites</h2>" + _table(_SITE_HEAD, (_site_row(one, now) for one in overview.sites))
+    yield "<h2>Sites</h2>" + _table(_SITE_HEAD, _rows(_site_row, overview.sites, now))
     waiting = [one for one in overview.nodes if one.unjudged or one.failed]
     if waiting:
         columns = ("Site", "Node", "Runs to judge", "Last judged", "Error")
-        yield "<h2>Judging</h2>" + _table(columns, (_node_row(one, now) for one in waiting))
+        yield "<h2>Judging</h2>" + _table(columns, _rows(_node_row, waiting, now))
     if overview.worst:
         cases = [
             (one.site, one.key, f"{one.direction} {one.metric}", f"{one.change:+.1%}")
@@ -111,8 +109,8 @@ def _sections(
         yield "<h2>Slowest against their baseline</h2>" + _table(
             ("Site", "Case", "Metric", "Change"), cases
         )
-    if known:
-        issues = [(one.id, one.title, ", ".join(sites)) for one, sites in known]
+    if compared.issues:
+        issues = [(one.id, one.title, ", ".join(sites)) for one, sites in compared.issues]
         yield "<h2>Known issues</h2>" + _table(("Issue", "Effect", "Sites"), issues)
 
 
@@ -132,6 +130,17 @@ def _site_row(one: SiteLine, now: float) -> tuple[str, ...]:
     contact, newest = _ago(one.contact, now), _ago(one.newest_run, now)
     link = _Link(one.name)
     return link, state, contact, newest, str(one.runs), str(one.refused), one.worst
+
+
+def _rows(
+    row: Callable[[Any, float], tuple[str, ...]], found: Iterable[Any], now: float
+) -> Iterator[tuple[str, ...]]:
+    for one in found:
+        try:
+            yield row(one, now)
+        except Exception:
+            log.exception("a line of the page failed", line=repr(one)[:300])
+            yield getattr(one, "name", "") or one.site, "not shown: see the log of `hub pages`"
 
 
 class _Link(str):
@@ -169,11 +178,12 @@ METRICS: Final = {
     "pvebench_hub_node_unjudged_runs": "Runs that arrived since the last judging.",
     "pvebench_hub_node_judged_timestamp_seconds": "Unix time of the last judging; 0: never.",
     "pvebench_hub_blamed_upgrades": "Upgrades that made several sites slower.",
+    "pvebench_hub_sites_not_compared": "Sites whose data failed in the comparison.",
 }
 """Metric -> help; all are gauges."""
 
 
-def metrics(overview: Overview, upgrades: Sequence[Upgrade]) -> str:
+def metrics(overview: Overview, compared: Compared) -> str:
     """Return the metrics in the text format of Prometheus."""
     lines: dict[str, list[str]] = {name: [] for name in METRICS}
 
@@ -193,7 +203,8 @@ def metrics(overview: Overview, upgrades: Sequence[Upgrade]) -> str:
     for node in overview.nodes:
         add("node_unjudged_runs", node.unjudged, site=node.site, node=node.node)
         add("node_judged_timestamp_seconds", node.judged_at, site=node.site, node=node.node)
-    add("blamed_upgrades", sum(one.effect.worse for one in upgrades))
+    add("blamed_upgrades", sum(one.effect.worse for one in compared.upgrades))
+    add("sites_not_compared", len(compared.failed))
     text = [
         f"# HELP {name} {METRICS[name]}\n# TYPE {name} gauge\n"
         + "".join(f"{name}{line}\n" for line in found)

@@ -30,6 +30,10 @@ Answered = tuple[int, dict[str, Any]]
 """HTTP status, and fields of the answer."""
 
 
+class SiteBusy(Exception):  # a state, not an error
+    """Another request of the site is at work, or all places are taken."""
+
+
 class State(StrEnum):
     """State of a site at the hub."""
 

@@ -254,3 +254,69 @@ def test_wrong_settings_of_a_fleet_are_refused_with_the_reason(
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_settings(path)
+
+
+HEATING: dict[str, Callable[[str], Reply]] = {
+    "an old cursor of this log": lambda _: Reply(409, answer(turn=1, acked=0, chain="")),
+    "the present cursor": lambda path: Reply(
+        200 if path == "hello" else 409, answer(**WELCOME, limits={"wait_seconds": 0})
+    ),
+    "200 without progress": lambda _: Reply(200, answer(**WELCOME, limits={"wait_seconds": 0})),
+    "another turn after each hello": lambda path: Reply(
+        200 if path == "hello" else 412, answer(**WELCOME, limits={"wait_seconds": 0})
+    ),
+    "marks without end": lambda path: Reply(
+        200 if path != "push" else 409,
+        answer(marks=[[int(path.partition("=")[2]) - 1, "0" * 32]], more=True)
+        if path.startswith("marks")
+        else answer(turn=1, acked=3, chain="0" * 32, limits={"wait_seconds": 0}),
+    ),
+}
+
+
+@pytest.mark.parametrize("words", HEATING)
+def test_a_hub_that_leads_nowhere_is_asked_ever_less(words: str) -> None:
+    log, asked = filled(), 0
+    log.advance(log.batch(2)[2], 0.0)
+
+    def send(_: str, path: str, __: bytes) -> Reply:
+        nonlocal asked
+        asked += 1
+        return HEATING[words](path)
+
+    sender = sender_to(log, send)
+    waits = [sender.step() for _ in range(60)]
+    assert sum(waits) > 600
+    assert min(waits[-4:]) + max(waits[-4:]) > 10
+    assert asked < 60 * 60
+
+
+def test_progress_ends_the_back_off_and_one_moved_cursor_causes_none() -> None:
+    log = filled()
+    replies = [
+        *(Reply(503, b"") for _ in range(8)),
+        Reply(200, answer(**WELCOME)),
+        Reply(409, answer(turn=1, acked=0, chain="")),
+    ]
+
+    def send(_: str, path: str, body: bytes) -> Reply:
+        if replies:
+            return replies.pop(0)
+        head = read_push(unpack(body))[0]
+        return Reply(200, answer(turn=1, acked=head.to[0], chain=head.to[1]))
+
+    sender = sender_to(log, send)
+    waits = [sender.step() for _ in range(12)]
+    assert waits[7] > 300
+    assert waits[9] < 60
+    assert log.position()[0] == 5
+    assert waits[10] == 1.0
+
+
+def test_the_state_has_no_control_characters_of_a_hub() -> None:
+    text = "\x1b[31mred\x07\n" + "x" * 5000
+    sender = sender_to(filled(), lambda *_: Reply(500, answer(error=text)))
+    sender.step()
+    assert sender.state.startswith("the hub returned 500 [31mred x")
+    assert sender.state.isprintable()
+    assert len(sender.state) <= 500

@@ -26,13 +26,13 @@ STRIKES = (
 )
 SEEDS = {
     "do-nothing": 2,
-    "sequence-only": 0,
+    "sequence-only": 4,
     "no-process": 2,
     "cursor-first": 0,
     "higher-revision": 6,
     "no-undo": 58,
     "no-resend": 36,
-    "skip-corrected": 0,
+    "skip-corrected": 1,
     "no-question": 33,
     "no-holding": 10,
 }

@@ -138,26 +138,36 @@ def test_a_push_without_the_turn_gets_412_and_a_held_site_423(
     assert ask(hub_url, "hello", json.dumps(HELLO).encode())[0] == 200
 
 
-def test_more_requests_than_connections_are_asked_to_come_back(
-    hub_url: str, door: HubDatabase
+@pytest.mark.parametrize("own", [True, False])
+def test_a_site_has_one_place_and_all_have_as_many_as_connections(
+    own: bool,  # pytest passes it by name
+    hub_url: str,
+    hub: HubDatabase,
+    door: HubDatabase,
 ) -> None:
+    names = ["same"] * (CONNECTIONS + 1) if own else [f"site{at}" for at in range(CONNECTIONS + 1)]
+    for name in {*names}:
+        hub.add_token(name, name.ljust(64, "x"))
     taken = [door._free.get() for _ in range(CONNECTIONS)]
     answers: list[tuple[int, dict[str, str], bytes]] = []
     body = json.dumps(HELLO).encode()
-    threads = [
-        threading.Thread(target=lambda: answers.append(ask(hub_url, "hello", body)))
-        for _ in range(CONNECTIONS + 1)
-    ]
+
+    def hello(name: str) -> None:
+        answers.append(ask(hub_url, "hello", body, token=name.ljust(64, "x")))
+
+    threads = [threading.Thread(target=hello, args=(name,)) for name in names]
+    refused = CONNECTIONS if own else 1
     try:
         for thread in threads:
             thread.start()
-        until(lambda: len(answers) == 1)  # the others wait for a connection
+        until(lambda: len(answers) == refused)  # the others wait for a connection
     finally:
         for one in taken:
             door._free.put(one)
         for thread in threads:
             thread.join(60)
-    assert [status for status, _, _ in answers] == [429, 200, 200, 200, 200]
+    expected = [429] * refused + [200] * (CONNECTIONS + 1 - refused)
+    assert [status for status, _, _ in answers] == expected
     assert answers[0][1]["retry-after"] == "5"
 
 

@@ -10,10 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from pvebench.cli.main import run_cli
+from pvebench.config.known_issues import load_known_issues
 from pvebench.fleet.wire import Head, pack, shape_of
+from pvebench.hub.app import FleetPages
 from pvebench.hub.judging import judge_next
-from pvebench.hub.rules import AHEAD_SECONDS, Holder
-from pvebench.hub.store import HubDatabase, SiteBusy, SiteTransaction
+from pvebench.hub.rules import AHEAD_SECONDS, Holder, SiteBusy
+from pvebench.hub.store import HubDatabase, SiteTransaction
 from pvebench.hub.store.limits import TABLES
 from pvebench.model.run import Sample, Unit
 from testing.hub_requests import PROCESS, SHAPE, Sending, line, rows
@@ -286,3 +289,31 @@ def test_a_node_that_kills_its_worker_is_tried_after_those_of_other_sites(
     with judge.begin_judging(3.0) as node:
         assert node is not None
         assert node.site == killer
+
+
+@pytest.mark.parametrize("kernel", ["²:1.0", "9" * 300, "1:" + "9" * 298])
+def test_facts_of_a_site_break_no_page_of_the_others(
+    kernel: str, site: Sending, other: Sending, judge: HubDatabase, login: str
+) -> None:
+    for sending, text in ((site, kernel), (other, "6.14.8-1-pve")):
+        facts = {"kernel": text, "qemu": text, "zfs": text}
+        environment = {**numbered("environment", 1), "facts": facts}  # type: ignore[dict-item] # no bytes
+        sending.push(SHAPE, environment, line(1, environment="e1"))
+        judge_next(judge, ())
+    reader = HubDatabase(login, role="pvebench_overview")
+    pages = FleetPages(reader, load_known_issues(), "fleet")
+    assert "other</a></td><td>active, clock" in pages.page()
+    assert "not compared" not in pages.page()
+    assert 'pvebench_hub_site_runs_received{site="other"} 1' in pages.metrics()
+    assert "None" in pages.site("other")
+    reader.close()
+
+
+def test_names_of_a_site_reach_no_terminal_raw(
+    site: Sending, login: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.push(SHAPE, line(0, case="\x1b]0;owned\x07/a/b/c"))
+    run_cli(["hub", "doctor", "--database", login])
+    shown = capsys.readouterr().out
+    assert "lab,  ]0;owned : never judged" in shown or "]0;owned" in shown
+    assert shown.replace("\n", "").isprintable()

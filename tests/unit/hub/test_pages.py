@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from urllib.request import urlopen
 
+import pytest
 from ruamel.yaml import YAML
 
 from pvebench.hub.app import FleetPages, Readers, make_pages
@@ -16,14 +18,17 @@ from pvebench.hub.fleet_view import (
     NO_SITE_SECONDS,
     SILENT_SECONDS,
     SKEW_SECONDS,
+    Compared,
     FleetView,
     NodeLine,
     Overview,
     WorstCase,
+    compared,
     upgrades,
 )
 from pvebench.hub.pages import METRICS, metrics, page
 from pvebench.hub.store import HubDatabase
+from pvebench.model.environment import Affected, KnownIssue
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
 from testing.hub_requests import GRAZ, NOW, SETTINGS
@@ -46,7 +51,7 @@ RULES = ROOT / "prometheus" / "hub"
 
 def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
     found = upgrades(FleetView(effects=sites_with(4), facts={"bregenz": [{"kernel": "6.14.5"}]}))
-    text = page(OVERVIEW, found, [], name="fleet", now=NOW)
+    text = page(OVERVIEW, Compared(upgrades=found), name="fleet", now=NOW)
     for part in (
         "Everything is 5.0% slower at 4 of 12 sites since kernel 6.14.8",
         "Still to come: bregenz",
@@ -62,7 +67,7 @@ def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
 
 
 def test_metrics_have_help_escaped_labels_and_every_name() -> None:
-    text = metrics(OVERVIEW, [])
+    text = metrics(OVERVIEW, Compared())
     assert 'pvebench_hub_site_info{site="graz",state="held"} 1\n' in text
     assert 'pvebench_hub_node_unjudged_runs{site="graz",node="p\\"1"} 7\n' in text
     assert 'pvebench_hub_site_contact_timestamp_seconds{site="new"} 0.0\n' in text
@@ -104,7 +109,7 @@ def test_the_alerts_page_and_doctor_have_the_same_limits() -> None:
     assert limits["PVEBenchHubJudgingBehind"] == f"{BEHIND_SECONDS / 86400:.0f} * 86400"
     for skew, named in ((SKEW_SECONDS, False), (SKEW_SECONDS + 1, True)):
         shown = Overview(sites=[replace(GRAZ, contact=NOW, skew=skew)])
-        assert ("clock off" in page(shown, [], [], name="", now=NOW)) is named
+        assert ("clock off" in page(shown, Compared(), name="", now=NOW)) is named
         assert any("clock off" in text for _, text in findings(shown, SETTINGS, NOW)) is named
 
 
@@ -117,8 +122,35 @@ def test_page_and_metrics_come_from_the_database_with_the_role_that_reads_all_si
     app = make_pages(Readers(everyone=FleetPages(reader, [], "fleet")))
     with WebServer(app, open_socket(address)):
         with urlopen(f"http://{address}/", timeout=60) as answer:
-            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            policy = answer.headers["content-security-policy"]
+            for part in ("default-src", "frame-ancestors", "base-uri", "form-action"):
+                assert f"{part} 'none'" in policy
             assert b"graz</a></td><td>active</td><td>never</td>" in answer.read()
         with urlopen(f"http://{address}/metrics", timeout=60) as answer:
             assert b'pvebench_hub_site_runs_received{site="graz"} 0\n' in answer.read()
     reader.close()
+
+
+def test_a_site_whose_data_fails_is_named_and_the_others_are_compared_and_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def holds(self: KnownIssue, facts: Mapping[str, str]) -> Affected | None:
+        return self.affected[0] if int(facts["kernel"]) else None
+
+    monkeypatch.setattr(KnownIssue, "holds", holds)
+    issue = KnownIssue(
+        id="R0", title="slow", kind="slower", affected=(Affected(fact="kernel", since="1"),),
+        moves=("throughput",), options={},
+    )  # fmt: skip
+    facts = {"graz": [{"kernel": "²"}], "linz": [{"kernel": "7"}]}
+    found = compared(FleetView(effects=sites_with(4), facts=facts), [issue])
+    assert found.failed == {"graz": "ValueError"}
+    assert [sites for _, sites in found.issues] == [["linz"]]
+    assert len(found.upgrades) == 1
+    broken = replace(GRAZ, contact=float("-inf"))
+    overview = Overview(sites=[broken, replace(GRAZ, name="linz")])
+    text = page(overview, found, name="", now=NOW)
+    assert "graz is not compared: ValueError" in text
+    assert "<td>graz</td><td>not shown: see the log of `hub pages`</td>" in text
+    assert "linz</a></td><td>held, clock off by" in text
+    assert "pvebench_hub_sites_not_compared 1\n" in metrics(overview, found)

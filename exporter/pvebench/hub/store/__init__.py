@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from pvebench.hub.store.database import CONNECTIONS, HubDatabase
 from pvebench.hub.store.node_transaction import NodeTransaction
-from pvebench.hub.store.site_transaction import SiteBusy, SiteTransaction, SiteUnknown
+from pvebench.hub.store.site_transaction import SiteTransaction, SiteUnknown
 
-__all__ = [
-    "CONNECTIONS",
-    "HubDatabase",
-    "NodeTransaction",
-    "SiteBusy",
-    "SiteTransaction",
-    "SiteUnknown",
-]
+__all__ = ["CONNECTIONS", "HubDatabase", "NodeTransaction", "SiteTransaction", "SiteUnknown"]

@@ -29,7 +29,7 @@ from pvebench.fleet.wire import (
     RunLine,
     Shape,
 )
-from pvebench.hub.rules import AHEAD_SECONDS, Batch, Holder, SiteRow, State
+from pvebench.hub.rules import AHEAD_SECONDS, Batch, Holder, SiteBusy, SiteRow, State
 from pvebench.hub.store.limits import RUN_BYTES, SITE_BYTES, TABLES
 from pvebench.model.units import show_bytes, show_seconds
 
@@ -72,10 +72,6 @@ _DIFFERS: Final = (
 
 class SiteUnknown(FleetError):
     """A token or a name that no site has."""
-
-
-class SiteBusy(Exception):  # a state, not an error
-    """Another request of the site is at work."""
 
 
 class SiteTransaction:
