@@ -317,3 +317,11 @@ def test_names_of_a_site_reach_no_terminal_raw(
     shown = capsys.readouterr().out
     assert "lab,  ]0;owned : never judged" in shown or "]0;owned" in shown
     assert shown.replace("\n", "").isprintable()
+
+
+def test_a_site_sends_while_it_is_judged(site: Sending, judge: HubDatabase) -> None:
+    """Rows that refer to the site lock its key until the judging ends, which takes minutes."""
+    site.push(SHAPE, line(0))
+    with judge.begin_judging(time.time()) as node:
+        assert node is not None
+        assert site.push(SHAPE, line(1))[0] == 200

@@ -81,7 +81,7 @@ class SiteTransaction:
         self, connection: Connection, name: str, sent: float | None, *, wait: bool = False
     ) -> None:
         self._connection, self._now = connection, time.time()
-        lock = "FOR UPDATE" if wait else "FOR UPDATE NOWAIT"
+        lock = "FOR NO KEY UPDATE" + " NOWAIT" * (not wait)  # a judging locks the key
         try:
             row = self._one(f"SELECT * FROM site WHERE name = %s {lock}", name)  # noqa: S608 # constants
         except psycopg.errors.LockNotAvailable as error:
