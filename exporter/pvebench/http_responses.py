@@ -1,4 +1,6 @@
-"""HTTP responses within limits: a server may send without end, or very slowly.
+"""HTTP responses within limits, and the TLS of all clients.
+
+A server may send without end, or very slowly.
 
 `http.client` limits the length of a line and the number of headers, but neither the interim
 responses (100), the trailers, nor the time of all of them. So each wait ends with one deadline.
@@ -13,11 +15,33 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from pvebench.model.units import show_bytes
 
 _PIECE: Final = 65536
+
+
+def client_tls(ca_file: Path | None = None) -> ssl.SSLContext:
+    """Return the TLS context of a client, which trusts `ca_file` or the system. Raises OSError.
+
+    By default, Python 3.13 rejects authorities without key usage, as openssl and Proxmox VE make.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def accept_common_authorities() -> None:
+    """Let the contexts that libraries create in this process accept what `client_tls` accepts."""
+    flags: Any = ssl.SSLContext.verify_flags
+
+    def set_flags(context: ssl.SSLContext, value: int) -> None:
+        flags.fset(context, value & ~ssl.VERIFY_X509_STRICT)
+
+    setattr(ssl.SSLContext, "verify_flags", flags.setter(set_flags))  # noqa: B010 # to mypy, a field
+
 
 C = TypeVar("C", bound=http.client.HTTPConnection)
 
@@ -96,7 +120,8 @@ class BoundedHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     """Handler of an opener whose responses must end within `seconds` of the request."""
 
     def __init__(self, seconds: float, context: ssl.SSLContext | None = None) -> None:
-        super().__init__(context=context)
+        # Only for HTTPS: the system's certificates take 40 ms, also of a page without TLS.
+        urllib.request.AbstractHTTPHandler.__init__(self)
         self._seconds = seconds
         self._tls = context
 
@@ -106,7 +131,7 @@ class BoundedHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         """Send a request with TLS."""
-        return self.do_open(self._secured, req, context=self._tls)
+        return self.do_open(self._secured, req, context=self._tls or client_tls())
 
     def _plain(self, host: str, **options: Any) -> http.client.HTTPConnection:
         return bounded(http.client.HTTPConnection(host, **options), self._seconds)

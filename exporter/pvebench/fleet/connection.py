@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import secrets
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from pvebench.errors import ConfigError, HubUnreachable, PvebenchError, StoreErr
 from pvebench.files import read_secret
 from pvebench.fleet.push import Reply, Sender
 from pvebench.fleet.wire import PROTOCOL
-from pvebench.http_responses import bounded, read_body
+from pvebench.http_responses import bounded, client_tls, read_body
 from pvebench.log import log
 from pvebench.model.units import whole_number
 from pvebench.store.fleet_log import FleetLog
@@ -73,9 +72,8 @@ class HubAddress:
         host = parts.hostname or ""
         if parts.scheme == "http":
             return http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_SECONDS)
-        context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
         return http.client.HTTPSConnection(
-            host, parts.port, timeout=TIMEOUT_SECONDS, context=context
+            host, parts.port, timeout=TIMEOUT_SECONDS, context=client_tls(self.ca_file)
         )
 
     def _exchange(

@@ -17,6 +17,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.http_responses import accept_common_authorities
+
 MAX_SECONDS: Final = 60
 MAX_MEMORY_BYTES: Final = 1024**3
 """Limit of address space: libraries that are only mapped count too."""
@@ -77,6 +79,7 @@ def main() -> None:
     answer, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    accept_common_authorities()
     sent = _sent(request["url"], request["message"])
     text = json.dumps({"reason": sent.reason, "permanent": sent.permanent})
     os.write(answer, f"{text}\n".encode())

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from pvebench import __version__
 from pvebench.errors import ConfigError, NotOwned, PipelineError, Problem
-from pvebench.http_responses import Body, BoundedHandler, read_body
+from pvebench.http_responses import Body, BoundedHandler, client_tls, read_body
 from pvebench.model.units import MIB
 from pvebench.sanitize import one_line
 from pvebench.shipped import shipped
@@ -218,7 +218,7 @@ def _root(url: str) -> str:
 
 def _trust(ca_file: Path | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+        return client_tls(ca_file)
     except OSError as error:  # an SSLError is one too
         raise _invalid("--ca-file", f"{ca_file} has no certificate: {error}") from error
 
