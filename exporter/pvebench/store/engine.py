@@ -62,8 +62,10 @@ def open_engine(path: Path) -> Engine:
                 revision = _revision(connection)
             if revision != HEAD:
                 _create_or_migrate(path)
-    except DatabaseError as error:
+    except BaseException as error:
         engine.dispose()
+        if not isinstance(error, DatabaseError):
+            raise
         raise StoreLost(
             f"opening results database {path} failed: {error.orig}",
             cause="the file is not an SQLite database or is damaged, or the disk is full",

@@ -100,7 +100,7 @@ class Store(StoredResults):
         try:
             with writing(self._engine) as connection:
                 self._claim_in(connection, kind)
-        except StoreMixed:
+        except BaseException:
             self.close()
             raise
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,6 +120,29 @@ def test_a_database_of_a_newer_pvebench_is_left_alone(store: Store) -> None:
     with pytest.raises(StoreTooNew, match=f"has schema 9999, this pvebench supports up to {HEAD}"):
         Store(store.path)
     assert store.path.read_bytes() == before
+
+
+def newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(b"this is not a database, only text that is long enough" * 20)
+
+
+@pytest.mark.parametrize("change", [newer, damaged, lambda _: None], ids=["newer", "no", "mixed"])
+def test_a_database_that_is_rejected_is_not_kept_open(
+    store: Store, change: Callable[[Path], None]
+) -> None:
+    store.close()
+    change(store.path)
+    with pytest.raises(StoreError) as rejected:
+        Store(store.path, simulated=True)
+    files = Path("/proc/self/fd").iterdir()
+    assert store.path not in {file.readlink() for file in files if file.is_symlink()}, (
+        rejected.value
+    )
 
 
 def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
