@@ -1,13 +1,44 @@
-"""What a failed test prints besides its traceback; the collector of garbage."""
+"""What a failed test prints besides its traceback; the collector of garbage; a folder on a disk."""
 
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+import tempfile
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
+from pvebench.drivers.linux.block_devices import memory_below
 from pvebench.errors import PvebenchError
+
+_CREATED: list[str] = []
+
+
+def _use_a_disk() -> None:
+    """Let this process and its children make temporary files on a disk, as storages need one.
+
+    Debian 13 has /tmp in memory. The processes of xdist inherit the choice. The name is short:
+    sockets are below it (`sun_path` in unix(7)).
+    """
+    if not memory_below(Path(tempfile.gettempdir())):
+        return
+    for place in (Path("/var/tmp"), Path.home(), Path(__file__).parents[1]):
+        if os.access(place, os.W_OK | os.X_OK) and not memory_below(place):
+            _CREATED.append(tempfile.mkdtemp(prefix="pt-", dir=place))
+            os.environ["TMPDIR"] = tempfile.tempdir = _CREATED[0]
+            return
+
+
+_use_a_disk()
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folder of `_use_a_disk`."""
+    for place in _CREATED:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -46,9 +46,10 @@ def test_so_is_one_by_ssh(tmp_path: Path, place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_a_file_in_memory_is_none_of_a_storage_and_its_row_is_invalid(tmp_path: Path) -> None:
+def test_a_directory_in_memory_is_no_storage(tmp_path: Path) -> None:
     """tmpfs has no device either, and is the page cache itself: nothing of it can be dropped."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as where:
         run = measured(tmp_path, Path(where))
-    assert run.outcome is Outcome.INVALID
-    assert "stay in the host's page cache; files on tmpfs are nowhere else" in run.reason
+        assert list(Path(where).iterdir()) == []
+    assert run.outcome is Outcome.FAILED
+    assert f"storage local: {where} is in memory (tmpfs), not on a disk" in run.reason

@@ -11,6 +11,7 @@ from pvebench.config import Settings
 from pvebench.config.tls_and_users import scheme_of
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import Finding, attempt
+from pvebench.drivers.linux.block_devices import memory_below
 from pvebench.drivers.storages.directory import existing
 from pvebench.errors import NoSpace, NotWritable, PvebenchError
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
@@ -103,4 +104,7 @@ def _state(settings: Settings) -> str:
             f"state directory {settings.state}: {ancestor} cannot be written",
             next_step="correct its permissions, or use another directory with --state",
         )
-    return str(settings.state) + ("" if ancestor == settings.state else " (will be created)")
+    created = "" if ancestor == settings.state else " (will be created)"
+    kind = memory_below(ancestor)
+    memory = f"; in memory ({kind}): a reboot loses all results" if kind else ""
+    return f"{settings.state}{created}{memory}"

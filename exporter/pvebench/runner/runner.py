@@ -306,13 +306,10 @@ class Runner:
         cached = max(known) if len(known) == len(all_cached) else None
         evidence["host_cached_bytes"] = "unknown" if cached is None else str(cached)
         if cached is not None and cached > CACHED_LIMIT * volume.size_bytes:
-            memory = self._site.identify(volume.storage).get("type") == "tmpfs"
-            cause = (
-                "files on tmpfs are nowhere else, so use a storage on a disk"
-                if memory
-                else "another process probably uses the volume"
+            raise Invalid(
+                f"{cached} bytes of the volume stay in the host's page cache; "
+                "another process probably uses the volume, or it is on a tmpfs"
             )
-            raise Invalid(f"{cached} bytes of the volume stay in the host's page cache; {cause}")
 
     def _run_workload(self, case: Case, ready: Ready, result: Result, team: Team | None) -> Parsed:
         case = with_bins(case)

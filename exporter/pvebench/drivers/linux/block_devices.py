@@ -11,11 +11,12 @@ This module is for this machine; `block_devices.sh` does the same on another one
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -115,13 +116,51 @@ def parts_of(number: int, *, root: Path = Path("/")) -> list[int]:
     An md array is not split: it stays the same when a failed member is replaced.
     """
     below = sysfs(number, root=root).resolve()
-    parts = (
-        sorted(_text(path) for path in below.glob("slaves/*/dev"))
-        if (below / "dm").is_dir()
-        else []
-    )
-    numbers = [os.makedev(*map(int, part.split(":"))) for part in parts]
-    return [leaf for part in numbers for leaf in parts_of(part, root=root)] or [number]
+    parts = _slaves(below) if (below / "dm").is_dir() else []
+    return [leaf for part in parts for leaf in parts_of(part, root=root)] or [number]
+
+
+def _slaves(below: Path) -> list[int]:
+    parts = sorted(_text(path) for path in below.glob("slaves/*/dev"))
+    return [os.makedev(*map(int, part.split(":"))) for part in parts]
+
+
+_MEMORY_TYPES: Final = frozenset({"tmpfs", "ramfs", "rootfs", "devtmpfs"})
+_MEMORY_DEVICE: Final = re.compile(r"(?:zram|ram|nullb)\d+")
+
+
+def memory_below(path: Path, *, root: Path = Path("/")) -> str:
+    """Return what holds all data of a path in memory, such as `tmpfs` or `zram0`.
+
+    Empty: a disk, a server, or unknown (in another mount namespace). Raises OSError.
+    """
+    mount = None if path.is_block_device() else mount_of(path)
+    if mount is not None and mount.type in _MEMORY_TYPES:
+        return mount.type
+    if mount is not None and mount.type == "overlay":
+        upper = re.search(r"(?:^|,)upperdir=([^,]+)", mount.options)
+        name = re.sub(r"\\([0-7]{3})", lambda c: chr(int(c[1], 8)), upper[1] if upper else "")
+        return _memory_of_name(name, root)
+    return _memory_of(devices_below(path), root)
+
+
+def _memory_of(devices: Iterable[int], root: Path) -> str:
+    found = [_memory_of_device(sysfs(number, root=root).resolve(), root) for number in devices]
+    return " ".join(dict.fromkeys(found)) if all(found) else ""
+
+
+def _memory_of_device(below: Path, root: Path) -> str:
+    for place in (below, below.parent):  # the second one of a partition
+        if _MEMORY_DEVICE.fullmatch(place.name):
+            return place.name
+        with contextlib.suppress(OSError):
+            return _memory_of_name(os.fsdecode((place / "loop/backing_file").read_bytes()), root)
+    return _memory_of(_slaves(below), root)
+
+
+def _memory_of_name(name: str, root: Path) -> str:
+    path = Path(name.rstrip("\n"))
+    return memory_below(path, root=root) if path.is_absolute() and path.exists() else ""
 
 
 def sysfs(number: int, *, root: Path = Path("/")) -> Path:
@@ -267,10 +306,11 @@ def _btrfs_source(path: Path) -> str:
 
 
 class Mount(NamedTuple):
-    """Type and source of a mount."""
+    """Type, source and options of a mount's file system."""
 
     type: str
     source: str
+    options: str = ""
 
 
 def mount_of(path: Path) -> Mount | None:
@@ -284,5 +324,5 @@ def mount_of(path: Path) -> Mount | None:
     for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
         left, _, right = line.partition(" - ")
         if number and left.split(" ")[0] == number[1]:
-            return Mount(*right.split(" ")[:2])
+            return Mount(*right.split(" ")[:3])
     return None

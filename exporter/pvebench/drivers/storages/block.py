@@ -14,7 +14,7 @@ from typing import Final
 
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
-from pvebench.drivers.storages.directory import check_directory, check_space
+from pvebench.drivers.storages.directory import check_directory, check_space, require_disk
 from pvebench.drivers.storages.identity import HEAD_BYTES, ClaimedDisk, identity_of_device
 from pvebench.drivers.storages.own_files import OwnFile, drop_page_cache, make_file, remove_marked
 from pvebench.drivers.storages.qemu_img import create_image
@@ -100,7 +100,8 @@ class DeviceStorage:
 
 
 def identify_device(options: StorageOptions) -> Identity:
-    """Return the identity of the disk. Raises VolumeError: it is missing."""
+    """Return the identity of the disk. Raises VolumeError: it is missing, or in memory."""
+    require_disk(options)
     return identity_of_device(Path(options.path))
 
 

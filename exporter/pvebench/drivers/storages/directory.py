@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.linux.block_devices import sysfs
+from pvebench.drivers.linux.block_devices import memory_below, sysfs
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.identity import identity_of_path
 from pvebench.drivers.storages.own_files import (
@@ -220,20 +221,34 @@ def undo_file(details: Mapping[str, str]) -> str:
 
 
 def require_directory(options: StorageOptions) -> Path:
-    """Return the directory, or the parent where a run will create it. Raises VolumeError: missing.
+    """Return the directory, or the parent where a run will create it.
 
     A missing one is not created: without its mount, volumes would be on another disk.
+
+    Raises:
+        VolumeError: missing, or in memory.
     """
     directory = Path(options.path)
-    if directory.is_dir():
-        return directory
-    if options.own_path:
+    if directory.is_dir() or options.own_path:
+        require_disk(options)
         return existing(directory)
     raise VolumeError(
         f"storage {options.name}: {directory} does not exist",
         cause="the file system is not mounted, or the path is misspelled",
         next_step="mount it, correct `path` in the settings, or run `pvebench setup`",
     )
+
+
+def require_disk(options: StorageOptions) -> None:
+    """Raise VolumeError if all data of a storage's path is in memory."""
+    with contextlib.suppress(OSError):  # whatever uses the path reports it
+        if memory := memory_below(existing(Path(options.path))):
+            key = "--state (make run: STATE=)" if options.own_path else "`path` in the settings"
+            raise VolumeError(
+                f"storage {options.name}: {options.path} is in memory ({memory}), not on a disk",
+                cause="it is below a tmpfs, such as /dev/shm and often /tmp, or on a RAM disk",
+                next_step=f"set {key} to a place on a disk",
+            )
 
 
 def existing(path: Path) -> Path:

@@ -31,6 +31,7 @@ from pvebench.drivers.storages.directory import (
     existing,
     identify_directory,
     require_directory,
+    require_disk,
     size_at,
 )
 from pvebench.drivers.storages.network import ServerLink
@@ -319,10 +320,12 @@ def check_storages(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def require_paths(settings: LocalSettings) -> None:
-    """Raise VolumeError if a storage's directory is missing. Cheap, for `pvebench plan`."""
+    """Raise VolumeError if a directory is missing or a path in memory. For `pvebench plan`."""
     for name, entry in settings.active_storages().items():
         if KINDS[entry.kind].identify is identify_directory:
             require_directory(_options(settings, name, entry))
+        elif entry.path:
+            require_disk(_options(settings, name, entry))
 
 
 def spaces_of(settings: LocalSettings) -> dict[tuple[str, str], Space]:

@@ -307,12 +307,14 @@ def test_setup_makes_the_directories_that_it_is_given_and_leaves_the_default_to_
 def test_an_unmounted_path_measures_nothing_and_another_file_system_is_invalid(
     tmp_path: Path,
 ) -> None:
-    """On tmpfs: it has no name but the source that it was mounted from."""
+    """On an overlay: it has no name but the source that it was mounted from."""
     here = MountedStorage(tmp_path)
-    mount = f"mount -t tmpfs -o size=400m {{}} '{here.mount}'\nmkdir '{here.path}'"
+    lower, upper, work = (tmp_path / name for name in ("lower", "upper", "work"))
+    mount = f"mkdir -p '{lower}' '{upper}' '{work}'\nmount -t overlay {{}} '{here.mount}'"
+    mount += f" -o lowerdir='{lower}',upperdir='{upper}',workdir='{work}'\nmkdir -p '{here.path}'"
     _, check = here.do(mount.format("first"), "run --cycles 1", "check")
     assert len(here.runs()) == 1
-    assert "?     identity of local: as recorded: type tmpfs, source first; " in check.said
+    assert "?     identity of local: as recorded: type overlay, source first; " in check.said
     for ended in here.do("", "plan", "check", "run --cycles 1"):
         assert ended.code in (3, 6), ended.said
         assert f"storage local: {here.path} does not exist" in ended.said
@@ -320,7 +322,7 @@ def test_an_unmounted_path_measures_nothing_and_another_file_system_is_invalid(
     assert not here.path.exists()
     assert len(here.runs()) == 1
     run, check = here.do(mount.format("second"), "run --cycles 1", "check")
-    change = "(was type tmpfs, source first, is type tmpfs, source second)"
+    change = "(was type overlay, source first, is type overlay, source second)"
     reason = f"file system of storage local changed {change}"
     assert (run.code, here.runs()[1][1:]) == (9, ("invalid", reason))
     assert check.code == 3

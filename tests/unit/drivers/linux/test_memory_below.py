@@ -1,0 +1,144 @@
+"""Whether a path's data is in memory only: real mounts, and the kernel's names of RAM disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pvebench.drivers.linux.block_devices import memory_below
+from testing.devices import block_device
+from testing.mounted_storage import MountedStorage
+from testing.mounts import with_mounts
+
+NUMBER = os.makedev(8, 1)
+
+ASK = (
+    "import sys, pathlib; from pvebench.drivers.linux.block_devices import memory_below\n"
+    "print(memory_below(pathlib.Path(sys.argv[1])))"
+)
+TMPFS = "mkdir m; mount -t tmpfs tmpfs m"
+OVERLAY = "mkdir {0}/u {0}/w l o; mount -t overlay o -o lowerdir=l,upperdir={0}/u,workdir={0}/w o"
+
+MOUNTS = {
+    "a disk": ("mkdir m; touch m/file", "m/file", ""),
+    "tmpfs": (f"{TMPFS}; touch m/file", "m/file", "tmpfs"),
+    "ramfs": ("mkdir m; mount -t ramfs ramfs m", "m", "ramfs"),
+    "a link to it": (f"{TMPFS}; ln -s m link", "link", "tmpfs"),
+    "bound elsewhere": (f"{TMPFS}; mkdir m/a b; mount --bind m/a b", "b", "tmpfs"),
+    "overlay in memory": (f"{TMPFS}; {OVERLAY.format('$PWD/m')}", "o", "tmpfs"),
+    "overlay on a disk": (f"mkdir m; {OVERLAY.format('$PWD/m')}", "o", ""),
+    "overlay in memory with a space": (
+        "mkdir 'a b'; mount -t tmpfs tmpfs 'a b'; mkdir 'a b/u' 'a b/w' l o; "
+        'mount -t overlay o -o "lowerdir=l,upperdir=$PWD/a b/u,workdir=$PWD/a b/w" o',
+        "o",
+        "tmpfs",
+    ),
+    "overlay without an upper directory": (
+        f"{TMPFS}; mkdir m/a m/b o; mount -t overlay o -o lowerdir=m/a:m/b o",
+        "o",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MOUNTS)
+def test_a_mount_in_memory_is_recognized(tmp_path: Path, kind: str) -> None:
+    script, path, expected = MOUNTS[kind]
+    asked = f"cd '{tmp_path}'\n{script}\n'{sys.executable}' -c '{ASK}' '{path}'"
+    done = with_mounts(asked, env={"PYTHONPATH": ":".join(sys.path)})
+    assert (done.stdout, done.stderr) == (f"{expected}\n", "")
+
+
+def test_a_loop_device_is_in_memory_as_its_file_is(tmp_path: Path) -> None:
+    shared = Path("/dev/shm") / f"pvebench-test-{os.getpid()}"
+    try:
+        with block_device(shared) as device:
+            assert memory_below(device) == "tmpfs"
+    finally:
+        shared.unlink()
+    with block_device(tmp_path / "file") as device:
+        assert memory_below(device) == ""
+
+
+def disk(root: Path, name: str, number: str, *parts: str) -> Path:
+    """Make a device of the kernel's sysfs: Documentation/ABI/stable/sysfs-block has the names."""
+    below = root / "sys/devices/virtual/block" / name
+    for part in parts:
+        (below / "slaves").mkdir(parents=True, exist_ok=True)
+        (below / "slaves" / part).symlink_to(root / "sys/devices/virtual/block" / part)
+    below.mkdir(parents=True, exist_ok=True)
+    (below / "dev").write_text(f"{number}\n", "ascii")
+    (root / "sys/dev/block").mkdir(parents=True, exist_ok=True)
+    (root / "sys/dev/block" / number).symlink_to(below)
+    return below
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("zram0",), "zram0"),
+        (("ram15",), "ram15"),
+        (("nullb0",), "nullb0"),
+        (("sda",), ""),
+        (("ramses",), ""),
+        (("dm-0", "zram0"), "zram0"),
+        (("md0", "ram0", "ram1"), "ram0 ram1"),
+        (("md0", "ram0", "sda"), ""),
+    ],
+    ids=" on ".join,
+)
+def test_a_ram_disk_is_recognized_by_its_name_and_below_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], expected: str
+) -> None:
+    monkeypatch.setattr(
+        "pvebench.drivers.linux.block_devices.devices_below", lambda _: (os.makedev(8, 0),)
+    )
+    for number, name in enumerate(names):
+        disk(tmp_path, name, f"8:{number}", *names[1:] if not number else ())
+    assert memory_below(tmp_path, root=tmp_path) == expected
+
+
+def test_a_partition_is_in_memory_as_its_disk_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvebench.drivers.linux.block_devices.devices_below", lambda _: (NUMBER,))
+    whole = disk(tmp_path, "ram0", "8:0")
+    part = whole / "ram0p1"
+    part.mkdir()
+    (part / "partition").write_text("1\n", "ascii")
+    (tmp_path / "sys/dev/block/8:1").symlink_to(part)
+    assert memory_below(tmp_path, root=tmp_path) == "ram0"
+
+
+# --- What the commands say.
+
+
+def test_every_command_rejects_a_storage_in_memory_before_the_first_case(tmp_path: Path) -> None:
+    here = MountedStorage(tmp_path)
+    mount = f"mount -t tmpfs -o size=64m tmpfs '{here.mount}'\nmkdir '{here.path}'"
+    for ended in here.do(mount, "plan", "check", "run --cycles 1"):
+        assert ended.code in (3, 6), ended.said
+        assert f"storage local: {here.path} is in memory (tmpfs), not on a disk" in ended.said
+        assert "set `path` in the settings to a place on a disk" in ended.said
+        assert ended.said.count("in memory") == 1
+    assert not (tmp_path / "state").exists()
+
+
+def test_setup_and_the_others_name_the_option_of_a_state_in_memory(tmp_path: Path) -> None:
+    here = MountedStorage(tmp_path)
+    config = tmp_path / "pvebench.yaml"
+    settings = json.loads(config.read_text("utf-8"))
+    state = here.mount / "state"
+    config.write_text(json.dumps({**settings, "state": str(state), "storages": {}}), "utf-8")
+    new = f"--yes --state '{state}' --pack '{tmp_path}/pack.yaml' --replace"
+    mount = f"mount -t tmpfs -o size=64m tmpfs '{here.mount}'"
+    commands = ("plan", "check", "run --cycles 1", f"setup host {new}")
+    for ended in here.do(mount, *commands):
+        assert ended.code in (3, 6), ended.said
+        assert "is in memory (tmpfs), not on a disk" in ended.said
+        assert "set --state (make run: STATE=) to a place on a disk" in ended.said
+    assert "a reboot loses all results" in here.do(mount, "check")[0].said
