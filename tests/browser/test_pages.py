@@ -12,13 +12,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from pvebench.metrics import Page as Metrics
-from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.server import make_app
 from testing.changes import START, upgrade
 from testing.packs import simulate
 from testing.simulated_site import Instance, app_of, lively, results_of, served
+from testing.stores import TemporaryStore
 
 Open = Callable[..., Page]
 
@@ -316,7 +316,7 @@ def test_without_javascript_the_page_is_whole(instance: Instance, browser: Brows
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of an instance with an open change, judged."""
-    store = Store(tmp_path_factory.mktemp("judged") / "pvebench.db", simulated=True)
+    store = TemporaryStore(tmp_path_factory.mktemp("judged") / "pvebench.db", simulated=True)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     results = Results(store)

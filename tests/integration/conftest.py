@@ -23,8 +23,8 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Plug
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from pvebench.store import Store
 from testing.packs import Recorder, tool_workload
+from testing.stores import TemporaryStore
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)
 
@@ -41,7 +41,7 @@ class Lab:
         self, directory: Path, image: GuestImage, kind: type[QemuHypervisor] = QemuHypervisor
     ) -> None:
         self.directory = directory
-        self.store = Store(directory / "pvebench.db", simulated=False)
+        self.store = TemporaryStore(directory / "pvebench.db", simulated=False)
         self.storage = directory / "storage"
         self.storage.mkdir(exist_ok=True)
         self.clock = SystemClock()

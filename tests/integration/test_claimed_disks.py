@@ -35,8 +35,8 @@ from pvebench.errors import SwitchFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.store import Store
 from testing.devices import block_device, need_loop_devices
+from testing.stores import TemporaryStore
 
 SIZE = 40 * MIB
 ROOM = SIZE - HEAD_BYTES - TAIL_BYTES
@@ -79,7 +79,7 @@ def claimed(disk: Path) -> Path:
 
 @contextlib.contextmanager
 def storage(device: Path, folder: Path) -> Iterator[DeviceStorage]:
-    store = Store(folder / "pvebench.db", simulated=False)
+    store = TemporaryStore(folder / "pvebench.db", simulated=False)
     options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
     made = DeviceStorage(options, store.journal)
     try:
@@ -341,7 +341,7 @@ def test_the_host_looks_again_before_each_run_on_a_disk_that_it_has(
     claimed: Path, tmp_path: Path
 ) -> None:
     with storage(claimed, tmp_path) as used:
-        store = Store(tmp_path / "host.db", simulated=False)
+        store = TemporaryStore(tmp_path / "host.db", simulated=False)
         host = HostDisk(
             node="lab",
             storages={"disk": used},

@@ -38,10 +38,10 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from pvebench.store import Store
 from testing.containers import left_of, losetup, processes, text
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
+from testing.stores import TemporaryStore
 
 OWNER = "0123456789abcdef"
 NAME = f"pvebench-test-{OWNER}-container"
@@ -66,7 +66,7 @@ class Bench:
         self._owner = owner
         able, why = container_support()
         assert able, f"containers cannot be tried on this machine: {why}"
-        self.store = Store(directory / "pvebench.db", simulated=False)
+        self.store = TemporaryStore(directory / "pvebench.db", simulated=False)
         (directory / "volumes").mkdir(exist_ok=True)
         options = StorageOptions(
             name="local", kind="dir", owner=owner, path=str(directory / "volumes")

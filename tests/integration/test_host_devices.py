@@ -29,10 +29,10 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from pvebench.store import Store
 from testing.devices import block_device
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
+from testing.stores import TemporaryStore
 
 # A doubt about the numbers of a busy machine is none about the tool.
 ROW = Scenario(
@@ -52,7 +52,7 @@ class Host:
     """The host as an instance has it, with one storage `disk` of kind block."""
 
     def __init__(self, folder: Path, device: Path) -> None:
-        self.store = Store(folder / "pvebench.db", simulated=False)
+        self.store = TemporaryStore(folder / "pvebench.db", simulated=False)
         options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
         storage = KINDS["block"].make(options, self.store.journal)
         self.disk = HostDisk(

@@ -27,10 +27,10 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
-from pvebench.store import Store
 from testing.devices import block_device, need_loop_devices
 from testing.nfs import nfs_server
 from testing.real_outcomes import MEASURED
+from testing.stores import TemporaryStore
 
 HOT = [
     scenario(Bus.SCSI, ssd=True, queues=4),
@@ -347,7 +347,7 @@ def test_a_file_without_our_mark_is_never_taken_from_its_loop_device(tmp_path: P
 
 def test_a_loop_device_that_got_another_file_or_a_link_is_not_used(tmp_path: Path) -> None:
     need_loop_devices()
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     (tmp_path / "loops").mkdir()
     options = StorageOptions(name="loop", kind="loop", owner="test", path=str(tmp_path / "loops"))
     storage = KINDS["loop"].make(options, store.journal)

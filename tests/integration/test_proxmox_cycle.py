@@ -17,8 +17,8 @@ from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.guest import GuestImage
 from pvebench.model.units import MIB
-from pvebench.store import Store
 from testing.packs import write_pack
+from testing.stores import TemporaryStore
 
 PACK = """\
 pack: short
@@ -78,7 +78,7 @@ def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
         ("pve1", "share.scsi.raw.none"),
         ("pve2", "share.scsi.raw.none"),
     }
-    store = Store(tmp_path / "state" / "pvebench.db")
+    store = TemporaryStore(tmp_path / "state" / "pvebench.db")
     # The fill, and what fio wrote.
     assert store.written_bytes("share", datetime.now(UTC), node="pve2") > 16 * MIB
     store.close()
@@ -123,7 +123,7 @@ def test_a_volume_that_is_kept_is_filled_once_for_two_starts(
     for start in (1, 2):
         assert run_cli(["run", *given]) in (0, 9)
         assert [vm.running for vm in api.cluster.vms.values()] == [False], start
-        store = Store(tmp_path / "state" / "pvebench.db")
+        store = TemporaryStore(tmp_path / "state" / "pvebench.db")
         assert store.totals().runs == start
         written.append(store.written_bytes("local", datetime.now(UTC), node="pve1"))
         store.close()

@@ -43,6 +43,7 @@ from pvebench.store import Store
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
 from testing.sshd import SshServer, fingerprint, make_key, ssh_server
+from testing.stores import TemporaryStore
 
 ROW = Scenario(
     node="faraway",
@@ -69,7 +70,7 @@ def ssh(server: SshServer) -> Iterator[SshConnection]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "pvebench.db", simulated=False)
+    made = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     yield made
     made.close()
 

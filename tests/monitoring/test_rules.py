@@ -16,12 +16,12 @@ from ruamel.yaml import YAML
 from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.verdict import VerdictState
 from pvebench.metrics import Page, Snapshot
-from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.server import sections
 from testing.changes import START, upgrade
 from testing.packs import ROOT
+from testing.stores import TemporaryStore
 
 RULES = ROOT / "prometheus" / "rules"
 TESTS = ROOT / "prometheus" / "tests"
@@ -126,7 +126,7 @@ def test_the_tests_see_a_rule_that_does_something_else(tmp_path: Path) -> None:
 
 def test_one_upgrade_is_one_alert_however_many_cases_and_figures_it_moved(tmp_path: Path) -> None:
     """By Prometheus' own program; the page is what the exporter makes of the runs."""
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     page = Page(lambda: Snapshot(now=START, records=[]), live={})

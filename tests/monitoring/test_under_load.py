@@ -21,6 +21,7 @@ from pvebench.store.current import Results
 from testing.boards import STANDS_IN, chosen, dashboards, panels, substitute
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 from testing.prometheus import Prometheus, backfill, prometheus
+from testing.stores import TemporaryStore
 
 PACK = (
     SMALL.replace("[virtio, scsi]", "[scsi]").replace("2s", "30s")
@@ -30,7 +31,7 @@ PACK = (
 
 
 def filled(directory: Path) -> Store:
-    store = Store(directory / "pvebench.db", simulated=True)
+    store = TemporaryStore(directory / "pvebench.db", simulated=True)
     store.begin_cycle("c", node="lab", pack="small", tier="full", planned=4)
     clock = SimulatedClock(datetime.now(UTC) - timedelta(hours=2))
     site = simulated_site(

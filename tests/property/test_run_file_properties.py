@@ -16,6 +16,7 @@ from pvebench.model.workload import Direction
 from pvebench.store import Store
 from testing.run_files import exported, imported, lines_of, store_at
 from testing.stored_runs import FIRST, SECOND, run
+from testing.stores import TemporaryStore
 
 words = st.text(st.characters(min_codepoint=32, max_codepoint=0x2000, categories=("L", "N", "S")))
 sizes = st.floats(1e-18, 1e18)
@@ -64,7 +65,7 @@ def content(store: Store) -> tuple[object, ...]:
 def test_a_file_of_runs_loses_changes_and_adds_nothing(history: list[Run], ending: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        here, there = store_at(folder / "a", history), Store(folder / "b.db")
+        here, there = store_at(folder / "a", history), TemporaryStore(folder / "b.db")
         path = exported(here, folder / f"runs{ending}")
         assert imported(path, there).added == len(history)
         assert content(here) == content(there)

@@ -23,9 +23,10 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
 from pvebench.runner.contents import Contents
-from pvebench.store import StateDirectory, Store
+from pvebench.store import StateDirectory
 from pvebench.workloads import Target
 from testing.packs import write_pack
+from testing.stores import TemporaryStore
 
 
 def begin(site: Site, **options: object) -> ProxmoxNode:
@@ -417,7 +418,7 @@ def test_sweep_shows_what_is_kept_and_removes_it_only_when_asked(
     assert run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", "9000"]) == 0
     assert site.cluster.vms == {}
     assert site.cluster.volumes.owned(9000) == []
-    store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "state" / "pvebench.db", simulated=False)
     assert store.journal.pending() == []
     store.close()
     capsys.readouterr()

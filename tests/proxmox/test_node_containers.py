@@ -53,6 +53,7 @@ from testing.captured_logs import captured_logs
 from testing.container_node import ContainerNode, container_node
 from testing.containers import text
 from testing.packs import SMALL, write_pack
+from testing.stores import TemporaryStore
 
 MARK = "0123456789abcdef" * 2
 OTHER = "fedcba9876543210" * 2
@@ -93,7 +94,7 @@ def asked(node: ContainerNode) -> Iterator[NodeSsh]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "pvebench.db", simulated=False)
+    made = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     yield made
     made.close()
 
@@ -360,7 +361,7 @@ def test_a_pvebench_that_is_killed_while_pct_makes_one_has_it_in_its_journal(
         process.kill()
         process.wait()
     (node.folder / "wait").unlink()
-    store = Store(tmp_path / "killed.db", simulated=False)
+    store = TemporaryStore(tmp_path / "killed.db", simulated=False)
     assert undo(asked, store) == ["container 9500 on pve1 removed with its volumes"]
     assert store.journal.pending() == []
     assert not node.configuration(9500).exists()
@@ -694,7 +695,7 @@ def test_check_sweep_and_undo_know_containers_as_an_admin_uses_them(
     assert "containers on thin: allows containers" in said("check")
     assert "local.lxc.raw.none.filesystem-ext4" in said("plan")
     StateDirectory(tmp_path / "state", exclusive=False)
-    store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "state" / "pvebench.db", simulated=False)
     for command in (["cleanup"], ["cleanup", "--orphans", "--remove", "9500"]):
         make(asked, store)
         assert "container 9500 on pve1, stopped, left by a crash" in said("cleanup", "--orphans")

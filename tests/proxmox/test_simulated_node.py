@@ -20,10 +20,10 @@ from pvebench.drivers.simulated.simulated_guest import Faults
 from pvebench.errors import OutcomeUnknown
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
-from pvebench.store import Store
 from testing.container_node import ContainerNode, container_node
 from testing.simulated_faults import Trouble
 from testing.simulated_node import Container, SimulatedNode, SimulatedSsh
+from testing.stores import TemporaryStore
 
 MARK, OTHER, DIGEST = "01" * 16, "fe" * 16, "ab" * 32
 MAKE = (DIGEST, "512", "1", "fast", "0.0625", "fast", "bench")
@@ -98,7 +98,7 @@ def test_one_that_is_made_for_longer_than_an_undo_waits_is_removed_by_a_later_un
     node, clock = SimulatedNode(), Hasty()
     simulated(node, clock, trouble := Trouble(random.Random(1), {}, calm=True))
     asked = NodeSsh(Cut(node, "a.", clock, trouble, lambda: Faults(0)))
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.journal.open(KIND, {"node": "lab", "vmid": "9500", "mark": MARK})
     options = ContainerOptions(
         archive=DIGEST,

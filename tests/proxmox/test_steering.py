@@ -14,9 +14,10 @@ import pytest
 from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.store import StateDirectory, Store
+from pvebench.store import StateDirectory
 from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port
+from testing.stores import TemporaryStore
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_sweep_shows_what_a_killed_process_left_and_removes_it_when_asked(
     assert "VM 9000 on pve1, stopped, left by a crash" in capsys.readouterr().out
     assert run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", "9000"]) == 0
     assert site.cluster.vms == {}
-    store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "state" / "pvebench.db", simulated=False)
     assert store.journal.pending() == []
     store.close()
 

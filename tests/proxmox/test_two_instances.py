@@ -14,8 +14,8 @@ from pvebench.drivers.proxmox.node.node_activity import NodeGuard
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, claim_of, filled_of
 from pvebench.model.ports import HoldKind
 from pvebench.model.workload import Case
-from pvebench.store import Store
 from testing.packs import tool_workload
+from testing.stores import TemporaryStore
 
 CASE = Case(
     scenario=scenario(),
@@ -27,7 +27,7 @@ class Instance:
     """One pvebench: its VM and its guard, and a journal of its own."""
 
     def __init__(self, site: Site, directory: Path, name: str) -> None:
-        site.store = Store(directory / f"{name}.db", simulated=False)
+        site.store = TemporaryStore(directory / f"{name}.db", simulated=False)
         self.store = site.store
         self.node: ProxmoxNode = site.driver("pve1")
         self.guard = NodeGuard(

@@ -55,9 +55,9 @@ from pvebench.model.space import RESERVE_BYTES, SpaceNeed, unfit
 from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, Case, Workload
-from pvebench.store import Store
 from testing.packs import tool_workload
 from testing.prepared_cluster import api, config, findings, granted, init_of
+from testing.stores import TemporaryStore
 
 __all__ = ["api", "config", "granted"]
 
@@ -530,7 +530,7 @@ def test_the_backups_of_a_vm_with_a_lost_journal_are_removed_with_it(
     until(lambda: one.look().ended)
     api = allowed.connect()
     (orphan,) = find_orphans(api, pool="bench", known={})
-    journal = Store(tmp_path / "other.db", simulated=False).journal
+    journal = TemporaryStore(tmp_path / "other.db", simulated=False).journal
     line = remove_orphan(api, orphan, pool="bench", clock=QuickClock(), journal=journal)
     assert line == "removed VM 9000 on pve1 with its volumes and 1 of its backups"
     assert (allowed.cluster.vms, volumes.archives(9000)) == ({}, [theirs])

@@ -23,7 +23,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.store import Store
+from testing.stores import TemporaryStore
 
 MACHINE = Machine(memory_bytes=512 * MIB, cpus=1)
 POOL = "bench"
@@ -88,7 +88,7 @@ class Site:
         user, _, secret = self.cluster.grant(POOL, vm_privileges(major)).partition("=")
         name, _, token = user.partition("!")
         self.token = Token(name, token, secret)
-        self.store = Store(directory / "pvebench.db", simulated=False)
+        self.store = TemporaryStore(directory / "pvebench.db", simulated=False)
         self.image = image or small_image(directory)
         self.node = self.driver("pve1")
 

@@ -35,10 +35,10 @@ from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner
-from pvebench.store import Store
 from testing.packs import tool_workload
 from testing.simulated_cluster import Directly, Killed, simulated_cluster
 from testing.simulated_rules import Broken
+from testing.stores import TemporaryStore
 
 VMIDS: Final = (9000, 9009)
 REQUESTS: Final = 260
@@ -78,7 +78,7 @@ class ClusterLives:
         self._token = Token(name, token, secret)
         directory.mkdir(parents=True, exist_ok=True)
         self._image = small_image(directory)
-        self.store = Store(directory / "pvebench.db", simulated=False)
+        self.store = TemporaryStore(directory / "pvebench.db", simulated=False)
         self._keep = keep
         self._settings = ClusterSettings.model_validate(
             {

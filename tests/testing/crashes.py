@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pvebench.model.run import Outcome
-from pvebench.store import Store
 from testing.containers import left_of, losetup, text
 from testing.crash_copies import RealCopies
 from testing.real_outcomes import MEASURED
+from testing.stores import TemporaryStore
 
 END_SECONDS = 600.0
 
@@ -149,7 +149,7 @@ class CrashTest:
         self.report.wrong += [f"{thing} is left after {when}" for thing in self._left()]
 
     def _look_at_store(self) -> None:
-        store = Store(self._state / "pvebench.db", simulated=False)
+        store = TemporaryStore(self._state / "pvebench.db", simulated=False)
         runs = store.runs(limit=100_000)
         report = self.report
         report.stored = len(runs)

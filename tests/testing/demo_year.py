@@ -14,6 +14,7 @@ from pvebench.service.instance import planned_cases
 from pvebench.store import Store
 from pvebench.store.current import Results
 from testing.packs import ROOT
+from testing.stores import TemporaryStore
 
 DEMO = ROOT / "scenarios" / "demo.yaml"
 
@@ -48,7 +49,7 @@ def filled_store(
     directory: Path, *, days: float, end: datetime | None = None, story: Story | None = None
 ) -> Store:
     """Return a store with the last days of the story, ending now or at `end`."""
-    store = Store(directory / "pvebench.db", simulated=True)
+    store = TemporaryStore(directory / "pvebench.db", simulated=True)
     chosen = story or last_days(days)
     fill_store(store, assignments(), end=end or datetime.now(UTC), seed=1, story=chosen)
     return store

@@ -22,6 +22,7 @@ from pvebench.web.server import make_app
 from testing.demo_year import assignments, last_days, results_of
 from testing.monitored_demo import page_of, statuses
 from testing.prometheus import Prometheus, backfill, free_port, prometheus
+from testing.stores import TemporaryStore
 
 YOUNG = {
     "empty": (1.0, 0),
@@ -67,7 +68,7 @@ def young(
         past: it has scraped it since the first run; else it begins now.
         before_stop: called while the exporter answers; then it stops, and Prometheus has noticed.
     """
-    store = Store(directory / "pvebench.db", simulated=True)
+    store = TemporaryStore(directory / "pvebench.db", simulated=True)
     fill(store, *YOUNG[name])
     results = results_of(store)
     page = page_of(results, judged=VerdictService(Feed(results), ()).judge())

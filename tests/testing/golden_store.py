@@ -19,6 +19,7 @@ from pvebench.model.workload import Direction
 from pvebench.store import Decision, KnownChange, Message, Number, Store
 from pvebench.store.tables import HEAD
 from testing.packs import quick
+from testing.stores import TemporaryStore
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "store"
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -84,7 +85,7 @@ def fill(store: Store) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pvebench.db"
-        store = Store(path, simulated=False)
+        store = TemporaryStore(path, simulated=False)
         fill(store)
         store.close()
         with closing(sqlite3.connect(path)) as connection:

@@ -14,8 +14,8 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
-from pvebench.store import Store
 from testing.packs import Recorder, tool_workload
+from testing.stores import TemporaryStore
 
 SIZE = 8 * MIB
 
@@ -43,7 +43,7 @@ def measured(
     )
     options = {"rw": rw, "bs": "4k"}
     workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=seconds)
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     clock = SystemClock()
     made = DriverContext(runtime=tmp_path, journal=store.journal, clock=clock, say=lambda _: None)
     (site,) = engine_of("host").sites(settings, made)

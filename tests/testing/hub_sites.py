@@ -15,6 +15,7 @@ from pvebench.hub.door import Door
 from pvebench.hub.store import HubDatabase
 from pvebench.scheduler.plan import Assignment
 from pvebench.store import Store
+from testing.stores import TemporaryStore
 
 STEPS = 1000
 
@@ -42,6 +43,6 @@ def filled_store(
 ) -> Store:
     """Return a new store with a story's results."""
     directory.mkdir(parents=True, exist_ok=True)
-    store = Store(directory / "pvebench.db", simulated=True)
+    store = TemporaryStore(directory / "pvebench.db", simulated=True)
     fill_store(store, assignments, end=datetime.fromtimestamp(end, UTC), seed=seed, story=story)
     return store

@@ -27,6 +27,7 @@ from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.workloads import TOOLS
+from testing.stores import TemporaryStore
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ROOT / "scenarios" / "quick.yaml"
@@ -126,7 +127,7 @@ def simulate(
     start: datetime = START,
     guards: Callable[[SimulatedClock, Store], Sequence[Guard]] = lambda *_: (),
 ) -> Simulation:
-    store = Store(directory / "pvebench.db", simulated=True)
+    store = TemporaryStore(directory / "pvebench.db", simulated=True)
     results = Results(store)
     clock = SimulatedClock(start)
     world = SimulatedHypervisor(

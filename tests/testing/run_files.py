@@ -11,12 +11,13 @@ from pvebench.fleet.pseudonyms import Pseudonyms
 from pvebench.fleet.run_files import opened, opened_for_writing, write_runs
 from pvebench.model.run import Run
 from pvebench.store import ImportCount, Store
+from testing.stores import TemporaryStore
 
 
 def store_at(folder: Path, runs: Iterable[Run] = (), *, pack: str = "quick") -> Store:
     """Return a store of measured runs of cycle `c`."""
     folder.mkdir(parents=True, exist_ok=True)
-    store = Store(folder / "pvebench.db")
+    store = TemporaryStore(folder / "pvebench.db")
     store.begin_cycle("c", node="lab", pack=pack, tier="wall", planned=1)
     store.add_history(runs)
     return store

@@ -12,9 +12,10 @@ from typing import Any
 
 from pvebench.fleet.push import Place
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.store import ReplacedRun, Store
+from pvebench.store import ReplacedRun
 from testing.simulated_fleet import BAD
 from testing.stored_runs import run
+from testing.stores import TemporaryStore
 
 _NUMBERS = itertools.count()
 _COLUMNS = "case_key, node, scenario, workload, cycle, environment, started"
@@ -23,7 +24,7 @@ _COLUMNS = "case_key, node, scenario, workload, cycle, environment, started"
 def template(directory: Path) -> Path:
     """Return a database of a site in a fleet, with one run and an empty log."""
     path = directory / "template.db"
-    store = Store(path, simulated=False)
+    store = TemporaryStore(path, simulated=False)
     store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     store.add_run(run(0))
     store.fleet.begin()
@@ -38,7 +39,7 @@ def template(directory: Path) -> Path:
 class SqliteLog:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._store = Store(path)
+        self._store = TemporaryStore(path)
         self._log = self._store.fleet
 
     @classmethod

@@ -30,11 +30,11 @@ from pvebench.model.environment import Environment, EnvironmentPeriod
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
-from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from testing.packs import QUICK, STORAGES
 from testing.simulated_results import HOUR, case
+from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
 UPGRADE = 40
@@ -257,7 +257,7 @@ def test_an_all_zero_baseline_decides_nothing() -> None:
 
 def stored(directory: Path, loss: float, nodes: Sequence[str] = ("pve1", "pve2")) -> list[str]:
     """Store 30 runs of two cases on two nodes, with an upgrade of pve1 after 22 of them."""
-    store = Store(directory / "pvebench.db", simulated=False)
+    store = TemporaryStore(directory / "pvebench.db", simulated=False)
     pack, noise = load_pack(QUICK), random.Random(5)
     store.begin_cycle("c", node="pve1", pack=pack.name, tier=pack.tier, planned=2)
     store.add_history(
@@ -338,7 +338,7 @@ def test_a_month_after_an_upgrade_its_metrics_end(tmp_path: Path) -> None:
 
 def metrics_of(directory: Path, now: datetime) -> dict[tuple[str, str], float]:
     """Return (metric, group) -> value of the gates on `/metrics` at a moment."""
-    store = Store(directory / "pvebench.db")
+    store = TemporaryStore(directory / "pvebench.db")
     known = {key: record.definition for key, record in store.cases().items()}
     planned = [
         PlannedCase(key=key, definition=one, every_seconds=HOUR) for key, one in known.items()

@@ -21,6 +21,7 @@ from pvebench.verdicts import Feed, Verdicts, VerdictService, past_verdicts
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import verdicts_data
 from testing.changes import CASES, FINDING, NEW, OLD, START, measured
+from testing.stores import TemporaryStore
 
 DAYS, AFTER = 30, 8
 UsedOn = Callable[[int], float]
@@ -49,7 +50,7 @@ def stored(
     metric: str = "storage_used",
     new: Environment = NEW,
 ) -> Store:
-    store = Store(path / "pvebench.db", simulated=False)
+    store = TemporaryStore(path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     store.add_history(history(used_on, upgraded=upgraded, metric=metric, new=new))
     return store

@@ -9,7 +9,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.drivers.storages import contract
-from pvebench.store import StateDirectory, Store, instance_lock
+from pvebench.store import StateDirectory, instance_lock
+from testing.stores import TemporaryStore
 
 
 def command(state: Path, *words: str, driver: str = "host") -> int:
@@ -17,7 +18,7 @@ def command(state: Path, *words: str, driver: str = "host") -> int:
 
 
 def entry(state: Path, kind: str, **details: str) -> None:
-    store = Store(state / "pvebench.db", simulated=False)
+    store = TemporaryStore(state / "pvebench.db", simulated=False)
     store.journal.open(kind, details)
     store.close()
 

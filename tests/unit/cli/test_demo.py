@@ -13,10 +13,10 @@ from pvebench.metrics import catalog
 from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
 from pvebench.metrics.text_format import Families
 from pvebench.model.units import parse_duration
-from pvebench.store import Store
 from pvebench.verdicts.outages import OVERDUE, Outage
 from testing.changes import CASES, START, measured
 from testing.packs import ROOT
+from testing.stores import TemporaryStore
 
 DAY = 86400.0
 END = 1000 * DAY
@@ -76,7 +76,7 @@ def test_a_window_begins_with_what_had_been_said_before_it() -> None:
 
 
 def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     for day in range(40):
         store.add_run(measured(CASES[0], day))
@@ -117,7 +117,7 @@ def test_limits_of_missing_results_are_those_of_the_alert() -> None:
 
 
 def test_an_outage_in_the_simulated_results_is_found(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     for day in (*range(20), *range(28, 40)):
         store.add_run(measured(CASES[0], day))

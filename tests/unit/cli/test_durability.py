@@ -10,8 +10,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.model.durability import Durability
-from pvebench.store import Store
 from testing.durabilities import DURABLE
+from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
 UNSAFE = replace(
@@ -24,7 +24,7 @@ UNSAFE = replace(
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    store = Store(tmp_path / "pvebench.db")
+    store = TemporaryStore(tmp_path / "pvebench.db")
     store.record_durability(replace(DURABLE, qemu="5.1.0"))
     store.record_durability(DURABLE)
     store.record_durability(UNSAFE)
@@ -51,7 +51,7 @@ def test_the_table_has_the_newest_result_of_each_configuration(
 def test_a_killed_qemu_alone_says_nothing_about_a_loss_of_power(
     state: Path, capsys: Captured
 ) -> None:
-    store = Store(state / "pvebench.db")
+    store = TemporaryStore(state / "pvebench.db")
     store.record_durability(replace(UNSAFE, power=(), states=0))
     store.close()
     assert run_cli(["durability", "--state", str(state), "--stored", "--only", "raw.*"]) == 0

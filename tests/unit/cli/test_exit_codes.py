@@ -16,9 +16,10 @@ from pvebench.cli.main import cli, run_cli
 from pvebench.drivers.simulated.simulated_guest import Fault, Faults
 from pvebench.errors import Interrupted, PvebenchError
 from pvebench.model.run import Outcome
-from pvebench.store import StateDirectory, Store
+from pvebench.store import StateDirectory
 from testing.packs import ROOT, SMALL, write_pack
 from testing.prometheus import free_port
+from testing.stores import TemporaryStore
 
 NOISY: Final = SMALL.replace("runtime: 2s", "runtime: 20s\n  noisy: 0.1%")
 STATE: Final = ("--state", "{state}")
@@ -139,7 +140,7 @@ def test_a_state_directory_in_use_gives_4_where_it_is_changed(
 
 
 def outcomes(state: Path) -> set[Outcome]:
-    store = Store(state / "pvebench.db")
+    store = TemporaryStore(state / "pvebench.db")
     found = {run.outcome for run in store.runs(limit=100)}
     store.close()
     return found

@@ -10,9 +10,10 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.model.units import show_bytes
-from pvebench.store import StateDirectory, Store
+from pvebench.store import StateDirectory
 from testing.packs import QUICK, simulate
 from testing.simulated_site import app_of, served
+from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
 NAMES = ("running", "next", "results", "changed", "cost", "data")
@@ -41,7 +42,7 @@ def test_leftovers_of_a_killed_process_are_named_as_by_doctor(
     tmp_path: Path, capsys: Captured
 ) -> None:
     with StateDirectory(tmp_path, exclusive=True) as state:
-        store = Store(state.database, simulated=True)
+        store = TemporaryStore(state.database, simulated=True)
         store.journal.open("simulated-vm", {"name": "lab"})
         store.close()
     left = "1 leftover of a killed process; run `pvebench cleanup`, or start pvebench"
@@ -57,7 +58,7 @@ def test_without_a_service_the_lines_come_from_the_store(tmp_path: Path, capsys:
     assert shown["results"].startswith("12 runs of 12 cases, 12 ok; the last ")
     assert shown["changed"].startswith("Inconclusive: ")
     # All that was written counts, fills included, as for write budgets.
-    store = Store(tmp_path / "pvebench.db")
+    store = TemporaryStore(tmp_path / "pvebench.db")
     written = store.written_bytes("local", datetime.now(UTC))
     store.close()
     assert written > 0

@@ -26,6 +26,7 @@ from pvebench.store import CaseNumbers, Message, StateDirectory, Store
 from pvebench.store.case_numbers import form_of, packed
 from pvebench.verdicts import NUMBERS
 from testing.packs import write_pack
+from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
 NOBODY = Servers(exporter_login={}, grafana_login={})
@@ -42,7 +43,7 @@ def config(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(config: Path) -> Iterator[Store]:
     with StateDirectory(config.parent / "state", exclusive=True) as state:
-        opened = Store(state.database, simulated=True)
+        opened = TemporaryStore(state.database, simulated=True)
         yield opened
         opened.close()
 
@@ -87,7 +88,7 @@ def test_what_a_killed_process_left_comes_first_with_its_command(
     config: Path, capsys: Captured
 ) -> None:
     with StateDirectory(config.parent / "state", exclusive=True) as state:
-        store = Store(state.database, simulated=True)
+        store = TemporaryStore(state.database, simulated=True)
         store.journal.open("simulated-vm", {"name": "lab"})
         store.close()
     before = contents(config.parent)
@@ -114,7 +115,7 @@ def test_a_damaged_database_is_reported_before_all_else(
 def test_a_page_in_the_middle_that_is_gone_is_seen(config: Path, capsys: Captured) -> None:
     path = config.parent / "state" / "pvebench.db"
     StateDirectory(path.parent, exclusive=False)
-    Store(path, simulated=True).close()
+    TemporaryStore(path, simulated=True).close()
     content = bytearray(path.read_bytes())
     # Not the first pages, without which SQLite could not even begin.
     content[len(content) // 2 : len(content) // 2 + 8192] = b"\xff" * 8192
@@ -158,7 +159,7 @@ def test_a_damaged_derived_block_alone_changes_the_exit_code(
     config: Path, capsys: Captured
 ) -> None:
     with StateDirectory(config.parent / "state", exclusive=True) as state:
-        Store(state.database, simulated=True).close()
+        TemporaryStore(state.database, simulated=True).close()
         put_blocks(state.database, count=2)
     assert seen(config, capsys, code=0)["derived blocks"] == ("ok", "no damaged blocks")
     with closing(sqlite3.connect(state.database)) as database, database:
@@ -407,7 +408,7 @@ def test_doctor_and_fleet_status_say_the_same_state_of_the_connection(
     config: Path, member: Path, capsys: Captured, state: str, ago: float | None, severity: str
 ) -> None:
     member.parent.mkdir()
-    store = Store(member, simulated=True)
+    store = TemporaryStore(member, simulated=True)
     store.fleet.begin()
     contact = None if ago is None else time.time() - ago
     store.fleet.note(state=state, process="0" * 16, contact=contact)

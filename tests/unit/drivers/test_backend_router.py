@@ -16,11 +16,12 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.store import Store
+from testing.stores import TemporaryStore
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "pvebench.db", simulated=True)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     yield opened
     opened.close()
 

@@ -29,6 +29,7 @@ from pvebench.errors import SwitchFailed
 from pvebench.sanitize import printable
 from pvebench.store import Store
 from pvebench.store.engine import writing
+from testing.stores import TemporaryStore
 
 LOCAL = sorted({*HANDLERS, *UNDO, LOCAL_VM, REMOTE})
 PROXMOX = [PROXMOX_VM, NODE_CONTAINER, KEPT]
@@ -82,7 +83,7 @@ def owned(instance: str) -> Iterator[str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "pvebench.db", simulated=False)
+    made = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     yield made
     made.close()
 

@@ -23,13 +23,14 @@ from testing.simulated_fleet import Schedule
 from testing.sqlite_fleet_log import SqliteLog, maker, template
 from testing.stored_runs import FIRST as CASE
 from testing.stored_runs import SECOND, START, run
+from testing.stores import TemporaryStore
 
 DAY = 86400.0
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     opened.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     return opened
 

@@ -23,9 +23,10 @@ from pvebench.fleet.push import HEAD_BYTES, LONGEST_WAIT, Reply, Sender
 from pvebench.fleet.wire import Limits, read_line, unpack
 from pvebench.hub.rules import read_push
 from pvebench.model.run import Outcome
-from pvebench.store import ReplacedRun, Store
+from pvebench.store import ReplacedRun
 from testing.simulated_fleet import ModelLog
 from testing.stored_runs import run
+from testing.stores import TemporaryStore
 
 PROCESS = "0123456789abcdef"
 WELCOME = {"turn": 1, "acked": 0, "chain": ""}
@@ -216,7 +217,7 @@ def test_a_run_is_stored_while_the_hub_does_not_answer(
         asked.set()
         answered.wait(20)
 
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     with server(hang) as url:
         hub = HubAddress(url=url, token_file=token(tmp_path))

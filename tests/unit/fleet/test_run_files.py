@@ -25,6 +25,7 @@ from pvebench.store import ReplacedRun, Store
 from testing.packs import ROOT
 from testing.run_files import exported, imported, lines_of, store_at
 from testing.stored_runs import FIRST, SECOND, run
+from testing.stores import TemporaryStore
 
 RUNS = [run(0), run(1, SECOND), run(2, outcome=Outcome.NOISY)]
 
@@ -40,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Store:
-    return Store(tmp_path / "here.db")
+    return TemporaryStore(tmp_path / "here.db")
 
 
 def changed(path: Path, change: Callable[[dict[str, Any]], None], kind: str) -> Path:
@@ -78,7 +79,7 @@ def test_a_longer_export_adds_the_new_runs_and_changes_no_stored_one(
     assert (count.added, count.known) == (1, 2)
     assert [one.outcome for one in here.runs()] == ["noisy", "ok", "ok"]
     revisions = [line["revision"] for line in lines_of(longer) if line["kind"] == "run"]
-    fresh = Store(tmp_path / "fresh.db")
+    fresh = TemporaryStore(tmp_path / "fresh.db")
     imported(longer, fresh)
     again = lines_of(exported(fresh, tmp_path / "again.ndjson"))
     assert [line["revision"] for line in again if line["kind"] == "run"] == revisions == [1, 0, 0]
@@ -128,13 +129,13 @@ def test_a_definition_that_is_stored_stays_as_it_is(path: Path, here: Store) -> 
 def test_imported_and_own_runs_have_databases_of_their_own(
     path: Path, tmp_path: Path, here: Store, *, simulated: bool
 ) -> None:
-    own = Store(tmp_path / "own.db", simulated=simulated)
+    own = TemporaryStore(tmp_path / "own.db", simulated=simulated)
     with pytest.raises(StoreMixed, match="accepts no imported ones") as refused:
         imported(path, own)
     assert refused.value.next_step == "use another state directory with --state"
     imported(path, here)
     with pytest.raises(StoreMixed, match="has imported results"):
-        Store(here.path, simulated=simulated)
+        TemporaryStore(here.path, simulated=simulated)
 
 
 def test_a_failed_import_leaves_a_new_database_to_every_use(path: Path, here: Store) -> None:
@@ -142,7 +143,7 @@ def test_a_failed_import_leaves_a_new_database_to_every_use(path: Path, here: St
     with pytest.raises(ConfigError):
         imported(path, here)
     assert here.runs() == []
-    Store(here.path, simulated=False).close()
+    TemporaryStore(here.path, simulated=False).close()
 
 
 def _set(**fields: Any) -> Callable[[dict[str, Any]], None]:

@@ -9,13 +9,13 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.provision.scrape import Targets, scrape_job, target_file
-from pvebench.store import Store
 from testing.stored_runs import run
+from testing.stores import TemporaryStore
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     store.add_run(run(0))
     store.close()
@@ -28,7 +28,7 @@ def config(tmp_path: Path) -> Path:
 def test_status_counts_what_waits(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["fleet", "status", "--config", str(config)]) == 0
     assert "not started" in capsys.readouterr().out
-    store = Store(config.parent / "pvebench.db")
+    store = TemporaryStore(config.parent / "pvebench.db")
     store.fleet.begin()
     store.fleet.note(state="connected", process="0" * 16, contact=1.0)
     store.close()
@@ -43,14 +43,14 @@ def test_resend_starts_over_with_all_that_is_stored(
 ) -> None:
     assert run_cli(["fleet", "resend", "--config", str(config)]) == 0
     assert "has not sent anything" in capsys.readouterr().out
-    store = Store(config.parent / "pvebench.db")
+    store = TemporaryStore(config.parent / "pvebench.db")
     store.fleet.begin()
     *_, after = store.fleet.batch(9)
     store.fleet.advance(after, 1.8e9)
     store.close()
     assert run_cli(["fleet", "resend", "--config", str(config)]) == 0
     assert "4 lines will be sent" in capsys.readouterr().out
-    store = Store(config.parent / "pvebench.db")
+    store = TemporaryStore(config.parent / "pvebench.db")
     assert store.fleet.position() == (0, "")
     assert store.fleet.batch(9)[2] != after  # another chain: the hub takes it as another log
     store.close()

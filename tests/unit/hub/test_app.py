@@ -21,12 +21,13 @@ from pvebench.hub.app import make_app
 from pvebench.hub.door import Door
 from pvebench.hub.store import CONNECTIONS, HubDatabase
 from pvebench.model.run import Outcome
-from pvebench.store import ReplacedRun, Store
+from pvebench.store import ReplacedRun
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
 from testing.hub_requests import HELLO, TOKENS, ask
 from testing.prometheus import free_port
 from testing.stored_runs import SECOND, run
+from testing.stores import TemporaryStore
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
         secret = folder / "token"
         secret.write_text(token)
         secret.chmod(0o600)
-        store = Store(folder / "pvebench.db", simulated=False)
+        store = TemporaryStore(folder / "pvebench.db", simulated=False)
         store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
         first = store.add_run(run(0))
         with sending(HubAddress(url=hub_url, token_file=secret, site=name), store.fleet):
@@ -97,7 +98,7 @@ def test_the_token_of_another_site_stores_nothing_and_is_named(
     secret = tmp_path / "token"
     secret.write_text(TOKENS["graz"])
     secret.chmod(0o600)
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     store.add_run(run(0))
     address = HubAddress(url=hub_url, token_file=secret, site="vienna")

@@ -32,6 +32,7 @@ from pvebench.verdicts.headline import verdicts_data
 from testing.demo_year import assignments, last_days
 from testing.hub_sites import filled_store, send
 from testing.stored_runs import run
+from testing.stores import TemporaryStore
 
 NOW = 1.7e9
 DAYS = 75
@@ -103,7 +104,7 @@ def two_sites(hub: HubDatabase, door: HubDatabase, tmp_path: Path) -> Iterator[l
     for name, token in (("vienna", "a"), ("graz", "b")):
         hub.add_token(name, token * 64)
         (tmp_path / name).mkdir()
-        store = Store(tmp_path / name / "pvebench.db", simulated=False)
+        store = TemporaryStore(tmp_path / name / "pvebench.db", simulated=False)
         store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
         for number in range(2):
             store.add_run(run(number))

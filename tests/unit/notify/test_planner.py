@@ -38,6 +38,7 @@ from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.headline import summary
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, FINDING, START, measured, upgrade
+from testing.stores import TemporaryStore
 
 MONDAY = datetime(2026, 11, 16, 7, 0, tzinfo=UTC)
 SENDER = Sender("bench", "https://bench.example.org")
@@ -131,7 +132,7 @@ def change(name: str, **other: object) -> Change:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     yield World(store)
     store.close()
 

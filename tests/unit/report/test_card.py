@@ -24,7 +24,6 @@ from pvebench.report.card import (
     plain,
     texts_of,
 )
-from pvebench.store import Store
 from pvebench.store.current import Results, View
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.ranking import of_storage
@@ -33,6 +32,7 @@ from testing import http_client
 from testing.changes import START, upgrade
 from testing.packs import SMALL, Simulation, simulate, write_pack
 from testing.simulated_site import app_of, results_of, served
+from testing.stores import TemporaryStore
 
 EVIL = "<script>\u202e\x1b[31m" + "W" * 5000 + "\n\U0001f4a9 {{7*7}}"
 PACK = SMALL + "  - fio: {rw: write, bs: 1M, iodepth: 8}\n  - fio: {rw: randread, bs: 4k}\n"
@@ -173,7 +173,7 @@ def test_it_says_what_the_page_says(tmp_path: Path) -> None:
 
 
 def test_the_name_of_the_node_can_be_left_out_of_verdicts_too(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=2.0)
     results = Results(store)

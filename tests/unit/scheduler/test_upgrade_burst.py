@@ -16,9 +16,9 @@ from pvebench.model.status import Phase
 from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
-from pvebench.store import Store
 from pvebench.store.current import Results
 from testing.packs import SMALL, STORAGES, Recorder, Simulation, simulate, write_pack
+from testing.stores import TemporaryStore
 
 CORE = SMALL.replace("pack: small", "pack: heart\ntier: core").replace("[virtio, scsi]", "[scsi]")
 FULL = SMALL.replace("pack: small", "pack: wide\ntier: full").replace(
@@ -154,5 +154,5 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
 
 
 def test_an_empty_store_knows_no_environment(tmp_path: Path) -> None:
-    store = Store(tmp_path / "empty.db", simulated=True)
+    store = TemporaryStore(tmp_path / "empty.db", simulated=True)
     assert Results(store).period_runs("lab") is None

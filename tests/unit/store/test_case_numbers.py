@@ -25,13 +25,14 @@ from sqlalchemy import event
 from pvebench.config import Settings
 from pvebench.model.run import Outcome
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Number, ReplacedRun, Store, case_numbers, restore
+from pvebench.store import Number, ReplacedRun, case_numbers, restore
 from pvebench.store.case_numbers import SIZE
 from pvebench.store.current import Results
 from pvebench.verdicts import NUMBERS, Feed, VerdictService
 from pvebench.verdicts.headline import verdicts_data
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, START, measured
+from testing.stores import TemporaryStore
 
 IOPS, CPU = ("iops", "read", ""), ("host_cpu", "", "qemu")
 REST = (
@@ -46,7 +47,7 @@ class World:
     """A store that things happen to."""
 
     def __init__(self, directory: Path, made: int = 0) -> None:
-        self.store = Store(directory / "pvebench.db", simulated=False)
+        self.store = TemporaryStore(directory / "pvebench.db", simulated=False)
         if not made:
             self.store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
         self._made = made
@@ -441,7 +442,7 @@ def stored(world: World) -> list[tuple[object, ...]]:
 def test_a_block_that_another_process_has_replaced_is_not_dropped(world: World) -> None:
     flip(world, 1)
     world.read()
-    other = Store(world.store.path)
+    other = TemporaryStore(world.store.path)
     other.numbers.log_damaged(WANTED)
     assert other.numbers.pack(WANTED) == 1
     other.close()
@@ -482,7 +483,7 @@ def test_a_copy_of_a_packed_store_is_read_and_lets_go_as_the_store_did(world: Wo
     world.sql("UPDATE samples SET value = 5")
     world.store.close()
     restore(path, copy.path, START)
-    world.store = Store(path)
+    world.store = TemporaryStore(path)
     assert world.read() == wanted
     assert sum("FROM samples" in one for one in world.statements(world.read)) == 1
     world.sql("UPDATE samples SET value = 6 WHERE run = 3")

@@ -38,6 +38,7 @@ from pvebench.web.views.details import case_view
 from pvebench.web.views.overview import index_view
 from testing.packs import quick
 from testing.simulated_site import lively
+from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 OLD, NEW = (
@@ -76,7 +77,7 @@ def run(
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     return opened
 
@@ -112,7 +113,7 @@ def test_a_history_that_is_written_at_once_reads_like_one_reported_run_by_run(
     results = Results(store)
     for one in runs:
         results.keep(one)
-    other = Store(tmp_path / "other.db", simulated=False)
+    other = TemporaryStore(tmp_path / "other.db", simulated=False)
     other.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     other.add_history(runs)
     assert Results(other).now.cases == results.now.cases

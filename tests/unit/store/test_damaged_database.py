@@ -30,6 +30,7 @@ from pvebench.store.current import Results
 from testing.packs import simulate
 from testing.prometheus import free_port
 from testing.stored_runs import run
+from testing.stores import TemporaryStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -37,7 +38,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def filled(directory: Path, runs: int = 200) -> Path:
     """Return a database with some runs, closed."""
     path = directory / "pvebench.db"
-    store = Store(path, simulated=False)
+    store = TemporaryStore(path, simulated=False)
     store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     store.add_history(run(number / 24) for number in range(runs))
     store.close()
@@ -89,11 +90,11 @@ def test_damage_is_one_error_wherever_it_is_met(
     path = filled(tmp_path, 2000)
     smear(path)
     with pytest.raises(StoreLost, match=r"is damaged|opening results database"):
-        ask(Store(path))
+        ask(TemporaryStore(path))
 
 
 def test_a_copy_a_day_is_kept_by_number_and_by_room(tmp_path: Path) -> None:
-    store = Store(filled(tmp_path))
+    store = TemporaryStore(filled(tmp_path))
     size = 0
     for day in range(6):
         made = store.back_up(NOW + timedelta(days=day), keep=4, max_bytes=1 << 30)
@@ -113,7 +114,7 @@ def test_a_copy_a_day_is_kept_by_number_and_by_room(tmp_path: Path) -> None:
 def test_a_copy_of_a_clock_that_was_ahead_pushes_out_no_copy_of_today(
     tmp_path: Path, keep: int, room_copies: int
 ) -> None:
-    store = Store(filled(tmp_path))
+    store = TemporaryStore(filled(tmp_path))
     ahead = store.back_up(NOW + timedelta(days=30_000), keep=keep, max_bytes=1 << 30)
     room = room_copies * ahead.size_bytes + 4096
     for day in range(4):
@@ -126,7 +127,7 @@ def test_a_copy_of_a_clock_that_was_ahead_pushes_out_no_copy_of_today(
 def test_without_room_for_a_copy_the_older_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(filled(tmp_path))
+    store = TemporaryStore(filled(tmp_path))
     store.back_up(NOW, keep=1, max_bytes=1 << 30)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=4096))
@@ -139,7 +140,7 @@ def test_a_damaged_database_is_replaced_by_its_copy_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = filled(tmp_path)
-    store = Store(path)
+    store = TemporaryStore(path)
     made = store.back_up(NOW, keep=1, max_bytes=1 << 30)
     store.close()
     smear(path)
@@ -157,7 +158,7 @@ def test_a_damaged_database_is_replaced_by_its_copy_and_kept(
 def test_an_older_copy_takes_over_what_is_on_the_machine(tmp_path: Path) -> None:
     """After a crash the volume is there, and only the replaced database lists it."""
     database, copy = tmp_path / "pvebench.db", tmp_path / "copy.db"
-    store = Store(database, simulated=False)
+    store = TemporaryStore(database, simulated=False)
     both = store.journal.open("dir", {"path": "before the backup"})
     copy_database(database, copy)
     store.journal.open("dir", {"path": "after the backup"})
@@ -166,7 +167,7 @@ def test_an_older_copy_takes_over_what_is_on_the_machine(tmp_path: Path) -> None
     with closing(sqlite3.connect(database)) as damaged, damaged:
         damaged.execute("INSERT INTO journal (opened, kind, details) VALUES (x'00', 'dir', 5)")
     assert run_cli(["restore", str(copy), "--state", str(tmp_path)]) == 0
-    restored = Store(database)
+    restored = TemporaryStore(database)
     assert [details["path"] for _, _, details in restored.journal.pending()] == [
         "after the backup",
         "before the backup",
@@ -206,7 +207,7 @@ def test_nothing_is_put_in_the_place_of_a_database_in_use(tmp_path: Path) -> Non
 
 def test_the_service_copies_once_a_day_and_stops_at_damage(tmp_path: Path) -> None:
     path = filled(tmp_path, 2000)
-    results, now = Results(Store(path)), [NOW]
+    results, now = Results(TemporaryStore(path)), [NOW]
     tidier = DatabaseMaintenance(results, Settings, lambda: now[0])
     for hours in (0, 1, 23, 24, 30, 48):
         now[0] = NOW + timedelta(hours=hours)
@@ -217,7 +218,7 @@ def test_the_service_copies_once_a_day_and_stops_at_damage(tmp_path: Path) -> No
     smear(path)
     now[0] = NOW + timedelta(hours=72)
     with pytest.raises(StoreLost, match="is damaged"):
-        DatabaseMaintenance(Results(Store(path)), Settings, lambda: now[0]).check()
+        DatabaseMaintenance(Results(TemporaryStore(path)), Settings, lambda: now[0]).check()
 
 
 @pytest.mark.parametrize("what", ["database", "directory", "another"])
@@ -275,13 +276,13 @@ def test_a_running_service_whose_state_is_removed_ends_and_says_why(tmp_path: Pa
 
 def test_a_value_that_a_damaged_page_made_is_reported_as_damage(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    Store(path).close()
+    TemporaryStore(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     # As a flipped bit leaves it: the page is still one, and SQLite finds nothing.
     path.write_bytes(path.read_bytes().replace(b'{"', b"{*"))
-    store = Store(path)
+    store = TemporaryStore(path)
     store.check()
     for ask in (store.periods, store.environments, lambda: store.runs(limit=5), store.cases):
         with pytest.raises(StoreLost, match="is damaged: invalid value"):

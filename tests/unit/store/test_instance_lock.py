@@ -19,9 +19,10 @@ import pytest
 
 from pvebench.drivers.storages import contract
 from pvebench.errors import AlreadyRunning, NotWritable
-from pvebench.store import StateDirectory, Store, instance_lock, restore
+from pvebench.store import StateDirectory, instance_lock, restore
 from pvebench.store.instance_lock import Holder, holder_of, recorded_holder, stop_holder
 from testing.captured_logs import captured_logs
+from testing.stores import TemporaryStore
 
 HOLD = """
 import sys, time
@@ -258,11 +259,11 @@ def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -
     state = tmp_path / "state"
     state.mkdir()
     backup = tmp_path / "backup.db"
-    Store(backup, simulated=True).close()
+    TemporaryStore(backup, simulated=True).close()
     os.chown(state, user.pw_uid, user.pw_gid)
     with captured_logs() as logs, StateDirectory(state, exclusive=True) as opened:
         restore(opened.database, backup, datetime.now(UTC))
-        Store(opened.database, simulated=True).close()
+        TemporaryStore(opened.database, simulated=True).close()
     owners = {path.name: path.stat().st_uid for path in state.iterdir() if path.is_file()}
     assert owners == dict.fromkeys(
         ("lock", "instance", "pvebench.db", "pvebench.db.lock"), user.pw_uid

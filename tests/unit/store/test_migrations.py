@@ -29,9 +29,10 @@ from alembic.script import ScriptDirectory
 
 import pvebench
 from pvebench.errors import StoreUnavailable
-from pvebench.store import Store, engine
+from pvebench.store import engine
 from pvebench.store.engine import MIGRATIONS, open_engine, reading
 from pvebench.store.tables import HEAD, TRIGGERS, metadata
+from testing.stores import TemporaryStore
 
 TESTS = Path(__file__).resolve().parents[2]
 PACKAGE = str(Path(pvebench.__file__).parents[1])
@@ -192,7 +193,7 @@ def test_the_making_of_a_database_killed_at_any_step_leaves_one_that_opens(tmp_p
     copies = kill_at_every_step(tmp_path / "pvebench.db", tmp_path / "killed")
     assert len(copies) > 20
     for path in copies:
-        Store(path, simulated=False).close()
+        TemporaryStore(path, simulated=False).close()
         assert rows(path)["facts"] == [{"name": "kind", "value": "measured"}]
         assert not list(path.parent.glob("*before*"))
 
@@ -218,7 +219,7 @@ def test_every_change_of_a_run_lets_go_of_what_was_packed_of_it(
 
 @pytest.mark.parametrize("revision", OLD)
 def test_an_old_database_is_read_as_its_own_code_wrote_it(tmp_path: Path, revision: str) -> None:
-    store = Store(old_database(tmp_path, revision))
+    store = TemporaryStore(old_database(tmp_path, revision))
     in_all_of_them = [run for run in store.runs() if run.uid in {"a", "b", "c"}]
     assert [(run.uid, str(run.outcome)) for run in in_all_of_them] == [
         ("c", "ok"),
@@ -238,11 +239,11 @@ def test_the_copy_from_before_a_migration_stays_until_the_next_one(tmp_path: Pat
     older = tmp_path / "pvebench.db.before-0000"
     older.write_bytes(b"")
     (tmp_path / "pvebench.db.before-0000.part-journal").write_bytes(b"left by a killed one")
-    Store(path).close()
+    TemporaryStore(path).close()
     kept = tmp_path / "pvebench.db.before-0001"
     assert sorted(tmp_path.glob("*before*")) == [kept]
     assert kept.stat().st_mode & 0o777 == 0o600
-    Store(path).close()
+    TemporaryStore(path).close()
     assert kept.exists()
     kept.replace(path)  # one file: moving it back is all
     assert rows(path)["alembic_version"] == [{"version_num": "0001"}]
@@ -259,7 +260,7 @@ def test_without_room_for_the_copy_nothing_is_migrated_and_older_copies_stay(
     (tmp_path / "pvebench.db.before-0001.part").mkdir()  # nothing can be written there
     message = r"backup of .* to .*before-0001 before the migration failed"
     with pytest.raises(StoreUnavailable, match=message):
-        Store(path)
+        TemporaryStore(path)
     assert rows(path) == old
     assert older.exists()
 

@@ -18,13 +18,14 @@ from pvebench.store.current import Results
 from pvebench.store.tables import journal
 from testing.captured_logs import captured_logs
 from testing.stored_runs import FIRST, SECOND, START, run
+from testing.stores import TemporaryStore
 
 DAY = 86400.0
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     opened.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     return opened
 
@@ -139,4 +140,4 @@ def test_the_command_says_what_would_go_and_removes_it_when_asked(
     assert said.endswith("nothing removed; add --apply to remove them\n")
     assert run_cli([*asked, "--apply"]) == 0
     assert "150 of 180 runs removed" in capsys.readouterr().out
-    assert Store(store.path).totals().runs == 30
+    assert TemporaryStore(store.path).totals().runs == 30

@@ -28,6 +28,7 @@ from pvebench.model.workload import Direction
 from pvebench.store import ReplacedRun, StateDirectory, Store, holder_of
 from pvebench.store.tables import HEAD
 from testing.packs import quick
+from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 ENVIRONMENT = Environment(node="lab", facts={"kernel": "6.8.12", "qemu": "9.2.0", "accel": "kvm"})
@@ -58,7 +59,7 @@ def run(uid: str, *, outcome: Outcome = Outcome.OK, minutes: int = 0) -> Run:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     return opened
 
@@ -91,7 +92,7 @@ def test_a_run_that_cannot_be_stored_whole_leaves_nothing(store: Store) -> None:
 def test_runs_survive_a_new_opening(store: Store) -> None:
     store.add_run(run("a"))
     store.close()
-    assert [found.uid for found in Store(store.path).runs()] == ["a"]
+    assert [found.uid for found in TemporaryStore(store.path).runs()] == ["a"]
 
 
 def test_a_case_knows_its_last_good_run_and_the_failures_since(store: Store) -> None:
@@ -108,7 +109,7 @@ def test_a_case_knows_its_last_good_run_and_the_failures_since(store: Store) -> 
 
 def test_simulated_results_are_refused_in_a_store_of_measured_ones(store: Store) -> None:
     with pytest.raises(StoreMixed, match="has measured results and accepts no simulated ones"):
-        Store(store.path, simulated=True)
+        TemporaryStore(store.path, simulated=True)
 
 
 def test_a_database_of_a_newer_pvebench_is_left_alone(store: Store) -> None:
@@ -118,7 +119,7 @@ def test_a_database_of_a_newer_pvebench_is_left_alone(store: Store) -> None:
     connection.close()
     before = store.path.read_bytes()
     with pytest.raises(StoreTooNew, match=f"has schema 9999, this pvebench supports up to {HEAD}"):
-        Store(store.path)
+        TemporaryStore(store.path)
     assert store.path.read_bytes() == before
 
 
@@ -138,7 +139,7 @@ def test_a_database_that_is_rejected_is_not_kept_open(
     store.close()
     change(store.path)
     with pytest.raises(StoreError) as rejected:
-        Store(store.path, simulated=True)
+        TemporaryStore(store.path, simulated=True)
     files = Path("/proc/self/fd").iterdir()
     assert store.path not in {file.readlink() for file in files if file.is_symlink()}, (
         rejected.value
@@ -149,7 +150,7 @@ def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "pvebench.db"
     path.write_bytes(b"this is not a database, only text that is long enough" * 20)
     with pytest.raises(StoreError, match="is damaged: file is not a database"):
-        Store(path)
+        TemporaryStore(path)
 
 
 def test_the_journal_gives_open_changes_newest_first_also_after_a_new_opening(store: Store) -> None:
@@ -157,7 +158,7 @@ def test_the_journal_gives_open_changes_newest_first_also_after_a_new_opening(st
     second = store.journal.open("vm", {"uuid": "u"})
     store.journal.close(store.journal.open("vm", {"uuid": "done"}))
     store.close()
-    pending = Store(store.path).journal.pending()
+    pending = TemporaryStore(store.path).journal.pending()
     assert [(number, kind) for number, kind, _ in pending] == [(second, "vm"), (first, "volume")]
 
 
@@ -243,14 +244,14 @@ def test_failures_are_found_without_going_through_the_good_runs(
     )
     store.runs(**asked)
     query, values = next(one for one in said if "runs.outcome !=" in one[0])
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
     assert plan == ["SCAN runs USING INDEX runs_not_ok"]
 
 
 def test_a_store_says_what_kind_of_results_it_holds(tmp_path: Path, store: Store) -> None:
     assert not store.simulated
-    assert Store(tmp_path / "other.db", simulated=True).simulated
+    assert TemporaryStore(tmp_path / "other.db", simulated=True).simulated
 
 
 def test_a_database_that_cannot_be_written_is_reported_and_undoing_goes_on(store: Store) -> None:

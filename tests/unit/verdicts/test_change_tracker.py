@@ -35,6 +35,7 @@ from pvebench.verdicts.verdicts import changes_of
 from pvebench.web.views.overview import open_changes
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
+from testing.stores import TemporaryStore
 
 KNOWN = KnownChange(
     id="known", since=100 * DAY, worse=True, gradual=False, cases=frozenset(FINDING.cases)
@@ -44,7 +45,7 @@ KERNEL = Difference("kernel", "6.14.4-1-pve", "6.14.5-1-pve")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     yield opened
     opened.close()

@@ -13,11 +13,11 @@ import pytest
 from pvebench.cli.demo import fill_store
 from pvebench.cli.main import run_cli
 from pvebench.drivers.simulated.demo_year import YEAR, Story
-from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.change_text import sentence
 from testing.demo_year import assignments
+from testing.stores import TemporaryStore
 
 END = datetime(2026, 7, 1, tzinfo=UTC)
 WORKLOADS = ("randwrite-4k-qd1-fsync1", "randread-4k-qd1", "write-1M-qd8", "idle")
@@ -25,7 +25,7 @@ WORKLOADS = ("randwrite-4k-qd1-fsync1", "randread-4k-qd1", "write-1M-qd8", "idle
 
 
 def filled(directory: Path, story: Story, *workloads: str) -> Path:
-    store = Store(directory / "pvebench.db", simulated=True)
+    store = TemporaryStore(directory / "pvebench.db", simulated=True)
     fill_store(store, assignments(*workloads), end=END, seed=1, story=story)
     store.close()
     return directory
@@ -96,7 +96,7 @@ def test_the_year_is_reported_as_it_was_put_in(
 
 
 def test_a_rollback_ends_a_change_with_the_earlier_version(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     pve4 = assignments("randwrite-4k-qd1-fsync1", "write-1M-qd8")[3:]
     fill_store(store, pve4, end=END, seed=1, story=replace(YEAR, days=140))
     verdicts = VerdictService(Feed(Results(store)), ()).judge()
@@ -121,7 +121,7 @@ def test_changes_before_a_date_can_be_left_out(
 def test_two_environments_are_compared_whatever_lay_between(
     reads: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Store(reads / "pvebench.db")
+    store = TemporaryStore(reads / "pvebench.db")
     known = [one for one in store.environments("pve1") if one["facts"]["qemu"] == "9.2.0-5"]
     newest = store.environments("pve1")[-1]
     store.close()

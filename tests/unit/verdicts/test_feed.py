@@ -34,11 +34,12 @@ from testing import http_client
 from testing.changes import CASES, NEW, OLD, START, measured, upgrade
 from testing.durabilities import DURABLE
 from testing.simulated_site import served
+from testing.stores import TemporaryStore
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     return opened
 

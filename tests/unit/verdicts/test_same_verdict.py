@@ -34,6 +34,7 @@ from pvebench.verdicts.headline import headline, standing, verdicts_data
 from pvebench.verdicts.verdicts import changes_of
 from pvebench.web.views.overview import index_view
 from testing.changes import DAY, START, upgrade
+from testing.stores import TemporaryStore
 
 RUNS = GoodRuns(GoodRun(day * DAY, "", 1.0) for day in range(200))
 WALL = Path(__file__).parents[3] / "grafana/dashboards/wall.json"
@@ -137,7 +138,7 @@ STORIES = {
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    store = Store(tmp_path_factory.mktemp("same") / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path_factory.mktemp("same") / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.0, days=10, after=0)
     return Results(store)
@@ -145,7 +146,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     yield opened
     opened.close()
 

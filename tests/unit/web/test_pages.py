@@ -34,6 +34,7 @@ from testing.changes import START as UPGRADE_START
 from testing.demo_year import results_of as demo_results
 from testing.packs import QUICK, ROOT, SMALL, Simulation, quick, simulate, write_pack
 from testing.simulated_site import app_of, results_of, served
+from testing.stores import TemporaryStore
 
 EVIL = """<script>alert(1)</script>"'&{{ 7*7 }}"""
 
@@ -300,7 +301,7 @@ def test_a_storage_that_is_not_there_is_refused(address: str, unknown: str) -> N
 
 
 def test_one_storage_is_shown_at_a_time_and_the_others_are_a_click_away(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     content, now = demo_results(store).now, START
     view = index_view(content, [], now)
     assert [(one.name, one.chosen) for one in view.choices] == [
@@ -317,7 +318,7 @@ def test_one_storage_is_shown_at_a_time_and_the_others_are_a_click_away(tmp_path
 
 
 def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     results = Results(store)
@@ -342,7 +343,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
 
 
 def test_closed_changes_are_a_table_with_begin_and_duration(tmp_path: Path) -> None:
-    results = Results(Store(tmp_path / "pvebench.db", simulated=False))
+    results = Results(TemporaryStore(tmp_path / "pvebench.db", simulated=False))
     resolved = replace(FINDING, state="resolved", end=FINDING.begin + 30 * 86400)
     accepted = replace(FINDING, state="accepted", begin=FINDING.begin - 86400)
     verdicts = Verdicts(changes=(replace(FINDING, id="o"), resolved, accepted))
@@ -404,7 +405,7 @@ def test_a_judging_that_failed_is_on_the_page_at_once_however_young_the_store(
 
 
 def test_an_empty_store_with_nothing_running_says_what_to_do(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     view = index_view(Results(store).now, [], START)
     assert "Start measuring with “pvebench serve”" in view.advice
     assert "Nothing is running" in said(render("index.html", page=view, simulated=False, here="/"))
@@ -440,7 +441,7 @@ def test_simulated_results_are_loudly_called_so_on_every_page(
     key = next(iter(measured.store.cases()))
     for path in ("/", f"/cases/{key}", "/runs/1"):
         assert "These results are simulated" in http_client.get(address + path).text
-    store = Store(measured.store.path.parent / "real.db", simulated=False)
+    store = TemporaryStore(measured.store.path.parent / "real.db", simulated=False)
     view = index_view(Results(store).now, [], measured.world.clock.now())
     assert "invented" not in render("index.html", page=view, simulated=view.simulated, here="/")
 
@@ -498,7 +499,7 @@ def test_a_run_shows_the_effective_configuration_first_and_every_other_evidence(
 
 
 def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node=EVIL, pack="p", tier="t", planned=1)
     plain = quick()[1].cases[0]
     case = replace(

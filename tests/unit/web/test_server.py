@@ -15,7 +15,6 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from pvebench.cli.logs import configure_logging
-from pvebench.store import Store
 from pvebench.web import WebServer, connection_limits, listen
 from pvebench.web.server import accepts_gzip
 from testing import http_client
@@ -24,6 +23,7 @@ from testing.metrics_page import page_of
 from testing.packs import simulate
 from testing.prometheus import free_port
 from testing.simulated_site import app_of, served
+from testing.stores import TemporaryStore
 
 
 @pytest.fixture
@@ -142,6 +142,6 @@ def test_what_a_library_logs_has_the_form_of_the_log(
 def test_only_the_owner_can_read_the_database(tmp_path: Path) -> None:
     path = tmp_path / "pvebench.db"
     path.touch(0o644)
-    Store(path, simulated=True).begin_cycle("c", node="n", pack="p", tier="t", planned=1)
+    TemporaryStore(path, simulated=True).begin_cycle("c", node="n", pack="p", tier="t", planned=1)
     for file in tmp_path.iterdir():
         assert file.stat().st_mode & 0o77 == 0, file

@@ -25,6 +25,7 @@ from pvebench.store.current import PlannedCase, Results
 from pvebench.workloads.fio import Fio
 from pvebench.workloads.tool import Target
 from testing.packs import quick, tool_workload
+from testing.stores import TemporaryStore
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -116,7 +117,7 @@ def run(number: int, *, of: Case, outcome: Outcome = Outcome.OK) -> Run:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     return opened
 

@@ -19,9 +19,9 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
-from pvebench.store import Store
 from pvebench.store.current import Results
 from testing.packs import SMALL, tool_workload, write_pack
+from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 GOLDEN = Path(__file__).parents[3] / "golden" / "hdparm"
@@ -65,7 +65,7 @@ def test_without_hdparm_the_error_names_the_package(
 
 
 def test_a_file_has_no_settings_to_change(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     (tmp_path / "volumes").mkdir()
     options = StorageOptions(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     volume = DirectoryStorage(options, store.journal).create(scenario(TUNED))
@@ -82,7 +82,7 @@ def scenario(disk: Disk) -> Scenario:
 
 
 def test_a_guest_is_compared_with_the_host_row_of_the_same_settings(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c", node="lab", pack="p", tier="core", planned=2)
     workload = tool_workload(
         "fio", {"rw": "randread", "bs": "4k"}, ramp_seconds=1.0, runtime_seconds=1.0

@@ -47,6 +47,7 @@ from pvebench.scheduler.plan import expand, make_plan
 from pvebench.store import Store
 from testing.captured_logs import captured_logs
 from testing.packs import SMALL, Recorder, simulate, write_pack
+from testing.stores import TemporaryStore
 
 HOST = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
 GUEST = Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE)
@@ -62,7 +63,7 @@ HOSTED = SMALL.replace("axes:", "host: true\naxes:")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "pvebench.db", simulated=True)
+    return TemporaryStore(tmp_path / "pvebench.db", simulated=True)
 
 
 @pytest.fixture

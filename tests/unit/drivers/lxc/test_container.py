@@ -38,8 +38,8 @@ from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.scheduler.plan import expand, make_plan
-from pvebench.store import Store
 from testing.packs import SMALL, simulate, write_pack
+from testing.stores import TemporaryStore
 
 WITH_BOTH = SMALL.replace("axes:", "host: true\nlxc: true\naxes:")
 MACHINE = Machine(memory_bytes=256 * MIB, cpus=1)
@@ -169,7 +169,7 @@ def test_memory_is_limited_in_whole_pages_as_the_kernel_counts_it() -> None:
 
 
 def test_more_cpus_than_the_machine_has_are_refused_and_nothing_is_made(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     made = Container(OWN, journal=store.journal, clock=SystemClock(), place=tmp_path)
     wide = Machine(memory_bytes=256 * MIB, cpus=4096)
     with pytest.raises(SwitchFailed, match="fewer CPUs than the container's 4096"):
@@ -254,7 +254,7 @@ def test_the_undo_touches_only_what_carries_our_mark_and_our_id(tmp_path: Path) 
     for path in (ours, others, plain):
         path.mkdir()
     undo_root({"path": str(plain)})
-    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     for path in (ours, others):
         store.journal.open(container.ROOT_KIND, {"path": str(path)})
         store.journal.open(container.KIND, {"name": path.name, "volume": str(tmp_path / "none")})
@@ -267,7 +267,7 @@ def test_the_undo_touches_only_what_carries_our_mark_and_our_id(tmp_path: Path) 
 
 
 def test_a_container_is_started_with_its_volume_and_counts_nothing_without(tmp_path: Path) -> None:
-    store = Store(tmp_path / "pvebench.db", simulated=True)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     made = Container(OWN, journal=store.journal, clock=SystemClock(), place=tmp_path)
     disk = ContainerDisk(made, storages={}, image=None, clock=SystemClock())  # type: ignore[arg-type] # never asked
     with pytest.raises(SwitchFailed, match="needs its volume at its start"):

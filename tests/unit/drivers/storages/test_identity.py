@@ -24,6 +24,7 @@ from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
 from testing.mounted_storage import MountedStorage
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
+from testing.stores import TemporaryStore
 
 DISK = {"type": "ext4", "fsid": "1f", "uuid": "aa", "wwn": "naa.5"}
 
@@ -116,7 +117,7 @@ def test_a_device_is_shown_with_the_end_of_its_serial_number_only(tmp_path: Path
     assert device_text({"type": "nfs", "share": "nas:/x"}) == "nfs, nas:/x"
     assert device_text({}) == ""
     assert not is_certain({"type": "ext4", "model": "990 PRO", "transport": "nvme"})
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.identities.record("lab", "local", disk)
     view = Results(store).now
     assert view.devices == {"lab/local": "990 PRO, serial …1234, ext4"}
@@ -153,7 +154,7 @@ class Watched:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Watched:
-    return Watched(tmp_path, Store(tmp_path / "pvebench.db", simulated=True))
+    return Watched(tmp_path, TemporaryStore(tmp_path / "pvebench.db", simulated=True))
 
 
 OTHER = {"type": "ext4", "fsid": "2e", "uuid": "bb", "wwn": "naa.6"}

@@ -19,6 +19,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.store import Store
+from testing.stores import TemporaryStore
 
 ROW = Scenario(
     node="lab",
@@ -32,7 +33,7 @@ PRECIOUS = b"somebody's accounts of ten years\n" * 100
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "pvebench.db", simulated=False)
+    return TemporaryStore(tmp_path / "pvebench.db", simulated=False)
 
 
 def host_with(state: Path, shared: Path, store: Store) -> DirectoryStorage:

@@ -29,8 +29,8 @@ from pvebench.model.workload import Case, Conduct
 from pvebench.report.html import Subject, report_html
 from pvebench.report.table import result_rows
 from pvebench.runner import Runner
-from pvebench.store import Store
 from testing.packs import SMALL, Recorder, Simulation, simulate, tool_workload, write_pack
+from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
 GIGABIT = 1_000_000_000
@@ -59,7 +59,7 @@ def test_where_nothing_answers_no_round_trip_is_made_up(server: int) -> None:
 
 def measured(tmp_path: Path, link: ServerLink, load: str = "read") -> Run:
     """Return a run of the host's own row on a directory that is said to be a server's."""
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     (tmp_path / "volumes").mkdir()
     options = StorageOptions(name="cifs", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     storage = DirectoryStorage(options, store.journal)

@@ -25,6 +25,7 @@ from pvebench.model.disk import Bus, Cache, Compression, Disk, Format, PrimaryCa
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, KIB, MIB
 from pvebench.store import Store
+from testing.stores import TemporaryStore
 
 OWNER: Final = "0123456789abcdef"
 NAME: Final = f"tank/bench/pvebench-test-{OWNER}-zfs.raw"
@@ -99,7 +100,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "pvebench.db", simulated=False)
+    return TemporaryStore(tmp_path / "pvebench.db", simulated=False)
 
 
 OPTIONS: Final = StorageOptions(name="zfs", kind="zfs", owner=OWNER, pool="tank/bench")

@@ -25,7 +25,7 @@ from pvebench.model.disk import Bus, Cache, ChainKind, Disk, Format, Preallocati
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, KIB, MIB
 from pvebench.model.volume import Volume
-from pvebench.store import Store
+from testing.stores import TemporaryStore
 
 INSTANCE = "0123456789abcdef"
 CHAIN = Disk(bus=Bus.VIRTIO, format=Format.QCOW2, cache=Cache.NONE, chain=3)
@@ -39,7 +39,7 @@ class Place:
     def __init__(self, path: Path) -> None:
         self.path = path / "volumes"
         self.path.mkdir()
-        self.store = Store(path / "pvebench.db", simulated=False)
+        self.store = TemporaryStore(path / "pvebench.db", simulated=False)
         options = StorageOptions(name="local", kind="dir", owner=INSTANCE, path=str(self.path))
         self.storage = DirectoryStorage(options, self.store.journal)
 
