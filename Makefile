@@ -48,8 +48,8 @@ help: ## list the targets (needs nothing)
 	@echo
 	@echo 'Variables of run: CYCLES=  PACK=$(PACK)  STATE=$(STATE)  ARGS=  EXPORTER_PORT=$(EXPORTER_PORT)'
 	@echo '  PROMETHEUS_PORT=$(PROMETHEUS_PORT)  NODE_EXPORTER_PORT=$(NODE_EXPORTER_PORT)  GRAFANA_PORT=$(GRAFANA_PORT)'
-	@echo 'Every target needs Debian 12 or later (or a system with the same programs) and Python 3.11 or'
-	@echo 'later. Missing packages (scripts/packages.txt) are installed by apt when that works as root or'
+	@echo 'Every target needs Debian 12 (Python 3.11) or Debian 13 (Python 3.13); other systems are not'
+	@echo 'tested. Missing packages (scripts/packages.txt) are installed by apt when that works as root or'
 	@echo 'with sudo without a password; otherwise one message says what to install.'
 
 run: packages-run ## measure, with Prometheus and Grafana beside it (needs QEMU, Prometheus; Grafana if it is there)
