@@ -36,6 +36,7 @@ STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
         {"rank": "fastest|equal|unknown", "excluded": "disturbed"},
     ),
     "not_durable": (1004, "not durable", NEUTRAL, {"excluded": "not_durable"}),
+    "unflushed": (1011, "in host memory", NEUTRAL, {"excluded": "unflushed"}),
     "warm": (1005, "warm cache", NEUTRAL, {"excluded": "warm"}),
     "host": (1006, "no VM", NEUTRAL, {"excluded": "host|lxc"}),
     "noisy": (1009, "noisy", POSSIBLY_WORSE, {"excluded": "noisy"}),
@@ -43,14 +44,17 @@ STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "first": (1008, "fastest so far", NEUTRAL, {"rank": "fastest", "excluded": ""}),
 }
 """Standing -> (number in a cell, text, color, labels of the metric)."""
-LONG_SUFFIXES: Final = dict.fromkeys(("not_durable", "warm", "host", "noisy"), ", excluded")
+LONG_SUFFIXES: Final = dict.fromkeys(
+    ("not_durable", "unflushed", "warm", "host", "noisy"), ", excluded"
+)
 """Standing -> suffix of its text in a wider table."""
 INTRO: Final = (
     "**Which configuration is fastest for this workload, and is the difference significant?** "
     "Each cell is one configuration, the same in all three tables: the disk of its row with the "
     "cache mode of its column. *Within noise* means no significant difference from the fastest. "
     "A ranking needs three runs per configuration. *Not durable* (ignores the guest's flushes), "
-    "*warm cache* (reads may come from the host's memory), *noisy* and *no VM* are excluded. "
+    "*in host memory* (writes of writeback without flushes), *warm cache* (reads may come from the "
+    "host's memory), *noisy* and *no VM* are excluded. "
     "*Not ranked*: measured with snapshots, during an operation or a fault, or in several VMs. "
     "*Emulated* results (no KVM) show differences between configurations, not the hardware's speed."
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
@@ -13,7 +13,7 @@ from pvebench.analysis.joint_difference import JointDifference
 from pvebench.drivers.proxmox.vm.drive import SLOT, STORAGE_TYPES, parse_drive
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.store.current import Trend
-from pvebench.verdicts.ranking import LEAST_RUNS
+from pvebench.verdicts.ranking import LEAST_RUNS, writes_unflushed
 
 _COMPARED: Final = ("bus", "format", "cache", "aio", "iothread")
 """Options that decide which measured configuration is nearest, the most important first."""
@@ -260,6 +260,8 @@ def _measured(
             continue
         if near is one.chosen or min(near.least_runs, one.chosen.least_runs) < LEAST_RUNS:
             continue
+        if writes_unflushed(replace(near.definition, cache=used["cache"])):
+            continue  # the disk in use has no comparable result
         gain = compare(near, one.chosen, trends)
         if gain.low > 0 and (best is None or gain.ratio > best[3].ratio):
             best = near, exact, one, gain

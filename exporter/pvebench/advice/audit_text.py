@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pvebench.advice.audit import AuditedDisk
-from pvebench.advice.text import PURPOSES, gain_data, gain_text, ids_text
+from pvebench.advice.text import PURPOSES, gain_data, gain_text, ids_text, regression_text
 from pvebench.analysis.verdict import count_text
 from pvebench.model.audit import AuditedCluster
 from pvebench.model.definition import configuration_text
@@ -72,9 +72,8 @@ def measured_text(one: AuditedDisk) -> str:
         return f"{kind}: no faster configuration known."
     best = configuration_text(one.advice.chosen.definition)
     runs = f"{ids_text(one.advice.chosen.runs)}; of the slower one: {ids_text(one.measured.runs)}"
-    return (
-        f"{kind}, {PURPOSES[one.advice.purpose]}: {best} is {gain_text(one.gain)}. Run IDs: {runs}"
-    )
+    found = f"{kind}, {PURPOSES[one.advice.purpose]}: {best} is {gain_text(one.gain)}."
+    return " ".join((found, *regression_text(one.advice), f"Run IDs: {runs}"))
 
 
 def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[str, Any]:

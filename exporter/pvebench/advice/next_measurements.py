@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from pvebench.advice.recommendation import Choice, Recommendation
 from pvebench.model.definition import Definition
 from pvebench.model.disk import DISK_OPTIONS, Cache, Disk
 from pvebench.model.units import format_size
+from pvebench.verdicts.ranking import writes_unflushed
 
 ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
     "bus": ("scsi", "virtio"),
@@ -73,7 +74,7 @@ def _for_purpose(one: Recommendation, fixed: Collection[str]) -> Iterator[Propos
         for option, values in ALTERNATIVES.items():
             for value in values:
                 options = _with(choice, option, value)
-                if option in fixed or options in scores or not _possible(dict(options)):
+                if option in fixed or options in scores or not _possible(choice, dict(options)):
                     continue
                 upper, known = _upper(choice, option, value, scores)
                 if upper - top >= 0:
@@ -98,8 +99,11 @@ def _with(choice: Choice, option: str, value: str) -> Options:
     )
 
 
-def _possible(options: Mapping[str, str]) -> bool:
-    """Return whether QEMU and Proxmox accept the combination."""
+def _possible(choice: Choice, options: Mapping[str, str]) -> bool:
+    """Return whether QEMU and Proxmox accept the combination, and it can be ranked."""
+    changed = (replace(place.definition, cache=options["cache"]) for place in choice.places)
+    if any(map(writes_unflushed, changed)):
+        return False
     direct = Cache(options["cache"]).direct
     if options["aio"] == "native" and not direct:
         return False

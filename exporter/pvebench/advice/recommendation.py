@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
+from pvebench.analysis.change import Change
 from pvebench.analysis.difference import CHANCE
 from pvebench.analysis.joint_difference import JointDifference, joint_difference
 from pvebench.model.definition import Definition, further_options
@@ -17,17 +17,15 @@ from pvebench.store.current import Trend, View, main_metric
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     MAX_EQUAL_LOSS,
+    SYNCED,
     Place,
     Ranking,
-    contests,
     counted,
-    emulated_in,
     is_usual,
+    rankings,
     totals,
 )
-from pvebench.verdicts.summary import NOT_COUNTED, shown_definitions, writes_unflushed
-
-_SYNCED: Final = ("fsync", "fdatasync", "sync")
+from pvebench.verdicts.summary import NOT_COUNTED
 
 
 class Purpose(StrEnum):
@@ -62,12 +60,10 @@ class Doubt(StrEnum):
     FEW_RUNS = "few_runs"
     ONLY_ONE = "only_one"
     NO_DEFAULT = "no_default"
-    VOLATILE = "volatile"
-    """Nothing durable has comparable results."""
     NOISE = "noise"
     """The noise does not exclude that the default is as fast."""
     EXCLUDED_FASTER = "excluded_faster"
-    """A configuration with noisy, warm or not durable runs only has a higher result."""
+    """A configuration that is not ranked has a higher result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,7 +73,6 @@ class Choice:
     Attributes:
         places: its places in the rankings, in their order.
         runs: IDs of the runs that its values rest on.
-        volatile: whether completed writes may still be in host memory only.
         score: mean logarithm of its values relative to the fastest of each ranking.
     """
 
@@ -85,7 +80,6 @@ class Choice:
     definition: Definition
     places: tuple[Place, ...]
     runs: tuple[int, ...]
-    volatile: bool
     score: float
 
     @property
@@ -106,10 +100,10 @@ class Recommendation:
         fastest: highest result; others of the `ties` are within noise of it.
         slower: configurations that are significantly slower.
         undecided: others, of which noise hides whether they are slower.
-        volatile: faster configurations whose completed writes may be in host memory only.
         excluded: faster ones that are not ranked.
         durability: of the chosen; None: not measured.
         choices: all that are ranked under each workload.
+        regression: the most severe open one of the chosen; None: none.
     """
 
     node: str
@@ -125,10 +119,10 @@ class Recommendation:
     ties: tuple[Choice, ...]
     slower: tuple[Choice, ...]
     undecided: tuple[Choice, ...]
-    volatile: tuple[Choice, ...]
     excluded: tuple[Place, ...]
     durability: Durability | None
     choices: tuple[Choice, ...]
+    regression: Change | None
 
     def choice(self, scenario: str) -> Choice | None:
         """Return the choice with a slug; None: not measured under all workloads."""
@@ -143,28 +137,27 @@ def purpose_of(definition: Definition) -> Purpose | None:
         return Purpose.FILES
     if Direction.WRITE not in definition.directions:
         return Purpose.READS if Direction.READ in definition.directions else None
-    synced = any(definition.parameters.get(name) for name in _SYNCED)
+    synced = any(definition.parameters.get(name) for name in SYNCED)
     return Purpose.DATABASE if synced else Purpose.GENERAL
 
 
 def recommendations(
-    view: View, cases: Mapping[str, Definition] | None = None
+    view: View, cases: Mapping[str, Definition] | None = None, regressions: Sequence[Change] = ()
 ) -> tuple[Recommendation, ...]:
     """Return the advice for each storage and purpose with a ranked result.
 
     Args:
         cases: key -> case; None: those of the current packs, or of all results without packs.
+        regressions: the open ones, most severe first.
     """
-    cases = shown_definitions(view) if cases is None else cases
-    rankings = contests(cases, view.trends, emulated_in(view.periods), view.durability)
     groups: dict[tuple[str, str, Purpose], list[Ranking]] = {}
-    for ranking in rankings:
+    for ranking in rankings(view, cases):
         purpose = purpose_of(ranking.places[0].definition) if ranking.places else None
         if purpose is not None:
             groups.setdefault((ranking.node, ranking.storage, purpose), []).append(ranking)
     order = {purpose: place for place, purpose in enumerate(Purpose)}
     found = [
-        _recommendation(group, _comparable(of), view)
+        _recommendation(group, _comparable(of), view, regressions)
         for group, of in sorted(groups.items(), key=lambda it: (it[0][:2], order[it[0][2]]))
     ]
     return tuple(one for one in found if one)
@@ -200,7 +193,6 @@ def choices_of(rankings: Sequence[Ranking], trends: Mapping[str, Trend]) -> tupl
                 definition=places[0].definition,
                 places=places,
                 runs=tuple(sorted({p.run for o in places for p in counted(trends[o.key])})),
-                volatile=any(writes_unflushed(place.definition) for place in places),
                 score=sum(logs) / len(logs),
             )
         )
@@ -220,28 +212,34 @@ def compare(
 
 
 def _recommendation(
-    group: tuple[str, str, Purpose], rankings: tuple[Ranking, ...], view: View
+    group: tuple[str, str, Purpose],
+    contests: tuple[Ranking, ...],
+    view: View,
+    regressions: Sequence[Change],
 ) -> Recommendation | None:
     node, storage, purpose = group
-    choices = choices_of(rankings, view.trends)
+    choices = choices_of(contests, view.trends)
     if not choices:
         return None
-    stable = [one for one in choices if not one.volatile] or list(choices)
-    fastest, others = stable[0], stable[1:]
+    fastest, others = choices[0], choices[1:]
     ties, slower, undecided = _sorted(fastest, others, view.trends)
-    usual = [one for one in stable if is_usual(one.definition)]
+    usual = [one for one in choices if is_usual(one.definition)]
     default = min(usual, key=_options, default=None)
     equal = [fastest, *ties]
     chosen = default if default in equal else min(equal, key=_options)
     gain = _gain(default, chosen, view.trends, len(others))
-    excluded = tuple(_faster_excluded(rankings))
-    doubts = tuple(_doubts(rankings, fastest, others, default, gain, view))
+    excluded = tuple(_faster_excluded(contests))
+    doubts = tuple(_doubts(contests, fastest, others, default, gain, view))
+    standing = _standing(doubts, default=chosen is default)
+    if standing is Standing.MEASURE and chosen is not fastest:
+        chosen, gain = fastest, _gain(default, fastest, view.trends, len(others))
+    keys = {place.key for place in chosen.places}
     return Recommendation(
         node=node,
         storage=storage,
         purpose=purpose,
-        rankings=rankings,
-        standing=_standing(doubts, default=chosen is default),
+        rankings=contests,
+        standing=standing,
         doubts=(*doubts, *(Doubt.EXCLUDED_FASTER,) * bool(excluded)),
         chosen=chosen,
         default=default,
@@ -250,10 +248,10 @@ def _recommendation(
         ties=tuple(ties),
         slower=tuple(slower),
         undecided=tuple(undecided),
-        volatile=tuple(one for one in choices if one.volatile and one.score > fastest.score),
         excluded=excluded,
         durability=measured_of(chosen.definition, view.durability),
         choices=choices,
+        regression=next((one for one in regressions if keys & {*one.cases}), None),
     )
 
 
@@ -311,8 +309,6 @@ def _doubts(
         yield Doubt.ONLY_ONE
     if default is None:
         yield Doubt.NO_DEFAULT
-    if fastest.volatile:
-        yield Doubt.VOLATILE
     if gain is not None and gain.low <= 0:
         yield Doubt.NOISE
 

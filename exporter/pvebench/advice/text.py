@@ -14,6 +14,7 @@ from pvebench.model.durability import Durability, Survival, Sync, durable_by
 from pvebench.model.units import show_latency
 from pvebench.store import StoredRun
 from pvebench.store.current import main_metric
+from pvebench.verdicts.headline import summary
 from pvebench.verdicts.ranking import LEAST_RUNS
 from pvebench.verdicts.summary import EMULATED_TEXT, excluded_text, level_text
 
@@ -29,8 +30,6 @@ _DOUBTS: Final = {
     Doubt.FEW_RUNS: f"Fewer than {LEAST_RUNS} runs of a configuration can't exclude noise.",
     Doubt.ONLY_ONE: "Only one configuration has comparable results.",
     Doubt.NO_DEFAULT: "The default configuration of Proxmox VE has no comparable result.",
-    Doubt.VOLATILE: "No configuration whose completed writes are on the disk has comparable "
-    "results.",
     Doubt.NOISE: "Noise doesn't exclude that the default is as fast.",
     Doubt.EXCLUDED_FASTER: "",
 }
@@ -135,12 +134,24 @@ def advice_lines(
 
 
 def first_sentence(one: Recommendation) -> str:
-    """Return the advice alone: `Keep the default, …: nothing measured here is faster`."""
+    """Return the advice alone: `Keep the default, …: nothing measured here is faster`.
+
+    It names an open regression of the configuration.
+    """
+    return " ".join((_choice_sentence(one), *regression_text(one)))
+
+
+def regression_text(one: Recommendation) -> Iterator[str]:
+    """Yield the open regression of the recommended configuration, in the words of the verdict."""
+    if one.regression is not None:
+        yield f"It has an open regression: {summary(one.regression)}."
+
+
+def _choice_sentence(one: Recommendation) -> str:
     chosen = configuration_text(one.chosen.definition)
     if one.standing is Standing.MEASURE:
-        gap = f" ({gain_text(one.gain)})" if one.gain else ""
-        kind = "highest" if one.chosen.volatile else "highest durable"
-        return f"Measure first. The {kind} result so far is {chosen}{gap}."
+        gap = f" ({gain_text(one.gain)} than the default)" if one.gain else ""
+        return f"Measure first. The highest durable result so far is {chosen}{gap}."
     if one.standing is Standing.DEFAULT:
         if one.chosen is one.fastest:
             return f"Keep the default, {chosen}: nothing measured here is faster."
@@ -150,7 +161,9 @@ def first_sentence(one: Recommendation) -> str:
 
 
 def gain_text(gain: JointDifference) -> str:
-    """Return `58% faster (95% CI 55-60%)`."""
+    """Return `58% faster (95% CI 55-60%)`; numbers only if noise can't explain the difference."""
+    if gain.low <= 0 <= gain.high:
+        return "not yet known to be faster or slower"
     if gain.ratio < 0:
         return f"{-gain.ratio:.1%} slower (95% CI {_interval(-gain.high, -gain.low)})"
     return f"{_percent(gain.ratio)} faster (95% CI {_interval(gain.low, gain.high)})"
@@ -162,8 +175,7 @@ def _percent(ratio: float) -> str:
 
 def _interval(low: float, high: float) -> str:
     digits = 0 if high >= 0.0995 else 1
-    separator = " to " if low < 0 else "-"
-    return f"{100 * low:.{digits}f}{separator}{100 * high:.{digits}f}%"
+    return f"{100 * low:.{digits}f}-{100 * high:.{digits}f}%"
 
 
 def _levels(choice: Choice) -> Iterator[str]:
@@ -186,12 +198,6 @@ def _names(choices: Iterable[Choice]) -> str:
 
 
 def _faster_ones(one: Recommendation) -> Iterator[str]:
-    for choice in one.volatile[:1]:
-        yield (
-            f"{configuration_text(choice.definition)} reaches more: "
-            f"{'; '.join(_levels(choice))}. Its writes stay in host memory until the guest flushes."
-            f" Its run IDs: {ids_text(choice.runs)}."
-        )
     for place in one.excluded:
         yield excluded_text(place, main_metric(place.definition))
 
@@ -274,6 +280,7 @@ def advice_data(one: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
         "storage": one.storage,
         "purpose": str(one.purpose),
         "standing": str(one.standing),
+        "open_regression": one.regression.id if one.regression else None,
         "doubts": [str(doubt) for doubt in one.doubts],
         "text": " ".join(advice_lines(one, runs_of)),
         "chosen": _choice_data(one.chosen),

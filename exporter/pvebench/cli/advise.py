@@ -27,12 +27,14 @@ from pvebench.advice.text import (
 from pvebench.analysis.joint_difference import JointDifference
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
+from pvebench.cli.verdict import verdicts_of
 from pvebench.config import Settings, load_pack
 from pvebench.drivers import driver_of, engine_of
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.model.units import show_bytes
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.service.selection import budgets_of
+from pvebench.store import Store
 from pvebench.store.current import Results, View
 from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST
 
@@ -74,8 +76,8 @@ def advise(
         _audit(settings, form)
         return
     with results_of(settings) as store:
-        view = Results(store).now
-        found, without_aio = recommendations(view), _without_aio(settings)
+        view, found = _advice(settings, store)
+        without_aio = _without_aio(settings)
 
         def runs_of(key: str) -> Sequence[Any]:
             return store.runs(case_key=key, limit=2 * NEWEST)
@@ -100,6 +102,12 @@ def advise(
         raise _unknown(present, found)
 
 
+def _advice(settings: Settings, store: Store) -> tuple[View, tuple[Recommendation, ...]]:
+    results = Results(store)
+    open_ones = verdicts_of(settings, results).regressions
+    return results.now, recommendations(results.now, regressions=open_ones)
+
+
 def _audit(settings: Settings, form: str) -> None:
     """Print the audit of all VMs of the cluster, with the results if there are any."""
     cluster = engine_of(settings.driver).read_vms(settings)
@@ -108,8 +116,8 @@ def _audit(settings: Settings, form: str) -> None:
         raise ConfigError([Problem("command line", 0, 0, message)])
     has_results = (settings.state / "pvebench.db").exists()
     with results_of(settings) if has_results else nullcontext() as store:
-        view = Results(store).now if store else View()
-    disks = audit(cluster, recommendations(view), view.trends)
+        view, found = _advice(settings, store) if store else (View(), ())
+    disks = audit(cluster, found, view.trends)
     if form == "json":
         click.echo(json.dumps(audit_data(cluster, disks), indent=2))
     else:

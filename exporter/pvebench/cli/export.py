@@ -44,8 +44,8 @@ from pvebench.service.selection import assignments
 from pvebench.store import Store, StoredRun
 from pvebench.store.current import Results
 from pvebench.verdicts.headline import short_headline
-from pvebench.verdicts.ranking import NEWEST, of_storage
-from pvebench.verdicts.summary import after_cycles, shown_definitions, summaries
+from pvebench.verdicts.ranking import NEWEST, of_storage, shown_definitions
+from pvebench.verdicts.summary import after_cycles, summaries
 
 # --- `pvebench card`: the results of a storage as a picture.
 
@@ -115,7 +115,7 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             trends=view.trends,
             advice=tuple(
                 (heading(one), tuple(advice_lines(one, partial(_newest_runs, store))))
-                for one in recommendations(view, cases)
+                for one in recommendations(view, cases, verdicts.regressions)
             ),
         )
     html = report_html(subject, runs, series, relative_to or pack.relative_to)

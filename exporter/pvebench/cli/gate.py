@@ -18,7 +18,7 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
-from pvebench.verdicts.summary import shown_definitions
+from pvebench.verdicts.ranking import shown_definitions
 
 
 def _ratio(_: click.Context, __: click.Parameter, text: str) -> float:

@@ -39,7 +39,8 @@ from pvebench.verdicts.headline import (
     verdicts_data,
 )
 from pvebench.verdicts.outages import outage_text
-from pvebench.verdicts.summary import latest_operation_lines, shown_definitions
+from pvebench.verdicts.ranking import shown_definitions
+from pvebench.verdicts.summary import latest_operation_lines
 from pvebench.verdicts.verdicts import changes_of
 
 # --- A history from a CSV file; errors have file:line:column.

@@ -342,8 +342,8 @@ SCENARIO_RANK_INFO = _gauge(
     (*CASE, "rank", "excluded", "durable"),
     "Rank of a configuration for its workload and storage, always 1. rank: fastest, equal (within "
     "noise), slower, or unknown with too few runs; excluded: why it is not ranked (disturbed, "
-    "not_durable, warm, host, lxc, noisy), or empty; durable: measured, by design, or no, as of "
-    "`pvebench durability`.",
+    "not_durable, unflushed, warm, host, lxc, noisy), or empty; durable: measured, by design, or "
+    "no, as of `pvebench durability`.",
 )
 SCENARIO_GAP = _gauge(
     "scenario_gap_ratio",

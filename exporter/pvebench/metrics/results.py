@@ -21,7 +21,7 @@ from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
 from pvebench.store import CaseRecord, Sums
 from pvebench.verdicts import Verdicts
-from pvebench.verdicts.ranking import Ranking, contests
+from pvebench.verdicts.ranking import Ranking, contests, emulated_in
 
 # --- environments and their changes ---
 
@@ -98,7 +98,8 @@ def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[
 def collect_settings(snapshot: Snapshot, families: Families) -> None:
     """Add the rank of each configuration and its gap to the fastest one."""
     known = {record.key: record.last.definition for record in shown(snapshot) if record.good}
-    for ranking in contests(known, snapshot.trends, known=snapshot.durability):
+    emulated = emulated_in(snapshot.episodes)
+    for ranking in contests(known, snapshot.trends, emulated, snapshot.durability):
         _add(ranking, snapshot.durability, families)
 
 

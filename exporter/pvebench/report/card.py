@@ -31,7 +31,6 @@ from pvebench.verdicts.summary import (
     milestones,
     schedule_of,
     summaries,
-    writes_unflushed,
 )
 
 # --- content of the card: an image to share, for example in a forum ---
@@ -137,12 +136,11 @@ def _row(kind: tuple[str, str, int, int], rankings: Sequence[Ranking]) -> CardRo
         return CardRow(title=title, fastest=NOT_RANKED if known else NOT_MEASURED)
     ranking, first = min(candidates, key=lambda pair: _distance(pair[1].definition, block, depth))
     default = ranking.usual
-    unflushed = " (unflushed)" if writes_unflushed(first.definition) else ""
     return CardRow(
         title=workload_text(first.definition),
         default=level_text(ranking.metric, default.level) if default else "",
         fastest=level_text(ranking.metric, first.level),
-        configuration=configuration_text(first.definition) + unflushed,
+        configuration=configuration_text(first.definition),
         gap=_gap(default, first) if default else "",
     )
 

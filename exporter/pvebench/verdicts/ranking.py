@@ -1,8 +1,8 @@
 """Ranking of the configurations of a workload on a storage, with significance.
 
 Only undisturbed, durable configurations without host caching are ranked: those that ignore
-flushes, or may read from warm caches, are excluded, as are those with noisy runs only. Every
-output shows the level of the ranking, so that no two numbers contradict each other.
+flushes, leave writes in host memory, or may read from warm caches, are excluded, as are those
+with noisy runs only. Every output reads `rankings`, so that no two answers contradict each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pvebench.model.durability import Durable, Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.workload import Direction
 from pvebench.store import Point
-from pvebench.store.current import Trend, cached_by_trend
+from pvebench.store.current import Trend, View, cached_by_trend
 
 if TYPE_CHECKING:
     from pvebench.analysis.arrays import Matrix
@@ -39,6 +39,8 @@ EMULATED: Final = "tcg"
 """Fact `accel` of an environment without hardware virtualization."""
 NEWEST: Final = 10
 """Maximum newest runs for the current value of a configuration."""
+SYNCED: Final = ("fsync", "fdatasync", "sync")
+"""Options of a workload that flush its writes."""
 _THROUGHPUT: Final = FIGURES["throughput"]
 
 
@@ -54,6 +56,8 @@ class Exclusion(StrEnum):
     """Measured in a container, without a VM."""
     NOT_DURABLE = "not_durable"
     """A crash loses data that the guest has flushed, by the cache mode or as measured."""
+    UNFLUSHED = "unflushed"
+    """Its writes end in host memory: the result is not that of the disk."""
     WARM = "warm"
     """Reads may come from host memory that earlier runs filled."""
     NOISY = "noisy"
@@ -172,12 +176,38 @@ def exclusion_of(definition: Definition, known: Known) -> Exclusion:
         return Exclusion(definition.bus)
     if durable_of(definition, known) is Durable.NO:
         return Exclusion.NOT_DURABLE
+    if writes_unflushed(definition):
+        return Exclusion.UNFLUSHED
     return Exclusion.WARM if definition.is_warm else Exclusion.NO
+
+
+def writes_unflushed(definition: Definition) -> bool:
+    """Return whether completed writes may still be in host memory only."""
+    synced = any(definition.parameters.get(name) for name in SYNCED)
+    writes = Direction.WRITE in definition.directions
+    return writes and not synced and definition.cache == Cache.WRITEBACK
 
 
 def emulated_in(periods: Iterable[EnvironmentPeriod]) -> frozenset[str]:
     """Return the digests of environments with an emulated CPU."""
     return frozenset(one.environment for one in periods if one.facts.get("accel") == EMULATED)
+
+
+def shown_definitions(view: View) -> dict[str, Definition]:
+    """Return the cases of the current packs, or of all results without packs."""
+    if view.planned:
+        return {key: one.definition for key, one in view.planned.items()}
+    return {key: view.cases[key].definition for key in view.current().values()}
+
+
+def rankings(view: View, cases: Mapping[str, Definition] | None = None) -> tuple[Ranking, ...]:
+    """Return the rankings that every output reads; some may be empty.
+
+    Args:
+        cases: key -> case; None: those of `shown_definitions`.
+    """
+    known = shown_definitions(view) if cases is None else cases
+    return contests(known, view.trends, emulated_in(view.periods), view.durability)
 
 
 def contests(

@@ -16,10 +16,8 @@ from typing import Final
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT, count_text
 from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
-from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, was_canceled
 from pvebench.model.units import show_rate
-from pvebench.model.workload import Direction
 from pvebench.store import StoredRun
 from pvebench.store.current import View
 from pvebench.verdicts.operation_text import operation_sentences
@@ -30,8 +28,9 @@ from pvebench.verdicts.ranking import (
     Place,
     Rank,
     Ranking,
-    contests,
     emulated_in,
+    rankings,
+    shown_definitions,
 )
 
 LEAST_JUDGED: Final = LEAST_BASELINE + LEAST_PRESENT
@@ -39,6 +38,7 @@ LEAST_JUDGED: Final = LEAST_BASELINE + LEAST_PRESENT
 EMULATED_TEXT: Final = "Emulated CPU (TCG): the values say little about a VM with KVM."
 NOT_COUNTED: Final = {
     Exclusion.NOT_DURABLE: "ignores flushes, a host crash loses data",
+    Exclusion.UNFLUSHED: "its writes stay in host memory until the guest flushes",
     Exclusion.WARM: "may read from host memory",
     Exclusion.NOISY: "noisy",
     Exclusion.HOST: "",
@@ -48,7 +48,6 @@ NOT_COUNTED: Final = {
 """Why a configuration of a VM is not ranked; empty: none of a VM, or none to choose."""
 MOST_LINES: Final = 8
 """Maximum results on a terminal; a wide pack has more than a screen holds."""
-_SYNCED: Final = ("fsync", "fdatasync", "sync")
 
 When = Callable[[str, int], str]
 """(case key, further runs) -> when: `expected about 14:20 UTC`, `2 more cycles needed`."""
@@ -98,23 +97,15 @@ def summaries(
     """
     known = shown_definitions(view) if cases is None else cases
     several = len({one.node for one in known.values()}) > 1
-    found = contests(known, view.trends, emulated_in(view.periods), view.durability)
-    rankings = (one for one in found if one.answers)
     return tuple(
         Summary(
             contest=contest,
             title=contest_title(contest, name_node=several),
             text=contest_text(contest, when),
         )
-        for contest in rankings
+        for contest in rankings(view, known)
+        if contest.answers
     )
-
-
-def shown_definitions(view: View) -> dict[str, Definition]:
-    """Return the cases of the current packs, or of all results without packs."""
-    if view.planned:
-        return {key: one.definition for key, one in view.planned.items()}
-    return {key: view.cases[key].definition for key in view.current().values()}
 
 
 def contest_title(contest: Ranking, *, name_node: bool = False) -> str:
@@ -132,7 +123,7 @@ def contest_text(contest: Ranking, when: When) -> str:
         known = "; ".join(sorted(reasons - {""})) or "no VM has a comparable result yet"
         return f"No configuration is ranked: {known}."
     level = level_text(contest.metric, first.level)
-    text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}{_in_memory(first)}."
+    text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}."
     emulated = [EMULATED_TEXT] if contest.emulated else []
     return " ".join([*emulated, text, *_gap(contest, first, when), *_faster_ones(contest, first)])
 
@@ -149,19 +140,6 @@ def _rank(contest: Ranking) -> str:
         return "is the fastest durable configuration"
     others_text = f"{count_text(alike, 'other')} within noise"
     return f"is among the fastest durable configurations ({others_text})"
-
-
-def _in_memory(place: Place) -> str:
-    """Return a note about writes that stay in host memory."""
-    unflushed = writes_unflushed(place.definition)
-    return " (its writes stay in host memory until the guest flushes)" if unflushed else ""
-
-
-def writes_unflushed(definition: Definition) -> bool:
-    """Return whether completed writes may still be in host memory only."""
-    synced = any(definition.parameters.get(name) for name in _SYNCED)
-    writes = Direction.WRITE in definition.directions
-    return writes and not synced and definition.cache == Cache.WRITEBACK
 
 
 def _gap(contest: Ranking, first: Place, when: When) -> Iterator[str]:

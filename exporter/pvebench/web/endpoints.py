@@ -19,8 +19,7 @@ from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.store.current import Results, View
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign
-from pvebench.verdicts.ranking import of_storage
-from pvebench.verdicts.summary import shown_definitions
+from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.web import api
 from pvebench.web.openapi import CHANGE_STATES, DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.responses import (
@@ -148,7 +147,7 @@ class Pages:
         query_parameters(request, ())
 
         def make(content: View, _: list[WorkerStatus], __: datetime) -> str:
-            blocks = advice_blocks(content, self._results.store)
+            blocks = advice_blocks(content, self._results.store, self._verdicts())
             texts = {"unassessed": UNASSESSED, "nothing": NOTHING, "here": "/advice"}
             return render("advice.html", blocks=blocks, simulated=content.simulated, **texts)
 

@@ -7,6 +7,8 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,13 +30,24 @@ from pvebench.advice.text import (
     first_sentence,
     ids_text,
 )
+from pvebench.analysis.case_history import FIGURES
+from pvebench.analysis.change import Change, Move
 from pvebench.cli.advise import _without_aio
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
-from pvebench.model.definition import Definition
+from pvebench.drivers.clocks import START
+from pvebench.metrics.results import collect_settings
+from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.text_format import Families
+from pvebench.model.definition import Definition, configuration_text
+from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
 from pvebench.store.current import Trend, View
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import summary
 from pvebench.verdicts.ranking import contests
+from pvebench.verdicts.summary import after_cycles, summaries
+from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
 from testing.http_client import get
 from testing.packs import QUICK, STORAGES, simulate
@@ -109,7 +122,7 @@ def test_writeback_is_not_recommended_for_writes_that_are_not_flushed() -> None:
     levels = {DEFAULT: 1000, THREAD: 1300, "scsi.raw.writeback": 4000}
     unsynced, synced = advice(view_of(results(levels))), advice(view_of(results(levels, fsync=1)))
     assert unsynced.chosen.definition.cache == "none"
-    assert "stay in host memory until the guest flushes. Its run IDs: " in text_of(unsynced)
+    assert "excluded: its writes stay in host memory until the guest flushes" in text_of(unsynced)
     assert synced.chosen.definition.cache == "writeback"
     assert "Writeback needs a guest that flushes" in text_of(synced)
     assert "(qcow2 without preallocation, and Ceph without krbd: flushed data)" in text_of(synced)
@@ -124,13 +137,86 @@ def test_the_gain_over_the_present_choice_leads_to_its_runs() -> None:
     assert f"Its run IDs: {ids_text(one.default.runs)}." in lines
 
 
-def test_only_volatile_results_are_neither_recommended_nor_called_durable() -> None:
+def test_results_in_host_memory_alone_give_no_advice() -> None:
     levels = {"scsi.raw.writeback": 4000, "scsi.raw.writeback.iothread-1": 3000}
-    one = advice(view_of(results(levels)))
-    assert Doubt.VOLATILE in one.doubts
+    assert recommendations(view_of(results(levels))) == ()
+
+
+@pytest.mark.parametrize("load", [{"rw": "randwrite"}, {"rw": "randread"}, {"fsync": 1}])
+def test_every_answer_names_the_same_fastest_configuration(load: dict[str, int | str]) -> None:
+    """Terminal, table, card and metrics lead with the configuration that `advise` names."""
+    levels = {DEFAULT: 1000, "virtio.raw.writeback": 4000, THREAD: 1300}
+    view = replace(view_of(results(levels, runs=2, **load)), simulated=False)
+    one, (shown,) = advice(view), summaries(view, after_cycles)
     assert one.standing is Standing.MEASURE
-    assert "highest durable" not in text_of(one)
-    assert "No configuration whose completed writes are on the disk" in text_of(one)
+    name = configuration_text(one.chosen.definition)
+    assert f"The highest durable result so far is {name}." in first_sentence(one)
+    assert shown.text.startswith(f"{name} has the highest result of the durable configurations")
+    cases = {key: planned.definition for key, planned in view.planned.items()}
+    card = make_card(view, Verdicts(), START, cases)
+    assert name in {row.configuration for row in card.rows}
+    assert "unflushed" not in str(card)
+    (table,) = tables_view(view, cases, START, {}, [shown])
+    assert table.found == shown.text
+    families = Families()
+    records: list[Any] = [
+        SimpleNamespace(key=key, good=True, last=SimpleNamespace(definition=one, finished=START))
+        for key, one in cases.items()
+    ]
+    collect_settings(Snapshot(now=START, records=records, trends=view.trends), families)
+    (info,) = [
+        sample.labels
+        for family in families.families()
+        for sample in family.samples
+        if sample.labels.get("rank") == "fastest" and not sample.labels["excluded"]
+    ]
+    assert info["scenario"] == one.chosen.scenario
+
+
+def test_measure_first_names_the_highest_result_however_many_options_it_has() -> None:
+    """Within noise, the simplest is only recommended where a recommendation is possible."""
+    levels = {"scsi.qcow2.none.ssd-1": 1000, "scsi.qcow2.none.ssd-1.iothread-1": 1010}
+    one = advice(view_of(results(levels)))
+    assert one.standing is Standing.MEASURE
+    assert one.chosen is one.fastest
+
+
+def test_advice_names_the_open_regression_in_the_words_of_the_verdict() -> None:
+    view = view_of(results({DEFAULT: 1000, THREAD: 1300}, rw="randread"))
+    chosen, other = advice(view).chosen.places[0], advice(view).default
+    assert other is not None
+    (one,) = recommendations(view, regressions=[regression_of(chosen.key)])
+    expected = f"It has an open regression: {summary(regression_of(chosen.key))}."
+    assert first_sentence(one).startswith("Use scsi, raw, cache none, iothread 1: ")
+    assert first_sentence(one).endswith(expected)
+    assert advice_data(one, lambda _: ())["open_regression"] == "c1"
+    (one,) = recommendations(view, regressions=[regression_of(other.places[0].key)])
+    assert "open regression" not in text_of(one)
+
+
+def regression_of(key: str) -> Change:
+    """Return an open regression of a case."""
+    move = Move(
+        figure=FIGURES["throughput"], effect=-0.5, low=-0.6, high=-0.4, cases=1, runs=9, p_value=0.0
+    )
+    return Change(
+        id="c1",
+        begin=START.timestamp(),
+        nodes=("lab",),
+        known=False,
+        group=None,
+        all_but=False,
+        cases=(key,),
+        names=(key,),
+        of=1,
+        moves=(move,),
+    )
+
+
+def test_a_difference_that_noise_explains_has_no_numbers() -> None:
+    one = advice(view_of(results({DEFAULT: 1000, THREAD: 1300}, runs=4, sd=0.25)))
+    assert "(not yet known to be faster or slower than the default)" in first_sentence(one)
+    assert "95% CI" not in first_sentence(one)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import zipfile
 from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -205,7 +206,8 @@ def test_the_report_begins_with_the_answer_and_ranks_its_bars(simulation: Simula
     for block in blocks:
         host, *lengths = (float(one) for one in re.findall(r'width="([0-9.]+)" height', block))
         assert host > 0
-        assert lengths == sorted(lengths, reverse=True)
+        # The ranked configurations, then those whose writes stay in host memory.
+        assert sum(before < after for before, after in pairwise(lengths)) <= 1
 
 
 def test_the_profile_is_shown_as_people_know_it(simulation: Simulation) -> None:

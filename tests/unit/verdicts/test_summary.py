@@ -183,6 +183,7 @@ def test_writes_that_the_hosts_memory_takes_are_called_so_unless_each_is_synced(
     )
     for case, said in ((cached, True), (replace(cached, workload=workload), False)):
         (contest,) = contests({"k": Definition.of(case)}, {"k": trend(100, runs=1)})
+        assert bool(contest.excluded) is said
         text = contest_text(contest, after_cycles)
         assert ("its writes stay in host memory until the guest flushes" in text) is said
 

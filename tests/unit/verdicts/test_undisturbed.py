@@ -15,8 +15,8 @@ from pvebench.model.definition import Definition
 from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.store.current import View
 from pvebench.verdicts import Feed, Verdicts, VerdictService
-from pvebench.verdicts.ranking import contests
-from pvebench.verdicts.summary import after_cycles, shown_definitions, summaries
+from pvebench.verdicts.ranking import contests, shown_definitions
+from pvebench.verdicts.summary import after_cycles, summaries
 from pvebench.web.views.overview import index_view
 from testing.packs import SMALL, Simulation, simulate, write_pack
 from testing.simulated_results import case

@@ -385,7 +385,8 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     assert "Upcoming results" in text
     # What is not known is not called slower, nor in the colour of it.
     assert "slower," not in text.replace("whether anything gets slower,", "")
-    assert not [note for t in view.tables for r in t.rows for c in r.cells if c for note in c.notes]
+    notes = [note for t in view.tables for r in t.rows for c in r.cells if c for note in c.notes]
+    assert {note.word for note in notes if not note.soft} == set()
 
 
 def test_a_judging_that_failed_is_on_the_page_at_once_however_young_the_store(

@@ -9,6 +9,7 @@ from pvebench.advice.text import advice_lines, heading
 from pvebench.model.definition import configuration_text, workload_text
 from pvebench.store import Store
 from pvebench.store.current import View
+from pvebench.verdicts import Verdicts
 from pvebench.verdicts.ranking import NEWEST
 from pvebench.web.views import case_url
 
@@ -22,7 +23,7 @@ class AdviceBlock:
     cases: tuple[tuple[str, str], ...]
 
 
-def advice_blocks(view: View, store: Store) -> tuple[AdviceBlock, ...]:
+def advice_blocks(view: View, store: Store, verdicts: Verdicts) -> tuple[AdviceBlock, ...]:
     """Return the advice for every storage and purpose."""
     return tuple(
         AdviceBlock(
@@ -37,5 +38,5 @@ def advice_blocks(view: View, store: Store) -> tuple[AdviceBlock, ...]:
                 for place in choice.places
             ),
         )
-        for one in recommendations(view)
+        for one in recommendations(view, regressions=verdicts.regressions)
     )

@@ -23,14 +23,13 @@ from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import calm, standing
 from pvebench.verdicts.outages import outage_text
-from pvebench.verdicts.ranking import of_storage
+from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.verdicts.summary import (
     Summary,
     latest_operation_lines,
     milestone_text,
     milestones,
     schedule_of,
-    shown_definitions,
     summaries,
 )
 from pvebench.web.views import case_url
@@ -372,7 +371,8 @@ def index_view(
             tuple(one for one in content.costs if f"{one.node}/{one.storage}" == chosen)
         ),
         recommended=tuple(
-            (PURPOSES[one.purpose], first_sentence(one)) for one in recommendations(content, cases)
+            (PURPOSES[one.purpose], first_sentence(one))
+            for one in recommendations(content, cases, verdicts.regressions)
         ),
         advice="" if content.cases else _advice(workers),
         operations=latest_operation_lines(content, cases),

@@ -112,12 +112,15 @@ MINUS: Final = "\N{MINUS SIGN}"
 EXCLUSION_NOTES: Final = {
     Exclusion.DISTURBED: ("", "not ranked"),
     Exclusion.NOT_DURABLE: ("!", "not durable"),
+    Exclusion.UNFLUSHED: ("~", "in host memory"),
     Exclusion.WARM: ("~", "warm cache"),
     Exclusion.HOST: ("", "no VM"),
     Exclusion.LXC: ("", "no VM"),
     Exclusion.NOISY: ("!", "noisy runs only"),
 }
 """Reason why a cell is excluded from the ranking: sign and text."""
+_SOFT: Final = (Exclusion.UNFLUSHED, Exclusion.WARM)
+"""Reasons that are no fault of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,7 @@ def _table(
     grid: dict[tuple[str, tuple[str, ...]], dict[str, Cell]] = {}
     for key, definition in cases.items():
         place, ranking = _placed(key, summaries)
-        cell = _cell(content, key, now, changed.get(key), _gap(place, ranking))
+        cell = _cell(content, key, now, changed.get(key), place, _gap(place, ranking))
         options = (definition.format, *map(option_description, further_options(definition)))
         grid.setdefault((definition.bus, options), {})[definition.cache] = cell
     caches = sorted({cache for row in grid.values() for cache in row}, key=_cache_order)
@@ -294,7 +297,12 @@ def signed_percent(ratio: float) -> str:
 
 
 def _cell(
-    content: View, key: str, now: datetime, changed: Verdict | None, gap: tuple[str, bool]
+    content: View,
+    key: str,
+    now: datetime,
+    changed: Verdict | None,
+    place: Place | None,
+    gap: tuple[str, bool],
 ) -> Cell:
     state = content.cases.get(key)
     if state is None:
@@ -306,10 +314,10 @@ def _cell(
         outcome = outcome_text(state.last.outcome)
         notes.append(Note("×", outcome, f"/runs/{state.last.number}"))
     definition, trend = content.definition(key), content.trends.get(key)
-    noisy = Exclusion.NOISY if trend and trend.points and not counted(trend)[-1].ok else None
-    known = content.durability
-    if exclusion := (exclusion_of(definition, known) if definition else None) or noisy:
-        notes.append(Note(*EXCLUSION_NOTES[exclusion], soft=exclusion is Exclusion.WARM))
+    # Only a case without a result in the present environment is in no ranking.
+    unranked = exclusion_of(definition, content.durability) if definition else Exclusion.NO
+    if exclusion := place.exclusion if place else unranked:
+        notes.append(Note(*EXCLUSION_NOTES[exclusion], soft=exclusion in _SOFT))
     if trend and trend.points and trend.points[-1].environment in emulated_in(content.periods):
         notes.append(Note("~", "emulated CPU", soft=True))
     if is_stale(content.planned.get(key), state, now):
@@ -330,4 +338,5 @@ def _cell(
 def _change(verdict: Verdict) -> Note:
     sign = verdict_sign(verdict.state)
     text = change_text(verdict.effect, verdict.history.figure)
-    return Note(sign, f"implausible: {text}" if sign == "!" else text, good=sign == "▲")
+    word = f"implausible: {text}" if sign == "!" else f"{text} than before"
+    return Note(sign, word, good=sign == "▲")
