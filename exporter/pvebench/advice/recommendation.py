@@ -25,7 +25,7 @@ from pvebench.verdicts.ranking import (
     rankings,
     totals,
 )
-from pvebench.verdicts.summary import NOT_COUNTED
+from pvebench.verdicts.summary import faster_excluded
 
 
 class Purpose(StrEnum):
@@ -228,7 +228,9 @@ def _recommendation(
     equal = [fastest, *ties]
     chosen = default if default in equal else min(equal, key=_options)
     gain = _gain(default, chosen, view.trends, len(others))
-    excluded = tuple(_faster_excluded(contests))
+    # One of each kind is enough: that of the first workload.
+    faster = (place for one in reversed(contests) for place in faster_excluded(one))
+    excluded = tuple({place.exclusion: place for place in faster}.values())
     doubts = tuple(_doubts(contests, fastest, others, default, gain, view))
     standing = _standing(doubts, default=chosen is default)
     if standing is Standing.MEASURE and chosen is not fastest:
@@ -317,14 +319,3 @@ def _standing(doubts: Sequence[Doubt], *, default: bool) -> Standing:
     if set(doubts) - {Doubt.SIMULATED}:
         return Standing.MEASURE
     return Standing.DEFAULT if default else Standing.FASTER
-
-
-def _faster_excluded(rankings: Sequence[Ranking]) -> Iterable[Place]:
-    """Yield the excluded configurations with a higher result than all ranked ones, per kind."""
-    seen: set[str] = set()
-    for ranking in rankings:
-        for place in sorted(ranking.excluded, key=lambda one: -one.level):
-            choice = NOT_COUNTED[place.exclusion]
-            if choice and place.level > ranking.places[0].level and place.exclusion not in seen:
-                seen.add(place.exclusion)
-                yield place

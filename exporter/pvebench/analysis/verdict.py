@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -55,8 +53,10 @@ CLAIM: Final = math.log(1.1)
 """Size of change, a logarithm, to rule out before a case is unchanged."""
 TIMES: Final = 1.5
 """Minimum size to rule out as a multiple of the metric's least effect, for noisy metrics."""
-PACE: Final = 10
-"""Number of latest runs that define the current interval between runs."""
+
+
+WIDE: Final = math.log(1.5)
+"""Size of possible changes, a logarithm, beyond which nothing is known."""
 
 
 def claim_of(history: CaseHistory) -> float:
@@ -65,27 +65,15 @@ def claim_of(history: CaseHistory) -> float:
 
 
 def missing_text(history: CaseHistory, apart: Difference) -> str:
-    """Return the size of possible changes now, and when they can be ruled out."""
-    runs = f"{count_text(apart.after, 'run')} after {apart.before}"
-    now = f"{runs}: changes up to {size_text(apart.excluded)} possible"
-    size = claim_of(history)
-    more = apart.more_runs(size)
+    """Return the size of possible changes now, and how many runs rule them out."""
+    size, more = claim_of(history), apart.more_runs(claim_of(history))
+    wide = apart.excluded > WIDE
+    now = "not yet known" if wide else f"changes up to {size_text(apart.excluded)} possible"
+    text = f"{count_text(apart.after, 'run')} after {apart.before}: {now}"
     if more is None:
-        return f"{now}; {apart.before} runs before are too few to rule out {size_text(size)}"
-    return f"{now}; {size_text(size)} can be ruled out {when_text(history, more)}"
-
-
-def when_text(history: CaseHistory, runs: int) -> str:
-    """Return the expected time of a number of further runs, at the current interval."""
-    times = history.times()[-PACE:]
-    text = f"after {count_text(runs, 'more run')}"
-    if len(times) < 2:
-        return text
-    pace = statistics.median(after - before for before, after in itertools.pairwise(times))
-    end = datetime.fromtimestamp(times[-1] + runs * pace, UTC)
-    days = runs * pace / 86400
-    when = f"{end:%A}" if days < 6 else f"{end:%Y-%m-%d}"
-    return f"{text} (about {when if days >= 1 else f'{end:%A %H}:00 UTC'})"
+        return f"{text}; {apart.before} runs before are too few to rule out {size_text(size)}"
+    later = "known" if size > WIDE else f"{size_text(size)} can be ruled out"
+    return f"{text}; {later} after {count_text(more, 'more run')}"
 
 
 def count_text(count: int, noun: str) -> str:
@@ -318,7 +306,7 @@ def _without(history: CaseHistory, cut_reason: str) -> Verdict:
         )
     missing = max(1, missing)
     known = f"{count_text(runs, 'ok run')}{' since then' if cut_reason else ''}"
-    reason = f"{known}; first verdict {when_text(history, missing)}"
+    reason = f"{known}; first verdict after {count_text(missing, 'more run')}"
     return Verdict(
         history=history,
         state=VerdictState.INCONCLUSIVE,

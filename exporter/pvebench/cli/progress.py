@@ -156,12 +156,13 @@ def live_view(status: WorkerStatus, now: datetime) -> list[Table | Text]:
     )
     cycle = status.cycle
     if cycle is not None:
-        left = max(0.0, (cycle.expected_end - now).total_seconds())
+        end = status.cycle_end(now)
+        left = show_seconds((end - now).total_seconds()) if end else "late"
         grid.add_row(
             Text(f"cycle {cycle.number} of {cycle.pack}"),
             Text(f"{cycle.done}/{cycle.planned}"),
             _bar(cycle.done, cycle.planned),
-            Text(f"ETA {show_seconds(left)}"),
+            Text(f"ETA {left}"),
         )
     return [grid]
 

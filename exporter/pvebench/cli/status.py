@@ -15,13 +15,15 @@ from pvebench.config import Settings
 from pvebench.diagnostics.doctor import exporter_address, leftovers
 from pvebench.diagnostics.outgoing import Severity
 from pvebench.diagnostics.pipeline import fetch
-from pvebench.errors import PipelineError
+from pvebench.errors import PipelineError, StoreError
 from pvebench.model.run import Outcome
+from pvebench.model.status import State
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.store.current import Results
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import pause_reason_of
 from pvebench.verdicts.headline import headline
+from pvebench.verdicts.summary import moment_text
 
 
 @click.command()
@@ -32,32 +34,45 @@ def status(form: str, **options: Any) -> None:
     settings = read_settings(**options)
     now, database = datetime.now(UTC), settings.state / "pvebench.db"
     holder = holder_of(settings.state)
-    workers = _live(settings, "status").get("workers", []) if holder else []
+    live = _live(settings, "status") if holder else {}
+    workers = live.get("workers", [])
     lines = {
-        "running": _running(settings, holder, workers),
+        "running": _running(settings, holder, live),
         "next": _next(settings, holder, workers, now),
         "results": "none yet",
         "changed": "unknown: no results",
         "cost": "unknown: no results; estimate it with `pvebench plan`",
         "data": f"{database.parent} (no database yet)",
     }
+    unreadable = None
     if database.exists():
-        with results_of(settings) as store:
-            lines |= _stored(settings, Results(store), now, live=bool(workers))
         lines["data"] = f"{database} ({show_bytes(database.stat().st_size)})"
+        try:
+            with results_of(settings) as store:
+                lines |= _stored(settings, Results(store), now, live)
+        except StoreError as error:
+            # The instance knows what runs all the same.
+            unreadable = error
+            lines |= dict.fromkeys(("results", "changed", "cost"), f"unknown: {error.reason}")
     if form == "json":
         click.echo(json.dumps(lines, indent=2))
-        return
-    for name, text in lines.items():
-        click.echo(f"{name + ':':9} {text}")
+    else:
+        click.echo("\n".join(f"{name + ':':9} {text}" for name, text in lines.items()))
+    if unreadable is not None:
+        raise unreadable
 
 
-def _stored(settings: Settings, results: Results, now: datetime, *, live: bool) -> dict[str, str]:
+def _stored(
+    settings: Settings, results: Results, now: datetime, live: dict[str, Any]
+) -> dict[str, str]:
     """Return the lines that come from results; empty without a run."""
     view = results.now
     if not view.cases:
         return {}
     known = str(_live(settings, "verdict").get("headline", "")) if live else ""
+    first = live.get("first_verdicts")
+    if known and first:
+        known += f" First verdicts about {moment_text(datetime.fromisoformat(first), now)}."
     if not known:
         known = headline(verdicts_of(settings, results), evidence=False)
     records = view.cases.values()
@@ -79,13 +94,14 @@ def _live(settings: Settings, name: str) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _running(settings: Settings, holder: int, workers: list[dict[str, Any]]) -> str:
+def _running(settings: Settings, holder: int, live: dict[str, Any]) -> str:
     if not holder:
         left = [one.text for one in leftovers(settings) if one.severity is not Severity.OK]
         return "; ".join(["nothing", *left])
-    if not workers:
+    if not live:
         return f"process {holder}; no details from {exporter_address(settings)}"
-    return "; ".join(map(_activity, workers)) + f" (process {holder})"
+    faults = [f"{part} fails: {fault}" for part, fault in live.get("faults", {}).items()]
+    return "; ".join([*faults, *map(_activity, live["workers"])]) + f" (process {holder})"
 
 
 def _activity(worker: dict[str, Any]) -> str:
@@ -110,13 +126,15 @@ def _next(settings: Settings, holder: int, workers: list[dict[str, Any]], now: d
 def _upcoming(worker: dict[str, Any], now: datetime) -> str:
     if worker["hold"]:
         return f"{worker['node']} waits: {worker['hold']['reason']}"
+    if worker["state"] == State.ERROR:
+        return f"{worker['node']} retries: {worker['fault']}"
     first = next(iter(worker["upcoming"]), None)
     due = first["expected_start"] if first else worker["next_due"]
     name = first["case"] if first else f"a case on {worker['node']}"
     if due is None:
         return ""
     left = (datetime.fromisoformat(due) - now).total_seconds()
-    return f"{name} in {show_seconds(max(0.0, left))}"
+    return f"{name} in {show_seconds(left)}" if left >= 1 else f"{name} is due"
 
 
 def _cost(results: Results, now: datetime) -> str:

@@ -255,7 +255,7 @@ def _lines(verdicts: Verdicts) -> Iterator[tuple[str, str]]:
         yield mark(change), f"{begin:%Y-%m-%d}: {sentence(change)}"
     for outage in verdicts.outages:
         yield "!", outage_text(outage)
-    for line in progress_lines(verdicts, datetime.now(UTC).timestamp()):
+    for line in progress_lines(verdicts):
         yield "", line
 
 

@@ -6,6 +6,8 @@ too.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import threading
 import time
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from pvebench.analysis.verdict import count_text
@@ -23,6 +26,7 @@ from pvebench.diagnostics.check import findings
 from pvebench.diagnostics.outgoing import Observation, Severity, check_fleet, check_notifications
 from pvebench.diagnostics.pipeline import (
     NUMBER,
+    fetch,
     newest_in_grafana,
     newest_in_prometheus,
     query_prometheus,
@@ -31,7 +35,7 @@ from pvebench.diagnostics.pipeline import (
 from pvebench.drivers import engine_of
 from pvebench.errors import PvebenchError
 from pvebench.metrics import catalog
-from pvebench.model.units import show_bytes
+from pvebench.model.units import MIB, show_bytes
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
 from pvebench.store import backups_of, damaged_blocks_at, holder_of, summarize_store
@@ -43,6 +47,8 @@ PAGE_SECONDS: Final = 120.0
 """Maximum age of metrics: each scrape creates them, so older ones are stale or clocks differ."""
 PROGRESS_SECONDS: Final = 6 * 3600.0
 """More than any case takes; a waiting worker also shows progress."""
+LEAST_FREE: Final = MIB
+"""Free bytes that a run with its evidence may need."""
 CLOCK_SECONDS: Final = 30.0
 """More than synchronized clocks ever differ."""
 ADDRESS_SECONDS: Final = 20.0
@@ -142,8 +148,19 @@ def _database(settings: Settings) -> Iterator[Observation]:
         yield Observation("database", Severity.UNKNOWN, text)
     else:
         upgrade = "" if summary.current else "; the next start upgrades its schema"
+        if problem := _unwritable(settings.state):
+            yield Observation("state directory", Severity.CRITICAL, problem)
         yield Observation("database", Severity.OK, f"{path} ({size}) is intact{upgrade}")
     yield _backups(settings)
+
+
+def _unwritable(state: Path) -> str:
+    """Return why the file system cannot take a result; empty if it can. Nothing is written."""
+    system = os.statvfs(state)
+    free = system.f_bavail * system.f_frsize
+    if system.f_flag & os.ST_RDONLY:
+        return f"the file system of {state} is read-only; remount it"
+    return f"{show_bytes(free)} free in {state}; free some space" if free < LEAST_FREE else ""
 
 
 def _blocks(settings: Settings) -> Iterator[Observation]:
@@ -231,6 +248,9 @@ def _service(settings: Settings, servers: Servers) -> Iterator[Observation]:
         process = f"process {holder}" if holder else "a process of another machine"
         yield Observation("service", Severity.OK, f"{process} serves current metrics")
     yield from _page_problems(page)
+    text = fetch(f"{address}/api/v1/status", "pvebench", "", headers=servers.exporter_login)
+    for part, fault in json.loads(text).get("faults", {}).items():
+        yield Observation(part, Severity.CRITICAL, fault)
 
 
 def exporter_address(settings: Settings) -> str:

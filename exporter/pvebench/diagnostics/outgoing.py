@@ -16,7 +16,7 @@ from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError
 from pvebench.files import is_open
-from pvebench.fleet.push import CONNECTED, IDLE_SECONDS
+from pvebench.fleet.push import CONNECTED, IDLE_SECONDS, SOUND
 from pvebench.model.units import show_seconds
 from pvebench.notify.delivery import check_address
 from pvebench.notify.planner import show_time
@@ -29,7 +29,6 @@ from pvebench.store import (
     outbox_at,
     summarize_store,
 )
-from pvebench.store.fleet_log import NOT_CONNECTED
 
 
 class Severity(StrEnum):
@@ -145,7 +144,7 @@ def _connection_state(state: FleetState | None, now: float) -> tuple[Severity, s
     waiting = f"{count_text(state.newest - state.acked, 'line')} waiting"
     silent = "never" if state.contact is None else f"{show_seconds(now - state.contact)} ago"
     text = f"hub: {state.state}, last contact {silent}, {waiting}"
-    if state.state not in {CONNECTED, NOT_CONNECTED}:
+    if state.state not in SOUND:
         return Severity.CRITICAL, f'{text}; see docs/fleet.md, "Connect a site"'
     if (
         state.state != CONNECTED

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pvebench.errors import ConfigError, HubUnreachable, PvebenchError, StoreError
 from pvebench.files import read_secret
-from pvebench.fleet.push import Reply, Sender
+from pvebench.fleet.push import SOUND, Reply, Sender
 from pvebench.fleet.wire import PROTOCOL
 from pvebench.http_responses import bounded, client_tls, read_body
 from pvebench.log import log
@@ -134,15 +134,18 @@ def _send_all(sender: Sender, fleet: FleetLog, stopped: threading.Event) -> None
     while not stopped.wait(max(LEAST_WAIT, wait)):
         try:
             wait = sender.step()
+            fleet.faults["fleet"] = "" if sender.state in SOUND else f"hub: {sender.state}"
             if (state := (sender.state, sender.contact)) != noted:
                 fleet.note(state=sender.state, process=sender.process, contact=sender.contact)
                 if state[0] != noted[0]:
                     log.info("fleet", state=sender.state)
                 noted = state
         except StoreError as error:
+            fleet.faults["fleet"] = error.reason
             log.warning("sending results to the hub failed", reason=error.reason)
             wait = RETRY_SECONDS
-        except Exception:
+        except Exception as error:
+            fleet.faults["fleet"] = f"internal error: {type(error).__name__}"
             # An internal error must not end the sending for good, nor affect measuring.
             log.exception("sending results to the hub failed")
             wait = RETRY_SECONDS

@@ -41,6 +41,8 @@ MAX_PAGES: Final = 50
 FIRST_WAIT: Final = 2.0
 LONGEST_WAIT: Final = 3600.0
 CONNECTED: Final = "connected"
+SOUND: Final = {CONNECTED, NOT_CONNECTED}
+"""States that need no action."""
 MOVED: Final = "the cursor of the hub moved"
 _NO_TURN: Final = "another process of this site sends to the hub; stop one of the two"
 Place = tuple[int, str]

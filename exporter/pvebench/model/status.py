@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pvebench.model.ports import Hold
@@ -55,6 +55,7 @@ class CycleStatus:
         number: counts from 1 since this process started.
         planned, done, failed: cases.
         expected_end: estimated from the plan, later from the runs so far.
+        repeats: runs of each case.
     """
 
     uid: str
@@ -66,6 +67,12 @@ class CycleStatus:
     failed: int
     started: datetime
     expected_end: datetime
+    repeats: int = 1
+
+    @property
+    def running(self) -> bool:
+        """Whether it has cases left."""
+        return self.done < self.planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +87,8 @@ class WorkerStatus:
         fault: the last error, until it is resolved.
         upcoming: the next cases of this cycle, without the current one; idle: the next one due.
         hold: reason for which the next case waits.
+        due: case key -> due time, as of the last choice of a cycle; past: as soon as possible.
+        cycles_left: further cycles of each pack; None: endless.
         pending: fact -> version that is installed on the node, but does not run yet.
     """
 
@@ -96,6 +105,43 @@ class WorkerStatus:
     upcoming: tuple[Case, ...] = ()
     hold: Hold | None = None
     pending: tuple[tuple[str, str], ...] = ()
+    due: Mapping[str, datetime] = field(default_factory=dict)
+    cycles_left: int | None = None
+
+    def cycle_end(self, now: datetime) -> datetime | None:
+        """Return the expected end of the running cycle; None: none runs, or it is late."""
+        cycle = self.cycle
+        known = cycle is not None and cycle.running and cycle.expected_end > now
+        return cycle.expected_end if cycle is not None and known else None
+
+    def expected(
+        self, key: str, more: int, *, every: timedelta, last: datetime | None, now: datetime
+    ) -> datetime | None:
+        """Return when a case will have so many further runs: the one estimate for all outputs.
+
+        Args:
+            every: its interval.
+            last: end of its latest run; None: it never ran.
+
+        Returns:
+            None: unknown, or not before this process ends. Never a time in the past.
+        """
+        cycle, end = self.cycle, self.cycle_end(now)
+        running = cycle is not None and cycle.running
+        if self.hold is not None or self.state is State.ERROR or key not in self.due:
+            return None
+        if cycle is None:
+            return max(now, self.due[key]) + (more - 1) * every
+        if running and end is None:
+            return None
+        pace, rounds = cycle.expected_end - cycle.started, -(-more // cycle.repeats)
+        # The due times are as old as the cycle, unless the worker waits for the next one.
+        ran = self.next_due is None and last is not None and last >= cycle.started
+        if self.cycles_left is not None:
+            later = rounds if ran else rounds - 1
+            return None if end is None or later > self.cycles_left else end + later * pace
+        due = last + every if ran and last is not None else self.due[key]
+        return max(now, end or now, due) + (rounds - 1) * max(every, pace)
 
     def expected_starts(self, now: datetime) -> list[datetime]:
         """Return the expected start of each upcoming case, counted back from the cycle's end.

@@ -126,6 +126,7 @@ class NotificationSender:
                 break
             if entry.receiver not in targets:
                 self._outbox.drop(entry.number, self._now(), "receiver not in the settings")
+                self._outbox.faults.pop(f"notify {entry.receiver}", None)
             elif entry.receiver not in waiting and not self._deliver(
                 entry, targets[entry.receiver]
             ):
@@ -160,10 +161,14 @@ class NotificationSender:
         try:
             self.step()
         except StoreError as error:
+            self._outbox.faults["notifications"] = error.reason
             log.warning("notifications delayed: database unavailable", reason=str(error))
-        except Exception:
+        except Exception as error:
             # An internal error must not end delivery for good, nor affect measuring.
+            self._outbox.faults["notifications"] = f"internal error: {type(error).__name__}"
             log.exception("notification step failed")
+        else:
+            self._outbox.faults.pop("notifications", None)
 
     def _deliver(self, entry: QueuedMessage, address: Address) -> bool:
         """Try a due message; return whether the next one may be tried."""
@@ -175,12 +180,14 @@ class NotificationSender:
         if sent.reason:
             return self._failed(entry, sent)
         self._outbox.arrived(entry.number, self._now())
+        self._outbox.faults.pop(f"notify {entry.receiver}", None)
         log.info("notification sent", target=entry.receiver, about=entry.message.about)
         return True
 
     def _failed(self, entry: QueuedMessage, sent: Sent) -> bool:
         """Record a failed attempt; return whether the message was dropped."""
         attempts = entry.attempts + 1
+        self._outbox.faults[f"notify {entry.receiver}"] = sent.reason
         self._failures[entry.receiver] = self._failures.get(entry.receiver, 0) + 1
         dropped = attempts >= (PERMANENT_FAILURE_ATTEMPTS if sent.permanent else MAX_ATTEMPTS)
         log.warning(

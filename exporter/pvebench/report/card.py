@@ -26,9 +26,8 @@ from pvebench.verdicts.headline import short_headline, standing
 from pvebench.verdicts.ranking import Place, Rank, Ranking
 from pvebench.verdicts.summary import (
     EMULATED_TEXT,
+    LEAST_JUDGED,
     level_text,
-    milestone_text,
-    milestones,
     schedule_of,
     summaries,
 )
@@ -96,7 +95,7 @@ def make_card(
         cases: key -> case, all of that storage.
         anonymous: omit the names of nodes.
     """
-    rankings = [summary.contest for summary in summaries(view, schedule_of(view, now), cases)]
+    rankings = [summary.contest for summary in summaries(view, schedule_of(view, (), now), cases)]
     first = next(iter(cases.values()), None)
     node, storage = (first.node, first.storage) if first else ("", "")
     facts = _facts([episode for episode in view.periods if episode.node == node])
@@ -106,7 +105,7 @@ def make_card(
         device="" if anonymous else view.devices.get(f"{node}/{storage}", ""),
         versions=", ".join(f"{name} {facts[fact]}" for fact, name in VERSIONS if fact in facts),
         rows=tuple(_row(kind, rankings) for kind in KINDS),
-        verdict=_verdict(view, verdicts, now, anonymous=anonymous),
+        verdict=_verdict(verdicts, anonymous=anonymous),
         date=f"{_until(view, cases, now):%Y-%m-%d}",
         simulated=view.simulated,
         emulated=any(ranking.emulated for ranking in rankings),
@@ -168,12 +167,10 @@ def _gap(default: Place, first: Place) -> str:
     return percent if default.rank is Rank.SLOWER else f"{percent}, {noise}"
 
 
-def _verdict(view: View, verdicts: Verdicts, now: datetime, *, anonymous: bool) -> str:
-    """Return the headline, or when there will be a verdict."""
+def _verdict(verdicts: Verdicts, *, anonymous: bool) -> str:
+    """Return the headline; an image to share names no expected time."""
     if standing(verdicts) == "inconclusive":
-        upcoming = milestones(view, first_end=None, now=now)
-        texts = [milestone_text(one, now) for one in upcoming if not one.reached]
-        return f"No verdict yet. {texts[-1]}." if texts else "No verdict yet."
+        return f"No verdict yet. Each case needs {LEAST_JUDGED} runs."
     return short_headline(verdicts, name_nodes=not anonymous)
 
 

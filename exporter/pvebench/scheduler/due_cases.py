@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -189,12 +189,14 @@ class NextCycle:
     Attributes:
         first: the most overdue case, or the one that is due at `at`.
         plan: None: nothing is due before `at`.
+        due: case key -> its due time, of all packs.
     """
 
     assignment: Assignment
     first: Case
     plan: Plan | None
     at: datetime
+    due: Mapping[str, datetime]
 
 
 class CycleSelector:
@@ -240,12 +242,17 @@ class CycleSelector:
             assignment, late = max(ranked, key=lambda entry: max(entry[1].values()))
             due = assignment, self._due(assignment, late)
         first = max(assignment.matrix.cases, key=lambda case: late[case.key])
+        dues = {
+            key: now - timedelta(seconds=min(seconds, NEVER_RUN_SECONDS))
+            for _, lateness in ranked
+            for key, seconds in lateness.items()
+        }
         if not due[1]:
-            at = now - timedelta(seconds=late[first.key])
-            return NextCycle(assignment=assignment, first=first, plan=None, at=at)
+            at = dues[first.key]
+            return NextCycle(assignment=assignment, first=first, plan=None, at=at, due=dues)
         runs = self._results.now.totals.runs if turn else 0
         plan = _plan(*due, runs=runs)
-        return NextCycle(assignment=assignment, first=first, plan=plan, at=now)
+        return NextCycle(assignment=assignment, first=first, plan=plan, at=now, due=dues)
 
     def _due(self, assignment: Assignment, late: dict[str, float]) -> dict[str, float]:
         """Return the cases to run now: due cases, and those that are due soon.

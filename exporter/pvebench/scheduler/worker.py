@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from pvebench.config import Pack
 from pvebench.errors import DriverError, StoreError, StoreLost
 from pvebench.log import log
 from pvebench.model.ports import Guard, Hold, HoldKind, Site
@@ -17,7 +16,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner, RunObserver
-from pvebench.scheduler.due_cases import CycleSelector, Passes
+from pvebench.scheduler.due_cases import CycleSelector, NextCycle, Passes
 from pvebench.scheduler.guards import GuardChain, QuietGuard
 from pvebench.scheduler.plan import Assignment, Plan
 from pvebench.store import CaseRecord
@@ -51,22 +50,42 @@ class StatusTracker:
         with self._lock:
             self._status = change(self._status)
 
-    def idle_until(self, moment: datetime, first: Case) -> None:
-        """Set that nothing is due before `moment`, and which case is due then."""
+    def idle_until(self, choice: NextCycle) -> None:
+        """Set that nothing is due before a moment, and which case is due then."""
 
         def change(status: WorkerStatus) -> WorkerStatus:
             recovered = status.state is State.ERROR
             fault = "" if recovered else status.fault
             return replace(
-                status, state=State.IDLE, next_due=moment, upcoming=(first,), fault=fault
+                status,
+                state=State.IDLE,
+                next_due=choice.at,
+                upcoming=(choice.first,),
+                fault=fault,
+                due=choice.due,
             )
 
         self.change(change)
 
-    def begin(self, cycle: CycleStatus, queue: Sequence[Case]) -> None:
-        """Set a new cycle."""
+    def begin(
+        self,
+        cycle: CycleStatus,
+        queue: Sequence[Case],
+        due: Mapping[str, datetime],
+        cycles_left: int | None,
+    ) -> None:
+        """Set a new cycle; see `WorkerStatus` for `due` and `cycles_left`."""
         upcoming = tuple(queue[:UPCOMING])
-        self.change(lambda status: replace(status, cycle=cycle, next_due=None, upcoming=upcoming))
+        self.change(
+            lambda status: replace(
+                status,
+                cycle=cycle,
+                next_due=None,
+                upcoming=upcoming,
+                due=due,
+                cycles_left=cycles_left,
+            )
+        )
 
     def replan(self, queue: Sequence[Case]) -> None:
         """Set the remaining cases of the cycle."""
@@ -302,15 +321,15 @@ class Worker:
         now, uid = self._site.clock.now(), uuid.uuid4().hex
         choice = self._selector.choose(now, turn=self._cycles_done)
         if choice.plan is None:
-            self._tracker.idle_until(choice.at, choice.first)
+            self._tracker.idle_until(choice)
             return (choice.at - now).total_seconds()
-        self._open_cycle(uid, choice.assignment.pack, choice.plan, now)
+        self._open_cycle(uid, choice, choice.plan, now)
         self._conduct = choice.assignment.pack.conduct
         self._queue = list(choice.plan.cases)
         return 0.0
 
-    def _open_cycle(self, uid: str, pack: Pack, plan: Plan, now: datetime) -> None:
-        planned = len(plan.cases)
+    def _open_cycle(self, uid: str, choice: NextCycle, plan: Plan, now: datetime) -> None:
+        pack, planned = choice.assignment.pack, len(plan.cases)
         seconds = expected_seconds(plan, self._results.now.cases)
         self._passes.begin()
         self._results.store.begin_cycle(
@@ -326,9 +345,17 @@ class Worker:
             failed=0,
             started=now,
             expected_end=now + timedelta(seconds=seconds),
+            repeats=pack.conduct.repeats,
         )
-        self._tracker.begin(cycle, plan.cases)
+        due = {**choice.due, **{case.key: now for case in plan.cases}}
+        self._tracker.begin(cycle, plan.cases, due, self._cycles_left())
         log.info("cycle started", pack=pack.name, cases=planned, seconds=round(seconds))
+
+    def _cycles_left(self) -> int | None:
+        """Return how many further cycles of each pack follow the present one; None: endless."""
+        if self._limit is None:
+            return None
+        return self._limit - self._cycles_done // len(self.assignments) - 1
 
     def _run_next(self) -> float:
         """Run the next case or skip it, or return the seconds to wait for it."""

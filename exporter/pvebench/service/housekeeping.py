@@ -140,7 +140,7 @@ class DatabaseMaintenance:
             StoreLost: the database is damaged or missing.
         """
         self._results.store.check_there()
-        now = self._now()
+        now, faults = self._now(), self._results.store.faults
         for step in (*self._daily(now), self._pack):
             try:
                 step(now)
@@ -148,12 +148,14 @@ class DatabaseMaintenance:
                 raise
             except StoreError as error:
                 log.warning("database maintenance failed", reason=str(error))
+                faults["database maintenance"] = error.reason
 
     def _daily(self, now: datetime) -> Sequence[Callable[[datetime], None]]:
         """Return the due daily steps; none if they ran less than a day ago."""
         if self._last is not None and abs((now - self._last).total_seconds()) < EVERY_SECONDS:
             return ()
         self._last = now
+        self._results.store.faults.pop("database maintenance", None)
         return self._check_integrity, self._back_up, self._remove_old
 
     def _check_integrity(self, _: datetime) -> None:

@@ -246,11 +246,9 @@ class Instance:
 
     def _print_summary(self, node: str) -> None:
         """Print a summary of the results on a node."""
-        scheduled = self._cycles is None
+        statuses = self.pool.statuses() if self._cycles is None else ()
         try:
-            for line in cycle_end_lines(
-                self._results.now, node, self._clock.now(), scheduled=scheduled
-            ):
+            for line in cycle_end_lines(self._results.now, node, statuses, self._clock.now()):
                 self._say(line)
         except Exception:
             # The summary is derived data: its failure must not stop the measurements.

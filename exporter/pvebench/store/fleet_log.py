@@ -87,6 +87,7 @@ class FleetLog:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.faults: dict[str, str] = {}
 
     def begin(self) -> None:
         """Start the log with everything that is stored, unless it has started."""

@@ -84,6 +84,7 @@ class Outbox:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.faults: dict[str, str] = {}
 
     def put(
         self,

@@ -46,6 +46,9 @@ class Store(StoredResults):
         simulated: kind of results that it may hold, set by the first opening. None accepts both
             kinds, for reading.
 
+    Attributes:
+        faults: part of this process -> why it fails; also of `outbox` and `fleet`.
+
     Raises:
         StoreTooNew, StoreError, StoreMixed.
     """
@@ -61,6 +64,7 @@ class Store(StoredResults):
         self.replacement = RunReplacement(self._engine)
         self.numbers = Numbers(self._engine)
         self.fleet = FleetLog(self._engine)
+        self.faults: dict[str, str] = {}
         if simulated is not None:
             self._claim(_SIMULATED if simulated else _MEASURED)
 

@@ -5,10 +5,8 @@ Page, API, metrics, card, notifications and commands all derive from here, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import pairwise
-from statistics import median
 from typing import Any, Final, Literal
 
 from pvebench.analysis.change import Change, Move, Severity
@@ -193,12 +191,8 @@ def counts_text(verdicts: Verdicts, *, without: VerdictState | None = None) -> s
     return ", ".join(f"{counts[state]} {word}" for state, word in WORDS.items() if state in counts)
 
 
-def progress_lines(verdicts: Verdicts, now: float) -> Iterator[str]:
-    """Yield what is known, what is missing, and when it will be known; nothing if all is known.
-
-    Args:
-        now: Unix seconds.
-    """
+def progress_lines(verdicts: Verdicts) -> Iterator[str]:
+    """Yield what is known, what is missing, and when it will be known; nothing if all is known."""
     unknown = [one for one in verdicts.verdicts if one.state is VerdictState.INCONCLUSIVE]
     if not unknown:
         return
@@ -209,25 +203,12 @@ def progress_lines(verdicts: Verdicts, now: float) -> Iterator[str]:
         least, most = (pick(one.more_runs for one in waiting) for pick in (min, max))
         span = f"{least} to {most}" if least < most else str(least)
         yield f"Missing: {count_text(len(waiting), 'metric')} with {span} more runs each"
-        yield f"When: {_when_known(waiting, now)}"
+        cycles = count_text(most, "more cycle")
+        yield f"When: after {cycles}; `pvebench serve` runs them by its schedule"
     stuck = [one for one in unknown if not one.more_runs]
     if stuck:
         example = f"{stuck[0].history.name}: {stuck[0].reason}"
         yield f"Undecidable: {count_text(len(stuck), 'metric')}, such as {example}"
-
-
-def _when_known(waiting: Sequence[Verdict], now: float) -> str:
-    """Return when the last of the missing runs ends, at the pace of the latest runs."""
-    ends = [0.0]
-    for one in waiting:
-        times = one.history.times()[-LEAST_JUDGED:]
-        gaps = [after - before for before, after in pairwise(times)]
-        ends += [times[-1] + one.more_runs * median(gaps)] if gaps else []
-    if max(ends) <= now:
-        cycles = count_text(max(one.more_runs for one in waiting), "more cycle")
-        return f"after {cycles}; `pvebench serve` runs them by its schedule"
-    end = datetime.fromtimestamp(max(ends), UTC)
-    return f"about {end:%Y-%m-%d %H:%M} UTC, if runs continue at the latest pace"
 
 
 # --- A verdict as a table row, for terminals, forums and the web UI.

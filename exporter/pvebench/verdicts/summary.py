@@ -6,24 +6,22 @@ The web UI, the terminal after a cycle and the card show these sentences.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT, count_text
 from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
 from pvebench.model.run import Outcome, was_canceled
+from pvebench.model.status import WorkerStatus
 from pvebench.model.units import show_rate
 from pvebench.store import StoredRun
 from pvebench.store.current import View
 from pvebench.verdicts.operation_text import operation_sentences
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
-    NEWEST,
     Exclusion,
     Place,
     Rank,
@@ -125,7 +123,8 @@ def contest_text(contest: Ranking, when: When) -> str:
     level = level_text(contest.metric, first.level)
     text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}."
     emulated = [EMULATED_TEXT] if contest.emulated else []
-    return " ".join([*emulated, text, *_gap(contest, first, when), *_faster_ones(contest, first)])
+    more = (excluded_text(one, contest.metric) for one in faster_excluded(contest))
+    return " ".join([*emulated, text, *_gap(contest, first, when), *more])
 
 
 def _rank(contest: Ranking) -> str:
@@ -181,16 +180,13 @@ def _percent(ratio: float) -> str:
     return f"{size:.0f}%" if size >= 9.95 else f"{size:.1f}%"
 
 
-def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
+def faster_excluded(contest: Ranking) -> Iterator[Place]:
     """Yield the fastest excluded configuration of each kind, if it beats the fastest."""
     for exclusion, reason in NOT_COUNTED.items():
-        more = [
-            one
-            for one in contest.excluded
-            if one.exclusion is exclusion and one.level > first.level
-        ]
-        if more and reason:
-            yield excluded_text(max(more, key=lambda one: one.level), contest.metric)
+        own = (one for one in contest.excluded if one.exclusion is exclusion and reason)
+        best = max(own, key=lambda one: one.level, default=None)
+        if best is not None and best.level > contest.places[0].level:
+            yield best
 
 
 def excluded_text(place: Place, metric: str) -> str:
@@ -201,12 +197,12 @@ def excluded_text(place: Place, metric: str) -> str:
     return f"{configuration} reaches {level}; excluded: {reason}."
 
 
-def schedule_of(view: View, now: datetime) -> When:
-    """Return when further runs are expected by the current schedule, as a function."""
+def schedule_of(view: View, statuses: Sequence[WorkerStatus], now: datetime) -> When:
+    """Return when the workers expect further runs, as a function."""
 
     def when(key: str, more: int) -> str:
-        at = _expected(view, key, more)
-        if at is None or at <= now:
+        at = _expected(view, statuses, key, more, now)
+        if at is None:
             return f"{count_text(more, 'more run')} needed"
         return f"expected about {moment_text(at, now)}"
 
@@ -224,31 +220,17 @@ def moment_text(at: datetime, now: datetime) -> str:
     return f"{at:%H:%M} UTC" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def _expected(view: View, key: str, more: int) -> datetime | None:
-    """Return when a case will have so many further runs; None if it is in no pack."""
+def _expected(
+    view: View, statuses: Sequence[WorkerStatus], key: str, more: int, now: datetime
+) -> datetime | None:
+    """Return when a case will have so many further runs; None: unknown, or no worker runs it."""
     planned, record = view.planned.get(key), view.cases.get(key)
     if planned is None:
         return None
-    each = timedelta(seconds=max(planned.every_seconds, _pace(view, key)))
-    begun = None if record is None else record.last.finished
-    return None if begun is None else begun + more * each
-
-
-def _pace(view: View, key: str) -> float:
-    """Return the seconds between the newest runs of a case.
-
-    With a single run: the duration of the first cycle.
-    """
-    trend = view.trends.get(key)
-    times = sorted({point.finished for point in trend.points})[-NEWEST:] if trend else []
-    if len(times) > 1:
-        gaps = [(after - before).total_seconds() for before, after in pairwise(times)]
-        return statistics.median(gaps)
-    tried = [view.cases[one] for one in view.planned if one in view.cases]
-    if not tried:
-        return 0.0
-    begun = min(record.first_started for record in tried)
-    return (max(record.last.finished for record in tried) - begun).total_seconds()
+    own = next((one for one in statuses if one.node == planned.definition.node), None)
+    every = timedelta(seconds=planned.every_seconds)
+    last = None if record is None else record.last.finished
+    return own.expected(key, more, every=every, last=last, now=now) if own else None
 
 
 _STEPS: Final = (
@@ -260,15 +242,14 @@ _STEPS: Final = (
 
 
 def milestones(
-    view: View, *, first_end: datetime | None, now: datetime, scheduled: bool = True
+    view: View, statuses: Sequence[WorkerStatus], now: datetime
 ) -> tuple[Milestone, ...]:
     """Return the upcoming results; empty if nothing is planned, or all are available.
 
     Cases that never gave a result delay nothing: failures are listed separately.
 
     Args:
-        first_end: expected end of the current cycle; None: no cycle is running.
-        scheduled: whether further cycles start automatically.
+        statuses: of the workers of this process; without them no time is known.
     """
     counts = {key: _good_runs(view, key) for key in view.planned}
     tried = {key: count for key, count in counts.items() if count or key not in view.cases}
@@ -279,10 +260,16 @@ def milestones(
             text=text,
             runs=runs,
             reached=min(tried.values()) >= runs,
-            at=_reached_at(view, tried, runs, first_end, now) if scheduled else None,
+            at=_reached_at(view, statuses, tried, runs, now),
         )
         for runs, text in _STEPS
     )
+
+
+def first_verdicts(view: View, statuses: Sequence[WorkerStatus], now: datetime) -> datetime | None:
+    """Return when every case can have its first verdict; None: already, or unknown."""
+    ahead = milestones(view, statuses, now)
+    return ahead[-1].at if ahead else None
 
 
 def _good_runs(view: View, key: str) -> int:
@@ -294,21 +281,12 @@ _COUNTED: Final = tuple(one for one in Outcome if one.good)
 
 
 def _reached_at(
-    view: View, counts: dict[str, int], runs: int, first_end: datetime | None, now: datetime
+    view: View, statuses: Sequence[WorkerStatus], counts: dict[str, int], runs: int, now: datetime
 ) -> datetime | None:
-    times: list[datetime] = []
-    for key, count in counts.items():
-        missing = runs - count
-        if missing <= 0:
-            continue
-        at = _expected(view, key, missing)
-        if at is None and first_end is not None:
-            at = first_end + (missing - 1) * timedelta(seconds=view.planned[key].every_seconds)
-        if at is None:
-            return None
-        times.append(at)
-    latest = max(times, default=None)
-    return latest if latest is not None and latest > now else None
+    missing = {key: runs - count for key, count in counts.items() if count < runs}
+    times = [_expected(view, statuses, key, more, now) for key, more in missing.items()]
+    known = [at for at in times if at is not None]
+    return max(known, default=None) if len(known) == len(times) else None
 
 
 def milestone_text(one: Milestone, now: datetime) -> str:
@@ -351,13 +329,15 @@ def latest_operation_lines(view: View, cases: Iterable[str]) -> tuple[str, ...]:
     return operation_lines((run for run in good if run is not None), emulated_in(view.periods))
 
 
-def cycle_end_lines(view: View, node: str, now: datetime, *, scheduled: bool) -> Iterator[str]:
+def cycle_end_lines(
+    view: View, node: str, statuses: Sequence[WorkerStatus], now: datetime
+) -> Iterator[str]:
     """Yield the lines for a terminal at the end of a node's cycle.
 
     Args:
-        scheduled: whether further cycles start automatically.
+        statuses: of the workers if further cycles start automatically; otherwise empty.
     """
-    when = schedule_of(view, now) if scheduled else after_cycles
+    when = schedule_of(view, statuses, now) if statuses else after_cycles
     own = [key for key, case in shown_definitions(view).items() if case.node == node]
     results = [f"{line}." for line in latest_operation_lines(view, own)]
     results += (
@@ -369,11 +349,7 @@ def cycle_end_lines(view: View, node: str, now: datetime, *, scheduled: bool) ->
     yield from (f"  {line}" for line in results[:MOST_LINES])
     if len(results) > MOST_LINES:
         yield f"  and {len(results) - MOST_LINES} more in the web UI"
-    ahead = [
-        one
-        for one in milestones(view, first_end=None, now=now, scheduled=scheduled)
-        if not one.reached
-    ]
+    ahead = [one for one in milestones(view, statuses, now) if not one.reached]
     if ahead:
         yield "Next:"
         yield from (f"  {milestone_text(one, now)}" for one in ahead)

@@ -6,7 +6,7 @@ attribute of its name (or its `validation_alias`) from the values of the product
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -15,12 +15,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from pvebench import __version__
 from pvebench.model.definition import Definition
-from pvebench.model.status import WorkerStatus
+from pvebench.model.status import State, WorkerStatus
 from pvebench.report.text import environments, in_order, iso, without_secrets
 from pvebench.store import Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import change_data, verdicts_data
+from pvebench.verdicts.summary import first_verdicts
 from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
 from pvebench.web.views.tables import is_stale, numbers_of
 
@@ -100,6 +101,8 @@ class Status(Head):
 
     version: str
     workers: list[Worker]
+    faults: dict[str, Text]
+    first_verdicts: Time | None
 
 
 class Value(ApiModel):
@@ -259,10 +262,20 @@ def _response(shape: type[Model], source: object, **values: Any) -> Model:
     return shape.model_validate(data)
 
 
-def status_data(statuses: Sequence[WorkerStatus], content: View, now: datetime) -> Status:
-    """Return `/api/v1/status`."""
-    workers = [_worker(status, now) for status in statuses]
-    return _response(Status, content, now=now, version=__version__, workers=workers)
+def status_data(
+    statuses: Sequence[WorkerStatus], content: View, now: datetime, faults: Mapping[str, str]
+) -> Status:
+    """Return `/api/v1/status`; `faults`: part of this process -> its fault, empty: none."""
+    waiting = {f"worker {one.node}": one.fault for one in statuses if one.state is State.ERROR}
+    return _response(
+        Status,
+        content,
+        now=now,
+        version=__version__,
+        workers=[_worker(status, now) for status in statuses],
+        faults=waiting | {part: text for part, text in faults.items() if text},
+        first_verdicts=first_verdicts(content, statuses, now),
+    )
 
 
 def _worker(status: WorkerStatus, now: datetime) -> Worker:

@@ -201,9 +201,10 @@ class Pages:
     def status_data(self, request: Request) -> Response:
         """Serve `/api/v1/status`."""
         query_parameters(request, ())
-        return _json(
-            api.status_data(self._statuses(), self._results.now, self._now()).model_dump_json()
-        )
+        content, store = self._results.now, self._results.store
+        faults = store.faults | store.outbox.faults | store.fleet.faults
+        data = api.status_data(self._statuses(), content, self._now(), faults)
+        return _json(data.model_dump_json())
 
     def results_data(self, request: Request) -> Response:
         """Serve `/api/v1/results`."""

@@ -11,6 +11,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.model.units import show_bytes
 from pvebench.store import StateDirectory
+from testing.http_client import get
 from testing.packs import QUICK, simulate
 from testing.simulated_site import app_of, served
 from testing.stores import TemporaryStore
@@ -79,7 +80,7 @@ def test_a_running_service_reports_what_it_measures(tmp_path: Path, capsys: Capt
         assert tuple(json.loads(capsys.readouterr().out)) == NAMES
     assert shown["running"].startswith("lab is idle")
     assert "(process " in shown["running"]
-    assert shown["next"].partition(" in ")[0] == simulation.worker._queue[0].slug
+    assert shown["next"] == f"{simulation.worker._queue[0].slug} is due"
 
 
 def test_a_process_that_does_not_answer_is_named(tmp_path: Path, capsys: Captured) -> None:
@@ -89,3 +90,20 @@ def test_a_process_that_does_not_answer_is_named(tmp_path: Path, capsys: Capture
         shown = lines(capsys, "--config", str(config), "--state", str(tmp_path))
     assert shown["running"].endswith("no details from http://127.0.0.1:1")
     assert shown["next"] == "unknown"
+
+
+def test_page_api_and_status_name_one_time_of_the_first_verdicts(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    simulation = simulate(tmp_path, cycles=None)
+    for _ in range(13):
+        simulation.world.clock.sleep(simulation.worker.step())
+    with StateDirectory(tmp_path, exclusive=True), served(app_of(simulation)) as address:
+        config = tmp_path / "settings.yaml"
+        config.write_text(f"listen: {address.removeprefix('http://')}\n", "utf-8")
+        shown = lines(capsys, "--config", str(config), "--state", str(tmp_path))
+        page, data = get(address).text, get(f"{address}/api/v1/status").json()
+    moment = datetime.fromisoformat(data["first_verdicts"])
+    assert moment > simulation.world.clock.now()
+    assert f"About {moment:%H:%M} UTC (7 runs per case)" in page
+    assert f"First verdicts about {moment:%Y-%m-%d %H:%M} UTC." in shown["changed"]

@@ -20,6 +20,8 @@ from pvebench.drivers.clocks import START
 from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
+from pvebench.model.ports import Hold, HoldKind
+from pvebench.model.status import State
 from pvebench.model.workload import Direction
 from pvebench.store import Point
 from pvebench.store.current import Trend
@@ -206,7 +208,7 @@ def test_after_the_first_cycle_it_says_what_was_found_and_what_comes_when(tmp_pa
     for _ in range(13):
         simulation.world.clock.sleep(simulation.worker.step())
     view, now = results_of(simulation).now, simulation.world.clock.now()
-    lines = list(cycle_end_lines(view, "lab", now, scheduled=True))
+    lines = list(cycle_end_lines(view, "lab", [simulation.worker.status], now))
     assert lines[0] == "Results on lab:"
     assert lines[1].startswith("  4k random read, depth 32 on local: ")
     assert lines[2].startswith("  4k random write, depth 32 on local: ")
@@ -217,16 +219,15 @@ def test_after_the_first_cycle_it_says_what_was_found_and_what_comes_when(tmp_pa
         "  About 00:12 UTC",
         "  About 00:32 UTC",
     ]
-    assert list(cycle_end_lines(view, "elsewhere", now, scheduled=True)) == []
+    assert list(cycle_end_lines(view, "elsewhere", [simulation.worker.status], now)) == []
 
 
 def test_the_milestones_are_reached_when_it_said(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=None)
     for _ in range(13):
         simulation.world.clock.sleep(simulation.worker.step())
-    promised = milestones(
-        results_of(simulation).now, first_end=None, now=simulation.world.clock.now()
-    )
+    status = simulation.worker.status
+    promised = milestones(results_of(simulation).now, [status], simulation.world.clock.now())
     assert [one.reached for one in promised] == [True, False, False]
     last = promised[-1].at
     assert last is not None
@@ -235,18 +236,69 @@ def test_the_milestones_are_reached_when_it_said(tmp_path: Path) -> None:
     runs = [sum(record.outcomes.values()) for record in simulation.store.cases().values()]
     assert min(runs) >= LEAST_JUDGED
     later = results_of(simulation).now
-    assert milestones(later, first_end=None, now=simulation.world.clock.now()) == ()
+    assert milestones(later, [], simulation.world.clock.now()) == ()
 
 
 def test_before_the_first_run_the_running_cycle_reports_when(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=None)
     view, now = results_of(simulation).now, simulation.world.clock.now()
-    nobody = [milestone_text(one, now) for one in milestones(view, first_end=None, now=now)]
-    assert nobody[0] == "With 1 run per case: first results per workload"
-    end = now + timedelta(minutes=3)
-    soon = [milestone_text(one, now) for one in milestones(view, first_end=end, now=now)]
-    assert soon[0].startswith("About 00:03 UTC (1 run per case)")
-    assert soon[1].startswith("About 00:13 UTC (3 runs")
+    unknown = [milestone_text(one, now) for one in milestones(view, [], now)]
+    assert unknown[0] == "With 1 run per case: first results per workload"
+    simulation.worker.step()
+    status = simulation.worker.status
+    end = status.cycle_end(now)
+    assert end is not None
+    soon = [one.at for one in milestones(view, [status], now)]
+    # The pack runs every five minutes.
+    assert soon == [end + timedelta(minutes=more) for more in (0, 10, 30)]
+
+
+def test_the_estimate_is_that_of_the_agenda_and_never_in_the_past(tmp_path: Path) -> None:
+    """Also for a daily pack, whose cases the scheduler moves through the hours of the day."""
+    daily = write_pack(tmp_path, SMALL.replace("every: 10m", "every: 1d"))
+    simulation = simulate(tmp_path, cycles=None, pack=daily)
+    for _ in range(60):
+        wait = simulation.worker.step()
+        now, status = simulation.world.clock.now(), simulation.worker.status
+        view = results_of(simulation).now
+        times = {runs: one.at for one in milestones(view, [status], now) for runs in [one.runs]}
+        assert all(at is None or at >= now for at in times.values())
+        missing = LEAST_JUDGED - min((len(t.points) for t in view.trends.values()), default=0)
+        if status.next_due is not None and missing == 1:
+            assert times[LEAST_JUDGED] == max(status.due.values())
+            assert status.next_due == min(status.due.values())
+        late = now + timedelta(days=30)
+        assert all(one.at is None or one.at >= late for one in milestones(view, [status], late))
+        simulation.world.clock.sleep(wait)
+
+
+def test_no_time_is_promised_beyond_the_end_of_a_limited_run(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=3, pack=write_pack(tmp_path, SMALL))
+    simulation.worker.step()
+    now, view = simulation.world.clock.now(), results_of(simulation).now
+    end = simulation.worker.status.cycle_end(now)
+    first, second, third = milestones(view, [simulation.worker.status], now)
+    assert end is not None
+    # Its cycles follow each other: the interval of the pack does not matter.
+    assert (first.at, second.at, third.at) == (end, end + 2 * (end - now), None)
+    assert milestone_text(third, now).startswith("With 7 runs per case: ")
+    simulation.worker.run()
+    later = simulation.world.clock.now()
+    ahead = milestones(results_of(simulation).now, [simulation.worker.status], later)
+    assert [one.at for one in ahead if not one.reached] == [None]
+
+
+def test_a_paused_or_failing_worker_promises_no_time(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=None, pack=write_pack(tmp_path, SMALL))
+    for _ in range(4):
+        simulation.world.clock.sleep(simulation.worker.step())
+    now, status = simulation.world.clock.now(), simulation.worker.status
+    view = results_of(simulation).now
+    held = replace(status, hold=Hold(kind=HoldKind.PAUSED, reason="new disk"))
+    failing = replace(status, state=State.ERROR, fault="disk full")
+    assert milestones(view, [status], now)[-1].at is not None
+    assert milestones(view, [held], now)[-1].at is None
+    assert milestones(view, [failing], now)[-1].at is None
 
 
 def test_a_case_that_always_fails_keeps_no_milestone_back(tmp_path: Path) -> None:
@@ -258,7 +310,7 @@ def test_a_case_that_always_fails_keeps_no_milestone_back(tmp_path: Path) -> Non
     simulation.world.faults._rates[Fault.TOOL_FAILS] = 0.0
     view = results_of(simulation).now
     assert len(view.cases) == 2
-    assert milestones(view, first_end=None, now=simulation.world.clock.now())[0].reached
+    assert milestones(view, [], simulation.world.clock.now())[0].reached
 
 
 def test_a_time_that_has_passed_is_not_promised(tmp_path: Path) -> None:
@@ -266,7 +318,7 @@ def test_a_time_that_has_passed_is_not_promised(tmp_path: Path) -> None:
     simulation.worker.run()
     view = results_of(simulation).now
     late = simulation.world.clock.now() + timedelta(days=3)
-    (first, *_) = summaries(view, schedule_of(view, late))
+    (first, *_) = summaries(view, schedule_of(view, [simulation.worker.status], late))
     assert "2 more runs needed" in first.text
     assert contest_title(first.contest, name_node=True).endswith("on lab, local")
 

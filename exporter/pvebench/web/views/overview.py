@@ -193,16 +193,9 @@ def upcoming_results(
     content: View, statuses: Sequence[WorkerStatus], now: datetime
 ) -> tuple[UpcomingResult, ...]:
     """Return the upcoming results; empty once every case can have a verdict."""
-    ends = [
-        status.cycle.expected_end
-        for status in statuses
-        if status.cycle is not None and status.cycle.done < status.cycle.planned
-    ]
-    due = [status.next_due for status in statuses if status.next_due is not None]
-    first_end = max(ends, default=max(due, default=None))
     return tuple(
         UpcomingResult(milestone_text(one, now), one.reached)
-        for one in milestones(content, first_end=first_end, now=now)
+        for one in milestones(content, statuses, now)
     )
 
 
@@ -224,7 +217,7 @@ class WorkerView:
     Attributes:
         elapsed: elapsed and expected time of the phase.
         phase_seconds: elapsed and expected time, for a progress bar; None if unknown.
-        ends: expected end of the running cycle.
+        ends: expected end of the running cycle; None: none runs, or it is late.
         upcoming: the next cases with their expected starts.
         due: for an idle worker, start of the next case.
     """
@@ -248,18 +241,17 @@ def moment(at: datetime, now: datetime) -> Moment:
 
 def worker_view(status: WorkerStatus, now: datetime) -> WorkerView:
     """Return the status of a worker."""
-    cycle, expected = status.cycle, status.phase_seconds
+    expected, end = status.phase_seconds, status.cycle_end(now)
     between = status.state is State.IDLE and bool(status.upcoming) and status.next_due is None
     elapsed = max(0.0, (now - status.since).total_seconds())
     starts = (moment(start, now) for start in status.expected_starts(now))
-    running = cycle is not None and cycle.done < cycle.planned
     return WorkerView(
         status=status,
         state="between two cases" if between else state_text(status.state),
         working=status.case is not None or between,
         elapsed=_elapsed_text(elapsed, expected),
         phase_seconds=(min(elapsed, expected), expected) if expected > 0 else None,
-        ends=moment(cycle.expected_end, now) if cycle is not None and running else None,
+        ends=None if end is None else moment(end, now),
         upcoming=tuple(zip(status.upcoming, starts, strict=True)),
         due=None if status.next_due is None else moment(status.next_due, now),
     )
@@ -345,7 +337,7 @@ def index_view(
     shown = shown_definitions(content)
     chosen = chosen_storage(storage, verdicts, shown)
     cases = of_storage(shown).get(chosen, {})
-    ranked = summaries(content, schedule_of(content, now), cases)
+    ranked = summaries(content, schedule_of(content, statuses, now), cases)
     workers = tuple(worker_view(status, now) for status in statuses)
     upcoming = upcoming_results(content, statuses, now)
     return Index(
