@@ -11,6 +11,8 @@ import click
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
+from pvebench.errors import MachineError
+from pvebench.fleet.push import SOUND
 from pvebench.model.units import show_seconds
 from pvebench.store import StateDirectory
 from pvebench.store.fleet_log import FleetState
@@ -28,12 +30,17 @@ def status(form: str, **options: Any) -> None:
     """Show what the hub has, and what waits."""
     settings = read_settings(**options)
     with results_of(settings) as store:
-        lines = status_lines(settings, store.fleet.state(), time.time())
+        state = store.fleet.state()
+        lines = status_lines(settings, state, time.time())
     if form == "json":
         click.echo(json.dumps(lines, indent=2))
-        return
-    for name, text in lines.items():
-        click.echo(f"{name + ':':9} {text}")
+    else:
+        click.echo("\n".join(f"{name + ':':9} {text}" for name, text in lines.items()))
+    if settings.fleet is not None and state is not None and state.state not in SOUND:
+        raise MachineError(
+            f"the connection to the hub fails: {state.state}",
+            next_step='see docs/fleet.md, "Connect a site"',
+        )
 
 
 def status_lines(settings: Settings, state: FleetState | None, now: float) -> dict[str, str]:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.verdict import count_text
 
 LEAST_SECONDS: Final = 86400.0
 OVERDUE: Final = 2.5
@@ -56,6 +57,6 @@ def _outages(report: NodeReport) -> Iterator[Outage]:
 
 def outage_text(outage: Outage) -> str:
     """Return `pve3 had no results for 7 days, from 2026-10-16 to 2026-10-23`."""
-    days = f"{(outage.end - outage.begin) / 86400:.0f} days"
+    days = count_text(round((outage.end - outage.begin) / 86400), "day")
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (outage.begin, outage.end))
     return f"{outage.node or 'history'} had no results for {days}, from {begin:%F} to {end:%F}"

@@ -400,6 +400,7 @@ def test_a_site_that_never_started_its_connection_is_reported(
         ("connected", None, "warning"),
         ("not connected", None, "warning"),
         ("held", 60.0, "critical"),
+        ("the hub returned 403", 60.0, "critical"),
         ("forgotten by the hub", 60.0, "critical"),
         ("hub https://hub.example.org: Connection refused", 7200.0, "critical"),
     ],
@@ -415,7 +416,8 @@ def test_doctor_and_fleet_status_say_the_same_state_of_the_connection(
     store.close()
     found = seen(config, capsys, code=3 if severity == "critical" else 0)["fleet"]
     assert found[0] == severity
-    assert run_cli(["fleet", "status", "--config", str(config), "--format=json"]) == 0
+    code = 3 if severity == "critical" else 0
+    assert run_cli(["fleet", "status", "--config", str(config), "--format=json"]) == code
     lines = json.loads(capsys.readouterr().out)
     assert f"{lines['state']}, last contact {lines['contact']}" in found[1]
 

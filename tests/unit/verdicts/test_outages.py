@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.verdicts.outages import LEAST_SECONDS, MOST, outage_text, outages
+from pvebench.verdicts.outages import LEAST_SECONDS, MOST, Outage, outage_text, outages
 
 DAY = 86400.0
 
@@ -63,3 +63,8 @@ def test_very_many_outages_are_bounded_and_newest_first() -> None:
 def test_without_runs_there_is_no_outage() -> None:
     assert outages(report()) == ()
     assert outages(report([5])) == ()
+
+
+def test_one_day_is_one_day() -> None:
+    text = outage_text(Outage("pve3", 0.0, 1.4 * 86400))
+    assert text.startswith("pve3 had no results for 1 day, ")

@@ -1,0 +1,49 @@
+"""A change of a part of the cases is never called everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from pvebench.analysis.case_history import FIGURES, Group
+from pvebench.analysis.change import Change, Move
+from pvebench.verdicts.change_text import brief, sentence
+
+VIRTIO: Group = (("bus", "virtio"),)
+
+
+def change(group: Group, cases: int, of: int) -> Change:
+    move = Move(
+        figure=FIGURES["throughput"],
+        effect=-0.2,
+        low=-0.3,
+        high=-0.1,
+        cases=cases,
+        runs=9,
+        p_value=0.0,
+    )
+    names = tuple(f"case {number}" for number in range(cases))
+    return Change(
+        begin=0.0,
+        nodes=("lab",),
+        known=False,
+        group=group,
+        all_but=False,
+        cases=names,
+        names=names,
+        of=of,
+        moves=(move,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("group", "cases", "of", "begin"),
+    [
+        (VIRTIO, 6, 6, "Everything on virtio is 18% slower"),
+        (VIRTIO, 4, 6, "Most cases on virtio are 18% slower"),
+        ((), 4, 6, "Most cases are 18% slower"),
+    ],
+)
+def test_a_part_is_called_a_part(group: Group, cases: int, of: int, begin: str) -> None:
+    one = change(group, cases, of)
+    assert sentence(one).startswith(begin)
+    assert brief(one).startswith(begin.partition(" is ")[0].partition(" are ")[0])
