@@ -119,12 +119,8 @@ class WorkerStatus:
     ) -> datetime | None:
         """Return when a case will have so many further runs: the one estimate for all outputs.
 
-        Args:
-            every: its interval.
-            last: end of its latest run; None: it never ran.
-
-        Returns:
-            None: unknown, or not before this process ends. Never a time in the past.
+        None: unknown, or not before this process ends. Never a time in the past. `every` is its
+        interval, `last` the end of its latest run.
         """
         cycle, end = self.cycle, self.cycle_end(now)
         running = cycle is not None and cycle.running

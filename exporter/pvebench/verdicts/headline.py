@@ -192,7 +192,7 @@ def counts_text(verdicts: Verdicts, *, without: VerdictState | None = None) -> s
 
 
 def progress_lines(verdicts: Verdicts) -> Iterator[str]:
-    """Yield what is known, what is missing, and when it will be known; nothing if all is known."""
+    """Yield what is known and what is missing; nothing if all is known."""
     unknown = [one for one in verdicts.verdicts if one.state is VerdictState.INCONCLUSIVE]
     if not unknown:
         return
@@ -202,9 +202,8 @@ def progress_lines(verdicts: Verdicts) -> Iterator[str]:
     if waiting:
         least, most = (pick(one.more_runs for one in waiting) for pick in (min, max))
         span = f"{least} to {most}" if least < most else str(least)
-        yield f"Missing: {count_text(len(waiting), 'metric')} with {span} more runs each"
-        cycles = count_text(most, "more cycle")
-        yield f"When: after {cycles}; `pvebench serve` runs them by its schedule"
+        missing = f"{count_text(len(waiting), 'metric')} with {span} more runs each"
+        yield f"Missing: {missing}, by the schedule of `pvebench serve`"
     stuck = [one for one in unknown if not one.more_runs]
     if stuck:
         example = f"{stuck[0].history.name}: {stuck[0].reason}"

@@ -201,11 +201,7 @@ def shown_definitions(view: View) -> dict[str, Definition]:
 
 
 def rankings(view: View, cases: Mapping[str, Definition] | None = None) -> tuple[Ranking, ...]:
-    """Return the rankings that every output reads; some may be empty.
-
-    Args:
-        cases: key -> case; None: those of `shown_definitions`.
-    """
+    """Return the rankings that every output reads, of `shown_definitions` unless given."""
     known = shown_definitions(view) if cases is None else cases
     return contests(known, view.trends, emulated_in(view.periods), view.durability)
 

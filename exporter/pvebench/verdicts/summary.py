@@ -248,8 +248,7 @@ def milestones(
 
     Cases that never gave a result delay nothing: failures are listed separately.
 
-    Args:
-        statuses: of the workers of this process; without them no time is known.
+    Without `statuses`, those of the workers of this process, no time is known.
     """
     counts = {key: _good_runs(view, key) for key in view.planned}
     tried = {key: count for key, count in counts.items() if count or key not in view.cases}
@@ -264,12 +263,6 @@ def milestones(
         )
         for runs, text in _STEPS
     )
-
-
-def first_verdicts(view: View, statuses: Sequence[WorkerStatus], now: datetime) -> datetime | None:
-    """Return when every case can have its first verdict; None: already, or unknown."""
-    ahead = milestones(view, statuses, now)
-    return ahead[-1].at if ahead else None
 
 
 def _good_runs(view: View, key: str) -> int:

@@ -21,7 +21,7 @@ from pvebench.store import Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import change_data, verdicts_data
-from pvebench.verdicts.summary import first_verdicts
+from pvebench.verdicts.summary import LEAST_JUDGED, milestones
 from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
 from pvebench.web.views.tables import is_stale, numbers_of
 
@@ -266,6 +266,7 @@ def status_data(
     statuses: Sequence[WorkerStatus], content: View, now: datetime, faults: Mapping[str, str]
 ) -> Status:
     """Return `/api/v1/status`; `faults`: part of this process -> its fault, empty: none."""
+    ahead = milestones(content, statuses, now)
     waiting = {f"worker {one.node}": one.fault for one in statuses if one.state is State.ERROR}
     return _response(
         Status,
@@ -274,7 +275,7 @@ def status_data(
         version=__version__,
         workers=[_worker(status, now) for status in statuses],
         faults=waiting | {part: text for part, text in faults.items() if text},
-        first_verdicts=first_verdicts(content, statuses, now),
+        first_verdicts=next((one.at for one in ahead if one.runs == LEAST_JUDGED), None),
     )
 
 

@@ -139,7 +139,6 @@ def test_the_verdict_of_a_young_store_is_ten_lines_with_what_is_missing(
     assert len(brief.splitlines()) <= 10
     assert "Known: no verdict yet; each case needs 7 runs" in brief
     assert "Missing: 48 metrics with 5 more runs each" in brief
-    assert "When: " in brief
     assert run_cli(["verdict", *state, "--format", form, "--all"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if "/rand" in line]
     assert len(rows) == len(set(rows)) == 48
@@ -154,8 +153,7 @@ def test_progress_names_the_end_of_missing_runs_and_what_no_run_decides(tmp_path
     verdicts = replace(verdicts, reports=(replace(report, verdicts=(late, noisy)),))
     assert list(progress_lines(verdicts)) == [
         "Known: no verdict yet; each case needs 7 runs",
-        "Missing: 1 metric with 5 more runs each",
-        "When: after 5 more cycles; `pvebench serve` runs them by its schedule",
+        "Missing: 1 metric with 5 more runs each, by the schedule of `pvebench serve`",
         "Undecidable: 1 metric, such as disk: too noisy",
     ]
     assert list(progress_lines(Verdicts())) == []

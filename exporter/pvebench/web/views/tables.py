@@ -120,7 +120,6 @@ EXCLUSION_NOTES: Final = {
 }
 """Reason why a cell is excluded from the ranking: sign and text."""
 _SOFT: Final = (Exclusion.UNFLUSHED, Exclusion.WARM)
-"""Reasons that are no fault of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
