@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import re
 import shutil
 import socket
 import subprocess
@@ -17,9 +19,10 @@ import pytest
 from integration.conftest import MACHINE, Lab
 from pvebench.config.pack_keys import MIN_MEMORY
 from pvebench.drivers.qemu.machine import EMULATED_CPU
-from pvebench.guest import KERNEL_ARGUMENTS, GuestImage, build_image
+from pvebench.guest import KERNEL_ARGUMENTS, MODULE_PLACE, GuestImage, build_image, unpack_archive
 from pvebench.guest.recipe import FILESYSTEM_MODULES
 from pvebench.model.units import MIB
+from testing.packs import ROOT
 
 TOOLS = (
     "fio --version",
@@ -31,6 +34,7 @@ TOOLS = (
     "mkfs.btrfs --version",
     "bonnie++ -h; test $? -le 1",
     "busybox true",
+    "/bin/dd --version",
     "fio --enghelp=libaio",
     "fio --enghelp=io_uring",
 )
@@ -40,6 +44,24 @@ TOOLS = (
 def test_every_tool_runs_in_the_guest(shared_lab: Lab, line: str) -> None:
     done = shared_lab.qemu.boot(MACHINE).run(["/bin/sh", "-c", line])
     assert done.exit_code == 0, done.stderr.decode()
+
+
+IN_GUESTS = ("model/ports.py", "runner", "workloads", "guest", "drivers/lxc/container_disk.py")
+IN_GUESTS += ("drivers/qemu/disk_readback.py", "drivers/proxmox/vm")
+
+
+def test_every_program_that_is_started_by_its_path_is_in_the_image(
+    image: GuestImage, tmp_path: Path
+) -> None:
+    """The paths are those in the sources of what runs in guests and containers."""
+    unpack_archive(image.initramfs.read_bytes(), tmp_path, but=MODULE_PLACE)
+    top = ROOT / "exporter/pvebench"
+    places = [path for name in IN_GUESTS for path in [top / name, *(top / name).rglob("*.*")]]
+    texts = [path.read_text("utf-8") for path in places if path.suffix in {".py", ".sh"}]
+    started = {path for text in texts for path in re.findall(r"(?<![\w/])/s?bin/[\w.-]+", text)}
+    assert {"/bin/dd", "/bin/kill", "/bin/busybox"} <= started
+    lacking = [path for path in started if not os.access(tmp_path / path[1:], os.X_OK)]
+    assert lacking == []
 
 
 def test_every_module_that_the_guest_needs_is_loaded(shared_lab: Lab) -> None:

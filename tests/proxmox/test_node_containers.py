@@ -779,9 +779,10 @@ def test_a_size_in_gib_is_what_pct_makes_of_it(mebibytes: int) -> None:
 def test_the_guests_files_are_a_tar_that_tar_itself_unpacks(tmp_path: Path) -> None:
     initramfs = archive(
         {
-            "bin/busybox": Entry(FILE | 0o755, b"x" * 1000),
-            "bin/sh": Entry(LINK | 0o777, b"busybox"),
-            "lib/modules/ext4.ko": Entry(FILE | 0o644, b"module"),
+            "sbin": Entry(LINK | 0o777, b"usr/sbin"),
+            "usr/bin/busybox": Entry(FILE | 0o755, b"x" * 1000),
+            "usr/bin/sh": Entry(LINK | 0o777, b"busybox"),
+            "usr/lib/modules/ext4.ko": Entry(FILE | 0o644, b"module"),
             "run": Entry(DIRECTORY | 0o755),
             "dev/console": Entry(0o020600, device=(5, 1)),
         }
@@ -793,9 +794,9 @@ def test_the_guests_files_are_a_tar_that_tar_itself_unpacks(tmp_path: Path) -> N
     command = ["tar", "xpf", str(tmp_path / "root.tar.gz"), "-z", "-C", str(tmp_path / "root")]
     subprocess.run(command, check=True)
     found = {str(path.relative_to(tmp_path / "root")) for path in (tmp_path / "root").rglob("*")}
-    assert {"bin/busybox", "bin/sh", "run", "sbin/init", "mnt/test", "dev"} <= found
-    assert not {"lib/modules/ext4.ko", "dev/console"} & found
-    assert (tmp_path / "root/bin/sh").readlink() == Path("busybox")
+    assert {"usr/bin/busybox", "usr/bin/sh", "run", "sbin", "mnt/test", "dev"} <= found
+    assert not {"usr/lib/modules/ext4.ko", "dev/console"} & found
+    assert (tmp_path / "root/usr/bin/sh").readlink() == Path("busybox")
     assert os.access(tmp_path / "root/sbin/init", os.X_OK)
     with tarfile.open(tmp_path / "root.tar.gz") as tar:
         assert {member.uid for member in tar} == {0}

@@ -58,7 +58,8 @@ PLACES: Final = {
         drivers/lxc/container_disk.py:ContainerDisk.attach
         drivers/lxc/container_disk.py:ContainerTools._check_mount
         drivers/qemu/accelerator.py:_why_no_kvm drivers/qemu/accelerator.py:remembered_fault
-        drivers/qemu/disk_readback.py:opened_direct drivers/qemu/machine.py:_has_uuid
+        drivers/qemu/disk_readback.py:opened_direct
+        drivers/qemu/machine.py:_has_uuid
         drivers/storages/contract.py:machine_token drivers/storages/directory.py:size_at
         files.py:_is_mount files.py:mounted_below cli/setup/__init__.py:mounts
         store/instance_lock.py:_place store/instance_lock.py:_start_of
@@ -87,7 +88,8 @@ PLACES: Final = {
     BUILD: """
         guest/archives.py:make_iso guest/build.py:_apt guest/build.py:_distribution
         guest/build.py:_unpack guest/content.py:_builtin guest/content.py:_busybox
-        guest/content.py:_file guest/content.py:library_closure guest/content.py:unpacked_module
+        guest/content.py:_file guest/content.py:_problem guest/content.py:library_closure
+        guest/content.py:unpacked_module
     """,
     WRAPPED: """
         cli/verdict.py:_rows config/document.py:read_document config/tls_and_users.py:_context

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.errors import GuestImageError
-from pvebench.guest.recipe import KERNEL_ARGUMENTS, MOUNT_POINT, script
+from pvebench.guest.recipe import KERNEL_ARGUMENTS, MODULE_PLACE, MOUNT_POINT, script
 
 _EPOCH: Final = 1_700_000_000
 """Time of all files in the ISO, so that equal content results in equal bytes."""
@@ -124,10 +124,10 @@ def tar_archive(data: bytes, *, but: str, extra: Mapping[str, Entry]) -> bytes:
 def container_archive(initramfs: bytes) -> bytes:
     """Return the guest's files as an archive for `pct create`: no modules, but a first process."""
     extra = {
-        "sbin/init": Entry(FILE | 0o755, script("container-init.sh")),
+        "usr/sbin/init": Entry(FILE | 0o755, script("container-init.sh")),
         MOUNT_POINT.lstrip("/"): Entry(DIRECTORY | 0o755),
     }
-    return tar_archive(initramfs, but="lib/modules/", extra=extra)
+    return tar_archive(initramfs, but=MODULE_PLACE, extra=extra)
 
 
 _TAR_KINDS: Final = {DIRECTORY: tarfile.DIRTYPE, LINK: tarfile.SYMTYPE, FILE: tarfile.REGTYPE}
@@ -195,30 +195,9 @@ def make_iso(root: Path, kernel: Path, initramfs: Path, work: Path, target: Path
         path.chmod(0o755 if path.is_dir() else 0o644)
         os.utime(path, (_EPOCH, _EPOCH))
     os.utime(tree, (_EPOCH, _EPOCH))
-    command = [
-        "xorriso",
-        "-as",
-        "mkisofs",
-        "-quiet",
-        "-V",
-        "PVEBENCH",
-        "-R",
-        "-uid",
-        "0",
-        "-gid",
-        "0",
-        "-b",
-        "isolinux/isolinux.bin",
-        "-c",
-        "isolinux/boot.cat",
-        "-no-emul-boot",
-        "-boot-load-size",
-        "4",
-        "-boot-info-table",
-        "-o",
-        str(target),
-        str(tree),
-    ]
+    options = "-quiet -V PVEBENCH -R -uid 0 -gid 0 -b isolinux/isolinux.bin -c isolinux/boot.cat"
+    options += " -no-emul-boot -boot-load-size 4 -boot-info-table"
+    command = ["xorriso", "-as", "mkisofs", *options.split(), "-o", str(target), str(tree)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(_EPOCH)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:

@@ -7,6 +7,7 @@ import fcntl
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -21,7 +22,7 @@ from urllib.parse import unquote
 from pvebench.errors import GuestImageError, NoSpace, NotWritable, PvebenchError, ToolsMissing
 from pvebench.files import remove_tree
 from pvebench.guest.archives import archive, make_iso
-from pvebench.guest.content import direct_kernel, kernel_version, root_entries
+from pvebench.guest.content import direct_kernel, kernel_version, prove_programs, root_entries
 from pvebench.guest.image import (
     FILES,
     MANIFEST,
@@ -35,6 +36,7 @@ from pvebench.guest.recipe import (
     COMPRESSION,
     FORMAT,
     KERNEL_PACKAGE,
+    MERGED,
     NOT_NEEDED,
     PACKAGES,
     recipe_digest,
@@ -86,7 +88,7 @@ def resolve(work: Path) -> list[Package]:
         work,
     )
     packages = [_parse(line) for line in output.splitlines() if line.startswith("'")]
-    needed = [package for package in packages if package.name not in NOT_NEEDED]
+    needed = [package for package in packages if not re.fullmatch(NOT_NEEDED, package.name)]
     return sorted(needed, key=lambda package: package.name)
 
 
@@ -132,12 +134,14 @@ def _is_whole(path: Path, size: int) -> bool:
 
 
 def unpack(packages: Sequence[Package], directory: Path, root: Path) -> None:
-    """Unpack the archives' files below `root`.
+    """Unpack the archives' files below `root`, in merged directories.
 
     Raises:
         GuestImageError: an archive is damaged.
     """
-    root.mkdir(parents=True, exist_ok=True)
+    for name in MERGED:
+        (root / "usr" / name).mkdir(parents=True)
+        (root / name).symlink_to(f"usr/{name}")
     for package in packages:
         problem = _unpack(directory / package.file, root)
         if problem is not None:
@@ -155,6 +159,7 @@ def _unpack(archive: Path, root: Path) -> str | None:
     """
     unpacked = ["dpkg-deb", "--fsys-tarfile", str(archive)]
     command = ["tar", "--extract", "--no-same-permissions", "--no-same-owner"]
+    command += ["--keep-directory-symlink"]
     with TemporaryFile("w+") as errors:
         with subprocess.Popen(unpacked, stdout=subprocess.PIPE, stderr=errors) as source:
             command += ["--directory", str(root)]
@@ -302,6 +307,7 @@ def _build(directory: Path, work: Path, say: Callable[[str], None]) -> None:
     packed = root / "boot" / f"vmlinuz-{version}"
     (image / "kernel").write_bytes(direct_kernel(packed.read_bytes()))
     content = archive(root_entries(root, version))
+    prove_programs(content, work / "tree")
     # Direct boot copies it at once: emulated decompression would take longer than reading.
     # The BIOS reads the ISO slowly, so there it is compressed.
     (image / "initramfs").write_bytes(content)

@@ -6,6 +6,7 @@ Programs include their libraries, as the packages' own dynamic loader resolves t
 from __future__ import annotations
 
 import lzma
+import os
 import re
 import struct
 import subprocess
@@ -15,8 +16,17 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.errors import GuestImageError
-from pvebench.guest.archives import CHARACTER, DIRECTORY, FILE, LINK, Entry
-from pvebench.guest.recipe import FILESYSTEM_MODULES, LINKS, MODULES, PROGRAMS, SCRIPTS, script
+from pvebench.guest.archives import CHARACTER, DIRECTORY, FILE, LINK, Entry, unpack_archive
+from pvebench.guest.recipe import (
+    FILESYSTEM_MODULES,
+    MERGED,
+    MODULE_PLACE,
+    MODULES,
+    PROGRAMS,
+    SCRIPTS,
+    script,
+)
+from pvebench.model.disk import Filesystem
 from pvebench.model.units import SECTOR
 
 # --- kernel of the guest, unpacked for a fast boot in QEMU, and its modules
@@ -89,17 +99,13 @@ def _has_pvh_entry(kernel: bytes) -> bool:
 
 def kernel_version(root: Path) -> str:
     """Return the version of the only kernel unpacked below `root`."""
-    versions = sorted(path.name for path in _modules_folder(root).iterdir())
+    folder = root / MODULE_PLACE
+    if not folder.is_dir():
+        raise GuestImageError("the packages contain no kernel modules")
+    versions = sorted(path.name for path in folder.iterdir())
     if len(versions) != 1:
         raise GuestImageError(f"expected one kernel in the packages, found {versions}")
     return versions[0]
-
-
-def _modules_folder(root: Path) -> Path:
-    for place in ("lib/modules", "usr/lib/modules"):
-        if (root / place).is_dir():
-            return root / place
-    raise GuestImageError("the packages contain no kernel modules")
 
 
 def module_files(root: Path, version: str, names: Iterable[str]) -> list[Path]:
@@ -110,7 +116,7 @@ def module_files(root: Path, version: str, names: Iterable[str]) -> list[Path]:
     Raises:
         GuestImageError: the kernel does not have one of them.
     """
-    base = _modules_folder(root) / version
+    base = root / MODULE_PLACE / version
     files = _files_by_name(base)
     builtin = _builtin(base)
     order: dict[str, Path] = {}
@@ -195,14 +201,13 @@ def _dependencies(path: Path) -> list[str]:
     return [_normal(name) for name in match[1].decode().split(",") if name] if match else []
 
 
-LOADER: Final = "lib64/ld-linux-x86-64.so.2"
-"""Path of the dynamic loader in every program. Debian 13 has it below usr, behind a link."""
+LOADER: Final = "usr/lib64/ld-linux-x86-64.so.2"
+"""Path of the dynamic loader in every program, below the link lib64."""
 _PLACES: Final = (
-    "lib/x86_64-linux-gnu",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/x86_64-linux-gnu/ceph",  # the run path of librados
 )
-_PROGRAM_PLACES: Final = ("usr/bin", "usr/sbin", "bin", "sbin")
+_PROGRAM_PLACES: Final = ("usr/bin", "usr/sbin")
 
 
 def root_entries(root: Path, version: str) -> dict[str, Entry]:
@@ -212,8 +217,6 @@ def root_entries(root: Path, version: str) -> dict[str, Entry]:
     for path in [*programs, *library_closure(root, programs)]:
         entries[str(path.relative_to(root))] = _file(path, 0o755)
     entries[LOADER] = _file(find_loader(root), 0o755)
-    for link, target in LINKS.items():
-        entries[link.lstrip("/")] = Entry(LINK | 0o777, target.encode())
     entries["etc/mke2fs.conf"] = _file(root / "etc/mke2fs.conf", 0o644)
     return entries
 
@@ -225,10 +228,13 @@ def _skeleton() -> dict[str, Entry]:
     # The kernel opens this console before devtmpfs is mounted.
     entries["dev/console"] = Entry(CHARACTER | 0o600, device=(5, 1))
     entries["dev/null"] = Entry(CHARACTER | 0o666, device=(1, 3))
+    entries |= {name: Entry(LINK | 0o777, f"usr/{name}".encode()) for name in MERGED}
     for path, name in SCRIPTS.items():
         entries[path] = Entry(FILE | 0o755, script(name))
     # Called by the agent's guest-shutdown; there is nothing to write back.
-    entries["sbin/shutdown"] = Entry(FILE | 0o755, b"#!/bin/busybox sh\nexec busybox poweroff -f\n")
+    entries["usr/sbin/shutdown"] = Entry(
+        FILE | 0o755, b"#!/bin/busybox sh\nexec busybox poweroff -f\n"
+    )
     entries["etc/passwd"] = Entry(FILE | 0o644, b"root:x:0:0:root:/:/bin/sh\n")
     entries["etc/group"] = Entry(FILE | 0o644, b"root:x:0:\n")
     return entries
@@ -241,11 +247,11 @@ def _busybox(root: Path) -> dict[str, Entry]:
         raise GuestImageError(f"cannot run busybox: {done.stderr.strip()}")
     taken = {"busybox", "shutdown", *PROGRAMS}
     links = {
-        f"bin/{name}": Entry(LINK | 0o777, b"busybox")
+        f"usr/bin/{name}": Entry(LINK | 0o777, b"busybox")
         for name in done.stdout.split()
         if name not in taken
     }
-    return {**links, "bin/busybox": _file(binary, 0o755)}
+    return {**links, "usr/bin/busybox": _file(binary, 0o755)}
 
 
 def _modules(root: Path, version: str) -> dict[str, Entry]:
@@ -253,10 +259,10 @@ def _modules(root: Path, version: str) -> dict[str, Entry]:
     for name, modules in {"load": MODULES, **FILESYSTEM_MODULES}.items():
         order = []
         for path in module_files(root, version, modules):
-            place = f"lib/modules/{version}/{unpacked_name(path)}"
+            place = f"{MODULE_PLACE}{version}/{unpacked_name(path)}"
             entries[place] = Entry(FILE | 0o644, unpacked_module(path))
             order.append(f"/{place}\n")
-        entries[f"lib/modules/{name}.list"] = Entry(FILE | 0o644, "".join(order).encode())
+        entries[f"{MODULE_PLACE}{name}.list"] = Entry(FILE | 0o644, "".join(order).encode())
     return entries
 
 
@@ -271,10 +277,14 @@ def find_program(root: Path, name: str) -> Path:
         GuestImageError: no package has it.
     """
     for place in _PROGRAM_PLACES:
-        path = root / place / name
-        if path.is_file():
+        if _is_inside(root, path := root / place / name):
             return path
     raise GuestImageError(f"the packages do not contain the program {name}")
+
+
+def _is_inside(root: Path, path: Path) -> bool:
+    """Return whether a path is a file below `root`, after all links."""
+    return path.is_file() and path.resolve().is_relative_to(root.resolve())
 
 
 def find_loader(root: Path) -> Path:
@@ -283,9 +293,9 @@ def find_loader(root: Path) -> Path:
     Raises:
         GuestImageError: no package has it.
     """
-    for path in (root / LOADER, root / "usr" / LOADER):
-        if path.is_file():
-            return path
+    path = root / _PLACES[0] / Path(LOADER).name
+    if _is_inside(root, path):
+        return path
     raise GuestImageError(f"the packages do not contain {LOADER}")
 
 
@@ -295,18 +305,22 @@ def library_closure(root: Path, programs: Iterable[Path]) -> list[Path]:
     Raises:
         GuestImageError: one is missing in the packages.
     """
-    loader = str(find_loader(root))
-    search = ":".join(str(root / place) for place in _PLACES)
+    loader = _loader_command(root)
     libraries: set[Path] = set()
     for program in programs:
-        command = [loader, "--library-path", search, "--list", str(program)]
+        command = [*loader, "--list", str(program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
+        if done.returncode or done.stderr:  # versions of symbols are only reported there
             raise GuestImageError(
                 f"cannot resolve {program.name}: {(done.stderr or done.stdout).strip()}"
             )
         libraries |= _needed_libraries(root, program, done.stdout)
     return sorted(libraries)
+
+
+def _loader_command(root: Path) -> list[str]:
+    search = ":".join(str(root / place) for place in _PLACES)
+    return [str(find_loader(root)), "--library-path", search]
 
 
 def _needed_libraries(root: Path, program: Path, text: str) -> set[Path]:
@@ -316,7 +330,40 @@ def _needed_libraries(root: Path, program: Path, text: str) -> set[Path]:
         if not arrow:
             continue  # the kernel's vdso and the loader
         path = Path(rest.rpartition(" (")[0] or rest)
-        if not path.is_relative_to(root):
+        if not (path.is_relative_to(root) and _is_inside(root, path)):
             raise GuestImageError(f"{program.name} needs {name}, which no package contains: {rest}")
         libraries.add(path)
     return libraries
+
+
+def prove_programs(initramfs: bytes, tree: Path) -> None:
+    """Start each program of tools, file systems and guest, from an image unpacked to `tree`.
+
+    Raises:
+        GuestImageError: some are missing or do not start; it names all of them.
+    """
+    tree.mkdir()
+    unpack_archive(initramfs, tree, but=MODULE_PLACE)
+    started = {*PROGRAMS, *(f"mkfs.{kind}" for kind in Filesystem if kind is not Filesystem.NONE)}
+    if problems := [text for name in sorted(started) if (text := _problem(tree, name))]:
+        raise GuestImageError(f"programs of the guest image do not start: {'; '.join(problems)}")
+
+
+def _problem(tree: Path, name: str) -> str:
+    """Return why a program does not start; empty: it does, if only to reject --version."""
+    try:
+        program = find_program(tree, name)
+        library_closure(tree, [program])
+    except GuestImageError as error:
+        return error.happened
+    done = subprocess.run(
+        [*_loader_command(tree), "--argv0", name, str(program), "--version"],
+        env={**os.environ, "LD_BIND_NOW": "1"},  # also resolves the symbols that it does not use
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if 0 <= done.returncode < 126:  # from 126 on: it could not be started
+        return ""
+    return f"{name}: {done.stderr.strip() or f'ended with {done.returncode}'}"

@@ -7,7 +7,7 @@ import json
 from importlib import resources
 from typing import Final
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Layout of the image directory and its manifest."""
 
 COMPRESSION: Final = 6
@@ -36,37 +36,12 @@ PACKAGES: Final = (
 )
 
 NOT_NEEDED: Final = (
-    "adduser",
-    "cpio",
-    "debconf",
-    "debianutils",
-    "dpkg",
-    "gcc-12-base",
-    "initramfs-tools",
-    "initramfs-tools-core",
-    "klibc-utils",
-    "libklibc",
-    "libperl5.36",
-    "libpython3-stdlib",
-    "libpython3.11-minimal",
-    "libpython3.11-stdlib",
-    "linux-base",
-    "lsb-base",
-    "media-types",
-    "passwd",
-    "perl",
-    "perl-base",
-    "perl-modules-5.36",
-    "python3",
-    "python3-minimal",
-    "python3.11",
-    "python3.11-minimal",
-    "sysvinit-utils",
-    "tar",
-    "udev",
+    "adduser|base-passwd|cpio|debconf|debianutils|dpkg|dracut-.*|gcc-.*|init.*|klibc-utils|lib.*-perl"
+    "|lib(klibc|perl|python|systemd-shared).*|linux-base|login.defs|logsave|lsb-base|media-types|mount"
+    "|netbase|passwd|perl.*|python3.*|systemd|sysvinit-utils|tar|tzdata|udev|usrmerge"
 )
-"""Dependencies for maintainer scripts and plotting, which are not downloaded. If one of them has a
-library that a program needs, the build fails and names it."""
+"""Pattern of dependencies for maintainer scripts, services and plotting, which are not downloaded.
+If one of them has a library that a program needs, the build fails and names it."""
 
 PROGRAMS: Final = {
     "bonnie++": "bonnie++",
@@ -74,15 +49,20 @@ PROGRAMS: Final = {
     "fio": "fio",
     "hdparm": "hdparm",
     "ioping": "ioping",
-    "mke2fs": "e2fsprogs",
     "mkfs.btrfs": "btrfs-progs",
+    "mkfs.ext4": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
     "qemu-ga": "qemu-guest-agent",
     "sysbench": "sysbench",
 }
 """Program -> package of its version."""
 
-LINKS: Final = {"/sbin/mkfs.ext4": "mke2fs"}
+MERGED: Final = ("bin", "lib", "lib64", "sbin")
+"""Directories that are links into usr, as on an installed Debian. Some packages have their files
+in the directory, others (all of Debian 13) in usr."""
+
+MODULE_PLACE: Final = "usr/lib/modules/"
+"""Prefix of the kernel modules' paths."""
 
 MODULES: Final = (
     # buses and disks
@@ -143,7 +123,7 @@ def recipe_digest() -> str:
             PACKAGES,
             NOT_NEEDED,
             PROGRAMS,
-            LINKS,
+            MERGED,
             MODULES,
             FILESYSTEM_MODULES,
         ],

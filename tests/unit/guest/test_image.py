@@ -73,7 +73,7 @@ def damage_layout(directory: Path) -> None:
         (damage_one_bit, "is damaged: guest.iso differs from the manifest"),
         (damage_missing_file, "lacks"),
         (damage_manifest, "has an unreadable manifest"),
-        (damage_layout, "has layout 99, not 2"),
+        (damage_layout, f"has layout 99, not {FORMAT}"),
     ],
 )
 def test_a_broken_image_is_reported_and_never_loaded(
@@ -155,7 +155,7 @@ def test_an_archive_has_the_bytes_that_the_kernel_documents() -> None:
 
 
 def kernel(directory: Path, modules: dict[str, str]) -> Path:
-    base = directory / "lib" / "modules" / "6.1"
+    base = directory / "usr/lib/modules/6.1"
     base.mkdir(parents=True)
     (base / "modules.builtin").write_text("kernel/fs/vfat.ko\n")
     for name, depends in modules.items():
@@ -181,7 +181,7 @@ def test_a_module_that_the_kernel_lacks_is_named_with_who_needs_it(tmp_path: Pat
 def test_modules_that_a_distribution_packs_are_loaded_unpacked(tmp_path: Path) -> None:
     # Debian 13's linux-image-6.12 has .ko.xz, seen in the package.
     root = kernel(tmp_path, {"ext4": "jbd2", "jbd2": ""})
-    base = root / "lib" / "modules" / "6.1"
+    base = root / "usr/lib/modules/6.1"
     plain = {path.name: path.read_bytes() for path in base.glob("*.ko")}
     for name, content in plain.items():
         (base / name).unlink()
@@ -209,7 +209,7 @@ def test_a_damaged_module_is_named(tmp_path: Path) -> None:
 
 def test_modules_packed_as_no_one_here_can_unpack_are_refused_in_words(tmp_path: Path) -> None:
     root = kernel(tmp_path, {"ext4": ""})
-    (root / "lib" / "modules" / "6.1" / "xfs.ko.zst").write_bytes(b"")
+    (root / "usr/lib/modules/6.1" / "xfs.ko.zst").write_bytes(b"")
     with pytest.raises(GuestImageError, match="modules have an unsupported compression"):
         module_files(root, "6.1", ["ext4"])
 

@@ -23,7 +23,7 @@ from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, is_own
 from pvebench.errors import HypervisorGone, MachineError, SwitchFailed, ToolsMissing
 from pvebench.files import read_tail, read_text, remove_tree
-from pvebench.guest import MOUNT_POINT, GuestImage, unpack_archive
+from pvebench.guest import MODULE_PLACE, MOUNT_POINT, GuestImage, unpack_archive
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import whole_number
@@ -120,7 +120,7 @@ class Container:
             directory.mkdir()
             directory.chmod(0o755)
         # The kernel is that of the host, and so are its modules.
-        unpack_archive(image.initramfs.read_bytes(), root, but="lib/modules/")
+        unpack_archive(image.initramfs.read_bytes(), root, but=MODULE_PLACE)
         (root / MOUNT_POINT.lstrip("/")).mkdir(parents=True)
         # They stay files of the host's root: the container can read them, but not replace a program
         # that this process starts.
