@@ -5,6 +5,7 @@ Programs include their libraries, as the packages' own dynamic loader resolves t
 
 from __future__ import annotations
 
+import ctypes
 import lzma
 import os
 import re
@@ -27,7 +28,7 @@ from pvebench.guest.recipe import (
     script,
 )
 from pvebench.model.disk import Filesystem
-from pvebench.model.units import SECTOR
+from pvebench.model.units import MIB, SECTOR
 
 # --- kernel of the guest, unpacked for a fast boot in QEMU, and its modules
 #
@@ -60,25 +61,37 @@ def _gunzip(packed: bytes) -> bytes:
     return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(packed)
 
 
-# Both ignore data after the packed data: the kernel appends its unpacked size.
+def _unzstd(packed: bytes) -> bytes:
+    """Unpack with libzstd, which apt needs."""
+    (size,) = struct.unpack("<I", packed[-4:])
+    target = ctypes.create_string_buffer(min(size, 256 * MIB))
+    sizes = ctypes.c_size_t(len(target)), ctypes.c_size_t(len(packed) - 4)
+    unpacked = ctypes.CDLL("libzstd.so.1").ZSTD_decompress(target, sizes[0], packed, sizes[1])
+    if unpacked != size:
+        raise OSError("damaged zstd data")
+    return target.raw
+
+
+# The kernel's build appends the unpacked size, which the first two ignore.
 _UNPACKERS: Final[dict[bytes, Callable[[bytes], bytes]]] = {
     b"\xfd7zXZ\0": _unxz,
     b"\x1f\x8b": _gunzip,
+    b"\x28\xb5\x2f\xfd": _unzstd,
 }
 
 
 def direct_kernel(packed: bytes) -> bytes:
     """Return the unpacked kernel inside the bzImage `packed`, for QEMU's `-kernel`.
 
-    A kernel that cannot be unpacked here (zstd, as in Ubuntu), or has no PVH entry point, is
-    returned unchanged: QEMU boots it too, only more slowly.
+    A kernel that cannot be unpacked here, or has no PVH entry point, is returned unchanged: QEMU
+    boots it too, only more slowly.
     """
     payload = _payload(packed)
     for magic, unpack in _UNPACKERS.items():
         if payload.startswith(magic):
             try:
                 unpacked = unpack(payload)
-            except (lzma.LZMAError, zlib.error):
+            except (lzma.LZMAError, zlib.error, OSError):
                 return packed
             return unpacked if _has_pvh_entry(unpacked) else packed
     return packed

@@ -34,10 +34,18 @@ def test_a_kernel_packed_with_gzip_is_unpacked() -> None:
     assert direct_kernel(bzimage(payload)) == UNPACKED
 
 
+def test_a_kernel_packed_with_zstd_is_unpacked() -> None:
+    """As in Debian 13: a frame without the size of its content (RFC 8878), then that size."""
+    header = (len(UNPACKED) << 3 | 1).to_bytes(3, "little")  # the last block, not compressed
+    frame = bytes.fromhex("28b52ffd0058") + header + UNPACKED
+    assert direct_kernel(bzimage(frame + struct.pack("<I", len(UNPACKED)))) == UNPACKED
+
+
 @pytest.mark.parametrize(
     "image",
     [
-        pytest.param(bzimage(b"\x28\xb5\x2f\xfd packed"), id="packed with zstd"),
+        pytest.param(bzimage(b"\x28\xb5\x2f\xfd packed"), id="damaged zstd"),
+        pytest.param(bzimage(b"\x28\xb5\x2f\xfd\xff\xff\xff\xff"), id="zstd, huge"),
         pytest.param(bzimage(packed(UNPACKED.replace(PVH_NOTE, b""))), id="without PVH entry"),
         pytest.param(bzimage(packed(UNPACKED)[:40]), id="cut off"),
         pytest.param(bzimage(b"\xfd7zXZ\0" + b"rubbish" * 9), id="damaged"),
