@@ -57,7 +57,7 @@ def test_every_aio_mode_works_with_and_without_an_iothread(
         wanted = scenario(bus, aio=aio, iothread=iothread)
         _, attachment = shared_lab.plug(wanted)
         assert mismatch(wanted, attachment) == ""
-        assert attachment.unverified == ("aio", "discard", "preallocation")
+        assert attachment.unverified == ("discard", "preallocation")
 
 
 def test_a_disk_that_drops_all_writes_is_named_and_measured_by_no_run(

@@ -58,7 +58,7 @@ PLACES: Final = {
         drivers/lxc/container_disk.py:ContainerDisk.attach
         drivers/lxc/container_disk.py:ContainerTools._check_mount
         drivers/qemu/accelerator.py:_why_no_kvm drivers/qemu/accelerator.py:remembered_fault
-        drivers/qemu/disk_readback.py:opened_direct
+        drivers/qemu/disk_readback.py:opened_direct drivers/qemu/disk_readback.py:used_aio
         drivers/qemu/machine.py:_has_uuid
         drivers/storages/contract.py:machine_token drivers/storages/directory.py:size_at
         files.py:_is_mount files.py:mounted_below cli/setup/__init__.py:mounts

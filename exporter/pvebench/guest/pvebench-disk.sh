@@ -13,6 +13,8 @@ for block in /sys/block/vd* /sys/block/sd*; do
 		driver=sd
 	fi
 	[ "$serial" = "$wanted" ] || continue
+	# QEMU chooses the aio mode at the first I/O.
+	/usr/bin/dd if="/dev/${block##*/}" of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null
 	echo "device=/dev/${block##*/}" \
 		"size_bytes=$(($(cat "$block/size") * 512))" \
 		"write_cache=$(tr ' ' - <"$block/queue/write_cache")" \

@@ -124,9 +124,11 @@ def test_qemu_does_its_io_by_io_uring_under_it(tmp_path: Path) -> None:
     done = subprocess.run(
         [*helper, str(tmp_path / "docker.json"), *bench, str(image)],
         capture_output=True,
+        text=True,
         check=False,
     )
-    assert done.returncode != 0  # as under Docker's default profile, so the question is one
+    # As under Docker's default profile, so the question is one. QEMU 10 only prints it.
+    assert done.returncode != 0 or "falling back to thread pool" in done.stderr
 
 
 def test_pvebench_measures_under_it(tmp_path: Path) -> None:

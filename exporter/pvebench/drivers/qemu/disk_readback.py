@@ -16,6 +16,7 @@ from pvebench.errors import GuestTimeout
 from pvebench.model.disk import (
     DEFAULT_CLUSTER,
     OVERLAY_CLUSTER,
+    Aio,
     Bus,
     Cache,
     ChainKind,
@@ -28,7 +29,10 @@ from pvebench.model.ports import Clock
 from pvebench.model.units import MIB
 
 UNVERIFIED: Final = ("aio", "discard", "preallocation")
-"""Options that QEMU does not report. It rejects an unsupported aio mode."""
+"""Options that QEMU does not report. Of a file on this machine, Linux shows the aio mode."""
+_RINGS: Final = {Aio.IO_URING: "anon_inode:[io_uring]", Aio.NATIVE: "/[aio]"}
+"""aio mode -> name of its memory in /proc/PID/maps."""
+_FALLBACK: Final = "falling back to thread pool"
 
 _BUS_OF_TYPE: Final = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI}
 _SCSIHW_OF_TYPE: Final = {"virtio-scsi-pci": ScsiHw.SINGLE, "lsi53c895a": ScsiHw.LSI}
@@ -64,6 +68,7 @@ class Seen:
         queues: `num_queues` of the controller.
         limits: those of the throttle group; empty: none.
         opened_direct: whether the file is open with O_DIRECT; None: unknown.
+        aio: aio mode of the file; empty: unknown.
         guest: from the guest's kernel: `write_cache`, `rotational`, `driver` ….
     """
 
@@ -76,6 +81,7 @@ class Seen:
     queues: int = 0
     limits: Mapping[str, Any] = field(default_factory=dict)
     opened_direct: bool | None = None
+    aio: str = ""
 
 
 def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
@@ -100,6 +106,7 @@ def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
         "queues": str(seen.queues if disk.queues else 0),
         "iops": str(limits.get("iops-total", 0)),
         "mbps": str(limits.get("bps-total", 0) // MIB),
+        **({"aio": seen.aio} if seen.aio else {}),
         **_chain(names, disk, layout, seen),
         **_qcow2(names, disk, layout, seen),
     }
@@ -208,12 +215,13 @@ def find_in_guest(
 
 
 def look(
-    vm: QemuMachine, names: Names, disk: Disk, *, guest: Mapping[str, str], opened: str
+    vm: QemuMachine, names: Names, disk: Disk, *, guest: dict[str, str], opened: str, old: int = 0
 ) -> Seen:
     """Return the state of QEMU and guest that shows the effective options.
 
     Args:
         opened: path with which QEMU opened the volume; empty: not a file.
+        old: bytes of QEMU's output from before the attach.
     """
     qmp = vm.qmp
     arguments = devices(names, disk)
@@ -230,6 +238,7 @@ def look(
         queues=_property(qmp, controller, "num_queues", count) if disk.queues else 0,
         limits=_limits(qmp, names) if is_limited(disk) else {},
         opened_direct=opened_direct(vm.pid, Path(opened)) if opened else None,
+        aio=used_aio(vm.pid, disk, vm.messages(old)) if opened else "",
         guest=guest,
     )
 
@@ -243,6 +252,16 @@ def _limits(qmp: Channel, names: Names) -> dict[str, Any]:
     path = f"/objects/{names.group}"
     limits: dict[str, Any] = qmp.ask("qom-get", {"path": path, "property": "limits"}, shape=_LIMITS)
     return limits
+
+
+def used_aio(pid: int | None, disk: Disk, messages: str) -> str:
+    """Return the aio mode that QEMU uses for a file after its first I/O.
+
+    QEMU 10 reports a mode that it cannot use at that I/O, and uses threads (block/file-posix.c).
+    """
+    maps = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace")
+    used = _RINGS.get(disk.aio, "") in maps and _FALLBACK not in messages
+    return str(disk.aio if used else Aio.THREADS)
 
 
 def opened_direct(pid: int | None, path: Path) -> bool | None:

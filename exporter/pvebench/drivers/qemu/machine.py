@@ -195,8 +195,17 @@ class QemuMachine:
         """Return the end of the guest's console, for evidence."""
         return self._tail(CONSOLE)
 
-    def _tail(self, name: str) -> str:
-        return read_tail(self.directory / name, _TAIL_BYTES)
+    def _tail(self, name: str, most: int = _TAIL_BYTES) -> str:
+        return read_tail(self.directory / name, most)
+
+    @property
+    def log_size(self) -> int:
+        """Bytes of QEMU's own output so far."""
+        return (self.directory / "qemu.log").stat().st_size
+
+    def messages(self, old: int) -> str:
+        """Return the end of QEMU's own output after its first `old` bytes."""
+        return self._tail("qemu.log", min(_TAIL_BYTES, self.log_size - old))
 
     def bound_console(self) -> None:
         """Empty the console log if it is large: the guest writes it, and QEMU appends."""

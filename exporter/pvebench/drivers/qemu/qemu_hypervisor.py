@@ -106,7 +106,7 @@ class QemuHypervisor:
         self._plugged: Volume | None = None
         self._local: Path | None = None
         self._operation: DiskOperation | None = None
-        self._count = 0
+        self._count = self._said = 0
         self._broken = False
 
     @property
@@ -151,7 +151,7 @@ class QemuHypervisor:
         )
         self._vm, self._machine, self._cold, self._broken = vm, machine, cold, False
         self._attached = (Names(self._count), cold.disk) if cold else None
-        self._plugged = cold.volume if cold else None
+        self._plugged, self._said = cold.volume if cold else None, 0
         return self._guest
 
     def prepare(self, machine: Machine, *, count: int) -> None:
@@ -254,6 +254,7 @@ class QemuHypervisor:
         self._count += 1
         names = Names(self._count)
         self._attached, self._plugged = (names, plug.disk), plug.volume
+        self._said = self._qemu.log_size
         qmp = self._qemu.qmp
         for item in objects(names, plug.disk):
             qmp.execute("object-add", item)
@@ -269,14 +270,14 @@ class QemuHypervisor:
         guest = find_in_guest(self._guest, names, self._clock, seconds=SWITCH_SECONDS)
         storage = self._storages[plug.volume.storage]
         opened = storage.opened(plug.volume)
-        seen = look(self._qemu, names, plug.disk, guest=guest, opened=opened)
+        seen = look(self._qemu, names, plug.disk, guest=guest, opened=opened, old=self._said)
         effective = read_back(names, plug.disk, seen) | {"size_bytes": guest["size_bytes"]}
         effective |= pool_options(storage, plug.volume)
         raw = {"nodes": seen.nodes, "blocks": seen.blocks, "guest": dict(guest)}
         return Attachment(
             device=guest["device"],
             effective=effective,
-            unverified=UNVERIFIED,
+            unverified=tuple(name for name in UNVERIFIED if name not in effective),
             raw=json.dumps(raw, indent=1),
         )
 

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from pvebench.drivers.qemu.block_graph import Names, block_nodes, command_line, devices, objects
-from pvebench.drivers.qemu.disk_readback import UNVERIFIED, Seen, read_back
+from pvebench.drivers.qemu.disk_readback import UNVERIFIED, Seen, read_back, used_aio
 from pvebench.drivers.storages.qemu_img import create_options
 from pvebench.model.disk import (
     DISK_OPTIONS,
@@ -157,6 +162,34 @@ def test_a_guest_that_sees_another_write_cache_than_qemu_is_no_known_cache_mode(
 def test_a_file_that_the_kernel_has_open_without_o_direct_is_not_cache_none() -> None:
     found = read_back(NAMES, disk(Bus.VIRTIO), seen(opened_direct=False))
     assert found["cache"] == "writeback"
+
+
+def rings() -> dict[Aio, mmap.mmap | int]:
+    """Return an empty context of each interface to the kernel, as QEMU has one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ring = libc.syscall(ctypes.c_long(425), 4, ctypes.create_string_buffer(120))  # io_uring_setup
+    context = ctypes.c_ulong(0)
+    assert libc.syscall(ctypes.c_long(206), 4, ctypes.byref(context)) == 0  # io_setup
+    return {Aio.IO_URING: mmap.mmap(ring, mmap.PAGESIZE), Aio.NATIVE: context.value}
+
+
+def test_the_aio_mode_is_the_one_of_which_the_kernel_shows_the_memory() -> None:
+    """The witness is this process, as real as a QEMU; its message is that of QEMU 10.0.13."""
+    said = "qemu: Unable to use linux io_uring, falling back to thread pool: failed to init\n"
+    modes = [disk(aio=mode) for mode in (Aio.IO_URING, Aio.NATIVE)]
+    program = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as other:
+        assert [used_aio(other.pid, one, "") for one in modes] == ["threads", "threads"]
+        other.communicate(b"\n")
+    held = rings()
+    assert [used_aio(os.getpid(), one, "") for one in modes] == list(held)
+    assert [used_aio(os.getpid(), one, said) for one in modes] == ["threads", "threads"]
+    assert used_aio(os.getpid(), disk(aio=Aio.THREADS), "") == "threads"
+
+
+def test_an_aio_mode_that_is_known_is_read_back() -> None:
+    assert read_back(NAMES, disk(Bus.VIRTIO), seen(aio="threads"))["aio"] == "threads"
+    assert "aio" not in read_back(NAMES, disk(Bus.VIRTIO), seen())
 
 
 def test_snapshots_are_nested_with_the_cache_of_the_volume() -> None:
