@@ -116,8 +116,9 @@ class Bonnie(Tool):
             "pvebench",
         ]
         argv += ["-D"] if parameters["direct"] else []
-        # bonnie++ refuses to run as root without `-u`.
-        command = f'exec {shlex.join(argv)} -u "$(id -u)" >{shlex.quote(output)}'
+        # bonnie++ refuses to run as root without `-u`; a service may not set even its own user.
+        user = '$([ "$(id -u)" != 0 ] || echo -u 0)'
+        command = f"exec {shlex.join(argv)} {user} >{shlex.quote(output)}"
         return Job(
             argv=["/bin/sh", "-c", command],
             files={output: b""},

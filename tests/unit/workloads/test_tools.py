@@ -203,6 +203,21 @@ def test_bonnie_says_that_it_measures_caches_and_zeros() -> None:
     assert resolve("bonnie++", size="1G", direct=True).caveats == (Caveat.ZEROES,)
 
 
+@pytest.mark.parametrize(("user", "option"), [("0", "-u 0"), ("1000", "")])
+def test_bonnie_sets_a_user_only_where_root_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, option: str
+) -> None:
+    """Under the unit of the package, bonnie++ with `-u` ends: "Can't set gid to 999"."""
+    for name, line in {"id": f"echo {user}", "bonnie++": 'echo "$*"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n", "utf-8")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    job = TOOLS["bonnie++"].job(resolve("bonnie++", size="16M"), _target(tmp_path, 16 * MIB))
+    Path(job.output).parent.mkdir(exist_ok=True)
+    subprocess.run(job.argv, check=True)
+    assert Path(job.output).read_text("utf-8").partition("pvebench")[2].strip() == option
+
+
 def test_the_bonnie_job_runs_here_and_leaves_no_file(tmp_path: Path) -> None:
     workload = resolve("bonnie++", size="16M")
     ran(workload, tmp_path, size=16 * MIB)
