@@ -30,6 +30,7 @@ BOOT_SECONDS: Final = 180.0
 MEMORY: Final = "1G"
 """Of guests and of what it writes besides its disks; taken when used."""
 _INIT: Final = ROOT / "tests" / "hostprocess" / "init"
+_REGISTERS: Final = ROOT / "tests" / "hostprocess" / "whole_registers.c"
 _PACKAGES: Final = {
     PROGRAM: "user-mode-linux",
     "dmsetup": "dmsetup",
@@ -42,6 +43,7 @@ _PACKAGES: Final = {
     "mount.cifs": "cifs-utils",
     "rpcbind": "rpcbind",
     "smbd": "samba",
+    "tcc": "tcc",
     "thin_check": "thin-provisioning-tools",
 }
 """Program -> Debian's package."""
@@ -63,7 +65,7 @@ class HostProcessError(RuntimeError):
 def need_host_process(*programs: str) -> None:
     """Raise HostProcessMissing with all that is lacking, for the host and for these programs."""
     places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    names = (PROGRAM, "modprobe", *programs)
+    names = (PROGRAM, "modprobe", "tcc", *programs)
     lacking = sorted({_PACKAGES[name] for name in names if not shutil.which(name, path=places)})
     if lacking:
         raise HostProcessMissing(f"apt-get install --no-install-recommends {' '.join(lacking)}")
@@ -213,6 +215,13 @@ def _command(directory: Path, disks: Sequence[Path], memory: str) -> list[str]:
     return [*words, *(f"ubd{number}={disk}" for number, disk in enumerate(disks))]
 
 
+def _with_whole_registers(directory: Path) -> dict[str, str]:
+    """Return the environment in which the program boots on each CPU."""
+    library = directory / "whole_registers.so"
+    subprocess.run(["tcc", "-shared", "-nostdlib", "-o", library, _REGISTERS], check=True)
+    return {**os.environ, "LD_PRELOAD": str(library)}
+
+
 def make_disks(directory: Path, count: int, size: int) -> list[Path]:
     """Return new sparse files of `size` bytes."""
     disks = [directory / f"disk{number}" for number in range(count)]
@@ -234,6 +243,7 @@ def running_host_process(
     """
     need_host_process()
     (directory / "shared").mkdir(exist_ok=True)
+    environment = _with_whole_registers(directory)
     watched, ours = os.pipe()
     try:
         process = subprocess.Popen(
@@ -241,6 +251,7 @@ def running_host_process(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=watched,
+            env=environment,
             start_new_session=True,
         )
     finally:
