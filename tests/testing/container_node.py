@@ -165,7 +165,7 @@ def alone(vmids: range) -> Iterator[None]:
     if not vmids:
         yield
         return
-    with Path(f"/run/lock/pvebench-test-{vmids[0]}").open("wb") as turn:
+    with Path(f"/run/pvebench-test-{vmids[0]}").open("wb") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         remove(vmids)
         yield

@@ -34,6 +34,8 @@ _LINES: Final = tuple(
         rf"Inst {_NAME} (\[\S+\] )?\({_VERSION} ",  # apt-get --simulate
     )
 )
+_LINE_ENDS: Final = re.compile(r"\n|,(?=\s*[^\s,/]+=)")
+"""Of a list, or between NAME=VERSION. apt lists the archives of a package with commas, too."""
 _KERNEL: Final = re.compile(r"(?:proxmox|pve)-kernel-(\d+\.\d+\.\d+-\d+)-pve")
 _RUNNING: Final = re.compile(r"running kernel: (\d\S*?)\)?\s*\Z")
 
@@ -49,7 +51,7 @@ def read_versions(text: str, *, option: str) -> dict[str, str]:
     Raises:
         ConfigError: there is no known package, or an unknown one in NAME=VERSION.
     """
-    pairs = [pair for line in re.split(r"[\n,]", text) for pair in _pairs(line.strip())]
+    pairs = [pair for line in _LINE_ENDS.split(text) for pair in _pairs(line.strip())]
     known = [(FACTS[name], version) for name, version in pairs if name in FACTS]
     unknown = [name for name, _ in pairs if name not in FACTS]
     if not known or (unknown and "\n" not in text.strip()):

@@ -48,6 +48,29 @@ def test_the_output_of_apt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_versions("\n".join(lines) + "\n", option="--to") == {"dpkg": version}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dpkg/stable,now 1.22.22 amd64 [installed]",
+        "dpkg/oldstable 1.22.22 amd64 [upgradable from: 1.21.22]",
+        "dpkg/now 1.22.22 amd64 [installed,upgradable to: 1.23.0]",
+    ],
+)
+def test_the_archives_and_states_of_a_package_may_have_commas(
+    monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    # `apt list --installed --all-versions dpkg` of apt 3.0 (Debian 13), then in the form of 2.6.
+    monkeypatch.setitem(packages.FACTS, "dpkg", "dpkg")
+    assert read_versions(f"{line}\n", option="--to") == {"dpkg": "1.22.22"}
+
+
+def test_options_may_have_spaces_after_commas() -> None:
+    assert read_versions("qemu-server=9.1, ceph=19.2", option="--to") == {
+        "qemu_server": "9.1",
+        "ceph": "19.2",
+    }
+
+
 def test_the_simulation_of_apt_get_is_read() -> None:
     # Format of `apt-get --simulate` 2.6.1: the installed version, then the new one.
     line = "Inst qemu-server [9.0.3] (9.0.9 Proxmox Virtual Environment:trixie [amd64])"
