@@ -43,6 +43,7 @@ TREE = {
         "temp1_input": "57500\n",
         "temp1_max": "60000\n",
     },
+    "sys/devices/system/cpu/cpu0": {"online": "1\n"},  # node_exporter 1.9 ends without any
     "proc": {"stat": "cpu  1 0 1 9 0 0 0 0 0 0\ncpu0 1 0 1 9 0 0 0 0 0 0\nctxt 7\n"},
     "proc/spl/kstat/zfs": {
         "arcstats": "6 1 0x01 91 4368 5266997922 97951858082072\n"
