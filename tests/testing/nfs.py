@@ -25,6 +25,8 @@ def nfs_server(directory: Path) -> Iterator[Path]:
     configuration = directory / "ganesha.conf"
     configuration.write_text(
         "NFS_CORE_PARAM { Bind_addr = 127.0.0.1; Protocols = 3; Enable_NLM = false;"
+        # Without CAP_SYS_RESOURCE, as in a container; it serves no local mount.
+        " allow_set_io_flusher_fail = true;"
         f" Enable_RQUOTA = false; mount_path_pseudo = false; Plugins_Dir = {plugins}; }}\n"
         f"EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /e; Protocols = 3;"
         " Access_Type = RW; Squash = No_root_squash; FSAL { Name = VFS; } }\n"
