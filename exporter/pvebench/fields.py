@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from pvebench.model.units import parse_duration, parse_size, plain_number
+from pvebench.model.units import MIB, parse_duration, parse_size, plain_number
 from pvebench.model.week import parse_weekly, parse_window
 
 MAX_NAME: Final = 100
@@ -103,6 +103,20 @@ def _zone(value: Any) -> str:
     return str(value)
 
 
+def whole_mib(size: int) -> int:
+    """Return a size; raises ValueError if it is not whole MiB."""
+    if size % MIB:
+        raise ValueError(f"{size} bytes is not a whole number of MiB")
+    return size
+
+
+def whole_milliseconds(seconds: float) -> float:
+    """Return a duration; raises ValueError for parts of a millisecond, which no tool gets."""
+    if abs(seconds * 1000 - round(seconds * 1000)) > 1e-6:
+        raise ValueError(f"{seconds:.10g} s is not a whole number of milliseconds")
+    return seconds
+
+
 def _weekly(value: Any) -> str:
     if value not in ("off", False):  # YAML 1.1 reads `off` as false, and some editors write that
         parse_weekly(str(value))
@@ -149,7 +163,7 @@ WriteBudget = Annotated[
 """Bytes per 24 hours; `off`, 0: no limit."""
 Duration = Annotated[
     float,
-    BeforeValidator(parse_duration),
+    BeforeValidator(lambda value: whole_milliseconds(parse_duration(value))),
     WithJsonSchema({"type": "string", "examples": ["8s", "30m", "1d"]}),
 ]
 Scale = Annotated[

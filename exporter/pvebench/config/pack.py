@@ -13,12 +13,14 @@ from typing import Final
 from pvebench.config.document import Document, read_document, validate
 from pvebench.config.pack_keys import OptionValue, PackFile
 from pvebench.errors import ConfigError, Problem
+from pvebench.model.disk import Filesystem
 from pvebench.model.scenario import Machine
-from pvebench.model.units import KIB, MIB
+from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Conduct, Workload
 from pvebench.shipped import shipped
 from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS
+from pvebench.workloads.tool import ToolOptions
 
 # --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
 
@@ -158,6 +160,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     file_bytes = file.volume.file or file.volume.size // 2
     fixed = {"storage": DEFAULT_STORAGE, **file.fixed.explicit()}
     axes = {key: (value,) for key, value in fixed.items()} | file.axes.explicit()
+    used_bytes = min(_whole_mib(file_bytes * factor, least=8), volume_bytes)
     return Pack(
         name=file.pack,
         title=file.title,
@@ -174,15 +177,17 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         host=file.host,
         lxc=file.lxc,
         volume_bytes=volume_bytes,
-        machine=Machine(memory_bytes=file.guest.memory // KIB * KIB, cpus=file.guest.cpus),
+        machine=Machine(memory_bytes=file.guest.memory, cpus=file.guest.cpus),
         file_name=file.volume.file_name,
-        file_bytes=min(_whole_mib(file_bytes * factor, least=8), volume_bytes),
+        file_bytes=used_bytes,
         fill_passes=file.volume.fill,
         fill_compress=file.volume.compress,
         conduct=Conduct(
             settle_seconds=measure.settle, noisy_ratio=measure.noisy, repeats=measure.repeats
         ),
-        workloads=_workloads(document, file, factor),
+        workloads=_workloads(
+            document, file, factor, used_bytes if _uses_file(file, axes) else volume_bytes
+        ),
         places=_places(document),
         scale=scale,
     )
@@ -205,15 +210,27 @@ def _whole_mib(size: float, *, least: int) -> int:
     return max(least, round(size / MIB)) * MIB
 
 
-def _workloads(document: Document, file: PackFile, factor: float) -> tuple[Workload, ...]:
-    """Return the workloads; `factor` multiplies times.
+def _uses_file(file: PackFile, axes: Mapping[str, tuple[OptionValue, ...]]) -> bool:
+    """Return whether a case works on the test file, which is smaller than the volume."""
+    kinds = [*axes.get("filesystem", ()), *(v.explicit().get("filesystem") for v in file.variants)]
+    return file.lxc or any(kind not in (None, Filesystem.NONE) for kind in kinds)
+
+
+def _workloads(
+    document: Document, file: PackFile, factor: float, most: int
+) -> tuple[Workload, ...]:
+    """Return the workloads; `factor` multiplies sizes and times.
+
+    Args:
+        most: bytes that each of them can use.
 
     Raises:
-        ConfigError: several entries define the same workload.
+        ConfigError: several entries define the same workload, or one cannot be run as it is.
     """
     by_slug: dict[str, tuple[int, Workload]] = {}
     problems: list[Problem] = []
-    for index, workload in _entries(file, factor):
+    for index, options, workload in _entries(file, factor, most):
+        problems += _unfit(document, ("workloads", index, workload.tool), options, most)
         if workload.slug in by_slug:
             message = f"same workload as entry {by_slug[workload.slug][0] + 1}: {workload.slug}"
             problems.append(document.problem(("workloads", index), message))
@@ -221,8 +238,19 @@ def _workloads(document: Document, file: PackFile, factor: float) -> tuple[Workl
     if any(one.during for _, one in by_slug.values()):
         problems += _short_window(document, file.measure.runtime)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(list(dict.fromkeys(problems)))
     return tuple(workload for _, workload in by_slug.values())
+
+
+def _unfit(
+    document: Document, entry: tuple[str | int, ...], options: ToolOptions, most: int
+) -> Iterator[Problem]:
+    """Yield the problem of a workload that uses more than its disk or test file has."""
+    name, area = options.area
+    if area > most:
+        sizes = f"{format_size(area)} exceeds the volume or test file; use at most"
+        message = f"{name}: {sizes} {format_size(most)}"
+        yield document.problem((*entry, name), message)
 
 
 def _short_window(document: Document, runtime: float) -> Iterator[Problem]:
@@ -233,12 +261,15 @@ def _short_window(document: Document, runtime: float) -> Iterator[Problem]:
         yield document.problem(("measure", "runtime"), message)
 
 
-def _entries(file: PackFile, factor: float) -> Iterator[tuple[int, Workload]]:
-    """Yield the index of an entry and each of its workloads."""
+def _entries(
+    file: PackFile, factor: float, most: int
+) -> Iterator[tuple[int, ToolOptions, Workload]]:
+    """Yield the index of an entry, and the options and workload of each combination."""
     measure = file.measure
     ramp, runtime = measure.ramp * factor, max(1.0, measure.runtime * factor)
     for index, entry in enumerate(file.workloads):
         steady = measure.steady if TOOLS[entry.tool].open_ended else None
-        for options in entry.options:
+        for one in entry.options:
+            options = one if factor == 1.0 else one.scaled(factor, most)
             workload = options.workload(ramp_seconds=ramp, runtime_seconds=runtime)
-            yield index, replace(workload, steady=steady.rule() if steady else None)
+            yield index, options, replace(workload, steady=steady.rule() if steady else None)

@@ -22,7 +22,17 @@ from pydantic import (
     model_validator,
 )
 
-from pvebench.fields import Duration, Ratio, Scale, Size, Slug, Strict, Text, require_once
+from pvebench.fields import (
+    Duration,
+    Ratio,
+    Scale,
+    Size,
+    Slug,
+    Strict,
+    Text,
+    require_once,
+    whole_mib,
+)
 from pvebench.model.disk import DEFAULT_FILE, LAYOUT_OPTIONS, Disk, Layout
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import SteadyRule
@@ -207,6 +217,11 @@ class VolumeOptions(Strict):
             raise ValueError(f"{size} bytes are too small for a benchmark; use at least 16M")
         return size
 
+    @field_validator("size", "file")
+    @classmethod
+    def _whole(cls, size: int | None) -> int | None:
+        return None if size is None else whole_mib(size)
+
 
 MIN_MEMORY: Final = 512 * MIB
 """Smallest memory of the VM. The guest image is unpacked to a tmpfs while its archive is also in
@@ -230,7 +245,7 @@ class GuestOptions(Strict):
         if size < MIN_MEMORY:
             least = format_size(MIN_MEMORY)
             raise ValueError(f"the guest does not boot with {size} bytes; use at least {least}")
-        return size
+        return whole_mib(size)
 
 
 class SteadyOptions(Strict):

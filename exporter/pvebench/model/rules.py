@@ -403,7 +403,7 @@ def _why_not_here(scenario: Scenario, workload: Workload) -> str | None:
     if workload.place is Place.DIRECTORY:
         if not layout.on_filesystem:
             return f"{workload.tool} creates its own files: it needs a filesystem"
-        own = min(int(workload.parameters["size"]), layout.file_bytes)
+        own = int(workload.parameters["size"])
         if own + layout.file_bytes > scenario.volume_bytes * 3 // 4:
             return (
                 f"the files of {workload.tool} and the test file need more than three quarters "

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, StrictBool
 
 from pvebench.errors import OutputUnreadable
-from pvebench.fields import Size
+from pvebench.fields import Size, whole_mib
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
@@ -31,7 +31,6 @@ from pvebench.workloads.tool import (
     ToolOptions,
     number_in,
     only_one,
-    own_bytes,
     refuse,
     written_to,
 )
@@ -55,16 +54,10 @@ _COLUMNS: Final = {
 _TOO_QUICK: Final = "+++"
 
 
-def _whole_mib(size: int) -> int:
-    if size % MIB:
-        raise ValueError(f"{size} bytes is not a whole number of MiB")
-    return size
-
-
 class BonnieOptions(ToolOptions):
     """Options of bonnie++. The pack's times are not used: the file size defines the duration."""
 
-    size: Annotated[Size, Field(ge=16 * MIB, le=1 << 50), AfterValidator(_whole_mib)]
+    size: Annotated[Size, Field(ge=16 * MIB, le=1 << 50), AfterValidator(whole_mib)]
     direct: StrictBool = False
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
@@ -92,13 +85,13 @@ class Bonnie(Tool):
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return the time at a typical speed; the file is written twice."""
-        size = own_bytes(workload, size_bytes)
+        size = int(workload.parameters["size"])
         return Estimate(seconds=PASSES * size / ASSUMED_BYTES_PER_SECOND, bytes_written=2 * size)
 
     def job(self, workload: Workload, target: Target) -> Job:
         """Return the command; its files are in a separate directory, removed at the end."""
         parameters, output = workload.parameters, f"{target.work}/bonnie.csv"
-        size = own_bytes(workload, target.size_bytes)
+        size = int(parameters["size"])
         directory = f"{target.scratch}/bonnie"
         argv = [
             "bonnie++",

@@ -199,8 +199,7 @@ class Dd(Tool):
 
 
 def _blocks(workload: Workload, size_bytes: int) -> int:
-    fitting = size_bytes // int(workload.parameters["bs"])
-    return min(int(workload.parameters["count"]) or fitting, fitting)
+    return int(workload.parameters["count"]) or size_bytes // int(workload.parameters["bs"])
 
 
 def _writing(workload: Workload, target: Target) -> list[str]:

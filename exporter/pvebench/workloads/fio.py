@@ -113,7 +113,10 @@ def _microseconds(value: object) -> int:
     """Parse `500us` or a duration; return microseconds."""
     text = str(value).strip()
     short = re.fullmatch(r"([0-9]{1,9})us", text)
-    count = int(short[1]) if short else round(parse_duration(text) * 1e6)
+    exact = float(short[1]) if short else parse_duration(text) * 1e6
+    count = round(exact)
+    if abs(count - exact) > 1e-6:
+        raise ValueError(f"{text!r} is not a whole number of microseconds")
     if not 1 <= count <= 60_000_000:
         raise ValueError(f"{text!r} is not a latency; use for example 500us or 2ms, at most 60s")
     return count
@@ -263,6 +266,11 @@ class FioOptions(ToolOptions):
             raise ValueError(
                 f"size: {self.size} bytes is not a whole number of blocks of {self.bs} bytes"
             )
+        if not is_random(self.rw) and self.size % (self.bs * self.numjobs):
+            raise ValueError(
+                f"size: {self.size} bytes is not a whole number of blocks of {self.bs} bytes for "
+                f"each of {self.numjobs} jobs, which divide it"
+            )
         if self.fsync and self.fdatasync:
             raise ValueError(
                 "fdatasync: cannot be combined with fsync, as fio would measure neither"
@@ -276,6 +284,11 @@ class FioOptions(ToolOptions):
                 raise ValueError(
                     f"{key}: {rate} is the total and cannot be divided evenly among "
                     f"{self.numjobs} jobs; use a multiple of {self.numjobs}, at least {share}"
+                )
+            if is_mixed(self.rw) and rate // self.numjobs * self.rwmixread % 100:
+                raise ValueError(
+                    f"{key}: {rate} cannot be divided into {self.rwmixread}% reads and "
+                    f"{100 - self.rwmixread}% writes for each of {self.numjobs} jobs"
                 )
         return self
 

@@ -275,7 +275,7 @@ def _pattern(workload: Workload, target: Target) -> _Lines:
 def _area(parameters: _Parameters, target: Target) -> _Lines:
     """Return where each job works: random jobs everywhere, sequential ones a slice each."""
     bs, numjobs = int(parameters["bs"]), int(parameters["numjobs"])
-    area = min(int(parameters["size"]) or target.size_bytes, target.size_bytes)
+    area = int(parameters["size"]) or target.size_bytes
     sliced = numjobs > 1 and not is_random(str(parameters["rw"]))
     size = area // (numjobs if sliced else 1) // bs * bs
     if not size:
@@ -291,7 +291,7 @@ def _rate(parameters: _Parameters) -> str:
     rate = int(parameters["rate_iops"]) // int(parameters["numjobs"])
     if not is_mixed(str(parameters["rw"])):
         return str(rate)
-    reads = min(max(1, round(rate * int(parameters["rwmixread"]) / 100)), rate - 1)
+    reads = rate * int(parameters["rwmixread"]) // 100
     return f"{reads},{rate - reads}"
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, WithJsonSchema, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
-from pvebench.fields import Size
+from pvebench.fields import Size, whole_milliseconds
 from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB, format_size, parse_duration
@@ -45,7 +45,8 @@ _BEYOND: Final = 1e300
 
 
 def _pause(value: Any) -> float:
-    return 0.0 if value == 0 and not isinstance(value, bool) else parse_duration(value)
+    seconds = 0.0 if value == 0 and not isinstance(value, bool) else parse_duration(value)
+    return whole_milliseconds(seconds)
 
 
 class IopingOptions(ToolOptions):
@@ -132,7 +133,7 @@ class Ioping(Tool):
         ]
         if parameters["size"] or target.offset_bytes:
             size = int(parameters["size"]) or target.size_bytes
-            argv += ["-S", str(min(size, target.size_bytes)), "-o", str(target.offset_bytes)]
+            argv += ["-S", str(size), "-o", str(target.offset_bytes)]
         if parameters["rw"] == "write":
             argv.append("-WWW")
         command = f"exec {shlex.join([*argv, target.device])} >{shlex.quote(output)}"

@@ -33,7 +33,6 @@ from pvebench.workloads.tool import (
     ToolOptions,
     each_once,
     number_in,
-    own_bytes,
     refuse,
     written_to,
 )
@@ -137,7 +136,7 @@ class Sysbench(Tool):
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return the time of the window and of creating the files."""
-        size = own_bytes(workload, size_bytes)
+        size = int(workload.parameters["size"])
         window = workload.ramp_seconds + workload.runtime_seconds
         writes = Direction.WRITE in workload.directions
         return Estimate(
@@ -150,7 +149,7 @@ class Sysbench(Tool):
         output, directory = f"{target.work}/sysbench.txt", f"{target.scratch}/sysbench"
         quoted_output = shlex.quote(output)
         inside = f"cd {shlex.quote(directory)} &&"
-        options = shlex.join(_options(workload, target))
+        options = shlex.join(_options(workload))
         ramp, runtime = round(workload.ramp_seconds), round(workload.runtime_seconds)
         warm = f"sysbench --time={ramp} {options} run >{quoted_output} &&" if ramp else ""
         seconds = ramp + runtime
@@ -211,10 +210,8 @@ def _simulate(command: str, output: str, disk: DiskModel) -> SimulatedOutput:
     return SimulatedOutput(seconds=sum(times), output=output, text="\n".join(lines) + "\n")
 
 
-def _options(workload: Workload, target: Target) -> list[str]:
+def _options(workload: Workload) -> list[str]:
     parameters = workload.parameters
-    whole = int(parameters["files"]) * int(parameters["bs"])
-    size = own_bytes(workload, target.size_bytes) // whole * whole
     return [
         f"--threads={parameters['numjobs']}",
         "--percentile=99",
@@ -222,7 +219,7 @@ def _options(workload: Workload, target: Target) -> list[str]:
         f"--validate={'on' if parameters['validate'] else 'off'}",
         "fileio",
         f"--file-num={parameters['files']}",
-        f"--file-total-size={size}",
+        f"--file-total-size={parameters['size']}",
         f"--file-block-size={parameters['bs']}",
         f"--file-test-mode={parameters['mode']}",
         f"--file-fsync-freq={parameters['fsync_freq']}",

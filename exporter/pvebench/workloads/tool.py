@@ -13,14 +13,14 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final, Protocol, Self, TypeVar
 
 from pydantic import AfterValidator, Field, StrictInt
 
 from pvebench.errors import OutputUnreadable
 from pvebench.fields import Strict, Text
 from pvebench.model.run import Sample, Unit
-from pvebench.model.units import plain_number
+from pvebench.model.units import MIB, plain_number
 from pvebench.model.workload import Workload
 
 T = TypeVar("T")
@@ -249,14 +249,6 @@ def program(name: str) -> str:
     return f'"$(for d in {directories}; do [ -x $d/{name} ] && break; done; echo $d/{name})"'
 
 
-def own_bytes(workload: Workload, target_bytes: int) -> int:
-    """Return the total size in bytes of the files that a tool creates.
-
-    At most the size of the test file: a scaled-down pack must still fit into its volume.
-    """
-    return min(int(workload.parameters["size"]), target_bytes)
-
-
 def _line(text: str) -> str:
     if not text.strip() or not text.isprintable():
         raise ValueError(f"{text!r} is not a single line of printable text")
@@ -279,6 +271,22 @@ class ToolOptions(Strict):
     @abstractmethod
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
         """Return the workload of these options; the times come from the pack."""
+
+    @property
+    def area(self) -> tuple[str, int]:
+        """The option for the used bytes of the disk, and these bytes; 0: all of them."""
+        size = getattr(self, "size", None)
+        if size is not None:
+            return "size", int(size)
+        return "count", getattr(self, "count", 0) * getattr(self, "bs", 0)
+
+    def scaled(self, factor: float, most: int) -> Self:
+        """Return the options of a scaled pack: an area of whole units, at most `most` bytes."""
+        (name, area), block = self.area, int(getattr(self, "bs", MIB))
+        unit = block * getattr(self, "numjobs", 1) * getattr(self, "files", 1)
+        whole = max(1, min(int(area * factor), most) // unit) * unit
+        used = whole // (block if name == "count" else 1)
+        return self.model_copy(update={name: used}) if area else self
 
     def slug(self, *parts: str) -> str:
         """Join the parts that are not empty; add `@n` from the second definition on."""

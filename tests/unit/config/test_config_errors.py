@@ -21,6 +21,57 @@ def message(path: Path) -> str:
 
 
 BROKEN = {
+    "area larger than the volume": (
+        SMALL.replace("iodepth: 8", "iodepth: 8, size: 4G"),
+        "pack.yaml:14:51: size: 4G exceeds the volume or test file; use at most 64M",
+    ),
+    "area larger than the test file": (
+        SMALL.replace("cache: [none]", "cache: [none]\n  filesystem: [none, ext4]").replace(
+            "iodepth: 8", "iodepth: 8, size: [16M, 33M]"
+        ),
+        "pack.yaml:15:51: size: 33M exceeds the volume or test file; use at most 32M",
+    ),
+    "area of ioping larger than the volume": (
+        SMALL + "  - ioping: {size: 65M}\n",
+        "pack.yaml:15:20: size: 65M exceeds the volume or test file; use at most 64M",
+    ),
+    "more blocks than the volume has": (
+        SMALL + "  - dd: {rw: write, bs: 1M, count: 65}\n",
+        "pack.yaml:15:36: count: 65M exceeds the volume or test file; use at most 64M",
+    ),
+    "files of a tool larger than the test file": (
+        SMALL.replace("cache: [none]", "cache: [none]\n  filesystem: [ext4]")
+        + "  - bonnie++: {size: 33M}\n  - sysbench: {mode: rndrd, size: 33M, bs: 1M}\n",
+        "pack.yaml:16:22: size: 33M exceeds the volume or test file; use at most 32M\n"
+        "pack.yaml:17:35: size: 33M exceeds the volume or test file; use at most 32M",
+    ),
+    "area that sequential jobs cannot divide": (
+        SMALL.replace("rw: randread, bs: 4k", "rw: read, bs: 1M, numjobs: 3, size: 10M"),
+        "pack.yaml:14:47: workloads.0.fio.size: 10485760 bytes is not a whole number of blocks of "
+        "1048576 bytes for each of 3 jobs, which divide it",
+    ),
+    "rate that a mix cannot divide": (
+        SMALL.replace("rw: randread", "rw: randrw, rwmixread: 99, rate_iops: 50"),
+        "pack.yaml:14:49: workloads.0.fio.rate_iops: 50 cannot be divided into 99% reads and 1% "
+        "writes for each of 1 jobs",
+    ),
+    "volume that is not whole MiB": (
+        SMALL.replace("size: 64M", "size: 100000000"),
+        "pack.yaml:9:9: volume.size: 100000000 bytes is not a whole number of MiB",
+    ),
+    "memory that is not whole MiB": (
+        SMALL + "guest: {memory: 1000000000}\n",
+        "pack.yaml:15:17: guest.memory: 1000000000 bytes is not a whole number of MiB",
+    ),
+    "part of a millisecond": (
+        SMALL.replace("ramp: 1s", "ramp: 1.00005s"),
+        "pack.yaml:11:9: measure.ramp: 1.00005 s is not a whole number of milliseconds",
+    ),
+    "part of a microsecond": (
+        SMALL.replace("iodepth: 8", "iodepth: 8, latency_target: 0.0015ms"),
+        "pack.yaml:14:61: workloads.0.fio.latency_target: '0.0015ms' is not a whole number of "
+        "microseconds",
+    ),
     "unknown key with a near name": (
         SMALL.replace("every: 10m", "every: 10m\nvolum: {size: 1G}"),
         "pack.yaml:4:1: unknown key 'volum'; did you mean 'volume'?",

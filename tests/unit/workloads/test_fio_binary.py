@@ -28,7 +28,7 @@ VARIETY: list[dict[str, Any]] = [
     {"rw": "randread", "bs": "4k", "iodepth": 4096},
     {"rw": "randwrite", "bs": "64M", "iodepth": 2},
     {"rw": "readwrite", "bs": "64k", "rwmixread": 1},
-    {"rw": "randrw", "bs": "4k", "rwmixread": 99, "rate_iops": 100, "numjobs": 2},
+    {"rw": "randrw", "bs": "4k", "rwmixread": 99, "rate_iops": 200, "numjobs": 2},
     {"rw": "trim", "bs": "1M"},
     {"rw": "randtrim", "bs": "4k", "numjobs": 64},
     {"rw": "randwrite", "bs": "4k", "fsync": 1},

@@ -124,9 +124,9 @@ def test_sequential_jobs_get_a_slice_each_and_random_ones_the_whole_device() -> 
     assert "offset_increment" not in everywhere
 
 
-def test_size_caps_the_area_but_never_beyond_the_device() -> None:
+def test_fio_gets_the_size_of_the_pack_unchanged() -> None:
     assert lines_of(make_job(size="64M"))["size"] == str(64 * MIB)
-    assert lines_of(make_job(size="1G"))["size"] == str(256 * MIB)
+    assert lines_of(make_job(size="1G"))["size"] == str(1024 * MIB)
 
 
 def test_device_that_is_no_whole_number_of_blocks_is_used_up_to_the_last_whole_one() -> None:
@@ -145,7 +145,7 @@ def test_block_bigger_than_the_device_is_an_error_before_anything_runs() -> None
         ({"rate_iops": 500}, "500"),
         ({"rate_iops": 500, "numjobs": 4}, "125"),
         ({"rate_iops": 500, "rw": "randrw", "rwmixread": 75}, "375,125"),
-        ({"rate_iops": 2, "rw": "randrw", "rwmixread": 99}, "1,1"),
+        ({"rate_iops": 200, "rw": "randrw", "rwmixread": 99, "numjobs": 2}, "99,1"),
     ],
 )
 def test_rate_is_shared_among_jobs_and_directions(options: dict[str, Any], line: str) -> None:
