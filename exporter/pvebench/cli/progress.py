@@ -18,7 +18,7 @@ from rich.text import Text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import read_settings
 from pvebench.errors import CycleIncomplete
-from pvebench.model.run import Outcome, Run, Sample, was_canceled
+from pvebench.model.run import Outcome, Run, Sample, warm_text, was_canceled
 from pvebench.model.status import Phase, Statuses, WorkerStatus
 from pvebench.model.units import show_bytes, show_latency, show_seconds
 from pvebench.model.workload import Case
@@ -109,7 +109,8 @@ def result_text(run: Run | StoredRun) -> str:
     """Return the numbers of a run if it was successful, and the reason if it is not ok."""
     numbers = _numbers(run.samples) if run.outcome.good else ""
     canceled = "operation canceled at the end" if numbers and was_canceled(run.samples) else ""
-    return ": ".join(filter(None, ("; ".join(filter(None, (numbers, canceled))), run.reason)))
+    parts = (numbers, numbers and warm_text(run.samples), canceled)
+    return ": ".join(filter(None, ("; ".join(filter(None, parts)), run.reason)))
 
 
 def _numbers(samples: tuple[Sample, ...]) -> str:

@@ -370,8 +370,8 @@ RUN_SUCCESS = _gauge("run_success", CASE, "1 if the last run succeeded, 0 otherw
 RUN_IMPLAUSIBLE = _gauge(
     "run_implausible",
     (*CASE, "reason"),
-    "1 for each reason why the last run is implausible: rate, size, cpu, device_share, "
-    "flush_share, beats_host, beats_network, guest_starved, not_filled.",
+    "1 for each reason why the last run is implausible: rate, size, latency, clock, cpu, "
+    "qemu_bytes, device_share, flush_share, beats_host, beats_network, guest_starved, not_filled.",
 )
 RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
 SCHEDULE_INTERVAL = _gauge(

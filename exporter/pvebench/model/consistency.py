@@ -38,6 +38,8 @@ class PlausibilityCheck(StrEnum):
     RATE = "rate"
     SIZE = "size"
     LATENCY = "latency"
+    CLOCK = "clock"
+    QEMU_BYTES = "qemu_bytes"
     CPU = "cpu"
     DEVICE_SHARE = "device_share"
     FLUSH_SHARE = "flush_share"

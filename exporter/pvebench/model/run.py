@@ -65,6 +65,21 @@ class Sample:
     part: str = ""
 
 
+WARM: Final = "warm"
+"""Metric: share of the read bytes that came from memory, if it is too large for a cold run."""
+UNKNOWN: Final = "unknown"
+"""Its part if the device's bytes are not known, so that any share may have."""
+
+
+def warm_text(samples: Iterable[Sample]) -> str:
+    """Return how much a run read from memory, or may have; empty: nothing that matters."""
+    for sample in samples:
+        if sample.metric == WARM:
+            known = f"warm cache: {sample.value:.0%} of the reads did not come from the device"
+            return "possibly warm cache: no counters of the device" if sample.part else known
+    return ""
+
+
 def was_canceled(samples: Iterable[Sample]) -> bool:
     """Return whether the operation of a run had not ended with it, so that pvebench canceled it."""
     metrics = {sample.metric for sample in samples}

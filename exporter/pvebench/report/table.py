@@ -12,7 +12,7 @@ from typing import Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Known, durable_of
-from pvebench.model.run import Outcome, Sample
+from pvebench.model.run import Outcome, Sample, warm_text
 from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import StoredRun
 
@@ -192,7 +192,7 @@ def _rows_of_case(
         "jobs": parameters.get("numjobs"),
         "outcome": str(last.outcome),
         "reason": last.reason,
-        "caveats": ", ".join(definition.all_caveats),
+        "caveats": ", ".join(filter(None, (*definition.all_caveats, warm_text(last.samples)))),
         "durable": str(durable_of(definition, durability)),
         "case": last.case_key,
         "definition": definition.fingerprint,

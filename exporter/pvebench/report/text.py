@@ -212,6 +212,7 @@ _NAMES: Final = {
     "clat_mean": "mean latency",
     "clat_percentile": "latency",
     "sync_percentile": "sync latency",
+    "warm": "reads not from the device",
     "operation_lost": "I/O lost to the operation",
     "operation_gap": "longest time without I/O",
 }

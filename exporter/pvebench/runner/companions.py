@@ -17,13 +17,15 @@ from pvebench.model.run import Sample, Unit, rates
 from pvebench.model.status import Phase
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case
-from pvebench.runner.measure import finish_job, stop_job
+from pvebench.runner.measure import finish_job, read_logs, stop_job
 from pvebench.runner.prepare import Evidence, Ready, ReportPhase, Setup
 from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import QUIET_SHARE
 from pvebench.workloads.fio_report import merge_reports
 from pvebench.workloads.tool import Job
 
+Output = tuple[str, dict[str, str]]
+"""Raw output of a tool, and its logs by name."""
 _NEIGHBOR_SECONDS: Final = 1.0
 """Interval at which the counters of a neighbor are read."""
 _OF_ONE_VM: Final[Mapping[str, tuple[str, ...]]] = {
@@ -138,17 +140,20 @@ class Team:
         """Return the load of the first further VM as an operation on the benchmark VM's disk."""
         return Neighbor(self.site, case, disk, self._vms[0], self._ready[0])
 
-    def merged(self, case: Case, own: str) -> tuple[str, list[Sample]]:
-        """Return the output of all VMs as one report, and the figures of the VMs.
+    def merged(self, case: Case, own: Output) -> tuple[Output, list[Sample]]:
+        """Return the output and logs of all VMs as those of one, and the figures of the VMs.
 
         Raises:
             ToolFailed: the tool failed in one of them. OutputUnreadable: as `Tool.parse`.
         """
         tool = TOOLS[case.workload.tool]
-        outputs = [own, *(self._together.outputs() if self._together else [])]
-        parsed = [tool.parse(case.workload, output, {}) for output in outputs]
+        each = [own, *(self._together.outputs() if self._together else [])]
+        parsed = [tool.parse(case.workload, *output) for output in each]
         totals = [sum(rates(one.samples).values()) for one in parsed]
-        return merge_reports(outputs), [
+        varied = [s.value for one in parsed for s in one.samples if s.metric == "iops_variation"]
+        logs = {name: "".join(of_one.get(name, "") for _, of_one in each) for name in own[1]}
+        return (merge_reports([output for output, _ in each]), logs), [
+            *(Sample("vms_variation", None, value, Unit.RATIO) for value in sorted(varied)[-1:]),
             Sample("vms_fairness", None, fairness(totals), Unit.RATIO),
             Sample("vms_slowest", None, min(totals), Unit.IOPS),
             Sample("vms_boot_time", None, self._boot_seconds, Unit.SECONDS),
@@ -299,10 +304,10 @@ class _Together(Guest):
                 self._ended[-1] = ended
         return self._ended[-1] if len(self._ended) > len(self._pids) else None
 
-    def outputs(self) -> list[str]:
-        """Return the raw output of the members. Raises ToolFailed."""
+    def outputs(self) -> list[Output]:
+        """Return the raw output and logs of the members. Raises ToolFailed."""
         return [
-            finish_job(guest, job, self._ended[number])
+            (finish_job(guest, job, self._ended[number]), read_logs(guest, job))
             for number, (guest, job) in enumerate(self._members)
         ]
 

@@ -11,6 +11,7 @@ from typing import Final
 from pvebench.errors import Interrupted, ToolFailed, ToolStuck, WorkloadError
 from pvebench.model.disk import option_text
 from pvebench.model.ports import Completed, Guest, Site
+from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, change, is_same, show
@@ -147,11 +148,32 @@ _LOOKS_PER_POLL: Final = 10
 _STDERR_BYTES: Final = 2000
 
 
+@dataclass(slots=True)
+class Activity:
+    """The tool's I/O as seen in QEMU's counters; times of the clock in seconds.
+
+    Attributes:
+        quiet: start of the last look before its I/O.
+        last: end of the last look that showed I/O; without counters, end of the tool.
+        lag: maximum delay of the window's start after the end of the tool's ramp.
+    """
+
+    quiet: float
+    last: float
+    lag: float = 0.0
+
+    def samples(self) -> list[Sample]:
+        """Return the maximum length of the I/O and the delay."""
+        longest = Sample("io_time", None, max(0.0, self.last - self.quiet), Unit.SECONDS)
+        return [longest, Sample("window_lag", None, self.lag, Unit.SECONDS)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """Raw output and measured window of a successful job.
 
     Attributes:
+        activity: of the tool, as seen from outside.
         notes: notes for the reader of the run.
     """
 
@@ -159,6 +181,7 @@ class Measured:
     logs: dict[str, str]
     start: Mark
     end: Mark
+    activity: Activity
     notes: tuple[str, ...] = ()
 
 
@@ -233,10 +256,12 @@ def _watch_window(
     pid = start_tool()
     begun = clock.monotonic()
     report(Phase.RAMP, window.ramp_seconds)
-    ended = wait_for_io(site, guest, pid) if job.moves_data else None
+    activity = Activity(begun, begun)
+    ended = wait_for_io(site, guest, pid, activity) if job.moves_data else None
     if ended is None:
         clock.sleep(window.ramp_seconds)
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
+    activity.lag = max(0.0, clock.monotonic() - activity.quiet - window.ramp_seconds)
     report(Phase.MEASURE, window.runtime_seconds)
     end = start  # without any I/O there is no window
     if ended is None:
@@ -247,9 +272,10 @@ def _watch_window(
         end = Mark(site.probe.snapshot(), site.hypervisor.counters())
         window.ended()
     report(Phase.COLLECT, 0.0)
-    ended = ended or wait_for_end(site, guest, pid, deadline=begun + job.deadline_seconds)
-    output = finish_job(guest, job, ended)
-    return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
+    deadline = begun + job.deadline_seconds
+    ended = ended or wait_for_end(site, guest, pid, deadline=deadline, activity=activity)
+    output, logs = finish_job(guest, job, ended), read_logs(guest, job)
+    return Measured(output=output, logs=logs, start=start, end=end, activity=activity)
 
 
 def _watch_whole(
@@ -262,13 +288,15 @@ def _watch_whole(
     """Measure a job from its start to its end: its duration is part of its result."""
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
     report(Phase.MEASURE, 0.0)
+    begun = site.clock.monotonic()
     pid = start_tool()
     deadline = site.clock.monotonic() + job.deadline_seconds
     ended = wait_for_end(site, guest, pid, deadline=deadline)
+    activity = Activity(begun, site.clock.monotonic())
     end = Mark(site.probe.snapshot(), site.hypervisor.counters())
     report(Phase.COLLECT, 0.0)
-    output = finish_job(guest, job, ended)
-    return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
+    output, logs = finish_job(guest, job, ended), read_logs(guest, job)
+    return Measured(output=output, logs=logs, start=start, end=end, activity=activity)
 
 
 def _run_preparation(site: Site, guest: Guest, job: Job, argv: tuple[str, ...]) -> None:
@@ -309,7 +337,9 @@ def _prepare(guest: Guest, job: Job) -> None:
     guest.prepare_job(job.work, job.files, (job.output, *job.logs))
 
 
-def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
+def wait_for_io(
+    site: Site, guest: Guest, pid: int, activity: Activity | None = None
+) -> Completed | None:
     """Wait for the first I/O. Return the tool's result if it ends first, else None.
 
     Without I/O counters, do not wait.
@@ -324,9 +354,12 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
     looks = 0
     while site.clock.monotonic() < deadline:
         site.clock.sleep(site.poll_seconds)
+        at = site.clock.monotonic()
         now = site.hypervisor.counters()
         if now is None or now.operations != before.operations:
             return None
+        if activity is not None:
+            activity.quiet = at
         looks += 1
         if looks % _LOOKS_PER_POLL == 0 and (ended := guest.poll(pid)) is not None:
             return ended
@@ -336,7 +369,9 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
     )
 
 
-def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Completed:
+def wait_for_end(
+    site: Site, guest: Guest, pid: int, *, deadline: float, activity: Activity | None = None
+) -> Completed:
     """Wait until the tool ends; `deadline` is in the clock's monotonic seconds.
 
     While I/O counters change, the tool measures, and polls of the guest would take CPU from it.
@@ -351,6 +386,8 @@ def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Comp
         late = site.clock.monotonic() > deadline
         looks += 1
         idle = now is None or now == before
+        if activity is not None and (now is None or not idle):
+            activity.last = site.clock.monotonic()
         if idle or late or looks % _LOOKS_PER_POLL == 0:
             ended = guest.poll(pid)
             if ended is not None:

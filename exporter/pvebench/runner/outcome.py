@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +16,7 @@ from pvebench.model.consistency import (
     cpu_out_of_range,
     is_own_share,
 )
-from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.run import UNKNOWN, WARM, Outcome, Sample, Unit
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.prepare import Evidence
 from pvebench.runner.steady import Settled, steadiness
@@ -27,8 +28,14 @@ _Values = Mapping[tuple[str, Direction | None, str], float]
 HostRates = Mapping[Direction, float]
 MIN_SHARE: Final = 0.5
 """Minimum share of the data (or flushes) that must reach the device."""
+COLD_SHARE: Final = 0.9
+"""Minimum share of the read bytes that must come from the device; below, the run is warm."""
 STARVED: Final = 0.8
 """Maximum share of the time in which the guest's CPUs were ready but had no host CPU."""
+TOLERANCE: Final = 0.02
+"""Of bytes, time and operations in flight compared with those that were seen from outside."""
+CLOCK_SLACK: Final = 0.1
+"""Seconds that ends of a tool's own time may be before its first I/O and after its last."""
 FASTER_THAN_HOST: Final = 1.10
 FASTER_THAN_LINK: Final = 1.02
 """Maximum ratio of bandwidth and link capacity: the ends of the window are not exact."""
@@ -47,12 +54,14 @@ class Circumstances:
         local: whether QEMU's own I/O is block I/O on this machine, so that its bytes count.
         filled: whether the volume was written from end to end.
         host: direction -> I/O per second of the host case with this workload on this storage.
+        simulated: whether counters and latencies are simulated, each without the others.
     """
 
     host_cpus: int = 0
     local: bool = True
     filled: bool = True
     host: HostRates = field(default_factory=dict)
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,7 @@ def judge(
     failed: list[Implausibility] = []
     for direction in case.workload.directions:
         failed += contradictions(_figures(case, direction, values))
+        failed += [] if circumstances.simulated else _against_qemu(case, direction, values)
         shares, failures = _device_share(case, direction, values, circumstances)
         derived, failed = derived + shares, failed + failures
         shares, failures = _against_host(case, direction, values, circumstances.host)
@@ -87,8 +97,13 @@ def judge(
         derived, failed = derived + shares, failed + failures
     shares, failures = _flush_share(case, values)
     derived, failed = derived + shares, failed + failures + _cpu(case, values, circumstances)
+    failed += [] if circumstances.simulated else [*_queue(case, values), *_clock(case, values)]
     reads = Direction.READ in case.workload.directions
-    failed += _check_filled(reads=reads, filled=circumstances.filled)
+    failed += _if(
+        reads and not circumstances.filled,
+        PlausibilityCheck.NOT_FILLED,
+        "volume not filled; reads of unwritten blocks bypass the storage",
+    )
     marks = [
         Sample("implausibility", None, 1.0, Unit.RATIO, str(check))
         for check in dict.fromkeys(implausibility.doubt for implausibility in failed)
@@ -134,7 +149,7 @@ def _device_share(
     size = values.get(("bytes", direction, ""))
     seconds = values.get(("runtime", direction, ""))
     if moved is None or not (window and size and seconds):
-        return [], []
+        return [] if circumstances.simulated else _warm(case, direction, None), []
     # A timed run's window and the tool's own differ slightly: compare rates, not bytes.
     timed = case.workload.runtime_seconds > 0
     share = (moved / (window if timed else 1.0)) / (size / (seconds if timed else 1.0))
@@ -146,9 +161,89 @@ def _device_share(
         _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size if timed else 0.0
     )
     most = share * (_tool_time_factor(window, seconds) if timed else 1.0) + 2 * uncertain
-    failed = _check_device_share(str(direction), share, most) if judged else []
-    known = is_own_share(share)  # else other programs used the device
-    return [Sample("device_share", direction, share, Unit.RATIO)] * known, failed
+    failed = _if(
+        judged and most < MIN_SHARE,
+        PlausibilityCheck.DEVICE_SHARE,
+        f"{direction}: only {share:.0%} of the bytes reached the device, although caches are "
+        f"bypassed; the rest are holes, zeros, or data of a lower cache",
+    )
+    if not is_own_share(share):  # other programs used the device
+        return _warm(case, direction, None), failed
+    own = Sample("device_share", direction, share, Unit.RATIO)
+    counted = values.get(("qemu_bytes", None, str(direction)))
+    if counted:  # in the same window, so nothing of it is outside
+        most = moved / counted + 2 * uncertain
+    return [own, *_warm(case, direction, most if long_enough else None)], failed
+
+
+def _warm(case: Case, direction: Direction, at_most: float | None) -> list[Sample]:
+    """Return the share of the read bytes that did not come from the device, if it matters.
+
+    `at_most`: the share that did, including I/O that may be outside of the window; None: unknown.
+    Modes that use the host's memory may have read anything from it then.
+    """
+    if direction is not Direction.READ or Caveat.CACHE in case.workload.caveats:
+        return []
+    if at_most is None:
+        unknown = case.scenario.disk.in_vm and not case.scenario.disk.cache.direct
+        return [Sample(WARM, direction, 1.0, Unit.RATIO, UNKNOWN)] * unknown
+    warm = at_most < COLD_SHARE
+    return [Sample(WARM, direction, 1.0 - at_most, Unit.RATIO)] * warm
+
+
+def _against_qemu(case: Case, direction: Direction, values: _Values) -> list[Implausibility]:
+    """Compare the tool's bytes with those that QEMU counted, which are exact.
+
+    The two windows are not the same: what is outside of one may be much at an uneven rate.
+    Read-ahead and metadata add bytes to QEMU's. VMs of a team start one by one.
+    """
+    counted = values.get(("qemu_bytes", None, str(direction)))
+    window, size = values.get(("window", None, "")), values.get(("bytes", direction, ""))
+    seconds, parameters = values.get(("runtime", direction, "")), case.workload.parameters
+    other = Caveat.CACHE in case.workload.caveats or parameters.get("fault")
+    if not (counted and window and size and seconds) or other or case.workload.vms > 1:
+        return []
+    timed = case.workload.runtime_seconds > 0
+    if timed and min(window, seconds) < MIN_SECONDS:
+        return []
+    edges = values.get(("window_lag", None, ""), 0.0) + abs(window - seconds) if timed else 0.0
+    uneven = 1 + 3 * values.get(("iops_variation", direction, ""), 0.0)
+    slack = TOLERANCE + edges / window * uneven
+    slack += 2 * _in_flight(case) * int(parameters.get("bs", 0)) / size
+    ratio = size / counted * (window / seconds if timed else 1.0)
+    exact = timed and not case.scenario.layout.on_filesystem
+    text = f"{direction}: the tool reports {ratio:.0%} of the bytes that QEMU counted"
+    beyond = ratio > 1 + slack or (exact and ratio * (1 + slack) < 1)
+    return _if(beyond, PlausibilityCheck.QEMU_BYTES, text)
+
+
+def _largest(values: _Values, metric: str) -> float:
+    return max(values.get((metric, way, ""), 0.0) for way in Direction)
+
+
+def _queue(case: Case, values: _Values) -> list[Implausibility]:
+    """Compare rate x mean latency with the operations that can be in flight (Little's law).
+
+    Operations at the ends of the window spent a part of their latency outside of it.
+    """
+    in_flight, ways = _in_flight(case) * case.workload.vms, case.workload.directions
+    known = [[values.get((name, way, ""), 0.0) for name in ("iops", "lat_mean")] for way in ways]
+    together = sum(rate * mean for rate, mean in known)
+    slack = TOLERANCE + _largest(values, "lat_max") / (_largest(values, "runtime") or 1.0)
+    text = f"IOPS x mean latency = {together:.3g} operations in flight, more than {in_flight}"
+    return _if(together > in_flight * (1 + slack), PlausibilityCheck.LATENCY, text)
+
+
+def _clock(case: Case, values: _Values) -> list[Implausibility]:
+    """Compare the tool's time with the host's: a guest's clock may be fast.
+
+    A slow one increases the tool's rates; see `_against_qemu`.
+    """
+    spent = values.get(("io_time", None, ""), math.inf)
+    own = _largest(values, "runtime") + case.workload.ramp_seconds
+    late = own > spent * (1 + TOLERANCE) + _largest(values, "lat_max") + CLOCK_SLACK
+    text = f"the tool reports {own:.3g} s of I/O, the host saw {spent:.3g} s"
+    return _if(late, PlausibilityCheck.CLOCK, text)
 
 
 def _tool_time_factor(window: float, seconds: float) -> float:
@@ -171,8 +266,9 @@ def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Implau
         return [], []
     share = (received / window) / (issued / seconds)
     judged = min(window, seconds) >= MIN_SECONDS
-    most = share * _tool_time_factor(window, seconds)
-    failed = _check_flush_share(share, most) if judged else []
+    missing = judged and share * _tool_time_factor(window, seconds) < MIN_SHARE
+    text = f"QEMU received only {share:.0%} of the guest's flushes"
+    failed = _if(missing, PlausibilityCheck.FLUSH_SHARE, text)
     return [Sample("flush_share", None, share, Unit.RATIO)], failed
 
 
@@ -184,9 +280,13 @@ def _against_host(
     if guest is None or not own or case.scenario.disk.on_host:
         return [], []
     ratio = Sample("guest_to_host", direction, guest / own, Unit.RATIO)
-    if direction is not Direction.WRITE or not _synced(case):
-        return [ratio], []
-    return [ratio], _check_sync_write(guest, own)
+    synced = direction is Direction.WRITE and _synced(case)
+    text = (
+        f"{guest:.0f} synced writes per second at depth 1, but the host's own device reaches only "
+        f"{own:.0f}: writes are confirmed before they are on the device"
+    )
+    faster = synced and guest > FASTER_THAN_HOST * own
+    return [ratio], _if(faster, PlausibilityCheck.BEATS_HOST, text)
 
 
 def _against_network(
@@ -197,7 +297,12 @@ def _against_network(
         return [], []
     share = speed / limit
     judged = case.scenario.disk.cache.direct and Caveat.CACHE not in case.workload.caveats
-    failed = _check_network(str(direction), share) if judged else []
+    failed = _if(
+        judged and share > FASTER_THAN_LINK,
+        PlausibilityCheck.BEATS_NETWORK,
+        f"{direction}: {share:.0%} of the network link's capacity, although caches are "
+        f"bypassed; the data did not come from the server, or over another link",
+    )
     return [Sample("network_share", direction, share, Unit.RATIO)], failed
 
 
@@ -218,79 +323,18 @@ def _cpu(case: Case, values: _Values, circumstances: Circumstances) -> list[Impl
         failed += cpu_out_of_range(
             {"of the host": total}, cpus=circumstances.host_cpus, seconds=window
         )
-    wait = values.get(("guest_cpu_wait", None, ""))
+    wait = values.get(("guest_cpu_wait", None, ""), 0.0) / case.scenario.machine.cpus
     # On a busy machine every guest is without a CPU for a second at times.
-    if wait is not None and values.get(("window", None, ""), 0.0) >= MIN_SECONDS:
-        failed += _check_starved(wait / case.scenario.machine.cpus)
-    return failed
-
-
-def _check_device_share(direction: str, share: float, at_most: float) -> list[Implausibility]:
-    """Return a failed check if uncached data did not move to or from the device.
-
-    `at_most`: the share including I/O that may be outside of the window.
-    """
-    if at_most >= MIN_SHARE:
-        return []
-    return [
-        Implausibility(
-            PlausibilityCheck.DEVICE_SHARE,
-            f"{direction}: only {share:.0%} of the bytes reached the device, although caches are "
-            f"bypassed; the rest are holes, zeros, or data of a lower cache",
-        )
-    ]
-
-
-def _check_flush_share(share: float, at_most: float) -> list[Implausibility]:
-    """Return a failed check if QEMU did not receive the guest's flushes."""
-    if at_most >= MIN_SHARE:
-        return []
-    text = f"QEMU received only {share:.0%} of the guest's flushes"
-    return [Implausibility(PlausibilityCheck.FLUSH_SHARE, text)]
-
-
-def _check_sync_write(guest_iops: float, host_iops: float) -> list[Implausibility]:
-    """Return a failed check if synced writes at depth 1 are faster than the host case."""
-    if guest_iops <= FASTER_THAN_HOST * host_iops:
-        return []
-    return [
-        Implausibility(
-            PlausibilityCheck.BEATS_HOST,
-            f"{guest_iops:.0f} synced writes per second at depth 1, but the host's own device "
-            f"reaches only {host_iops:.0f}: writes are confirmed before they are on the device",
-        )
-    ]
-
-
-def _check_network(direction: str, share: float) -> list[Implausibility]:
-    """Return a failed check if the bandwidth exceeds that of the network link."""
-    if share <= FASTER_THAN_LINK:
-        return []
-    return [
-        Implausibility(
-            PlausibilityCheck.BEATS_NETWORK,
-            f"{direction}: {share:.0%} of the network link's capacity, although caches are "
-            f"bypassed; the data did not come from the server, or over another link",
-        )
-    ]
-
-
-def _check_starved(wait: float) -> list[Implausibility]:
-    """Return a failed check if the guest's CPUs waited for the host's most of the time."""
-    if wait <= STARVED:
-        return []
+    starved = wait > STARVED and values.get(("window", None, ""), 0.0) >= MIN_SECONDS
     text = f"guest CPUs waited {wait:.0%} of the time for a host CPU; the host is overloaded"
-    return [Implausibility(PlausibilityCheck.STARVED, text)]
+    return failed + _if(starved, PlausibilityCheck.STARVED, text)
 
 
-def _check_filled(*, reads: bool, filled: bool) -> list[Implausibility]:
-    """Return a failed check if a volume that was never written in full was read."""
-    if filled or not reads:
-        return []
-    text = "volume not filled; reads of unwritten blocks bypass the storage"
-    return [Implausibility(PlausibilityCheck.NOT_FILLED, text)]
+def _if(failed: bool, check: PlausibilityCheck, text: str) -> list[Implausibility]:
+    return [Implausibility(check, text)] * failed
 
 
+_VARIATIONS: Final = ("iops_variation", "vms_variation")
 NOISY_INTERVALS: Final = 5
 """Minimum number of intervals for the outcome `noisy`."""
 
@@ -325,9 +369,10 @@ class Result:
             self.demote(Outcome.NOT_STEADY, settled.reason())
 
     def check_noise(self, conduct: Conduct, parsed: Parsed) -> None:
-        """Set the outcome `noisy` if the run's intervals differ too much."""
+        """Set the outcome `noisy` if the intervals of the run, or of one VM, differ too much."""
         enough = [len(values) >= NOISY_INTERVALS for values in parsed.intervals.values()]
-        variations = [s.value for s in parsed.samples if s.metric == "iops_variation"]
+        every = (*parsed.samples, *self.samples)
+        variations = [s.value for s in every if s.metric in _VARIATIONS]
         worst = max(variations, default=0.0)
         if all(enough) and worst > conduct.noisy_ratio:
             self.demote(Outcome.NOISY, f"interval variation {_over(worst, conduct.noisy_ratio)}")

@@ -16,7 +16,7 @@ from typing import Final
 from pvebench.errors import PvebenchError
 from pvebench.model.consistency import PlausibilityCheck
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.run import Outcome, Sample, rates
+from pvebench.model.run import WARM, Outcome, Sample, rates
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
 from pvebench.runner.outcome import Circumstances, judge, slopes
@@ -36,6 +36,7 @@ MEASURED: Final = frozenset(
         "vm_exits",
         "host_cpu",
         "host_pressure",
+        "io_time",
         "md_sync",
         "network_limit",
         "network_round_trip",
@@ -55,7 +56,9 @@ MEASURED: Final = frozenset(
         "vms_boot_time",
         "vms_fairness",
         "vms_slowest",
+        "vms_variation",
         "window",
+        "window_lag",
         "zfs_cache",
         "zfs_fragmentation",
         "zfs_scan",
@@ -63,7 +66,7 @@ MEASURED: Final = frozenset(
 )
 """Metrics of the host and the hypervisor, which the tool's output does not contain."""
 WORKED_OUT: Final = frozenset(
-    {"device_share", "flush_share", "guest_to_host", "network_share", "implausibility"}
+    {"device_share", "flush_share", "guest_to_host", "network_share", "implausibility", WARM}
 )
 """Metrics derived from the tool's and the measured ones. All others are the tool's."""
 _SAME: Final = 1e-9
@@ -134,7 +137,7 @@ class Reparser:
         if not changes and not _compared_otherwise(run, host):
             return ReparsedRun(run=run, outcome=run.outcome, reason=run.reason)
         measured = [sample for sample in run.samples if sample.metric in MEASURED]
-        judgement = judge(case, [*measured, *parsed], _circumstances(run, evidence, host))
+        judgement = judge(case, [*measured, *parsed], self._circumstances(run, evidence, host))
         derived = [sample for sample in run.samples if sample.metric in WORKED_OUT]
         changes += _differences(derived, judgement.samples)
         outcome, reason = run.outcome, run.reason
@@ -146,6 +149,19 @@ class Reparser:
             outcome=outcome,
             reason=reason,
             clear=outcome is Outcome.IMPLAUSIBLE and not judgement.implausibilities,
+        )
+
+    def _circumstances(
+        self, run: StoredRun, evidence: Mapping[str, str], host: Mapping[Direction, float]
+    ) -> Circumstances:
+        """Return the circumstances of a run, as far as they are stored with it."""
+        failed = {sample.part for sample in run.samples if sample.metric == "implausibility"}
+        return Circumstances(
+            host_cpus=_host_cpus(evidence),
+            local=any(sample.metric == "device_share" for sample in run.samples),
+            filled=PlausibilityCheck.NOT_FILLED not in failed,
+            host=host,
+            simulated=self._store.simulated,
         )
 
     def _host_rates(self, case: Case, run: StoredRun) -> Mapping[Direction, float]:
@@ -164,19 +180,6 @@ class Reparser:
             evidence = self._store.evidence(host.number) if self.wants(host) else {}
             self._host[host.number] = rates(_current_samples(host, evidence))
         return self._host[host.number]
-
-
-def _circumstances(
-    run: StoredRun, evidence: Mapping[str, str], host: Mapping[Direction, float]
-) -> Circumstances:
-    """Return the circumstances of a run, as far as they are stored with it."""
-    failed = {sample.part for sample in run.samples if sample.metric == "implausibility"}
-    return Circumstances(
-        host_cpus=_host_cpus(evidence),
-        local=any(sample.metric == "device_share" for sample in run.samples),
-        filled=PlausibilityCheck.NOT_FILLED not in failed,
-        host=host,
-    )
 
 
 def _compared_otherwise(run: StoredRun, host: Mapping[Direction, float]) -> bool:

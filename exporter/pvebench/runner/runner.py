@@ -344,8 +344,8 @@ class Runner:
         )
         watch.close()
         if team:
-            output, together = team.merged(case, measured.output)
-            measured = dataclasses.replace(measured, output=output)
+            (output, logs), together = team.merged(case, (measured.output, measured.logs))
+            measured = dataclasses.replace(measured, output=output, logs=logs)
             result.samples += together
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = tool.parse(workload, measured.output, measured.logs)
@@ -356,7 +356,7 @@ class Runner:
         uncounted = (UNCOUNTED,) * (measured.end.block is None)
         if notes := (*measured.notes, *uncounted, *parsed.notes, *disturbance.notes, *effects):
             result.evidence["notes"] = "\n".join(notes)
-        result.samples += parsed.samples
+        result.samples += [*parsed.samples, *measured.activity.samples()]
         result.samples += slopes(parsed)
         if workload.runtime_seconds or not job.timed:
             window = window_samples(measured.start, measured.end)
@@ -380,6 +380,7 @@ class Runner:
             local=ready.volume.local,
             filled=result.filled,
             host=self._host_rates(case),
+            simulated=self._site.simulated,
         )
         judgement = judge(case, result.samples, circumstances)
         result.samples += judgement.samples

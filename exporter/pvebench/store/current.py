@@ -16,7 +16,7 @@ from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.run import Outcome, Run, Unit, rates
+from pvebench.model.run import Outcome, Run, Unit, rates, warm_text
 from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction
 from pvebench.model.write_cost import WriteCost
@@ -46,9 +46,10 @@ class Trend:
 
     def after(self, run: StoredRun) -> Trend:
         """Return the trend with a newer good run, and no longer than TREND_RUNS runs."""
-        metric, ok = self.metric or _metric_of(run), run.outcome is Outcome.OK
+        metric, at = self.metric or _metric_of(run), (run.number, run.finished, run.environment)
+        state = run.outcome is Outcome.OK, bool(warm_text(run.samples))
         new = tuple(
-            Point(run.number, run.finished, run.environment, sample.direction, sample.value, ok)
+            Point(*at, sample.direction, sample.value, *state)
             for sample in run.samples
             if sample.metric == metric and not sample.part and sample.direction is not None
         )

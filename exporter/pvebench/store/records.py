@@ -97,6 +97,7 @@ class Point:
         environment: digest of the environment it ran in.
         value: in the metric's base unit.
         ok: whether its run was neither noisy nor not steady.
+        warm: whether reads of its run came from memory, or may have.
     """
 
     run: int
@@ -105,6 +106,7 @@ class Point:
     direction: Direction
     value: float
     ok: bool = True
+    warm: bool = False
 
 
 Sums = Mapping[tuple[str, str, str], float]

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func,
 
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.run import Outcome
+from pvebench.model.run import WARM, Outcome
 from pvebench.store.engine import reading
 from pvebench.store.records import (
     DIRECTIONS,
@@ -133,8 +133,10 @@ class StoredResults:
         keys = keys_table(case_keys)
         columns = (runs.c.case_key, runs.c.outcome, runs.c.id, runs.c.finished, runs.c.environment)
         same = (samples.c.run == runs.c.id) & (samples.c.metric == metric) & (samples.c.part == "")
+        other = samples.alias()
+        warm = select(other.c.run).where(other.c.run == runs.c.id, other.c.metric == WARM).exists()
         query = (
-            select(*columns, samples.c.direction, samples.c.value)
+            select(*columns, warm, samples.c.direction, samples.c.value)
             .join_from(keys, runs, runs.c.id.in_(_newest_good(keys, limit)))
             .join(samples, same)
             .where(samples.c.direction != "")
@@ -142,13 +144,11 @@ class StoredResults:
         trends: dict[str, list[Point]] = {}
         with reading(self._engine) as connection:
             # Fetch all rows at once: one by one, a hundred thousand take a second longer.
-            for key, outcome, number, finished, environment, direction, value in connection.execute(
-                query
-            ).all():
-                at = datetime.fromtimestamp(finished, UTC)
-                ok = outcome == Outcome.OK
-                point = Point(number, at, environment, DIRECTIONS[direction], value, ok)
-                trends.setdefault(key, []).append(point)
+            for key, outcome, *run, is_warm, direction, value in connection.execute(query).all():
+                number, finished, environment = run
+                at = number, datetime.fromtimestamp(finished, UTC), environment
+                state = outcome == Outcome.OK, bool(is_warm)
+                trends.setdefault(key, []).append(Point(*at, DIRECTIONS[direction], value, *state))
         for points in trends.values():
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
         return trends

@@ -59,7 +59,7 @@ class Exclusion(StrEnum):
     UNFLUSHED = "unflushed"
     """Its writes end in host memory: the result is not that of the disk."""
     WARM = "warm"
-    """Reads may come from host memory that earlier runs filled."""
+    """Reads came from memory as measured, or may have: see `pvebench.model.run.WARM`."""
     NOISY = "noisy"
     """Each of its runs was noisy or not steady."""
 
@@ -168,8 +168,9 @@ def _usual_rank(place: Place) -> tuple[bool, int]:
     return (place.definition.format != "raw", len(further_options(place.definition)))
 
 
-def exclusion_of(definition: Definition, known: Known) -> Exclusion:
+def exclusion_of(definition: Definition, known: Known, trend: Trend) -> Exclusion:
     """Return why a configuration is not ranked, if so."""
+    newest = counted(trend)[-1] if trend.points else None
     if not definition.undisturbed:
         return Exclusion.DISTURBED
     if definition.bus in (Bus.HOST, Bus.LXC):
@@ -178,7 +179,9 @@ def exclusion_of(definition: Definition, known: Known) -> Exclusion:
         return Exclusion.NOT_DURABLE
     if writes_unflushed(definition):
         return Exclusion.UNFLUSHED
-    return Exclusion.WARM if definition.is_warm else Exclusion.NO
+    if definition.is_warm or (newest and newest.warm):
+        return Exclusion.WARM
+    return Exclusion.NOISY if newest and not newest.ok else Exclusion.NO
 
 
 def writes_unflushed(definition: Definition) -> bool:
@@ -264,13 +267,12 @@ def _contest(
 
 
 def _entered(key: str, definition: Definition, trend: Trend, known: Known) -> Place:
-    ok = counted(trend)[-1].ok
     return Place(
         key=key,
         definition=definition,
-        exclusion=exclusion_of(definition, known) or (Exclusion.NO if ok else Exclusion.NOISY),
+        exclusion=exclusion_of(definition, known, trend),
         level=level_of(trend),
-        runs=len(totals(trend)) if ok else 0,
+        runs=len(totals(trend)) if counted(trend)[-1].ok else 0,
     )
 
 
@@ -278,11 +280,13 @@ def _entered(key: str, definition: Definition, trend: Trend, known: Known) -> Pl
 def counted(trend: Trend) -> tuple[Point, ...]:
     """Return the points of a case's current value, oldest first; the trend has points.
 
-    They are of the newest runs since the environment changed; of noisy ones only without others.
+    They are of the newest runs since the environment changed; of warm ones only without others,
+    and of noisy ones only without these.
     """
     environment = trend.points[-1].environment
     period = [*takewhile(lambda point: point.environment == environment, reversed(trend.points))]
-    points = [point for point in period if point.ok] or period
+    sound = [point for point in period if point.ok] or period
+    points = [point for point in sound if not point.warm] or sound
     runs = sorted({point.run for point in points})[-NEWEST:]
     return tuple(point for point in reversed(points) if point.run in runs)
 

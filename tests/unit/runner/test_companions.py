@@ -16,17 +16,18 @@ from pvebench.drivers.simulated.simulated_hypervisor import (
     simulated_site,
 )
 from pvebench.errors import ConfigError, HypervisorGone
-from pvebench.model.ports import Completed
+from pvebench.model.ports import Completed, Guest
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Conduct, Direction
-from pvebench.runner import Runner
+from pvebench.runner import Runner, companions
 from pvebench.runner.companions import fairness, of_all
+from pvebench.runner.measure import read_logs
 from pvebench.runner.reparse import MEASURED
 from pvebench.scheduler.plan import Matrix, expand, make_plan
-from pvebench.workloads import TOOLS
+from pvebench.workloads import TOOLS, Job
 from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
@@ -82,6 +83,27 @@ def test_fairness_slowest_vm_and_boot_storm_are_figures_of_the_run(bench: Bench)
     own = {sample.metric for sample in run.samples if sample.metric.startswith("vms_")}
     assert own == {name for name in MEASURED if name.startswith("vms_")}
     assert value(run, "vms_boot_time") == pytest.approx(BOOT_SECONDS)  # together, not in turn
+
+
+def test_a_further_vm_that_stands_still_makes_the_run_noisy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = MANY.replace("runtime: 2s", "runtime: 10s").replace("[1, 4]", "2")
+
+    def stalls_after_three_seconds(guest: Guest, job: Job) -> dict[str, str]:
+        logs = read_logs(guest, job)
+        return {name: "".join(log.splitlines(keepends=True)[:3]) for name, log in logs.items()}
+
+    steady = Bench(tmp_path)
+    steady.cases = {case.workload.slug: case for case in matrix(tmp_path, text).cases}
+    assert steady.run("randread-4k-qd8-vms2").outcome is Outcome.OK
+    monkeypatch.setattr(companions, "read_logs", stalls_after_three_seconds)
+    run = steady.run("randread-4k-qd8-vms2")
+    assert (run.outcome, run.reason[:18]) == (Outcome.NOISY, "interval variation")
+    assert value(run, "vms_variation") > 1
+    both = [line for line in run.evidence["fio_iops.log"].splitlines() if line]
+    assert len(both) == 10 + 3
+    assert 0.2 < value(run, "iops_variation", Direction.READ) < 0.6
 
 
 def test_figures_of_the_benchmark_vm_alone_are_none_of_all() -> None:

@@ -25,6 +25,7 @@ from pvebench.model.ports import HostSnapshot
 from pvebench.model.run import Sample
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Direction, Workload
+from pvebench.runner.measure import Activity
 from pvebench.runner.reparse import MEASURED
 from pvebench.runner.steady import Settled, Steadiness
 from pvebench.runner.window import Mark, condition_samples, network_samples, window_samples
@@ -362,7 +363,7 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
     )
     found = window_samples(Mark(host, block), Mark(replace(host, monotonic=1.0), block))
     settled = Settled(steady=True, seconds=1.0, rates=(), found=Steadiness(0.1, 0.1))
-    found += [*network_samples(Link()), *settled.samples()]
+    found += [*network_samples(Link()), *settled.samples(), *Activity(0.0, 1.0).samples()]
     warm = replace(CASES[0], scenario=replace(CASES[0].scenario, host_cache=HostCache.WARM))
     seen = dict.fromkeys(("storage_used", "disk_wear", "zfs_fragmentation", "zfs_scan"), 0.5)
     writes = replace(warm, workload=replace(warm.workload, directions=(Direction.WRITE,)))

@@ -10,6 +10,7 @@ from typing import Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durable, durable_of
+from pvebench.model.run import warm_text
 from pvebench.report.text import environments, in_order, show_value
 from pvebench.store import Point, Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
@@ -28,7 +29,7 @@ class CaseView:
     Attributes:
         meant: the earlier definition of the case, if it changed.
         replaced_by: URL path of the case with the current definition; empty if it is this one.
-        good: the latest successful run.
+        good, warm: the latest successful run, and how much it read from memory.
         values: number of a run -> its main values as text.
         environments: digest -> name of the environment.
     """
@@ -42,6 +43,7 @@ class CaseView:
     numbers: tuple[Number, ...]
     chart: Chart | None
     good: StoredRun | None
+    warm: str
     runs: tuple[StoredRun, ...]
     values: Mapping[int, str]
     environments: Mapping[str, str]
@@ -81,6 +83,7 @@ def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView 
         if points
         else None,
         good=None if state is None else state.good,
+        warm=warm_text(state.good.samples) if state and state.good else "",
         runs=tuple(store.runs(limit=LISTED_RUNS, case_key=key)),
         values=_values_by_run(trend.metric, points),
         environments={digest: facts["environment"] for digest, facts in names.items()},

@@ -314,7 +314,8 @@ def _cell(
         notes.append(Note("×", outcome, f"/runs/{state.last.number}"))
     definition, trend = content.definition(key), content.trends.get(key)
     # Only a case without a result in the present environment is in no ranking.
-    unranked = exclusion_of(definition, content.durability) if definition else Exclusion.NO
+    known, of = content.durability, trend or Trend()
+    unranked = exclusion_of(definition, known, of) if definition else Exclusion.NO
     if exclusion := place.exclusion if place else unranked:
         notes.append(Note(*EXCLUSION_NOTES[exclusion], soft=exclusion in _SOFT))
     if trend and trend.points and trend.points[-1].environment in emulated_in(content.periods):

@@ -1,0 +1,143 @@
+"""A tool's numbers are compared with what QEMU, the host and its own queue depth allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pvebench.model.consistency import PlausibilityCheck
+from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format
+from pvebench.model.run import UNKNOWN, WARM, Sample, Unit
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import GIB
+from pvebench.model.workload import Case, Caveat, Direction
+from pvebench.runner.outcome import Circumstances, PlausibilityResult, judge
+from testing.packs import tool_workload
+
+READ, WRITE = Direction.READ, Direction.WRITE
+RATE = 4096e3
+
+
+def a_case(rw: str = "randread", cache: Cache = Cache.NONE, **options: object) -> Case:
+    scenario = Scenario(
+        node="lab",
+        storage="local",
+        volume_bytes=GIB,
+        disk=Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=cache),
+        machine=Machine(memory_bytes=GIB, cpus=1),
+    )
+    workload = tool_workload(
+        "fio", {"rw": rw, "bs": "4k", **options}, ramp_seconds=2.0, runtime_seconds=10.0
+    )
+    return Case(scenario=scenario, workload=workload)
+
+
+def run(
+    *,
+    tool: float = 1.0,
+    device: float | None = 1.0,
+    latency: float = 0.0009,
+    io_time: float = 12.1,
+    lag: float = 0.1,
+    way: Direction = READ,
+) -> list[Sample]:
+    """Return 10 s of 1,000 operations per second of which QEMU counted all.
+
+    `tool`: factor of the tool's numbers; `device`: share of QEMU's bytes at the device.
+    """
+    own = {"iops": 1000.0, "bandwidth": RATE, "bytes": 10 * RATE}
+    units = {"iops": Unit.IOPS, "bandwidth": Unit.BYTES_PER_SECOND, "bytes": Unit.BYTES}
+    samples = [Sample(name, way, value * tool, units[name]) for name, value in own.items()]
+    samples += [
+        Sample("runtime", way, 10.0, Unit.SECONDS),
+        Sample("lat_mean", way, latency, Unit.SECONDS),
+        Sample("lat_max", way, 0.02, Unit.SECONDS),
+        Sample("window", None, 10.05, Unit.SECONDS),
+        Sample("io_time", None, io_time, Unit.SECONDS),
+        Sample("window_lag", None, lag, Unit.SECONDS),
+        Sample("qemu_bytes", None, 10.05 * RATE, Unit.BYTES, str(way)),
+    ]
+    moved = 10.05 * RATE * (device or 0.0)
+    at_device = Sample("host_bytes", None, moved, Unit.BYTES, f"process_{way}")
+    return [*samples, *([] if device is None else [at_device])]
+
+
+def doubts(found: PlausibilityResult) -> list[PlausibilityCheck]:
+    return [one.doubt for one in found.implausibilities]
+
+
+def warm(found: PlausibilityResult) -> list[tuple[float, str]]:
+    return [(one.value, one.part) for one in found.samples if one.metric == WARM]
+
+
+@pytest.mark.parametrize("factor", [0.2, 0.5, 0.9, 1.1, 1.5, 1.9])
+@pytest.mark.parametrize(("rw", "way"), [("randread", READ), ("randwrite", WRITE)])
+def test_bytes_that_differ_from_those_of_qemu_are_implausible(
+    factor: float, rw: str, way: Direction
+) -> None:
+    # Latencies as of fewer operations, so that the queue contradicts nothing.
+    found = judge(a_case(rw), run(tool=factor, latency=0.0005, way=way), Circumstances())
+    assert PlausibilityCheck.QEMU_BYTES in doubts(found)
+    assert f"the tool reports {factor:.0%} of the bytes that QEMU counted" in found.reason
+
+
+def test_bytes_that_agree_with_those_of_qemu_are_plausible() -> None:
+    for factor in (0.985, 1.0, 1.015):
+        assert doubts(judge(a_case(), run(tool=factor), Circumstances())) == []
+
+
+def test_an_uneven_rate_at_a_late_window_is_no_contradiction() -> None:
+    uneven = [*run(tool=1.1, lag=0.5), Sample("iops_variation", READ, 0.4, Unit.RATIO)]
+    assert doubts(judge(a_case(), uneven, Circumstances())) == []
+
+
+def test_more_bytes_than_the_tool_reports_may_be_metadata_of_a_filesystem() -> None:
+    case = a_case()
+    layout = replace(case.scenario.layout, filesystem=Filesystem.EXT4)
+    case = replace(case, scenario=replace(case.scenario, layout=layout))
+    assert doubts(judge(case, run(tool=0.8), Circumstances())) == []
+    assert doubts(judge(case, run(tool=1.2, latency=0.0005), Circumstances())) == [
+        PlausibilityCheck.QEMU_BYTES
+    ]
+
+
+def test_a_latency_that_the_queue_cannot_hold_is_implausible() -> None:
+    found = judge(a_case(), run(latency=0.009), Circumstances())
+    assert doubts(found) == [PlausibilityCheck.LATENCY]
+    assert "IOPS x mean latency = 9 operations in flight, more than 1" in found.reason
+    assert doubts(judge(a_case(iodepth=8, numjobs=2), run(latency=0.009), Circumstances())) == []
+
+
+@pytest.mark.parametrize("fast", [1.1, 1.5, 1.9])
+def test_a_tool_that_ran_longer_than_the_host_saw_is_implausible(fast: float) -> None:
+    found = judge(a_case(), run(io_time=12 / fast + 0.2), Circumstances())
+    assert doubts(found) == [PlausibilityCheck.CLOCK]
+    assert "the tool reports 12 s of I/O, the host saw" in found.reason
+
+
+@pytest.mark.parametrize("cache", [Cache.WRITEBACK, Cache.WRITETHROUGH, Cache.NONE])
+def test_reads_that_did_not_come_from_the_device_make_a_run_warm(cache: Cache) -> None:
+    found = judge(a_case(cache=cache), run(device=0.7), Circumstances())
+    assert doubts(found) == []
+    assert warm(found) == [(pytest.approx(0.3, abs=0.01), "")]
+    assert warm(judge(a_case(cache=cache), run(device=1.0), Circumstances())) == []
+
+
+def test_without_counters_of_the_device_the_warmth_of_a_cached_mode_is_unknown() -> None:
+    cached = judge(a_case(cache=Cache.WRITEBACK), run(device=None), Circumstances())
+    assert warm(cached) == [(1.0, UNKNOWN)]
+    assert warm(judge(a_case(), run(device=None), Circumstances())) == []
+    written = a_case("randwrite", cache=Cache.WRITEBACK)
+    assert warm(judge(written, run(device=None, way=WRITE), Circumstances())) == []
+
+
+def test_other_programs_at_the_device_hide_the_warmth_of_a_cached_mode() -> None:
+    found = judge(a_case(cache=Cache.WRITEBACK), run(device=80.0), Circumstances())
+    assert warm(found) == [(1.0, UNKNOWN)]
+
+
+def test_a_workload_that_measures_a_cache_is_not_called_warm() -> None:
+    case = a_case(cache=Cache.WRITEBACK)
+    case = replace(case, workload=replace(case.workload, caveats=(Caveat.CACHE,)))
+    assert warm(judge(case, run(device=0.1), Circumstances())) == []
