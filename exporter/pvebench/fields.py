@@ -11,7 +11,15 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictStr,
+    WithJsonSchema,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from pvebench.model.units import MIB, parse_duration, parse_size, plain_number
@@ -103,8 +111,7 @@ def _zone(value: Any) -> str:
     return str(value)
 
 
-def whole_mib(size: int) -> int:
-    """Return a size; raises ValueError if it is not whole MiB."""
+def _whole_mib(size: int) -> int:
     if size % MIB:
         raise ValueError(f"{size} bytes is not a whole number of MiB")
     return size
@@ -155,6 +162,7 @@ Size = Annotated[
     BeforeValidator(parse_size),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["256M", "4k"]}),
 ]
+WholeMib = Annotated[Size, AfterValidator(_whole_mib)]
 WriteBudget = Annotated[
     int,
     BeforeValidator(lambda value: 0 if value == "off" else parse_size(value)),

@@ -212,8 +212,8 @@ def _whole_mib(size: float, *, least: int) -> int:
 
 def _uses_file(file: PackFile, axes: Mapping[str, tuple[OptionValue, ...]]) -> bool:
     """Return whether a case works on the test file, which is smaller than the volume."""
-    kinds = [*axes.get("filesystem", ()), *(v.explicit().get("filesystem") for v in file.variants)]
-    return file.lxc or any(kind not in (None, Filesystem.NONE) for kind in kinds)
+    kinds = {*axes.get("filesystem", ()), *(v.explicit().get("filesystem") for v in file.variants)}
+    return file.lxc or bool(kinds - {None, Filesystem.NONE})
 
 
 def _workloads(
@@ -230,7 +230,11 @@ def _workloads(
     by_slug: dict[str, tuple[int, Workload]] = {}
     problems: list[Problem] = []
     for index, options, workload in _entries(file, factor, most):
-        problems += _unfit(document, ("workloads", index, workload.tool), options, most)
+        name, area = options.area
+        if area > most:
+            sizes = f"{format_size(area)} exceeds the volume or test file; use at most"
+            message = f"{name}: {sizes} {format_size(most)}"
+            problems.append(document.problem(("workloads", index, workload.tool, name), message))
         if workload.slug in by_slug:
             message = f"same workload as entry {by_slug[workload.slug][0] + 1}: {workload.slug}"
             problems.append(document.problem(("workloads", index), message))
@@ -240,17 +244,6 @@ def _workloads(
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return tuple(workload for _, workload in by_slug.values())
-
-
-def _unfit(
-    document: Document, entry: tuple[str | int, ...], options: ToolOptions, most: int
-) -> Iterator[Problem]:
-    """Yield the problem of a workload that uses more than its disk or test file has."""
-    name, area = options.area
-    if area > most:
-        sizes = f"{format_size(area)} exceeds the volume or test file; use at most"
-        message = f"{name}: {sizes} {format_size(most)}"
-        yield document.problem((*entry, name), message)
 
 
 def _short_window(document: Document, runtime: float) -> Iterator[Problem]:

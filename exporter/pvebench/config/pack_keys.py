@@ -22,17 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from pvebench.fields import (
-    Duration,
-    Ratio,
-    Scale,
-    Size,
-    Slug,
-    Strict,
-    Text,
-    require_once,
-    whole_mib,
-)
+from pvebench.fields import Duration, Ratio, Scale, Size, Slug, Strict, Text, WholeMib, require_once
 from pvebench.model.disk import DEFAULT_FILE, LAYOUT_OPTIONS, Disk, Layout
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import SteadyRule
@@ -204,10 +194,10 @@ class VolumeOptions(Strict):
         file_name: name of the test file in the root of the filesystem.
     """
 
-    size: Size
+    size: WholeMib
     fill: StrictInt = Field(default=1, ge=1, le=5)
     compress: StrictInt = Field(default=0, ge=0, le=99)
-    file: Size | None = None
+    file: WholeMib | None = None
     file_name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = DEFAULT_FILE
 
     @field_validator("size")
@@ -216,11 +206,6 @@ class VolumeOptions(Strict):
         if size < 16 * MIB:
             raise ValueError(f"{size} bytes are too small for a benchmark; use at least 16M")
         return size
-
-    @field_validator("size", "file")
-    @classmethod
-    def _whole(cls, size: int | None) -> int | None:
-        return None if size is None else whole_mib(size)
 
 
 MIN_MEMORY: Final = 512 * MIB
@@ -236,7 +221,7 @@ class GuestOptions(Strict):
         cpus: number of virtual CPUs.
     """
 
-    memory: Size = 768 * MIB
+    memory: WholeMib = 768 * MIB
     cpus: StrictInt = Field(default=1, ge=1, le=64)
 
     @field_validator("memory")
@@ -245,7 +230,7 @@ class GuestOptions(Strict):
         if size < MIN_MEMORY:
             least = format_size(MIN_MEMORY)
             raise ValueError(f"the guest does not boot with {size} bytes; use at least {least}")
-        return whole_mib(size)
+        return size
 
 
 class SteadyOptions(Strict):

@@ -150,7 +150,7 @@ _STDERR_BYTES: Final = 2000
 
 @dataclass(slots=True)
 class Activity:
-    """The tool's I/O as seen in QEMU's counters; times of the clock in seconds.
+    """The tool's I/O as seen in QEMU's counters; host times in seconds.
 
     Attributes:
         quiet: start of the last look before its I/O.
@@ -163,9 +163,11 @@ class Activity:
     lag: float = 0.0
 
     def samples(self) -> list[Sample]:
-        """Return the maximum length of the I/O and the delay."""
-        longest = Sample("io_time", None, max(0.0, self.last - self.quiet), Unit.SECONDS)
-        return [longest, Sample("window_lag", None, self.lag, Unit.SECONDS)]
+        """Return the maximum length of the I/O, if any was seen, and the delay."""
+        values = {"io_time": self.last - self.quiet, "window_lag": self.lag}
+        return [
+            Sample(k, None, v, Unit.SECONDS) for k, v in values.items() if self.last > self.quiet
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,12 +388,12 @@ def wait_for_end(
         late = site.clock.monotonic() > deadline
         looks += 1
         idle = now is None or now == before
+        asks = idle or late or looks % _LOOKS_PER_POLL == 0
+        ended = guest.poll(pid) if asks else None
         if activity is not None and (now is None or not idle):
             activity.last = site.clock.monotonic()
-        if idle or late or looks % _LOOKS_PER_POLL == 0:
-            ended = guest.poll(pid)
-            if ended is not None:
-                return ended
+        if ended is not None:
+            return ended
         if late:
             raise ToolStuck(
                 "the tool did not end within its deadline",

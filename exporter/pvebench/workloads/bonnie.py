@@ -13,10 +13,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from pvebench.errors import OutputUnreadable
-from pvebench.fields import Size, whole_mib
+from pvebench.fields import WholeMib
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
@@ -57,7 +57,7 @@ _TOO_QUICK: Final = "+++"
 class BonnieOptions(ToolOptions):
     """Options of bonnie++. The pack's times are not used: the file size defines the duration."""
 
-    size: Annotated[Size, Field(ge=16 * MIB, le=1 << 50), AfterValidator(whole_mib)]
+    size: Annotated[WholeMib, Field(ge=16 * MIB, le=1 << 50)]
     direct: StrictBool = False
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:

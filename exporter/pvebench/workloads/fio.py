@@ -267,10 +267,8 @@ class FioOptions(ToolOptions):
                 f"size: {self.size} bytes is not a whole number of blocks of {self.bs} bytes"
             )
         if not is_random(self.rw) and self.size % (self.bs * self.numjobs):
-            raise ValueError(
-                f"size: {self.size} bytes is not a whole number of blocks of {self.bs} bytes for "
-                f"each of {self.numjobs} jobs, which divide it"
-            )
+            parts = f"{self.numjobs} jobs with whole blocks of {self.bs} bytes"
+            raise ValueError(f"size: {self.size} bytes cannot be divided among {parts}")
         if self.fsync and self.fdatasync:
             raise ValueError(
                 "fdatasync: cannot be combined with fsync, as fio would measure neither"

@@ -47,8 +47,8 @@ BROKEN = {
     ),
     "area that sequential jobs cannot divide": (
         SMALL.replace("rw: randread, bs: 4k", "rw: read, bs: 1M, numjobs: 3, size: 10M"),
-        "pack.yaml:14:47: workloads.0.fio.size: 10485760 bytes is not a whole number of blocks of "
-        "1048576 bytes for each of 3 jobs, which divide it",
+        "pack.yaml:14:47: workloads.0.fio.size: 10485760 bytes cannot be divided among 3 jobs with "
+        "whole blocks of 1048576 bytes",
     ),
     "rate that a mix cannot divide": (
         SMALL.replace("rw: randread", "rw: randrw, rwmixread: 99, rate_iops: 50"),

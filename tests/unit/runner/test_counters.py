@@ -141,3 +141,13 @@ def test_a_workload_that_measures_a_cache_is_not_called_warm() -> None:
     case = a_case(cache=Cache.WRITEBACK)
     case = replace(case, workload=replace(case.workload, caveats=(Caveat.CACHE,)))
     assert warm(judge(case, run(device=0.1), Circumstances())) == []
+
+
+def test_the_pauses_of_a_slow_rate_are_no_contradiction_of_the_clock() -> None:
+    slow = [
+        replace(one, value=1.0 if one.metric == "iops" else one.value)
+        for one in run(io_time=10.9)
+        if one.metric != "bandwidth"
+    ]
+    assert PlausibilityCheck.CLOCK not in doubts(judge(a_case(), slow, Circumstances()))
+    assert doubts(judge(a_case(), run(io_time=10.9), Circumstances())) == [PlausibilityCheck.CLOCK]
