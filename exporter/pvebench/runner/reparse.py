@@ -11,11 +11,12 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from pvebench.errors import PvebenchError
 from pvebench.model.consistency import PlausibilityCheck
-from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.definition import Definition
+from pvebench.model.disk import Disk, HostCache, Layout
 from pvebench.model.run import WARM, Outcome, Sample, rates
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
@@ -24,12 +25,14 @@ from pvebench.store import Store, StoredRun
 from pvebench.store.current import HOST_RUN_AGE
 from pvebench.workloads import TOOLS
 
+T = TypeVar("T", Disk, Layout)
 MEASURED: Final = frozenset(
     {
         "boot_time",
         "disk_margin",
         "disk_wear",
         "disturbed",
+        "fault_time",
         "guest_cpu_wait",
         "host_bytes",
         "host_context_switches",
@@ -47,6 +50,7 @@ MEASURED: Final = frozenset(
         "operation_recovery",
         "operation_resolution",
         "operation_time",
+        "pass_to_first",
         "qemu_bytes",
         "qemu_operations",
         "steady_range",
@@ -200,7 +204,7 @@ def read_output(run: StoredRun, evidence: Mapping[str, str]) -> tuple[Case, list
     """
     logs = {name: text for name, text in evidence.items() if name.endswith(".log")}
     try:
-        case = _case(run)
+        case = restored_case(run.definition)
         tool = TOOLS[case.workload.tool]
         parsed = tool.parse(case.workload, evidence["output"], logs)
     except PvebenchError as error:
@@ -246,23 +250,31 @@ def _host_cpus(evidence: Mapping[str, str]) -> int:
     return int(json.loads(evidence.get("host", "{}")).get("end", {}).get("host", {}).get("cpus", 0))
 
 
-def _case(run: StoredRun) -> Case:
-    """Return the case of a run, as far as parsers and plausibility checks need it."""
-    definition, options = run.definition, run.definition.options
-    drive_cache, read_ahead = options.get("drive_cache"), options.get("read_ahead")
-    disk = Disk(
-        bus=Bus(definition.bus),
-        format=Format(definition.format),
-        cache=Cache(definition.cache),
-        drive_cache=drive_cache == "1" if drive_cache else None,
-        read_ahead=int(read_ahead) if read_ahead else None,
-        scheduler=options.get("scheduler") or None,
-    )
+def _from_text(of: type[T], options: Mapping[str, str]) -> T:
+    """Return a disk or layout from its options, which are all in `Scenario.meaning`."""
+    hints = get_type_hints(of)
+    return of(**{name: _value(hints[name], options[name]) for name in hints.keys() & options})
+
+
+def _value(hint: Any, text: str) -> Any:
+    """Return a value of which `option_text` is the text."""
+    kind, *optional = get_args(hint) or (hint,)
+    if optional and not text:
+        return None
+    return text == "1" if kind is bool else kind(text)
+
+
+def restored_case(definition: Definition) -> Case:
+    """Return the case of a definition, as far as parsers and plausibility checks need it."""
+    options = definition.options
     return Case(
         scenario=Scenario(
             node=definition.node,
             storage=definition.storage,
-            disk=disk,
+            disk=_from_text(Disk, options),
+            layout=_from_text(Layout, options),
+            host_cache=HostCache(options.get("host_cache", HostCache.DROPPED)),
+            identity=options.get("storage_identity", ""),
             machine=Machine(memory_bytes=int(options["memory_bytes"]), cpus=int(options["cpus"])),
             volume_bytes=int(options["volume_bytes"]),
         ),

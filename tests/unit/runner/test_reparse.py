@@ -20,13 +20,22 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import OutputUnreadable
-from pvebench.model.disk import HostCache
+from pvebench.model.definition import Definition
+from pvebench.model.disk import (
+    ChainKind,
+    Compression,
+    Filesystem,
+    HostCache,
+    Layout,
+    PrimaryCache,
+    Sync,
+)
 from pvebench.model.ports import HostSnapshot
 from pvebench.model.run import Sample
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Direction, Workload
 from pvebench.runner.measure import Activity
-from pvebench.runner.reparse import MEASURED
+from pvebench.runner.reparse import MEASURED, restored_case
 from pvebench.runner.steady import Settled, Steadiness
 from pvebench.runner.window import Mark, condition_samples, network_samples, window_samples
 from pvebench.store import StateDirectory, Store
@@ -209,6 +218,47 @@ def test_a_guest_compared_with_a_repaired_host_is_compared_again(tmp_path: Path)
     assert everything(state) == corrected(right, 1, 2, 3)
 
 
+def test_what_no_output_has_stays_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = measured(tmp_path / "state")
+    rows = [("pass_to_first", "read", "", 1.5, "ratio"), ("fault_time", "", "", 3.0, "seconds")]
+    with closing(sqlite3.connect(state / "pvebench.db")) as connection, connection:
+        statement = "INSERT INTO samples VALUES (1, ?, ?, ?, ?, ?)"
+        connection.executemany(statement, rows)
+    mistaken(monkeypatch, {"clat_max": 2.0})
+    assert reparse(state, "--apply") == 0
+    after = numbers(state)
+    assert after[1, "pass_to_first", "read", ""] == 1.5
+    assert after[1, "fault_time", "", ""] == 3.0
+
+
+def test_the_case_of_a_run_is_restored_with_every_option() -> None:
+    options = {
+        "thin_chunk": 65536,
+        "volblocksize": 4096,
+        "primarycache": PrimaryCache.ALL,
+        "sync": Sync.ALWAYS,
+        "compression": Compression.ZSTD,
+        "drive_cache": False,
+        "read_ahead": 131072,
+        "iothread": True,
+        "queues": 4,
+        "chain": 2,
+        "chain_kind": ChainKind.STORAGE,
+    }
+    plain = CASES[0].scenario
+    scenario = replace(
+        plain,
+        disk=replace(plain.disk, **options),
+        layout=Layout(filesystem=Filesystem.XFS, mount_options="noatime", file_bytes=1 << 25),
+        host_cache=HostCache.ARC,
+        identity="other",
+    )
+    case = replace(CASES[0], scenario=scenario)
+    assert restored_case(Definition.of(case)).scenario == scenario
+
+
 def test_a_definition_that_todays_parser_does_not_know_costs_its_own_run_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -370,7 +420,12 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
     found += condition_samples(writes, {**seen, **host.conditions}, local=True)
     # Those of operations and of several VMs: see test_operation.py and test_companions.py.
     others = {name for name in MEASURED if name.startswith(("operation_", "vms_"))}
-    assert {one.metric for one in found} == MEASURED - others - {"boot_time", "disturbed"}
+    assert {one.metric for one in found} == MEASURED - others - {
+        "boot_time",
+        "disturbed",
+        "fault_time",
+        "pass_to_first",
+    }
 
 
 @pytest.mark.parametrize("tool", TOOLS)
