@@ -151,3 +151,8 @@ def test_the_pauses_of_a_slow_rate_are_no_contradiction_of_the_clock() -> None:
     ]
     assert PlausibilityCheck.CLOCK not in doubts(judge(a_case(), slow, Circumstances()))
     assert doubts(judge(a_case(), run(io_time=10.9), Circumstances())) == [PlausibilityCheck.CLOCK]
+
+
+def test_failed_operations_of_a_fault_are_no_contradiction() -> None:
+    found = judge(a_case(fault="outage"), run(latency=0.009, io_time=9.0), Circumstances())
+    assert doubts(found) == []
