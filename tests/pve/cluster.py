@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
+import random
 import re
 import threading
 import time
@@ -41,6 +42,8 @@ PACKAGES = {
         "proxmox-kernel-7.0.2-1-pve-signed": "7.0.2-1",
     },
 }
+ORDERED = frozenset({"GET /nodes/{node}/tasks/{upid}/log"})
+"""Requests whose rows have an order: all others come from hashes (`hash_to_array`)."""
 _STORAGE_SEEN = {"Datastore.Audit", "Datastore.AllocateSpace"}
 _ACL_PATH = re.compile(
     r"/|/access(/(groups|realm)(/[\w.-]+)?)?|/(nodes|storage)(/[\w.-]+)?|/vms(/[1-9]\d{2,})?"
@@ -62,6 +65,8 @@ class Node:
     installed: dict[str, str]
     kernel: str
     online: bool = True
+    stalls: bool = False
+    """Whether its pvestatd hangs: it is `unknown` in lists, and answers all else."""
     hastate: str = ""
     """As the HA manager keeps it; empty: it never ran, as in the recordings."""
     replicating: list[int] = field(default_factory=list)
@@ -77,6 +82,15 @@ class Node:
     """Of the drives; the recordings `read.token.disks` have one that is virtual."""
     drives: list[dict[str, Any]] = field(default_factory=list)
     """Drives and partitions without SMART."""
+
+    @property
+    def status(self) -> str:
+        return "unknown" if self.online and self.stalls else "online" if self.online else "offline"
+
+    @property
+    def reports(self) -> bool:
+        """Whether lists of the cluster know the state of its guests and storages."""
+        return self.online and not self.stalls
 
     @property
     def qemu(self) -> str:
@@ -107,6 +121,8 @@ class Cluster(OperationCalls):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.order = random.Random(str(self.directory.parent.name))
+        """Of lists, from the name of the test's directory."""
         self.schema = Schema(self.major)
         roles = {name: set(privs) for name, privs in self.schema.data["roles"].items()}
         self.access = Access(
@@ -154,7 +170,23 @@ class Cluster(OperationCalls):
         if handler is None or ("{" in path.rpartition("/")[2]):
             last = path.rpartition("/")[2].strip("{}")
             handler = getattr(self, f"{method.lower()}_{'_'.join(words)}_{last}", handler)
-        return handler(who, **{key.replace("-", "_"): value for key, value in params.items()})
+        answer = handler(who, **{key.replace("-", "_"): value for key, value in params.items()})
+        return answer if name in ORDERED else self._in_any_order(answer)
+
+    def _in_any_order(self, answer: Any) -> Any:
+        """Return an answer with its lists as of a Perl hash: in another order at each call."""
+        if isinstance(answer, list):
+            rows = [self._in_any_order(row) for row in answer]
+            self.order.shuffle(rows)
+            return rows
+        if not isinstance(answer, dict):
+            return answer
+        answer = {key: self._in_any_order(value) for key, value in answer.items()}
+        if isinstance(answer.get("content"), str) and "storage" in answer:
+            kinds = answer["content"].split(",")
+            self.order.shuffle(kinds)
+            answer["content"] = ",".join(kinds)
+        return answer
 
     # --- cluster, nodes, tasks -------------------------------------------------------------
 
@@ -164,7 +196,7 @@ class Cluster(OperationCalls):
 
     def get_nodes(self, who: str) -> list[dict[str, Any]]:
         return [
-            {"node": node.name, "type": "node", "status": "online" if node.online else "offline"}
+            {"node": node.name, "type": "node", "status": node.status}
             for node in self.all_nodes.values()
         ]
 
@@ -237,7 +269,7 @@ class Cluster(OperationCalls):
                 "id": f"node/{node.name}",
                 "type": "node",
                 "node": node.name,
-                "status": "online" if node.online else "offline",
+                "status": node.status,
                 **({"hastate": node.hastate} if node.hastate else {}),
             }
             for node in self.all_nodes.values()
@@ -301,8 +333,16 @@ class Cluster(OperationCalls):
     def get_nodes_disks_zfs_name(self, who: str, node: str, name: str) -> dict[str, Any]:
         return {"name": name, "state": "ONLINE", "scan": self.all_nodes[node].pools[name]}
 
-    @staticmethod
-    def _storage_resource(one: Storage, node: str) -> dict[str, Any]:
+    def _reports(self, node: str) -> bool:
+        return node in self.all_nodes and self.all_nodes[node].reports
+
+    def _shown_status(self, vm: Vm) -> str:
+        if not self._reports(vm.node):
+            return "unknown"
+        return "running" if vm.running else "stopped"
+
+    def _storage_resource(self, one: Storage, node: str) -> dict[str, Any]:
+        there = one.active and self._reports(node)
         return {
             "id": f"storage/{node}/{one.name}",
             "type": "storage",
@@ -311,9 +351,9 @@ class Cluster(OperationCalls):
             "plugintype": one.type,
             "content": one.content,
             "shared": int(one.shared),
-            "status": "available",
-            "disk": one.avail,
-            "maxdisk": one.avail * 2,
+            "status": "available" if there else "unknown",
+            "disk": one.avail if there else 0,
+            "maxdisk": one.avail * 2 if there else 0,
         }
 
     def _guests(self, who: str) -> list[dict[str, Any]]:
@@ -323,7 +363,7 @@ class Cluster(OperationCalls):
                 "type": "qemu",
                 "vmid": vm.vmid,
                 "node": vm.node,
-                "status": "running" if vm.running else "stopped",
+                "status": self._shown_status(vm),
                 "name": vm.config.get("name", ""),
                 "pool": "".join(self._pools_of(f"/vms/{vm.vmid}")),
                 **({"hastate": vm.hastate} if vm.hastate else {}),
@@ -570,24 +610,32 @@ class Cluster(OperationCalls):
             "storage": one.name,
             "type": one.type,
             "content": one.content,
-            "active": 1,
-            "enabled": 1,
+            "active": int(one.active),
+            "enabled": int(one.enabled),
             "shared": int(one.shared),
-            "total": one.avail * 2,
-            "used": one.avail,
-            "avail": one.avail,
+            "total": one.avail * 2 * one.active,
+            "used": one.avail * one.active,
+            "avail": one.avail * one.active,
         }
         if formats and self.major >= 9:
             row["formats"] = {"supported": list(one.formats), "default": one.formats[0]}
         return row
 
     def get_nodes_storage(
-        self, who: str, node: str, format: str = "0", **_: Any
+        self,
+        who: str,
+        node: str,
+        format: str = "0",
+        content: str = "",
+        enabled: str = "0",
+        **_: Any,
     ) -> list[dict[str, Any]]:
         return [
             self._storage_row(one, formats=format == "1")
             for one in self._storages_of(node)
             if _STORAGE_SEEN & self.access.rights(who, f"/storage/{one.name}")
+            and (not content or split_list(content) & split_list(one.content))
+            and (one.enabled or enabled != "1")
         ]
 
     def get_nodes_storage_status(self, who: str, node: str, storage: str) -> dict[str, Any]:

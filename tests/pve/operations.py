@@ -14,13 +14,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pve.access import Access
 from pve.drives import SLOT, UNUSED, parse, render
 from pve.refusals import Refused, failure
 from pve.storage import Volumes
-from pve.tasks import Task, TaskFailure, Tasks
+from pve.tasks import Killed, Task, TaskFailure, Tasks
 from pve.vms import Vm
 
 Drives = dict[str, tuple[str, dict[str, str]]]
@@ -73,12 +74,18 @@ class OperationCalls:
             vm.config["lock"] = lock
         try:
             yield
-        finally:
+        except Killed:
+            raise
+        except BaseException:
             vm.config.pop("lock", None)
+            raise
+        vm.config.pop("lock", None)
 
     def _work(self, task: Task, seconds: float) -> None:
         """Take so long, or end as a worker does that is stopped."""
         if task.stopped.wait(seconds):
+            if task.kind in self.tasks.deaf:
+                raise Killed
             raise TaskFailure("interrupted by signal")
 
     # --- snapshots -------------------------------------------------------------------------
@@ -228,9 +235,10 @@ class OperationCalls:
                 with self._locked(vm, "backup"):
                     stamp = time.strftime("%Y_%m_%d-%H_%M_%S") + f"_{len(self.backups)}"
                     name = f"vzdump-qemu-{vmid}-{stamp}.vma.zst"
-                    task.log.append(f"INFO: creating vzdump archive '/x/dump/{name}'")
+                    target = volumes.dump(storage, name)
+                    task.log.append(f"INFO: creating vzdump archive '{target}'")
                     task.log.append("INFO: starting backup via QMP command")
-                    self._work(task, self.seconds)
+                    self._copy(task, target)
                     size = sum(volumes.size(volid) for volid in disks)
                     kept = volumes.keep_backup(storage, int(vmid), name, size, notes_template)
                     self.archived[kept] = _archived(vm, disks)
@@ -238,6 +246,21 @@ class OperationCalls:
                 self._vzdump.release()
 
         return self.tasks.run(node, "vzdump", vmid, who, back_up)
+
+    def _copy(self, task: Task, target: Path) -> None:
+        """Write what a backup has beside its archive until the end (`exec_backup_task`)."""
+        data, directory = target.with_suffix(".dat"), target.with_suffix("").with_suffix(".tmp")
+        directory.mkdir()
+        data.write_bytes(b"VMA")
+        try:
+            self._work(task, self.seconds)
+        except TaskFailure:
+            data.unlink()
+            directory.rmdir()
+            target.with_suffix("").with_suffix(".log").write_text("\n".join(task.log))
+            raise
+        data.unlink()
+        directory.rmdir()
 
     def delete_nodes_storage_content_volume(
         self, who: str, node: str, storage: str, volume: str, **_: Any
@@ -286,7 +309,11 @@ class OperationCalls:
 
         def restore(task: Task) -> None:
             vm.config = {"memory": "128"}
-            self._work(task, self.seconds)
+            try:
+                self._work(task, self.seconds)
+            except Killed:
+                vm.config["lock"] = "create"
+                raise
             disks = {}
             for slot, (_, parts) in kept.items():
                 name = volumes.next_name(storage, vmid, forms[slot])

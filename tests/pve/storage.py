@@ -29,6 +29,7 @@ class Storage:
     Attributes:
         nodes: those that have it; empty: all.
         avail: free bytes that it claims to have.
+        enabled, mounted: with one of them off it is inactive, and without any space.
         preallocates: its option `preallocation: full`: else a volume takes no space until written.
         pool: of ZFS, or a dataset of one.
         options: further ones, as GET /storage shows them.
@@ -40,12 +41,28 @@ class Storage:
     content: str = "images,iso"
     nodes: tuple[str, ...] = ()
     avail: int = 100 << 30
+    enabled: bool = True
+    mounted: bool = True
     shared: bool = False
     preallocates: bool = False
     pool: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     volume_chain: bool = False
     """Its option snapshot-as-volume-chain."""
+
+    @property
+    def active(self) -> bool:
+        return self.enabled and self.mounted
+
+    def activate(self) -> None:
+        """Refuse as `activate_storage` in PVE/Storage.pm and `DirPlugin.pm` do."""
+        if not self.enabled:
+            raise failure(f"storage '{self.name}' is disabled")
+        if not self.mounted:
+            raise failure(
+                f"unable to activate storage '{self.name}' - directory is expected to be a mount "
+                f"point but is not mounted: '{self.directory}'"
+            )
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -129,13 +146,19 @@ class Volumes:
             return self.format(volid) == "qcow2"
         return storage.type in ("lvmthin", "zfspool", "rbd")
 
-    def keep_backup(self, storage: str, vmid: int, name: str, size: int, notes: str) -> str:
+    def dump(self, storage: str, name: str) -> Path:
+        """Return the path of an archive, in an existing directory."""
         place = self.storage(storage)
+        place.activate()
         if "backup" not in place.content:
             raise failure(f"storage '{storage}' does not support backups")
-        volid = f"{storage}:backup/{name}"
         path = self._directory(place) / "dump" / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def keep_backup(self, storage: str, vmid: int, name: str, size: int, notes: str) -> str:
+        path = self.dump(storage, name)
+        volid = f"{storage}:backup/{name}"
         with path.open("wb") as file:
             file.truncate(size)
         self._book(volid)[volid] = (path, "vma.zst", vmid)
@@ -164,6 +187,7 @@ class Volumes:
 
     def allocate(self, storage: str, vmid: int, name: str, size: int, form: str) -> str:
         place = self.storage(storage)
+        place.activate()
         if "images" not in place.content:
             raise failure(f"storage '{storage}' does not support content-type 'images'")
         if form not in place.formats:
@@ -203,6 +227,7 @@ class Volumes:
 
     def upload(self, storage: str, name: str, content: bytes) -> str:
         place = self.storage(storage)
+        place.activate()
         if not name.endswith((".iso", ".img")):
             raise bad_parameter({"filename": "wrong file extension"})
         self.refuse_iso(storage)
@@ -214,6 +239,7 @@ class Volumes:
         return volid
 
     def listed(self, storage: str, content: str, vmid: int | None) -> list[dict[str, Any]]:
+        self.storage(storage).activate()
         rows = []
         for volid, (_, form, owner) in self._found.items():
             kind = {"iso": "iso", "vma.zst": "backup"}.get(form, "images")

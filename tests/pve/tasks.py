@@ -49,6 +49,14 @@ class TaskFailure(Exception):
     """How a worker ends badly; its text becomes the exit status."""
 
 
+class Killed(BaseException):
+    """SIGKILL of a worker: it undoes nothing, and its log has no last line.
+
+    A stop is TERM, and KILL after 5 s (`check_worker` of PVE/RESTEnvironment.pm); the status is
+    then what `upid_read_status` of PVE/Tools.pm says of such a log.
+    """
+
+
 class Tasks:
     """All tasks of a cluster."""
 
@@ -56,6 +64,8 @@ class Tasks:
         self.all: list[Task] = []
         self.doomed: dict[str, str] = {}
         """Kind of task -> text with which the next one of it fails."""
+        self.deaf: set[str] = set()
+        """Kinds of tasks that ignore TERM, so that a stop kills them."""
         self._numbers = itertools.count(0x1000)
 
     def foreign(self, node: str, kind: str, subject: str) -> Task:
@@ -99,6 +109,8 @@ class Tasks:
             details = "".join(f" {key}: {why}" for key, why in error.errors.items())
             code = f"{error.status} " if error.errors else ""
             self._end(task, f"{code}{error.reason}{details}".replace("\n", " "), "ERROR")
+        except Killed:
+            task.ended, task.end = int(time.time()), "unexpected status"
         except Exception as error:  # noqa: BLE001 # a worker's death ends its task, as in Proxmox
             self._end(task, str(error).replace("\n", " "), "ERROR")
         else:

@@ -90,17 +90,17 @@ def _choice(
     answers: ClusterAnswers, ask: Questions, server: Server, cluster: ClusterInfo
 ) -> ClusterOptions:
     online = sorted(name for name, is_online in cluster.nodes.items() if is_online)
-    usable = [storage.id for storage in cluster.storages if storage.holds_disks]
+    usable = {storage.id: storage for storage in cluster.storages if storage.holds_disks}
     images = [
         storage.id for storage in cluster.storages if "iso" in storage.content and storage.nodes
     ]
     nodes = answers.nodes or ask.names("Nodes to measure", online, "--node")
-    storages = answers.storages or ask.names("Storages to measure", usable, "--storage")
+    storages = answers.storages or ask.names("Storages to measure", list(usable), "--storage")
     iso = answers.iso_storage or ask.text(
         "Storage for the guest image", next(iter(images), ""), "--iso-storage"
     )
     _refuse_unknown(nodes, online, "online node")
-    _refuse_unknown(storages, usable, "disk storage")
+    _refuse_unknown(storages, list(usable), "disk storage")
     _refuse_unknown([iso], images, "storage with content type iso")
     return ClusterOptions(
         host=server.host,
@@ -108,7 +108,7 @@ def _choice(
         fingerprint=server.fingerprint,
         ca_file=server.ca_file,
         nodes=nodes,
-        storages=[storage for storage in cluster.storages if storage.id in storages],
+        storages=[usable[name] for name in dict.fromkeys(storages)],
         iso_storage=iso,
         pool=answers.pool,
         major=cluster.version[0],

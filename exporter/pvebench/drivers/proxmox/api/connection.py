@@ -161,7 +161,7 @@ class Connection:
             raise fault from None  # the original text may contain request data
         finally:
             self._traffic.count(method.lower(), failed=failed)
-        return answer
+        return endpoint.ordered(answer)
 
     def _check_ca_file(self) -> None:
         """Raise ServerUntrusted if ca_file is unusable; the file may change during operation."""

@@ -6,6 +6,7 @@ effect; one whose response was lost may have had one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -61,12 +62,40 @@ class Rejected(DriverError):
         self.text = text.strip()
         self.fields = dict(fields or {})
         details = "".join(f"; {name}: {' '.join(why.split())}" for name, why in self.fields.items())
+        cause, next_step = _explained(self.text, failed_task=not status)
         super().__init__(
-            f"{what}: {self.text}{details}",
-            cause="the server rejected the request",
-            next_step="check the task on the node, then run `pvebench check`",
-            evidence=evidence,
+            f"{what}: {self.text}{details}", cause=cause, next_step=next_step, evidence=evidence
         )
+
+
+_TEXTS: Final = (
+    (
+        r"storage '(\S+)' is disabled",
+        "an administrator disabled the storage",
+        "run `pvesm set {} --disable 0` on a node",
+    ),
+    (
+        r"storage '(\S+)'(?: - directory is expected to be a mount point| is not online)",
+        "it is not mounted, or its server does not respond",
+        "run `pvesm status --storage {}` on the node",
+    ),
+    (
+        r"hostname lookup '(\S+)' failed",
+        "the cluster has no node of this name; upper and lower case differ",
+        "set node to a name in the output of `pvecm nodes`",
+    ),
+)
+"""Pattern of the server's text, likely cause, next step."""
+
+
+def _explained(text: str, *, failed_task: bool) -> tuple[str, str]:
+    """Return the likely cause and the next step for a rejection."""
+    for pattern, cause, next_step in _TEXTS:
+        if known := re.search(pattern, text):
+            return cause, next_step.format(known[1])
+    if failed_task:
+        return "the task failed on the node", "read the log of the task on the node"
+    return "", "read the log of the server with `journalctl -u pvedaemon` on the node"
 
 
 class Forbidden(AccessDenied):

@@ -14,7 +14,7 @@ from pvebench.drivers.proxmox.node.node_state import AGAIN_SECONDS, RUNS, PoolNa
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.drivers.storages.ceph import Trouble, trouble
-from pvebench.errors import AccessDenied, DriverError
+from pvebench.errors import AccessDenied, DriverError, VolumeError
 from pvebench.log import log
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.units import show_bytes
@@ -131,7 +131,7 @@ class NodeGuard:
             rows = self._api.get("/cluster/resources")
             hold = (
                 self._absent(rows)
-                or self._too_full(case)
+                or self._without_space(case)
                 or self._locked(rows)
                 or self._claimed(rows)
                 or self._held(case, rows)
@@ -170,19 +170,26 @@ class NodeGuard:
             return None
         return Hold(kind=HoldKind.AWAY, reason=f"node {self._node} {why}", skip=True)
 
-    def _too_full(self, case: Case) -> Hold | None:
+    def _without_space(self, case: Case) -> Hold | None:
         name = case.scenario.storage
         path = f"/nodes/{self._node}/storage/{self._storages[name].id}/status"
         try:
             status = self._api.get(path)
         except Rejected:
             return None  # the run itself reports the storage error
-        free, total = int(status.get("avail", 0)), int(status.get("total", 0))
+        floor, needs = self._floors.get(name, 0), self.needs(case)
+        try:
+            space = space_of(status, name, self._node, floor)
+        except VolumeError as error:
+            self.free.pop(name, None)
+            self.seen[name].pop("storage_used", None)
+            reason = f"{error.reason}; {error.next_step}"
+            return Hold(kind=HoldKind.AWAY, reason=reason, skip=True)
+        free, total = space.free, int(status.get("total", 0))
         self.free[name] = free
         if total > 0:
             self.seen[name]["storage_used"] = 1 - free / total
-        floor, needs = self._floors.get(name, 0), self.needs(case)
-        reason = space_of(status, self._node, floor).lacks(name, needs) if needs else ""
+        reason = space.lacks(name, needs) if needs else ""
         if free < floor:
             reason = f"storage {name} on {self._node}: {show_bytes(free)} free, "
             reason += f"less than min_free {show_bytes(floor)}"

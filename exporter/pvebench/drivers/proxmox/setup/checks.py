@@ -23,7 +23,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
-from pvebench.errors import AccessDenied, DriverError, PvebenchError
+from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
 from pvebench.model.space import Space, lacking
 from pvebench.model.units import show_bytes
 
@@ -165,7 +165,7 @@ def _storages(
                 f"{storage.id} not on {place.node} or not in the pool; run {add} {storage.id}",
             )
             continue
-        wrong = _wrong_storage(row, storage) or short.get(name)
+        wrong = _why_off(row, place) or _wrong_storage(row, storage) or short.get(name)
         free = f"{storage.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
         idle = (
             ""
@@ -176,7 +176,7 @@ def _storages(
 
 
 def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) -> dict[str, Space]:
-    """Return name -> free space of the present storages, those of operations by their ID.
+    """Return name -> free space of the active storages, those of operations by their ID.
 
     Raises:
         DriverError: unknown.
@@ -184,13 +184,25 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
     rows, marks = _rows(api, place), _marks(api, place)
     ids = {name: one.id for name, one in storages.items() if one.id in rows}
     spaces = {
-        name: space_of(row, place.node, 0) for name, row in rows.items() if name not in ids.values()
+        name: space_of(row, name, place.node)
+        for name, row in rows.items()
+        if name not in ids.values() and not _why_off(row, place)
     }
     for name, known in ids.items():
-        space = space_of(rows[known], place.node, storages[name].min_free)
-        held = _held_already(api, place, known, marks)
-        spaces[name] = replace(space, free=space.free + held, held=held)
+        if not _why_off(rows[known], place):
+            space = space_of(rows[known], known, place.node, storages[name].min_free)
+            held = _held_already(api, place, known, marks)
+            spaces[name] = replace(space, free=space.free + held, held=held)
     return spaces
+
+
+def _why_off(row: Mapping[str, Any], place: VmPlace) -> str:
+    """Return why a storage has no space, and what to do; empty: it is active."""
+    try:
+        space_of(row, str(row["storage"]), place.node)
+    except VolumeError as error:
+        return f"{error.happened}; {error.next_step}"
+    return ""
 
 
 def _marks(api: Api, place: VmPlace) -> dict[int, str]:
@@ -256,7 +268,7 @@ def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Findi
     elif "iso" not in str(row.get("content")).split(","):
         text = f"{iso_storage} does not allow ISO images; run {_allow(row, 'iso')}"
     else:
-        text = ""
+        text = _why_off(row, place)
     yield "image storage", not text, text or iso_storage
 
 
@@ -268,7 +280,8 @@ def _containers(api: Api, place: VmPlace, storages: Collection[str]) -> Iterator
         allowed = "rootdir" in str(row.get("content", "rootdir")).split(",")
         allows = "allows containers" if row else "not visible to the token; the node's root decides"
         text = allows if allowed else f"does not allow containers; run {_allow(row, 'rootdir')}"
-        yield f"containers on {name}", allowed, text
+        off = _why_off(row, place) if row else ""
+        yield f"containers on {name}", allowed and not off, off or text
 
 
 def _targets(
@@ -282,6 +295,8 @@ def _targets(
         needed = ",".join(sorted(contents))
         if row is None:
             text = f"{name} not on {place.node} or not in the pool; run {INIT} --with-operations"
+        elif text := _why_off(row, place):
+            pass
         elif lacking := sorted(set(contents) - set(str(row.get("content")).split(","))):
             text = f"{name} does not allow {','.join(lacking)}; run {_allow(row, *lacking)}"
         else:
@@ -293,13 +308,11 @@ def _targets(
 
 def _allow(row: Mapping[str, Any], *more: str) -> str:
     """Return the command that also allows `more`; it replaces the whole list of content types."""
-    kinds = [known for known in str(row.get("content", "")).split(",") if known not in ("", "none")]
-    return f"pvesm set {row['storage']} --content {','.join([*kinds, *more])}"
+    kinds = {*str(row.get("content", "")).split(","), *more} - {"", "none"}
+    return f"pvesm set {row['storage']} --content {','.join(sorted(kinds))}"
 
 
 def _wrong_storage(row: Mapping[str, Any], storage: ClusterStorage) -> str:
-    if not row.get("active") or not row.get("enabled"):
-        return f"{storage.id} is inactive; run pvesm status --storage {storage.id}"
     if row["type"] != storage.type:
         return f"{storage.id} has type {row['type']}; set type: {row['type']} in the settings"
     if "images" not in str(row.get("content")).split(","):

@@ -29,15 +29,15 @@ class StorageInfo:
 
     Attributes:
         nodes: nodes on which it is active.
-        free_bytes, total_bytes: on the first of them.
+        free_bytes, total_bytes: on the first of them; 0: on none.
     """
 
     id: str
     type: str
     content: frozenset[str]
     shared: bool
-    free_bytes: int
-    total_bytes: int
+    free_bytes: int = 0
+    total_bytes: int = 0
     nodes: list[str] = field(default_factory=list)
 
     @property
@@ -110,13 +110,13 @@ def survey(api: Api) -> ClusterInfo:
                     type=str(row["type"]),
                     content=frozenset(str(row.get("content") or "").split(",")),
                     shared=bool(int(row.get("shared") or 0)),
-                    free_bytes=int(row.get("avail") or 0),
-                    total_bytes=int(row.get("total") or 0),
                 ),
             )
             if int(row.get("active") or 0):
                 storage.nodes.append(node)
-    return ClusterInfo(version_number(api), nodes, list(storages.values()))
+                storage.free_bytes = storage.free_bytes or int(row.get("avail") or 0)
+                storage.total_bytes = storage.total_bytes or int(row.get("total") or 0)
+    return ClusterInfo(version_number(api), nodes, [storages[name] for name in sorted(storages)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

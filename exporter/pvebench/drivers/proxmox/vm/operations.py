@@ -118,7 +118,9 @@ class VmOperation:
         )
         node, floors = self._site.node, self._site.floors
         rows = {row["storage"]: row for row in self._api.get(f"/nodes/{node}/storage")}
-        spaces = {name: space_of(rows.get(name, {}), node, floors.get(name, 0)) for name in need}
+        spaces = {
+            name: space_of(rows.get(name, {}), name, node, floors.get(name, 0)) for name in need
+        }
         for reason in lacking(need, spaces).values():
             raise NoSpace(reason, next_step="free space, or reduce volume.size of the pack")
 

@@ -49,8 +49,24 @@ _TRIES: Final = 100
 _TIDY_SECONDS: Final = 600.0
 
 
-def space_of(status: Mapping[str, Any], node: str, min_free: int) -> Space:
-    """Return the space of a storage from the status that a node reports."""
+def space_of(status: Mapping[str, Any], storage: str, node: str, min_free: int = 0) -> Space:
+    """Return the space of a storage from the status that a node reports.
+
+    Raises:
+        VolumeError: it is disabled or not active there, for which Proxmox reports 0 bytes.
+    """
+    if not int(status.get("enabled", 1)):
+        raise VolumeError(
+            f"storage {storage} is disabled",
+            cause="an administrator disabled it",
+            next_step=f"run `pvesm set {storage} --disable 0` on a node",
+        )
+    if not int(status.get("active") or 0):
+        raise VolumeError(
+            f"storage {storage} on {node} is not active",
+            cause="it is not mounted, its server does not respond, or the node does not have it",
+            next_step=f"run `pvesm status --storage {storage}` on {node}",
+        )
     reserve = max(RESERVE_BYTES, min_free)
     return Space(free=int(status.get("avail", 0)), where=f"on {node}", reserve=reserve)
 
@@ -109,7 +125,7 @@ class Volumes:
         status = self._status(storage)
         kind_of_storage = str(status["type"])
         need = volume_space(scenario, thick=kind_of_storage in THICK)
-        space_of(status, self._node, known.min_free).require(storage, need)
+        space_of(status, storage, self._node, known.min_free).require(storage, need)
         extension = STORAGE_TYPES[kind_of_storage].extension
         options = self._storage_options(scenario.storage)
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
@@ -130,9 +146,9 @@ class Volumes:
             status: dict[str, Any] = self._api.get(f"/nodes/{self._node}/storage/{storage}/status")
         except Rejected as error:
             raise VolumeError(f"storage {storage} of {self._node}: {error.text}") from error
-        if not status.get("active") or status.get("type") not in STORAGE_TYPES:
+        if status.get("type") not in STORAGE_TYPES:
             raise VolumeError(
-                f"storage {storage} of {self._node} is inactive or does not support test volumes "
+                f"storage {storage} of {self._node} does not support test volumes "
                 f"(type {status.get('type')})",
                 next_step="run `pvebench check`",
             )
