@@ -31,7 +31,8 @@ MAX_TEXT: Final = 300
 """Maximum characters of a title: it becomes a label too."""
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?")
 _PORT = re.compile(r"[0-9]{1,5}")
-_SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
+_SLUG = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
+"""Upper case too, as in Proxmox's names of nodes and storages."""
 
 
 MAX_NAMED: Final = 10
@@ -49,7 +50,7 @@ def require_once(values: Iterable[object], message: str) -> None:
 def _slug(value: Any) -> str:
     if not isinstance(value, str) or not _SLUG.match(value):
         raise ValueError(
-            f"invalid name {value!r}: use lower-case letters, digits, '-' and '_'; "
+            f"invalid name {value!r}: use letters, digits, '-' and '_'; "
             f"dots and slashes separate the parts of slugs"
         )
     if len(value) > MAX_NAME:
@@ -154,7 +155,7 @@ def _path(value: Any) -> Path:
 Slug = Annotated[
     str,
     BeforeValidator(_slug),
-    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"}),
+    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"}),
 ]
 Text = Annotated[StrictStr, Field(max_length=MAX_TEXT)]
 Size = Annotated[

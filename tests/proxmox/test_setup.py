@@ -273,5 +273,5 @@ def found(name: str) -> StorageInfo:
 
 def test_where_none_is_called_local_the_first_is_so_that_every_pack_runs() -> None:
     fast, slow = found("local-lvm"), found("Slow.Disks")
-    assert names_of([fast, slow]) == {"local": fast, "slow-disks": slow}
+    assert names_of([fast, slow]) == {"local": fast, "Slow-Disks": slow}
     assert list(names_of([found("local"), fast])) == ["local", "local-lvm"]

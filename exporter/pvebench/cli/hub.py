@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import signal
+import string
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -278,11 +279,11 @@ def sites() -> None:
 
 def _valid_name(_: click.Context, __: click.Parameter, name: str) -> str:
     if not 0 < len(name) <= MAX_NAME or not set(name) <= _NAME:
-        raise click.BadParameter("use lower-case letters, digits, '-' and '_'")
+        raise click.BadParameter("use letters, digits, '-' and '_'")
     return name
 
 
-_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+_NAME: Final = frozenset(f"{string.ascii_letters}{string.digits}-_")
 name_argument = click.argument("name", callback=_valid_name)
 
 

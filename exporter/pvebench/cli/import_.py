@@ -61,7 +61,7 @@ def runs(file: Path, renames: tuple[str, ...], **options: Any) -> None:
     names = _pairs("--rename", renames)
     for name in names.values():
         if not _NODE.fullmatch(name):
-            raise click.UsageError(f"invalid name {name!r}; use lower-case letters, digits, - or _")
+            raise click.UsageError(f"invalid name {name!r}; use letters, digits, - or _")
     settings = read_settings(**options)
     with opened(file, names) as found, ExitStack() as stack:
         directory = stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
@@ -74,7 +74,7 @@ def runs(file: Path, renames: tuple[str, ...], **options: Any) -> None:
     click.echo(text + older * bool(count.older))
 
 
-_NODE: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,98}[a-z0-9])?")
+_NODE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,98}[A-Za-z0-9])?")
 
 
 @import_.command()

@@ -41,7 +41,7 @@ def default_state() -> Path:
 
 def default_node() -> str:
     """Return this machine's short host name, as Proxmox names its nodes."""
-    return socket.gethostname().partition(".")[0].lower() or "localhost"
+    return socket.gethostname().partition(".")[0] or "localhost"
 
 
 class DriverSettings(Strict):

@@ -175,7 +175,7 @@ BROKEN = {
     ),
     "a name that would break slugs": (
         SMALL.replace("pack: small", "pack: a.b"),
-        "pack.yaml:1:7: pack: invalid name 'a.b': use lower-case letters, digits, '-' and '_'; "
+        "pack.yaml:1:7: pack: invalid name 'a.b': use letters, digits, '-' and '_'; "
         "dots and slashes separate the parts of slugs",
     ),
     "read-ahead in broken sectors": (

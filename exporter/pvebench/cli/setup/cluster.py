@@ -76,7 +76,7 @@ class ClusterAnswers:
 def _server(answers: ClusterAnswers, ask: Questions) -> Server:
     host = answers.host or ask.text("Address of any cluster node", "", "--host")
     try:
-        bare_host(host)
+        host = bare_host(host)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     fingerprint = answers.fingerprint

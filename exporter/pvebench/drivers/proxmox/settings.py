@@ -61,9 +61,10 @@ def bare_host(name: str) -> str:
     Raises:
         ValueError: it is a URL or contains a port.
     """
-    if re.search(r"[\s/@]", name) or name.count(":") == 1:
+    bare = name.removeprefix("[").removesuffix("]") if name[-1:] == "]" else name  # IPv6 of a URL
+    if re.search(r"[\s/@\[\]]", bare) or bare.count(":") == 1:
         raise ValueError(f"{name!r} is not a host name or address; remove https:// and the port")
-    return name
+    return bare
 
 
 def _range(pair: tuple[int, int]) -> tuple[int, int]:

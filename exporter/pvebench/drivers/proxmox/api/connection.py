@@ -348,7 +348,9 @@ def read_token(path: Path | None) -> Token:
                 cause="no token was created yet, or the file belongs to another user",
                 next_step=_HOW,
             ) from error
-    token = _TOKEN.match(text.strip())
+    # Editors add a byte order mark, env files quotes, and bash a backslash before `!`.
+    plain = text.lstrip("\ufeff").strip().strip("\"'").replace("\\!", "!")
+    token = _TOKEN.match(plain)
     if token is None:
         what = "does not have the format USER@REALM!NAME=SECRET" if text else "holds no API token"
         raise AccessDenied(

@@ -145,13 +145,19 @@ class ClusterOptions:
 def names_of(storages: Sequence[StorageInfo]) -> dict[str, StorageInfo]:
     """Return name in packs and labels -> storage.
 
-    Names are those of the cluster, as far as labels permit. Without a `local`, the first is renamed
-    to it: packs without a storage measure `local`.
+    Names are those of the cluster, as far as labels permit: dots become dashes, with a number if
+    another storage has the name. Without a `local`, the first is renamed to it: packs without a
+    storage measure `local`.
     """
-    names = {
-        re.sub(r"[^a-z0-9_-]+", "-", storage.id.lower()).strip("-_"): storage
-        for storage in storages
-    }
+    taken = {storage.id for storage in storages}
+    names: dict[str, StorageInfo] = {}
+    for storage in storages:
+        name = plain = re.sub(r"[^A-Za-z0-9_-]+", "-", storage.id)
+        number = 1
+        while name != storage.id and name in taken | names.keys():
+            number += 1
+            name = f"{plain}-{number}"
+        names[name] = storage
     if names and _LOCAL not in names:
         first = next(iter(names))
         names = {_LOCAL if name == first else name: storage for name, storage in names.items()}
