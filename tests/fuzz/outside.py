@@ -43,7 +43,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
 from pvebench.store import Store
 from pvebench.store.current import Results
-from pvebench.store.journal import _details
+from pvebench.store.journal import journal_details
 from pvebench.store.state import holder_of
 from testing.packs import simulate
 from testing.simulated_site import app_of
@@ -397,7 +397,7 @@ def database_seeds() -> list[bytes]:
 
 def journal(content: bytes) -> None:
     """Read a row of the undo journal with any details, as a cleanup does."""
-    details = _details(content.decode("utf-8", "replace"))
+    details = journal_details(content.decode("utf-8", "replace"))
     assert all(isinstance(one, str) for pair in details.items() for one in pair)
 
 

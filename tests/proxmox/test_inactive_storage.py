@@ -25,7 +25,7 @@ from testing.prepared_cluster import api, config, findings, granted
 
 __all__ = ["api", "config", "granted"]
 OFF = [
-    ("enabled", "storage {} is disabled", "run `pvesm set {} --disable 0`"),
+    ("enabled", "storage {} on pve1 is disabled", "run `pvesm set {} --disable 0`"),
     ("mounted", "storage {} on pve1 is not active", "run `pvesm status --storage {}` on pve1"),
 ]
 
@@ -137,5 +137,5 @@ def test_an_upload_to_a_disabled_storage_names_the_command(site: Site) -> None:
     with pytest.raises(DriverError) as refused:
         site.node.boot(MACHINE)
     assert "storage 'local' is disabled" in refused.value.happened
-    assert refused.value.cause == "an administrator disabled the storage"
-    assert refused.value.next_step == "run `pvesm set local --disable 0` on a node"
+    assert refused.value.cause == "the storage is disabled"
+    assert refused.value.next_step == "run `pvesm status` on the node"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
 from typing import Any, Final
 
 import click
@@ -11,7 +12,8 @@ import click
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.config.settings import Settings
 from pvebench.drivers import engine_of
-from pvebench.errors import AlreadyRunning, DriverError, MachineError
+from pvebench.errors import AlreadyRunning, DriverError, MachineError, NotOwned
+from pvebench.model.ports import REMAINS
 from pvebench.service.selection import locked_store
 from pvebench.store import StateDirectory, StoredJournal
 
@@ -33,8 +35,25 @@ def abort(**options: Any) -> None:
     with locked_store(settings) as (_, store):
         engine = engine_of(settings.driver)
         lines, kept = engine.undo(settings, store.journal), engine.kept(store.journal)
+        remains = _remains(store.journal)
         left = len(store.journal.pending()) - len(kept)
-    _show([*lines, *kept], left=left)
+    _show([*lines, *remains, *kept], left=left)
+
+
+def _remains(journal: StoredJournal) -> dict[str, int]:
+    """Return a line about each thing that only a person can remove, and its number."""
+    return {
+        f"{details.get('text')}; then run `pvebench cleanup --confirm {number}`": number
+        for number, kind, details in journal.pending()
+        if kind == REMAINS
+    }
+
+
+def _confirm(journal: StoredJournal, numbers: Collection[int]) -> None:
+    if unknown := set(numbers) - set(_remains(journal).values()):
+        raise NotOwned(f"journal entry {min(unknown)} is not one to confirm")
+    for number in numbers:
+        journal.close(number)
 
 
 def _show(lines: list[str], *, left: int) -> None:
@@ -105,6 +124,7 @@ def resume(**options: Any) -> None:
     multiple=True,
     help="Orphaned VM or container to remove; may be repeated.",
 )
+@click.option("--confirm", type=int, multiple=True, help="Entry that you removed manually.")
 @click.option("--adopt", is_flag=True, help="Accept a state directory of another machine.")
 @format_option()
 @settings_options
@@ -114,13 +134,15 @@ def cleanup(orphans: bool, vmids: tuple[int, ...], adopt: bool, form: str, **opt
     Every start of pvebench removes the leftovers of its own state directory. Orphans remain only
     if that directory is lost. --orphans changes nothing without --remove.
     """
+    done = options.pop("confirm")
     settings = read_settings(**options)
     with locked_store(settings, adopt=adopt) as (_, store):
         if orphans or vmids:
             _clean_orphans(settings, store.journal, vmids, form=form)
             return
+        _confirm(store.journal, done)
         engine = engine_of(settings.driver)
-        lines = engine.undo(settings, store.journal)
+        lines = [*engine.undo(settings, store.journal), *_remains(store.journal)]
         left = len(store.journal.pending()) - len(engine.kept(store.journal))
     _show(lines, left=left)
 

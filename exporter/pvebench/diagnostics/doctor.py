@@ -35,6 +35,7 @@ from pvebench.diagnostics.pipeline import (
 from pvebench.drivers import engine_of
 from pvebench.errors import PvebenchError
 from pvebench.metrics import catalog
+from pvebench.model.ports import REMAINS
 from pvebench.model.units import MIB, show_bytes
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
@@ -201,13 +202,17 @@ def leftovers(settings: Settings) -> Iterator[Observation]:
     """Yield an observation of what the state's journal has open, for `doctor` and `status`."""
     summary = summarize_store(settings.state / "pvebench.db", most_bytes=0)
     holder = holder_of(settings.state)
-    if summary is None or not summary.pending:
+    entries = summary.pending if summary else ()
+    for text in (text for kind, text in entries if kind == REMAINS):
+        yield Observation("leftovers", Severity.WARNING, f"{text}; then run `pvebench cleanup`")
+    pending = sum(kind != REMAINS for kind, _ in entries)
+    if not entries:
         yield Observation("leftovers", Severity.OK, "the journal has no pending entries")
-    elif holder:
-        text = f"{summary.pending} journal entries in use by process {holder}"
+    elif pending and holder:
+        text = f"{pending} journal entries in use by process {holder}"
         yield Observation("leftovers", Severity.OK, text)
-    else:
-        count = count_text(summary.pending, "leftover")
+    elif pending:
+        count = count_text(pending, "leftover")
         text = f"{count} of a killed process; run `pvebench cleanup`, or start pvebench"
         yield Observation("leftovers", Severity.CRITICAL, text)
 

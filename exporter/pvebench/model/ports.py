@@ -406,6 +406,16 @@ class Journal(Protocol):
         """Return (number, kind, details) of all open changes, newest first."""
 
 
+REMAINS: Final = "remains"
+"""Kind of a journal entry of what only a person can remove; `text` says what, where and how."""
+
+
+def remember(journal: Journal, text: str) -> None:
+    """Record what only a person can remove, once, until `pvebench cleanup --confirm`."""
+    if (REMAINS, {"text": text}) not in [(kind, details) for _, kind, details in journal.pending()]:
+        journal.open(REMAINS, {"text": text})
+
+
 class FillNotes(Protocol):
     """Notes stored with the volumes about their fills, for the next start."""
 

@@ -53,10 +53,10 @@ class StoredJournal:
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
-            return [(int(row.id), str(row.kind), _details(row.details)) for row in rows]
+            return [(int(row.id), str(row.kind), journal_details(row.details)) for row in rows]
 
 
-def _details(text: str) -> Mapping[str, str]:
+def journal_details(text: str) -> Mapping[str, str]:
     """Return an entry's details; of a damaged entry what is left, which its cleanup rejects."""
     try:
         details = json.loads(text)

@@ -19,7 +19,7 @@ from pvebench.store.backups import connect_read_only
 from pvebench.store.case_numbers import Numbers
 from pvebench.store.fleet_log import FleetLog, FleetState
 from pvebench.store.instance_lock import InstanceLock, holder_of, stop_holder
-from pvebench.store.journal import StorageIdentities
+from pvebench.store.journal import StorageIdentities, journal_details
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import Number
 from pvebench.store.tables import HEAD
@@ -144,13 +144,13 @@ class StoreSummary:
     Attributes:
         size_bytes: size including the write-ahead log.
         sound: whether SQLite's `quick_check` found no fault; None: too large to check.
-        pending: changes on the machine that were started and not undone.
+        pending: kind and text of the changes that were started and not undone.
         current: whether it has the schema of this pvebench.
     """
 
     size_bytes: int
     sound: bool | None
-    pending: int
+    pending: Sequence[tuple[str, str]]
     current: bool
 
 
@@ -171,8 +171,9 @@ def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
     try:
         with closing(connect_read_only(path)) as database:
             revision = database.execute("SELECT version_num FROM alembic_version").fetchone()
-            query = "SELECT count(*) FROM journal WHERE closed IS NULL"
-            pending = int(database.execute(query).fetchone()[0])
+            query = "SELECT kind, details FROM journal WHERE closed IS NULL"
+            rows = database.execute(query).fetchall()
+            pending = [(kind, journal_details(text).get("text", "")) for kind, text in rows]
             sound = None if size > most_bytes else _is_sound(database)
     except (sqlite3.Error, OSError, TypeError) as error:
         raise StoreLost(

@@ -137,7 +137,7 @@ def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journa
     vm.learn()
     backups = remove_unrecorded(api, clock, vm, orphan.node)  # not visible without the VM
     removed = f" and {backups} of its backups" if backups else ""
-    stay = vm.destroy()
+    stay = vm.destroy(journal)
     for number, kind, details in journal.pending():
         if kind in _WHY and details.get("mark") == orphan.mark:
             journal.close(number)

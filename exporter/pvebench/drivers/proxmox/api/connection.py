@@ -27,7 +27,7 @@ from pvebench.drivers.proxmox.api.bounds import (
     Secrets,
     data_of,
 )
-from pvebench.drivers.proxmox.api.endpoints import endpoint_of, privileges_in
+from pvebench.drivers.proxmox.api.endpoints import endpoint_of, ordered, privileges_in
 from pvebench.drivers.proxmox.api.faults import (
     Forbidden,
     InvalidResponse,
@@ -161,7 +161,7 @@ class Connection:
             raise fault from None  # the original text may contain request data
         finally:
             self._traffic.count(method.lower(), failed=failed)
-        return endpoint.ordered(answer)
+        return ordered(answer)
 
     def _check_ca_file(self) -> None:
         """Raise ServerUntrusted if ca_file is unusable; the file may change during operation."""

@@ -26,7 +26,6 @@ from pvebench.drivers.responses import (
 from pvebench.drivers.storages import ceph
 
 _UPID: Final = re.compile(r"UPID:[A-Za-z0-9-]{1,63}:([0-9A-Fa-f]+:){3}[^:\s/]*:[^:/]*:[^\s:/]+:\Z")
-_DIGITS: Final = re.compile("[0-9]+")
 
 
 def task(value: Any) -> str:
@@ -43,8 +42,6 @@ class Endpoint:
         answer: shape of the response.
         sends: names of the parameters, as in the API's schema; `scsi[n]` stands for a family.
         most_bytes: maximum size of the response.
-        by: member that sorts the rows of the response; with `/`, rows below a member of it. The
-            server returns most lists in the order of a hash, which differs between calls.
     """
 
     method: str
@@ -52,20 +49,6 @@ class Endpoint:
     answer: Shape
     sends: tuple[str, ...] = ()
     most_bytes: int = 8 << 20
-    by: str = ""
-
-    def ordered(self, answer: Any) -> Any:
-        """Return a valid response with its rows sorted, numbers in names by their value."""
-        return _ordered(answer, self.by) if self.by else answer
-
-
-def _ordered(answer: Any, by: str) -> Any:
-    above, _, key = by.rpartition("/")
-    if above:
-        return {**answer, above: _ordered(answer[above], key)}
-    return sorted(
-        answer, key=lambda row: _DIGITS.sub(lambda run: run[0].zfill(20), str(row.get(key, "")))
-    )
 
 
 _VM: Final = "/nodes/{node}/qemu/{vmid}"
@@ -99,9 +82,9 @@ _VM_OPTIONS: Final = (
 
 
 def _endpoint(
-    method: str, path: str, answer: Shape, sends: str = "", most_bytes: int = 8 << 20, by: str = ""
+    method: str, path: str, answer: Shape, sends: str = "", most_bytes: int = 8 << 20
 ) -> Endpoint:
-    return Endpoint(method, path, answer, tuple(sends.split()), most_bytes, by)
+    return Endpoint(method, path, answer, tuple(sends.split()), most_bytes)
 
 
 _DRIVE: Final = fields(
@@ -111,25 +94,17 @@ _DRIVE: Final = fields(
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     # access rights, with an administrator's login: `init` and `setup`
     _endpoint("GET", "/access/permissions", table(table(number))),
-    _endpoint("GET", "/access/roles", rows(fields(roleid=text, privs_=text)), by="roleid"),
+    _endpoint("GET", "/access/roles", rows(fields(roleid=text, privs_=text))),
     _endpoint("POST", "/access/roles", anything, "roleid"),
     _endpoint("PUT", "/access/roles/{roleid}", anything, "privs"),
-    _endpoint("GET", "/access/users", rows(fields(userid=text)), by="userid"),
+    _endpoint("GET", "/access/users", rows(fields(userid=text))),
     _endpoint("POST", "/access/users", anything, "userid"),
-    _endpoint(
-        "GET",
-        "/access/users/{userid}/token",
-        rows(fields(tokenid=text, privsep_=number)),
-        by="tokenid",
-    ),
+    _endpoint("GET", "/access/users/{userid}/token", rows(fields(tokenid=text, privsep_=number))),
     _endpoint("POST", "/access/users/{userid}/token/{tokenid}", fields(value=text), "privsep"),
     _endpoint("PUT", "/access/users/{userid}/token/{tokenid}", anything, "privsep"),
     _endpoint("DELETE", "/access/users/{userid}/token/{tokenid}", anything),
     _endpoint(
-        "GET",
-        "/access/acl",
-        rows(fields(path=text, ugid=text, roleid=text, propagate_=number)),
-        by="path",
+        "GET", "/access/acl", rows(fields(path=text, ugid=text, roleid=text, propagate_=number))
     ),
     _endpoint("PUT", "/access/acl", anything, "path roles users tokens propagate delete"),
     _endpoint(
@@ -138,18 +113,17 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         fields(ticket=text, CSRFPreventionToken_=text),
         "username password tfa-challenge",
     ),
-    _endpoint("GET", "/pools", rows(fields(poolid=text)), by="poolid"),
+    _endpoint("GET", "/pools", rows(fields(poolid=text))),
     _endpoint(
         "GET",
         "/pools/{poolid}",
         fields(members=rows(fields(id_=text, type_=text, vmid_=number, node_=text, storage_=text))),
-        by="members/id",
     ),
     _endpoint("POST", "/pools", anything, "poolid"),
     _endpoint("PUT", "/pools", anything, "poolid storage delete"),
     # nodes and their activity
     _endpoint("GET", "/version", fields(version=text)),
-    _endpoint("GET", "/nodes", rows(fields(node=text, status_=text)), by="node"),
+    _endpoint("GET", "/nodes", rows(fields(node=text, status_=text))),
     _endpoint("GET", "/nodes/{node}/version", fields(version=text)),
     _endpoint("GET", "/nodes/{node}/time", fields(time=whole)),
     _endpoint(
@@ -163,12 +137,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             memory_=fields(total=whole, used=whole),
         ),
     ),
-    _endpoint(
-        "GET",
-        "/nodes/{node}/apt/versions",
-        rows(fields(Package=text, OldVersion_=text)),
-        by="Package",
-    ),
+    _endpoint("GET", "/nodes/{node}/apt/versions", rows(fields(Package=text, OldVersion_=text))),
     _endpoint(
         "GET",
         "/nodes/{node}/tasks",
@@ -176,30 +145,20 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             fields(upid=text, type_=text, status_=text, id_=anything, starttime=whole, pstart=whole)
         ),
         "source limit vmid typefilter since",
-        by="upid",
     ),
     _endpoint("DELETE", "/nodes/{node}/tasks/{upid}", anything),
     _endpoint("GET", "/nodes/{node}/tasks/{upid}/status", fields(status=text, exitstatus_=text)),
     _endpoint("GET", "/nodes/{node}/tasks/{upid}/log", rows(fields(t=text)), "start limit"),
-    _endpoint(
-        "GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything)), by="id"
-    ),
-    _endpoint("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text, frag_=number)), by="name"),
+    _endpoint("GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything))),
+    _endpoint("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text, frag_=number))),
     _endpoint("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
-    _endpoint(
-        "GET",
-        "/nodes/{node}/disks/list",
-        rows(_DRIVE),
-        "include-partitions skipsmart",
-        by="devpath",
-    ),
+    _endpoint("GET", "/nodes/{node}/disks/list", rows(_DRIVE), "include-partitions skipsmart"),
     _endpoint("GET", "/nodes/{node}/ceph/status", ceph.STATUS),
     _endpoint(
         "GET",
         "/storage",
         rows(fields(storage=text, pool_=text, snapshot__as__volume__chain_=anything)),
         "type",
-        by="storage",
     ),
     _endpoint("GET", "/cluster/nextid", number, "vmid"),
     _endpoint(
@@ -218,7 +177,6 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             )
         ),
         "type",
-        by="id",
     ),
     # storages
     _endpoint(
@@ -237,7 +195,6 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             )
         ),
         "content enabled format",
-        by="storage",
     ),
     _endpoint(
         "GET",
@@ -249,7 +206,6 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/nodes/{node}/storage/{storage}/content",
         rows(fields(volid=text, size_=number, vmid_=number, format_=text, notes_=text)),
         "content vmid",
-        by="volid",
     ),
     _endpoint("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}", task),
     _endpoint("POST", "/nodes/{node}/storage/{storage}/content", text, "vmid filename size format"),
@@ -271,7 +227,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint(
         "PUT", f"{_VM}/config", anything, ("delete", "digest", "force", "revert", *_VM_OPTIONS)
     ),
-    _endpoint("GET", f"{_VM}/pending", rows(fields(key=text)), by="key"),
+    _endpoint("GET", f"{_VM}/pending", rows(fields(key=text))),
     _endpoint(
         "GET",
         f"{_VM}/status/current",
@@ -298,7 +254,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _endpoint("POST", f"{_VM}/status/stop", task),
     _endpoint("POST", f"{_VM}/monitor", text, "command"),
     # operations: with `init --with-operations`
-    _endpoint("GET", f"{_VM}/snapshot", rows(fields(name=text)), by="name"),
+    _endpoint("GET", f"{_VM}/snapshot", rows(fields(name=text))),
     _endpoint("POST", f"{_VM}/snapshot", task, "snapname description vmstate"),
     _endpoint("DELETE", f"{_VM}/snapshot/{{snapname}}", task),
     _endpoint("POST", f"{_VM}/snapshot/{{snapname}}/rollback", task),
@@ -327,6 +283,23 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     ),
     _endpoint("POST", f"{_VM}/agent/file-write", anything, "file content encode"),
 )
+
+
+KEYS: Final = (
+    *("id", "node", "storage", "volid", "vmid", "key", "name", "devpath", "Package", "upid"),
+    *("path", "roleid", "userid", "tokenid", "poolid", "ugid"),
+)
+"""Members that sort the rows of a list. The server returns most lists in the order of a hash, which
+differs between calls; the lines of a task's log have none of these members, and keep theirs."""
+
+
+def ordered(answer: Any) -> Any:
+    """Return a response with the rows of its list sorted."""
+    if isinstance(answer, dict) and "members" in answer:  # of a pool
+        return {**answer, "members": ordered(answer["members"])}
+    if not isinstance(answer, list) or not all(isinstance(row, dict) for row in answer):
+        return answer
+    return sorted(answer, key=lambda row: [str(row.get(key, "")) for key in KEYS])
 
 
 def _pattern(path: str) -> re.Pattern[str]:

@@ -40,6 +40,15 @@ _CHANGED: Final = "file change by other user"
 _NO_QUORUM: Final = "no quorum"
 
 
+_CAUSES: Final = (
+    (" is disabled", "the storage is disabled", "run `pvesm status` on the node"),
+    ("not mounted", "the storage is not mounted", "run `pvesm status` on the node"),
+    ("hostname lookup", "the cluster has no node of this name", "run `pvecm nodes` on a node"),
+    ("", "", "run `journalctl -u pvedaemon` on the node"),
+)
+"""Part of the server's text, likely cause, next step."""
+
+
 class Rejected(DriverError):
     """Request that the server understood and rejected.
 
@@ -62,40 +71,12 @@ class Rejected(DriverError):
         self.text = text.strip()
         self.fields = dict(fields or {})
         details = "".join(f"; {name}: {' '.join(why.split())}" for name, why in self.fields.items())
-        cause, next_step = _explained(self.text, failed_task=not status)
+        cause, step = next(row[1:] for row in _CAUSES if row[0] in self.text)
+        if not (cause or status):
+            cause, step = "the task failed on the node", "read the log of the task on the node"
         super().__init__(
-            f"{what}: {self.text}{details}", cause=cause, next_step=next_step, evidence=evidence
+            f"{what}: {self.text}{details}", cause=cause, next_step=step, evidence=evidence
         )
-
-
-_TEXTS: Final = (
-    (
-        r"storage '(\S+)' is disabled",
-        "an administrator disabled the storage",
-        "run `pvesm set {} --disable 0` on a node",
-    ),
-    (
-        r"storage '(\S+)'(?: - directory is expected to be a mount point| is not online)",
-        "it is not mounted, or its server does not respond",
-        "run `pvesm status --storage {}` on the node",
-    ),
-    (
-        r"hostname lookup '(\S+)' failed",
-        "the cluster has no node of this name; upper and lower case differ",
-        "set node to a name in the output of `pvecm nodes`",
-    ),
-)
-"""Pattern of the server's text, likely cause, next step."""
-
-
-def _explained(text: str, *, failed_task: bool) -> tuple[str, str]:
-    """Return the likely cause and the next step for a rejection."""
-    for pattern, cause, next_step in _TEXTS:
-        if known := re.search(pattern, text):
-            return cause, next_step.format(known[1])
-    if failed_task:
-        return "the task failed on the node", "read the log of the task on the node"
-    return "", "read the log of the server with `journalctl -u pvedaemon` on the node"
 
 
 class Forbidden(AccessDenied):
@@ -230,12 +211,13 @@ def refusal(
 
 
 def vm_locked(what: str, text: str) -> Busy:
-    """Return the error for a locked VM."""
+    """Return the error for a locked VM, whose ID is in `what`."""
+    vmid = re.search(r"(?:VM |/qemu/)(\d+)", what)
     return Busy(
         f"{what}: {text}",
         cause="a backup, snapshot or migration locks the VM",
         next_step="no action needed; pvebench retries later. If the lock is stale, run "
-        "qm unlock NUMBER",
+        f"qm unlock {vmid[1] if vmid else 'NUMBER'}",
     )
 
 

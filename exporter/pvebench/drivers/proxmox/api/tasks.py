@@ -21,6 +21,8 @@ _STOPPING: Final = frozenset(
 )
 """Types of tasks after which a VM is off, or no longer on its node."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 1.5
+KILLED: Final = "unexpected status"
+"""Exit status of a killed task: its log has no last line (`upid_read_status` of PVE/Tools.pm)."""
 SEARCH_SECONDS: Final = 10.0
 """Time within which a task with a lost UPID must appear in the list, seconds."""
 _MAX_UNIDENTIFIED: Final = 20
@@ -212,7 +214,7 @@ class Tasks:
 
     def _log(self, path: str) -> str:
         try:
-            lines = self._api.get(f"{path}/log", start=0, limit=200)
+            lines = self._api.get(f"{path}/log", start=0, limit=5000)
         except DriverError as error:  # the outcome is known and matters more
             return f"log not readable: {error.reason}"
         return "\n".join(readable(str(line["t"])) for line in lines)
@@ -241,7 +243,12 @@ def start_of(entry: dict[str, Any]) -> tuple[int, int]:
 
 
 def _reason(text: str, log: str) -> str:
-    """Return the reason; for a failed start it is in the log only, in the second to last line."""
+    """Return the reason; for a failed start or backup, it is in the log only."""
+    if text == KILLED:
+        return f"{text}; it was killed before its end"
+    if text == "job errors":
+        lines = [line for line in log.splitlines() if line.startswith("ERROR: ")]
+        return f"{text}: {lines[0].removeprefix('ERROR: ')}" if lines else text
     if "QEMU exited with code" in text:
         lines = [line for line in log.splitlines() if line.startswith("kvm:")]
         if lines:

@@ -20,7 +20,7 @@ from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
-from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage, belongs
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
@@ -183,14 +183,12 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
     """
     rows, marks = _rows(api, place), _marks(api, place)
     ids = {name: one.id for name, one in storages.items() if one.id in rows}
-    spaces = {
-        name: space_of(row, name, place.node)
-        for name, row in rows.items()
-        if name not in ids.values() and not _why_off(row, place)
-    }
+    active = {name: row for name, row in rows.items() if not _why_off(row, place)}
+    others = active.keys() - ids.values()
+    spaces = {name: space_of(active[name], name, place.node) for name in others}
     for name, known in ids.items():
-        if not _why_off(rows[known], place):
-            space = space_of(rows[known], known, place.node, storages[name].min_free)
+        if known in active:
+            space = space_of(active[known], known, place.node, storages[name].min_free)
             held = _held_already(api, place, known, marks)
             spaces[name] = replace(space, free=space.free + held, held=held)
     return spaces
@@ -317,8 +315,6 @@ def _wrong_storage(row: Mapping[str, Any], storage: ClusterStorage) -> str:
         return f"{storage.id} has type {row['type']}; set type: {row['type']} in the settings"
     if "images" not in str(row.get("content")).split(","):
         return f"{storage.id} does not allow disk images; run {_allow(row, 'images')}"
-    if row["type"] not in STORAGE_TYPES:
-        return f"{storage.id}: type {row['type']} does not support test volumes"
     return ""
 
 

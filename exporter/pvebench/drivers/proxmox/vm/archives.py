@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.api.tasks import (
+    KILLED,
     SEARCH_SECONDS,
     Tasks,
     newest_task,
@@ -23,7 +25,8 @@ from pvebench.drivers.proxmox.api.tasks import (
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.errors import Busy, DriverError
 from pvebench.log import log
-from pvebench.model.ports import Clock, Journal
+from pvebench.model.ports import Clock, Journal, remember
+from pvebench.model.units import show_bytes
 
 BACKUP: Final = "vzdump"
 """Type of the tasks of backups; one that waits for another backup runs, too."""
@@ -31,7 +34,8 @@ KIND: Final = "proxmox-backup"
 """Kind of a journal entry of an archive to remove."""
 _KEYS: Final = frozenset({"node", "vmid", "storage", "mark", "newest"})
 _NAMED: Final = re.compile(
-    r"creating (?:vzdump archive '[^']*/|Proxmox Backup Server archive ')([^']{1,200})'"
+    r"creating (?:vzdump archive '(?P<place>[^']*/)|Proxmox Backup Server archive ')"
+    r"(?P<name>[^']{1,200})'"
 )
 """Line of a backup's log with a path whose last part is the archive's name, or with a snapshot."""
 _REMOVE_SECONDS: Final = 300.0
@@ -45,9 +49,12 @@ def notes(mark: str) -> str:
     return f"pvebench {mark}, removed automatically"
 
 
-def expect_archive(journal: Journal, api: Api, vm: BenchVm, node: str, storage: str) -> None:
-    """Record that an archive of the VM is about to be created on a storage."""
+def expect_archive(
+    journal: Journal, api: Api, vm: BenchVm, node: str, storage: str, size_bytes: int = 0
+) -> None:
+    """Record that an archive of the VM, of at most so many bytes, is about to be created."""
     details = {"node": node, "vmid": str(vm.vmid), "storage": storage, "mark": vm.mark}
+    details |= {"most": show_bytes(size_bytes)} if size_bytes else {}
     journal.open(KIND, {**details, "newest": newest_task(api, node, BACKUP, str(vm.vmid))})
 
 
@@ -63,6 +70,12 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
     for number, kind, details in journal.pending():
         if kind != KIND or not details.keys() >= _KEYS or details["mark"] != vm.mark:
             continue
+        began = _own_tasks(api, details)[:1]
+        if began and began[0].get("status") == KILLED:
+            lines.append(_left_by(_named(api, details["node"], began[0]["upid"]), details))
+            remember(journal, lines[-1])
+            journal.close(number)
+            continue
         vm.require_unlocked("remove its backup")
         _wait_for_backup(api, clock, details)
         if details["storage"] in {str(row["storage"]) for row in api.get("/storage")}:
@@ -70,8 +83,20 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
             lines.append(f"removed {count} backups of VM {vm.vmid} on {details['storage']}")
         else:
             lines.append(_unchecked(details, "the storage is gone or not in the pool"))
+            remember(journal, lines[-1])
         journal.close(number)
     return lines
+
+
+def _left_by(named: re.Match[str] | None, details: Mapping[str, str]) -> str:
+    """Return the files of a killed backup (`exec_backup_task` in PVE/VZDump.pm), and its lock."""
+    vmid, most = details["vmid"], details.get("most", "an unknown size")
+    base = f"{named['place'] or ''}{named['name'].partition('.')[0]}" if named else "vzdump files"
+    return readable(
+        f"{base}.vma.dat (up to {most}), {base}.tmp or an archive may remain on {details['node']}, "
+        f"storage {details['storage']}, of a killed backup of VM {vmid}; remove them there; if the "
+        f"VM is still locked, run `qm unlock {vmid}`"
+    )
 
 
 def remove_unrecorded(api: Api, clock: Clock, vm: BenchVm, node: str) -> int:
@@ -133,6 +158,7 @@ def close_lost(journal: Journal, node: str, marks: set[str]) -> list[str]:
         if kind != KIND or details.get("node") != node or details.get("mark") in marks:
             continue
         lines.append(_unchecked(details, "the VM is gone"))
+        remember(journal, lines[-1])
         journal.close(number)
     return lines
 
@@ -156,19 +182,27 @@ def _without_notes(api: Api, path: str, details: Mapping[str, str]) -> list[str]
     A backup gets its name before its notes, and ends well without them (`exec_backup_task` in
     PVE/VZDump.pm): a task that is stopped between the two leaves such an archive.
     """
-    of_vm = {"typefilter": BACKUP, "vmid": details["vmid"], "source": "all", "limit": 50}
-    tasks = f"/nodes/{details['node']}/tasks"
-    upids = [str(row["upid"]) for row in sorted(api.get(tasks, **of_vm), key=start_of)]
-    later = upids[upids.index(details["newest"]) + 1 :] if details["newest"] in upids else upids
-    named = set()
-    for upid in (upid for upid in later if f":{api.login}:" in upid):
-        lines = api.get(f"{tasks}/{upid}/log", start=0, limit=200)
-        found = (_NAMED.search(str(line["t"])) for line in lines)
-        named |= {f"{details['storage']}:backup/{one[1]}" for one in found if one}
+    found = (_named(api, details["node"], row["upid"]) for row in _own_tasks(api, details))
+    named = {f"{details['storage']}:backup/{one['name']}" for one in found if one}
     rows = api.get(path, content="backup", vmid=details["vmid"])
     return sorted(
         str(row["volid"]) for row in rows if row["volid"] in named and not row.get("notes")
     )
+
+
+def _own_tasks(api: Api, details: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    """Return the own backup tasks of a VM since its record, in order."""
+    of_vm = {"typefilter": BACKUP, "vmid": details["vmid"], "source": "all", "limit": 50}
+    rows = sorted(api.get(f"/nodes/{details['node']}/tasks", **of_vm), key=start_of)
+    upids = [str(row["upid"]) for row in rows]
+    first = upids.index(details["newest"]) + 1 if details["newest"] in upids else 0
+    return [row for row in rows[first:] if f":{api.login}:" in row["upid"]]
+
+
+def _named(api: Api, node: str, upid: str) -> re.Match[str] | None:
+    """Return the place and name of the archive in the log of a task; None: not known yet."""
+    lines = api.get(f"/nodes/{node}/tasks/{upid}/log", start=0, limit=200)
+    return next(filter(None, (_NAMED.search(str(line["t"])) for line in lines)), None)
 
 
 def _remove(api: Api, clock: Clock, details: Mapping[str, str]) -> int:

@@ -20,7 +20,7 @@ from pvebench.drivers.proxmox.vm.description import (
 from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes, is_given, is_moved, test_slots
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, OutcomeUnknown
 from pvebench.log import log
-from pvebench.model.ports import Clock
+from pvebench.model.ports import Clock, Journal, remember
 
 KIND: Final = "proxmox-vm"
 """Kind of this module's journal entries."""
@@ -293,7 +293,7 @@ class BenchVm:
                 )
             self._clock.sleep(2.0)
 
-    def destroy(self) -> str:
+    def destroy(self, journal: Journal) -> str:
         """Stop and remove the VM with its own volumes; do nothing if it is gone.
 
         Proxmox frees the volumes of the configuration, and on request every volume named after the
@@ -318,10 +318,12 @@ class BenchVm:
         if not stay:
             return ""
         log.warning("volumes named after a removed VM remain", vmid=self.vmid, volumes=stay)
-        return (
-            f"; not removed: {', '.join(stay)}, perhaps of a killed move, restore or backup; "
-            "check each, then remove it with `pvesm free` on the node"
+        text = (
+            f"{', '.join(stay)} on {self._place.node}, perhaps of a killed move, restore or "
+            "backup; check each, then remove it with `pvesm free` there"
         )
+        remember(journal, text)
+        return f"; not removed: {text}"
 
     def _adopt(self) -> list[str]:
         """Attach the VM's own volumes that its configuration does not name.

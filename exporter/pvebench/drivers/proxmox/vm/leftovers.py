@@ -75,7 +75,7 @@ def undo_pending(
                 _wait_for_lock(vm, clock)
                 lines += remove_archives(journal, api, clock, vm)
             kept = vm and keep and keep_vm(vm, journal, details, clean=clean)
-            lines.append(kept or _destroy(vm, details))
+            lines.append(kept or _destroy(vm, details, journal))
         except ForeignDisk as error:
             lines.append(str(error))
             continue
@@ -146,9 +146,9 @@ def _refuse_unborn(vm: BenchVm, *, creating: bool) -> NoReturn:
 
 
 def _refuse_unseen(vm: BenchVm, place: VmPlace) -> None:
-    """Raise AccessDenied if the VM is not visible: it is reported until its ID is free."""
+    """Raise an error if the VM is not visible or locked: it is reported until its ID is free."""
     try:
-        vm.read()
+        lock = vm.read().values.get("lock")
     except (HypervisorGone, Forbidden, Rejected) as error:
         raise AccessDenied(
             f"VM {vm.vmid} on {place.node} is not visible after a restore by pvebench",
@@ -156,6 +156,12 @@ def _refuse_unseen(vm: BenchVm, place: VmPlace) -> None:
             next_step=f"run `qm config {vm.vmid}` there as root; if its description is empty or "
             f"has {vm.mark}, run `qm destroy {vm.vmid}`",
         ) from error
+    if lock:
+        raise Busy(
+            f"VM {vm.vmid} on {place.node} is locked ({lock})",
+            cause="a restore by pvebench was killed",
+            next_step=f"run `qm unlock {vm.vmid}` on {place.node}; pvebench then removes the VM",
+        )
 
 
 def _node_now(api: Api, details: Mapping[str, str]) -> str:
@@ -175,10 +181,10 @@ def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
         clock.sleep(2.0)
 
 
-def _destroy(vm: BenchVm | None, details: Mapping[str, str]) -> str:
+def _destroy(vm: BenchVm | None, details: Mapping[str, str], journal: Journal) -> str:
     if vm is None:
         return f"VM {details['vmid']} already gone"
-    return f"removed VM {vm.vmid} with its volumes{vm.destroy()}"
+    return f"removed VM {vm.vmid} with its volumes{vm.destroy(journal)}"
 
 
 def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.api.tasks import runs_task
+from pvebench.drivers.proxmox.api.tasks import KILLED, runs_task
 from pvebench.drivers.proxmox.vm.archives import (
     BACKUP,
     LOCK_MINUTES,
@@ -179,7 +179,8 @@ class VmOperation:
 
     def _back_up(self) -> str:
         storage = self._targets.backup_storage
-        expect_archive(self._site.journal, self._api, self._vm, self._site.node, storage)
+        size = self._plugged.plug.volume.size_bytes
+        expect_archive(self._site.journal, self._api, self._vm, self._site.node, storage, size)
         options: dict[str, Any] = {
             "notification-mode": "legacy-sendmail",
             "notes-template": notes(self._vm.mark),
@@ -271,8 +272,9 @@ class VmOperation:
             self._restored.remove()
         if self._name in ("backup", "backup-fleecing", "restore"):
             try_to_remove(self._site.journal, self._api, self._clock, self._vm)
-        if self._failure is not None:
-            raise self._failure
+        if failure := self._failure:
+            self._failure = None
+            raise failure
 
     def stop(self) -> None:
         """Request the end of a task that runs and can be stopped. Raises DriverError."""
@@ -285,7 +287,8 @@ class VmOperation:
             try:
                 self._ended = self._has_ended()
             except OperationFailed as error:
-                if self._name not in _STOPPABLE:  # a stopped task fails
+                # A stopped task fails, and one that is killed leaves what it did.
+                if self._name not in _STOPPABLE or KILLED in error.happened:
                     self._failure = error
                 return
             if self._clock.monotonic() > deadline:

@@ -68,7 +68,7 @@ class RestoredVm:
             return
         try:
             mark_again(self._api, self._vm, self._place, self._newest)
-            self._vm.destroy()
+            self._vm.destroy(self._journal)
             self._journal.close(self._entry)
         except NotOwned as error:
             log.warning("VM of a restore not removed", reason=error.reason)

@@ -115,7 +115,7 @@ def _tag(vm: BenchVm, journal: Journal, entry: int) -> None:
         vm.change("tag", tags=TAG)
     except DriverError:
         with contextlib.suppress(DriverError):
-            vm.destroy()
+            vm.destroy(journal)
             journal.close(entry)
         raise
 

@@ -55,17 +55,14 @@ def space_of(status: Mapping[str, Any], storage: str, node: str, min_free: int =
     Raises:
         VolumeError: it is disabled or not active there, for which Proxmox reports 0 bytes.
     """
-    if not int(status.get("enabled", 1)):
-        raise VolumeError(
-            f"storage {storage} is disabled",
-            cause="an administrator disabled it",
-            next_step=f"run `pvesm set {storage} --disable 0` on a node",
-        )
     if not int(status.get("active") or 0):
+        off = not int(status.get("enabled", 1))
         raise VolumeError(
-            f"storage {storage} on {node} is not active",
-            cause="it is not mounted, its server does not respond, or the node does not have it",
-            next_step=f"run `pvesm status --storage {storage}` on {node}",
+            f"storage {storage} on {node} is {'disabled' if off else 'not active'}",
+            cause="" if off else "it is not mounted, or its server does not respond",
+            next_step=f"run `pvesm set {storage} --disable 0`"
+            if off
+            else f"run `pvesm status --storage {storage}` on {node}",
         )
     reserve = max(RESERVE_BYTES, min_free)
     return Space(free=int(status.get("avail", 0)), where=f"on {node}", reserve=reserve)
@@ -122,11 +119,13 @@ class Volumes:
         """
         known, kind = self._storages[scenario.storage], scenario.disk.format
         storage = known.id
-        status = self._status(storage)
-        kind_of_storage = str(status["type"])
-        need = volume_space(scenario, thick=kind_of_storage in THICK)
+        try:
+            status = self._api.get(f"/nodes/{self._node}/storage/{storage}/status")
+        except Rejected as error:
+            raise VolumeError(f"storage {storage} of {self._node}: {error.text}") from error
+        need = volume_space(scenario, thick=known.type in THICK)
         space_of(status, storage, self._node, known.min_free).require(storage, need)
-        extension = STORAGE_TYPES[kind_of_storage].extension
+        extension = STORAGE_TYPES[known.type].extension
         options = self._storage_options(scenario.storage)
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
         volume = Volume(
@@ -140,19 +139,6 @@ class Volumes:
         if scenario.disk.chain:
             self._chained.add(volid)
         return volume
-
-    def _status(self, storage: str) -> Mapping[str, Any]:
-        try:
-            status: dict[str, Any] = self._api.get(f"/nodes/{self._node}/storage/{storage}/status")
-        except Rejected as error:
-            raise VolumeError(f"storage {storage} of {self._node}: {error.text}") from error
-        if status.get("type") not in STORAGE_TYPES:
-            raise VolumeError(
-                f"storage {storage} of {self._node} does not support test volumes "
-                f"(type {status.get('type')})",
-                next_step="run `pvebench check`",
-            )
-        return status
 
     def _allocate(self, storage: str, kind: Format, size_bytes: int, *, extension: bool) -> str:
         path = f"/nodes/{self._node}/storage/{storage}/content"

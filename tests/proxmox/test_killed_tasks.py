@@ -1,0 +1,186 @@
+"""Tasks that Proxmox kills: 5 s after a stop, it undoes nothing, and what it leaves is named.
+
+Seen on the real code of 9.2.11: a killed vzdump leaves `lock: backup` and, in `dump/` of its
+storage, the data that was written and a directory. The API lists neither. A killed qmmove leaves
+its volume, a killed qmrestore `lock: create`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pve.server import RunningApi
+from pve.site import MACHINE, QuickClock, Site, scenario
+from pvebench.cli.main import run_cli
+from pvebench.drivers.proxmox.api.endpoints import OPERATION_PRIVILEGES
+from pvebench.drivers.proxmox.vm import archives, leftovers
+from pvebench.drivers.proxmox.vm.drive import OperationTargets
+from pvebench.drivers.proxmox.vm.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.operations import VmOperation
+from pvebench.errors import Busy, OperationFailed
+from pvebench.model.disk import Format
+from pvebench.model.ports import REMAINS
+from pvebench.store import Store
+from testing.prepared_cluster import api, config, granted
+
+__all__ = ["api", "config", "granted"]
+
+
+@pytest.fixture
+def allowed(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(archives, "SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(leftovers, "_LOCK_SECONDS", 1.0)
+    site.cluster.access.roles["StorageBenchVM"] |= OPERATION_PRIVILEGES
+    site.cluster.storages["local"].content = "images,iso,backup"
+    site.node.targets = OperationTargets(
+        backup_storage="local", fleecing_storage="thin", move_storage="thin"
+    )
+    return site
+
+
+def begin(site: Site, name: str, kind: str) -> VmOperation:
+    """Begin an operation whose worker ignores TERM."""
+    asked = scenario(kind=Format.QCOW2)
+    volume = site.node.volume(asked)[0]
+    site.node.boot(MACHINE)
+    site.node.attach(volume, asked.disk)
+    one = site.node.operate(name, 0)
+    one.prepare()
+    site.cluster.seconds = 60.0
+    site.cluster.tasks.deaf = {kind}
+    one.begin()
+    return one
+
+
+def remaining(site: Site) -> list[str]:
+    return [details["text"] for _, kind, details in site.store.journal.pending() if kind == REMAINS]
+
+
+def written(site: Site) -> list[str]:
+    dump = site.cluster.storages["local"].directory / "pve1/dump"
+    return sorted(str(path) for path in dump.iterdir())
+
+
+def tidy(site: Site) -> list[str]:
+    return undo_pending(site.store.journal, site.connect(), QuickClock(), node="pve1")
+
+
+def test_a_killed_backup_fails_its_run_and_names_files_and_lock(allowed: Site) -> None:
+    one = begin(allowed, "backup", "vzdump")
+    with pytest.raises(OperationFailed, match=r"backup failed: .* killed"):
+        one.cancel()
+    (text,) = remaining(allowed)
+    directory, data = written(allowed)
+    assert re.search(r"/vzdump-qemu-9000-.*\.tmp\Z", directory)
+    assert re.search(r"/vzdump-qemu-9000-.*\.vma\.dat\Z", data)
+    assert data in text
+    assert directory in text
+    assert "on pve1" in text
+    assert "up to 64.0 MiB" in text
+    assert "run `qm unlock 9000`" in text
+    one.cancel()  # a second one raises nothing, and names nothing twice
+    assert len(remaining(allowed)) == 1
+
+
+def test_until_it_is_unlocked_the_vm_is_named_with_the_command(allowed: Site) -> None:
+    with pytest.raises(OperationFailed):
+        begin(allowed, "backup", "vzdump").cancel()
+    with pytest.raises(Busy) as locked:
+        allowed.node.detach()
+    assert "run qm unlock 9000" in locked.value.next_step
+    (line,) = tidy(allowed)
+    assert "VM is locked (backup)" in line
+    assert "run qm unlock 9000" in line
+    del allowed.cluster.vms[9000].config["lock"]
+    assert "removed VM 9000 with its volumes" in tidy(allowed)
+    assert len(remaining(allowed)) == 1  # the files are still there
+    assert len(written(allowed)) == 2
+
+
+def test_a_backup_that_was_killed_after_a_crash_is_named_too(allowed: Site) -> None:
+    """pvebench was killed, then an administrator stopped the task."""
+    begin(allowed, "backup", "vzdump")
+    (task,) = [task for task in allowed.cluster.tasks.all if task.kind == "vzdump"]
+    task.stopped.set()
+    allowed.cluster.idle()
+    tidy(allowed)
+    assert written(allowed)[1] in "".join(remaining(allowed))
+    tidy(allowed)
+    assert len(remaining(allowed)) == 1
+
+
+def test_a_backup_that_ends_in_time_leaves_only_its_log(allowed: Site) -> None:
+    one = begin(allowed, "backup", "qmmove")
+    one.cancel()
+    assert remaining(allowed) == []
+    (log,) = written(allowed)
+    assert log.endswith(".log")
+
+
+def test_a_killed_move_fails_its_run_and_its_volume_is_named_until_a_person_confirms(
+    allowed: Site,
+) -> None:
+    one = begin(allowed, "move", "qmmove")
+    with pytest.raises(OperationFailed, match=r"move failed: .* killed"):
+        one.cancel()
+    allowed.node.shutdown()
+    (left,) = allowed.cluster.volumes.owned(9000)
+    (text,) = remaining(allowed)
+    assert f"{left} on pve1" in text
+    assert "pvesm free" in text
+    allowed.node = allowed.driver("pve1")
+    allowed.node.boot(MACHINE)
+    allowed.node.shutdown()
+    assert len(remaining(allowed)) == 1
+
+
+def test_a_killed_restore_is_named_with_the_command_and_removed_after_it(allowed: Site) -> None:
+    one = begin(allowed, "restore", "qmrestore")
+    (second,) = [vm for vm in allowed.cluster.vms.values() if vm.vmid != allowed.node.vmid]
+    with pytest.raises(OperationFailed, match=r"restore failed: .* killed"):
+        one.cancel()
+    assert second.config["lock"] == "create"
+    for _ in range(2):
+        lines = "\n".join(tidy(allowed))
+        assert f"VM {second.vmid} on pve1 is locked (create)" in lines
+        assert f"run `qm unlock {second.vmid}` on pve1" in lines
+        assert second.vmid in allowed.cluster.vms
+    del second.config["lock"]
+    tidy(allowed)
+    assert allowed.cluster.vms == {}
+    assert allowed.store.journal.pending() == []
+
+
+def recorded(config: Path, kind: str, details: Mapping[str, str]) -> int:
+    store = Store(config.parent / "state/pvebench.db", simulated=False)
+    number = store.journal.open(kind, details)
+    store.close()
+    return number
+
+
+def test_cleanup_lists_what_remains_until_a_person_confirms_it(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["cleanup", "--config", str(granted)]) == 0
+    other = recorded(granted, "proxmox-kept", {"node": "pve1", "vmid": "9000"})
+    number = recorded(granted, REMAINS, {"text": "/x/dump/a.vma.dat on pve1"})
+    command = ["cleanup", "--config", str(granted)]
+    for _ in range(2):
+        capsys.readouterr()
+        assert run_cli(command) == 6
+        out = capsys.readouterr().out
+        assert "/x/dump/a.vma.dat on pve1" in out
+        assert f"run `pvebench cleanup --confirm {number}`" in out
+    assert run_cli(["doctor", "--config", str(granted), "--timeout", "5"]) != 0
+    assert "/x/dump/a.vma.dat on pve1" in capsys.readouterr().out
+    assert run_cli([*command, "--confirm", str(other)]) == 6
+    assert f"journal entry {other} is not one to confirm" in capsys.readouterr().err
+    assert run_cli([*command, "--confirm", str(number)]) == 0
+    capsys.readouterr()
+    assert run_cli(command) == 0
+    assert "a.vma.dat" not in capsys.readouterr().out
