@@ -32,7 +32,6 @@ MAX_TEXT: Final = 300
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SLUG = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
-"""Upper case too, as in Proxmox's names of nodes and storages."""
 
 
 MAX_NAMED: Final = 10

@@ -18,7 +18,9 @@ from pve.vms import Vm
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.proxmox.vm.description import description
 from testing.prepared_cluster import api, config, granted, init_of
+from testing.prepared_cluster import findings as findings_of_check
 
 __all__ = ["api", "config", "granted"]
 Captured = pytest.CaptureFixture[str]
@@ -157,3 +159,75 @@ def test_only_the_clusters_driver_has_vms_to_audit(tmp_path: Path, capsys: Captu
     options = ["--driver", "simulated", "--state", str(tmp_path)]
     assert run_cli(["advise", *options, "--vms"]) == 2
     assert "use --driver proxmox" in capsys.readouterr().err
+
+
+def advise(config: Path) -> int:
+    state = str(config.parent / "state")
+    return run_cli(["advise", "--config", str(config), "--state", state, "--vms"])
+
+
+def test_vms_of_a_node_that_is_off_are_named_and_the_others_are_audited(
+    api: RunningApi,
+    granted: Path,
+    paused: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    grant(granted, monkeypatch, capsys)
+    fill(api.cluster, 4)
+    api.cluster.all_nodes["pve2"].online = False
+    assert advise(granted) == 0
+    out = capsys.readouterr().out
+    assert "### VM 200 (vm200), scsi0" in out
+    assert "Not read: VM 201: " in out
+    assert "Not read: VM 203: " in out
+
+
+@pytest.mark.parametrize("status", [500, 501, 503, 595, 596, 599])
+def test_a_vm_that_does_not_answer_is_named_and_the_others_are_audited(
+    api: RunningApi,
+    granted: Path,
+    paused: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+    status: int,
+) -> None:
+    grant(granted, monkeypatch, capsys)
+    fill(api.cluster, 4)
+    api.faults.add("status", "GET", "/qemu/202/pending", times=9, status=status, text="got timeout")
+    assert advise(granted) == 0
+    out = capsys.readouterr().out
+    assert "### VM 200 (vm200), scsi0" in out
+    assert "### VM 203 (vm203), scsi0" in out
+    assert "Not read: VM 202: " in out
+
+
+def test_orphans_on_the_other_nodes_are_listed_and_the_check_of_a_node_needs_no_other(
+    api: RunningApi, granted: Path, paused: list[float], capsys: Captured
+) -> None:
+    fill(api.cluster, 2)
+    for vmid, mark in ((200, "a" * 32), (201, "b" * 32)):
+        api.cluster.vms[vmid].config = {"description": description(mark)}
+        api.cluster.pools["bench"].add(vmid)
+    api.cluster.all_nodes["pve2"].online = False
+    found = findings_of_check(granted, capsys)
+    assert found["benchmark VMs"][1].startswith("VM 200 on pve1")
+    assert found["storage local"][0]
+    assert run_cli(["cleanup", "--orphans", "--config", str(granted)]) == 0
+    captured = capsys.readouterr()
+    assert "VM 200 on pve1" in captured.out
+    assert "vmid=201" in captured.err
+
+
+def test_a_storage_is_accepted_on_the_nodes_that_answer_and_the_others_are_named(
+    api: RunningApi, granted: Path, paused: list[float], capsys: Captured
+) -> None:
+    text = granted.read_text("utf-8").replace(
+        "host: 127.0.0.1", "host: 127.0.0.1\n  nodes: [pve1, pve2]"
+    )
+    granted.write_text(text, "utf-8")
+    api.faults.add("status", "GET", "/storage", times=1, status=500, text="got timeout")
+    assert run_cli(["storage", "accept", "local", "--config", str(granted)]) == 6
+    captured = capsys.readouterr()
+    assert "pve1: not accepted: " in captured.out
+    assert "pve2: nothing to accept" in captured.out

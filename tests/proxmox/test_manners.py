@@ -284,3 +284,21 @@ def test_a_vm_that_is_taken_from_us_between_two_runs_is_replaced_for_the_next(
     assert new
     assert volume.volid.startswith(f"local:{site.node.vmid}/vm-{site.node.vmid}-")
     assert what == "deleted" or site.node.vmid == 9001
+
+
+def test_a_node_whose_state_is_unknown_is_waited_for_with_the_command(site: Site) -> None:
+    """Its pvestatd hangs: it answers all else, and is neither online nor offline."""
+    now = [1.0]
+    one = guard(site)
+    one._now = lambda: now[0]
+    site.cluster.all_nodes["pve1"].stalls = True
+    hold = one.enter(case())
+    assert hold is not None
+    assert (hold.kind, hold.skip) == (HoldKind.AWAY, False)
+    assert hold.reason == "node pve1 is unknown; run `systemctl status pvestatd` on it"
+    now[0] = LOCKED_SECONDS + 2
+    hold = one.enter(case())
+    assert hold is not None
+    assert hold.skip
+    site.cluster.all_nodes["pve1"].stalls = False
+    assert one.enter(case()) is None

@@ -54,7 +54,7 @@ def test_nodes_with_any_name_of_proxmox_are_set_up(
         (["Local-LVM", "local"], ["Local-LVM", "local"]),
         (["a.b", "a-b", "a_b", "local"], ["a-b", "a-b-2", "a_b", "local"]),
         (["VM-Store", "vm-store", "local"], ["VM-Store", "local", "vm-store"]),
-        (["s.1", "s-1", "s-1-2", "local"], ["local", "s-1", "s-1-2", "s-1-3"]),
+        (["s.1", "s-1", "s-1-2", "local"], ["local", "s-1", "s-1-2", "s-1-2-2"]),
     ],
 )
 def test_each_storage_keeps_a_name_of_its_own(

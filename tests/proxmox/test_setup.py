@@ -137,7 +137,7 @@ def test_it_shows_what_the_cluster_has(
     assert setup() == 0
     out = capsys.readouterr().out
     assert f"Proxmox VE {api.cluster.get_version('')['version']}" in out
-    assert "pve2             offline, not used" in out
+    assert "pve2             not online, not used" in out
     assert "100.0 GiB of 200.0 GiB free" in out
     assert "no disks or ISO images" in out
     assert "apt install prometheus-node-exporter" in out

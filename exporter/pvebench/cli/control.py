@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection
 from typing import Any, Final
 
 import click
@@ -35,9 +34,9 @@ def abort(**options: Any) -> None:
     with locked_store(settings) as (_, store):
         engine = engine_of(settings.driver)
         lines, kept = engine.undo(settings, store.journal), engine.kept(store.journal)
-        remains = _remains(store.journal)
+        lines += _remains(store.journal)
         left = len(store.journal.pending()) - len(kept)
-    _show([*lines, *remains, *kept], left=left)
+    _show([*lines, *kept], left=left)
 
 
 def _remains(journal: StoredJournal) -> dict[str, int]:
@@ -47,13 +46,6 @@ def _remains(journal: StoredJournal) -> dict[str, int]:
         for number, kind, details in journal.pending()
         if kind == REMAINS
     }
-
-
-def _confirm(journal: StoredJournal, numbers: Collection[int]) -> None:
-    if unknown := set(numbers) - set(_remains(journal).values()):
-        raise NotOwned(f"journal entry {min(unknown)} is not one to confirm")
-    for number in numbers:
-        journal.close(number)
 
 
 def _show(lines: list[str], *, left: int) -> None:
@@ -140,7 +132,10 @@ def cleanup(orphans: bool, vmids: tuple[int, ...], adopt: bool, form: str, **opt
         if orphans or vmids:
             _clean_orphans(settings, store.journal, vmids, form=form)
             return
-        _confirm(store.journal, done)
+        for number in done:
+            if number not in _remains(store.journal).values():
+                raise NotOwned(f"journal entry {number} is not one to confirm")
+            store.journal.close(number)
         engine = engine_of(settings.driver)
         lines = [*engine.undo(settings, store.journal), *_remains(store.journal)]
         left = len(store.journal.pending()) - len(engine.kept(store.journal))

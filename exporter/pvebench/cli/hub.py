@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import signal
-import string
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -283,7 +282,7 @@ def _valid_name(_: click.Context, __: click.Parameter, name: str) -> str:
     return name
 
 
-_NAME: Final = frozenset(f"{string.ascii_letters}{string.digits}-_")
+_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 name_argument = click.argument("name", callback=_valid_name)
 
 

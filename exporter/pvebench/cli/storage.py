@@ -10,7 +10,7 @@ import click
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.drivers import engine_of
 from pvebench.drivers.storages.identity import claim as claim_device
-from pvebench.errors import ConfigError, Problem, VolumeError
+from pvebench.errors import ConfigError, Problem, PvebenchError, VolumeError
 from pvebench.model.volume import Identity, is_same, show
 from pvebench.service.selection import locked_store
 from pvebench.store import Store
@@ -43,14 +43,21 @@ def accept(name: str, **options: Any) -> None:
     """
     settings = read_settings(**options)
     readers = engine_of(settings.driver).identities(settings)
-    identities = {node: read() for (node, storage), read in readers.items() if storage == name}
-    if not identities:
+    own = {node: read for (node, storage), read in readers.items() if storage == name}
+    if not own:
         known = ", ".join(sorted({storage for _, storage in readers})) or "none"
         problem = f"storage {name} cannot be identified; use one of: {known}"
         raise ConfigError([Problem("command line", 0, 0, problem)])
     with locked_store(settings) as (_, store):
-        for node, identity in identities.items():
-            click.echo(f"{node}: {_accept(store, node, name, identity)}")
+        failed: PvebenchError | None = None
+        for node, read in own.items():
+            try:
+                click.echo(f"{node}: {_accept(store, node, name, read())}")
+            except PvebenchError as error:
+                click.echo(f"{node}: not accepted: {error.reason}")
+                failed = error
+    if failed:
+        raise failed
 
 
 def _accept(store: Store, node: str, name: str, identity: Identity) -> str:

@@ -222,7 +222,7 @@ def _clocks(settings: Settings) -> Iterator[Observation]:
     for name, moment in engine_of(settings.driver).clocks(settings):
         compared = True
         if moment is None:
-            text = f"time of {name} not readable; grant the token Sys.Audit on /nodes/{name}"
+            text = f"time of {name} unknown: it is off, or the token lacks Sys.Audit on /nodes"
             yield Observation("clock", Severity.UNKNOWN, text)
             continue
         ahead = moment - time.time()

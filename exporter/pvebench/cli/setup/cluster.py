@@ -134,7 +134,7 @@ def _trusted(host: str, port: int, ask: Questions) -> str:
 def _show(cluster: ClusterInfo) -> None:
     click.echo(f"Proxmox VE {'.'.join(map(str, cluster.version))}")
     for name, online in sorted(cluster.nodes.items()):
-        line = f"node     {name:16} {'online' if online else 'offline, not used'}"
+        line = f"node     {name:16} {'online' if online else 'not online, not used'}"
         click.echo(f"  {readable(line)}")
     for storage in cluster.storages:
         space = f"{show_bytes(storage.free_bytes)} of {show_bytes(storage.total_bytes)} free"

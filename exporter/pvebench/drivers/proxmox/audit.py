@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.endpoints import missing_audit_rights
-from pvebench.drivers.proxmox.api.faults import INIT, Rejected
-from pvebench.errors import AccessDenied
+from pvebench.drivers.proxmox.api.faults import INIT
+from pvebench.errors import AccessDenied, DriverError, ServerGone
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.ports import Clock
 
@@ -33,13 +33,18 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
         )
     vms: list[AuditedVm] = []
     unread: list[str] = []
+    silent: set[str] = set()
     for row in api.get("/cluster/resources", type="vm"):
         if row.get("type") != "qemu" or row.get("template"):
             continue
+        if row["node"] in silent and row.get("status") == "unknown":
+            unread.append(f"VM {row['vmid']}: node {row['node']} does not respond")
+            continue
         try:
             vms.append(_read_vm(api, row))
-        except (AccessDenied, Rejected) as error:  # moved or removed since the list, or no access
+        except DriverError as error:  # moved or removed since the list, no access, or no response
             unread.append(f"VM {row['vmid']}: {error.happened}")
+            silent |= {row["node"]} if isinstance(error, ServerGone) else set()
         clock.sleep(_PAUSE_SECONDS)
     return AuditedCluster(
         vms=tuple(sorted(vms, key=lambda one: one.vmid)),

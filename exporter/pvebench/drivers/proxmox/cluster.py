@@ -184,7 +184,7 @@ class ClusterEngine(Engine):
             api = connect(section(settings), node, SystemClock())
             try:
                 yield node, float(api.get(f"/nodes/{node}/time")["time"])
-            except (AccessDenied, Rejected):
+            except PvebenchError:
                 yield node, None
 
     def durability_probe(

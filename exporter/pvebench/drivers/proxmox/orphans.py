@@ -35,7 +35,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
 from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, mark_of
 from pvebench.drivers.proxmox.vm.drive import held_volumes
 from pvebench.drivers.proxmox.vm.leftovers import KEPT
-from pvebench.errors import AccessDenied, NotOwned, PvebenchError
+from pvebench.errors import AccessDenied, NotOwned, PvebenchError, ServerGone
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal
 
@@ -86,7 +86,7 @@ def journalled(journal: Journal) -> dict[str, str]:
 
 
 def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[OrphanVm]:
-    """Return the VMs of `pool` with an ownership marker of pvebench.
+    """Return the VMs of `pool` with an ownership marker of pvebench, on nodes that respond.
 
     Args:
         known: marker -> reason.
@@ -105,6 +105,9 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
         except (AccessDenied, Rejected):
             refuse_without_rights(api, pool)
             continue  # removed since the listing
+        except ServerGone as error:
+            log.warning("VM not read", vmid=vmid, node=node, reason=error.reason)
+            continue
         mark = mark_of(config)
         if mark:
             volumes = _volumes(api, node, vmid, config)

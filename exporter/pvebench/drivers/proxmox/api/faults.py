@@ -42,7 +42,6 @@ _NO_QUORUM: Final = "no quorum"
 
 _CAUSES: Final = (
     (" is disabled", "the storage is disabled", "run `pvesm status` on the node"),
-    ("not mounted", "the storage is not mounted", "run `pvesm status` on the node"),
     ("hostname lookup", "the cluster has no node of this name", "run `pvecm nodes` on a node"),
     ("", "", "run `journalctl -u pvedaemon` on the node"),
 )

@@ -73,8 +73,9 @@ HASTATE_SINCE: Final = (8, 2, 9)
 
 _NOT_MANAGED: Final = ("", "ignored")
 """States of a guest that HA does not manage (`vm_is_ha_managed` in pve-ha-manager's Config.pm)."""
+UNKNOWN_NODE: Final = "; run `systemctl status pvestatd` on it"
 LOCKED_SECONDS: Final = 6 * 3600.0
-"""Maximum wait for a lock of the benchmark VM, seconds; then its cases are skipped."""
+"""Maximum wait for a lock of the VM, or the state of the node, seconds; then cases are skipped."""
 _STILL_SECONDS: Final = 2.0
 _NUMBER: Final = re.compile(r"-?\d{1,4}(\.\d{1,4})?")
 Rows = list[Mapping[str, Any]]
@@ -109,6 +110,7 @@ class NodeGuard:
         """Returns the bytes that the volumes of a case still need; 0 if unknown."""
         self._now = now
         self._locked_since: float | None = None
+        self._unknown_since = 0.0
         self._free: tuple[float, str] | None = None
         """Time of the last check without other activity, monotonic seconds, and its storage."""
         self._api = api
@@ -166,9 +168,13 @@ class NodeGuard:
             why = f"is {own.get('status', 'in an unknown state')}"
         elif own.get("hastate") == _MAINTENANCE:
             why = "is in maintenance"
+        unknown = why == "is unknown"
+        self._unknown_since = (self._unknown_since or self._now()) if unknown else 0.0
         if not why:
             return None
-        return Hold(kind=HoldKind.AWAY, reason=f"node {self._node} {why}", skip=True)
+        reason = f"node {self._node} {why}{UNKNOWN_NODE * unknown}"
+        skip = not unknown or self._now() - self._unknown_since > LOCKED_SECONDS
+        return Hold(kind=HoldKind.AWAY, reason=reason, skip=skip)
 
     def _without_space(self, case: Case) -> Hold | None:
         name = case.scenario.storage

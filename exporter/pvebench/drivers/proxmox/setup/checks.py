@@ -16,7 +16,7 @@ from pvebench.drivers.proxmox.api.endpoints import (
     sees_scrubs,
 )
 from pvebench.drivers.proxmox.api.faults import INIT, Rejected
-from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE
+from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE, UNKNOWN_NODE
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
@@ -137,7 +137,8 @@ def _node(api: Api, node: str) -> Iterator[Finding]:
         names = ", ".join(sorted(known))
         yield "node", False, f"the cluster has no node {node!r}; set node to one of {names}"
     else:
-        yield "node", known[node] == "online", f"{node} is {known[node]}"
+        text = f"{node} is {known[node]}{UNKNOWN_NODE * (known[node] == 'unknown')}"
+        yield "node", known[node] == "online", text
 
 
 def _pool(api: Api, pool: str) -> Iterator[Finding]:
@@ -181,16 +182,15 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
     Raises:
         DriverError: unknown.
     """
-    rows, marks = _rows(api, place), _marks(api, place)
+    rows = {name: row for name, row in _rows(api, place).items() if not _why_off(row, place)}
+    marks = _marks(api, place)
     ids = {name: one.id for name, one in storages.items() if one.id in rows}
-    active = {name: row for name, row in rows.items() if not _why_off(row, place)}
-    others = active.keys() - ids.values()
-    spaces = {name: space_of(active[name], name, place.node) for name in others}
+    others = rows.keys() - ids.values()
+    spaces = {name: space_of(rows[name], name, place.node) for name in others}
     for name, known in ids.items():
-        if known in active:
-            space = space_of(active[known], known, place.node, storages[name].min_free)
-            held = _held_already(api, place, known, marks)
-            spaces[name] = replace(space, free=space.free + held, held=held)
+        space = space_of(rows[known], known, place.node, storages[name].min_free)
+        held = _held_already(api, place, known, marks)
+        spaces[name] = replace(space, free=space.free + held, held=held)
     return spaces
 
 
@@ -293,12 +293,10 @@ def _targets(
         needed = ",".join(sorted(contents))
         if row is None:
             text = f"{name} not on {place.node} or not in the pool; run {INIT} --with-operations"
-        elif text := _why_off(row, place):
-            pass
         elif lacking := sorted(set(contents) - set(str(row.get("content")).split(","))):
             text = f"{name} does not allow {','.join(lacking)}; run {_allow(row, *lacking)}"
         else:
-            text = short.get(name, "")
+            text = _why_off(row, place) or short.get(name, "")
         if size:
             needed += f", {show_bytes(size)} needed"
         yield f"operations on {name}", not text, text or needed

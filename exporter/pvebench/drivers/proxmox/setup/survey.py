@@ -145,18 +145,15 @@ class ClusterOptions:
 def names_of(storages: Sequence[StorageInfo]) -> dict[str, StorageInfo]:
     """Return name in packs and labels -> storage.
 
-    Names are those of the cluster, as far as labels permit: dots become dashes, with a number if
-    another storage has the name. Without a `local`, the first is renamed to it: packs without a
-    storage measure `local`.
+    Names are those of the cluster, as far as labels permit: dots become dashes, with a suffix if
+    the name is taken. Without a `local`, the first gets this name, which packs measure by default.
     """
     taken = {storage.id for storage in storages}
     names: dict[str, StorageInfo] = {}
     for storage in storages:
-        name = plain = re.sub(r"[^A-Za-z0-9_-]+", "-", storage.id)
-        number = 1
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", storage.id)
         while name != storage.id and name in taken | names.keys():
-            number += 1
-            name = f"{plain}-{number}"
+            name += "-2"
         names[name] = storage
     if names and _LOCAL not in names:
         first = next(iter(names))

@@ -118,9 +118,7 @@ class VmOperation:
         )
         node, floors = self._site.node, self._site.floors
         rows = {row["storage"]: row for row in self._api.get(f"/nodes/{node}/storage")}
-        spaces = {
-            name: space_of(rows.get(name, {}), name, node, floors.get(name, 0)) for name in need
-        }
+        spaces = {to: space_of(rows.get(to, {}), to, node, floors.get(to, 0)) for to in need}
         for reason in lacking(need, spaces).values():
             raise NoSpace(reason, next_step="free space, or reduce volume.size of the pack")
 

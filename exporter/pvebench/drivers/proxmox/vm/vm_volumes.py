@@ -57,12 +57,11 @@ def space_of(status: Mapping[str, Any], storage: str, node: str, min_free: int =
     """
     if not int(status.get("active") or 0):
         off = not int(status.get("enabled", 1))
+        step = f"set {storage} --disable 0" if off else f"status --storage {storage}"
         raise VolumeError(
             f"storage {storage} on {node} is {'disabled' if off else 'not active'}",
             cause="" if off else "it is not mounted, or its server does not respond",
-            next_step=f"run `pvesm set {storage} --disable 0`"
-            if off
-            else f"run `pvesm status --storage {storage}` on {node}",
+            next_step=f"run `pvesm {step}` on {node}",
         )
     reserve = max(RESERVE_BYTES, min_free)
     return Space(free=int(status.get("avail", 0)), where=f"on {node}", reserve=reserve)
