@@ -98,7 +98,7 @@ def test_check_names_every_missing_thing_with_its_command(
         "missing: /pool/bench: VM.PowerMgmt; run pvebench proxmox init --config SETTINGS "
         "--apply (user and token both need each right)",
     )
-    assert "pvesm set thin --content rootdir,images" in found["storage fast"][1]
+    assert "pvesm set thin --content images,rootdir" in found["storage fast"][1]
     assert "set type: nfs" in found["storage local"][1]
     assert "pvesm set local --content images,iso" in found["image storage"][1]
 

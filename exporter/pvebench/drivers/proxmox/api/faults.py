@@ -43,7 +43,7 @@ _NO_QUORUM: Final = "no quorum"
 _CAUSES: Final = (
     (" is disabled", "the storage is disabled", "run `pvesm status` on the node"),
     ("hostname lookup", "the cluster has no node of this name", "run `pvecm nodes` on a node"),
-    ("", "", "run `journalctl -u pvedaemon` on the node"),
+    ("", "the node could not do it", "run `journalctl -u pvedaemon` on the node"),
 )
 """Part of the server's text, likely cause, next step."""
 
@@ -70,8 +70,8 @@ class Rejected(DriverError):
         self.text = text.strip()
         self.fields = dict(fields or {})
         details = "".join(f"; {name}: {' '.join(why.split())}" for name, why in self.fields.items())
-        cause, step = next(row[1:] for row in _CAUSES if row[0] in self.text)
-        if not (cause or status):
+        known, cause, step = next(row for row in _CAUSES if row[0] in self.text)
+        if not (known or status):
             cause, step = "the task failed on the node", "read the log of the task on the node"
         super().__init__(
             f"{what}: {self.text}{details}", cause=cause, next_step=step, evidence=evidence
@@ -172,7 +172,7 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
         return Forbidden(
             f"{what}: {text}",
             cause="the token or its user lacks this right, or the object does not exist",
-            next_step=f"run `pvebench check`; after an upgrade to version 9, run `{INIT}`",
+            next_step=f"run `{INIT}`, also after an upgrade to version 9",
         )
     fields = error.errors if isinstance(error.errors, dict) else {}
     shown = {readable(str(key)): readable(str(why)) for key, why in fields.items()}
