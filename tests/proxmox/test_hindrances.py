@@ -141,7 +141,7 @@ def test_a_vm_that_the_token_may_no_longer_see_is_not_taken_for_one_that_is_gone
     vm = site.node.vm
     assert vm is not None
     with pytest.raises(AccessDenied, match=lacks):
-        vm.destroy()
+        vm.destroy(site.store.journal)
     (line,) = undo_pending(site.store.journal, site.connect(), site.clock, node="pve1")
     assert line.startswith(f"could not remove VM 9000 yet: {lacks}")
     assert len(site.store.journal.pending()) == 1
