@@ -185,7 +185,7 @@ def test_jobs_stay_within_the_device_and_the_rate(
     rw: str, power: int, numjobs: int, blocks: int, odd: int, rate: int
 ) -> None:
     size = blocks * 2**power + odd
-    options = {"rw": rw, "bs": 2**power, "numjobs": numjobs, "rate_iops": rate * numjobs}
+    options = {"rw": rw, "bs": 2**power, "numjobs": numjobs, "rate_iops": 2 * rate * numjobs}
     job = FIO.job(
         tool_workload("fio", options, ramp_seconds=1, runtime_seconds=1),
         Target(device="/dev/x", size_bytes=size),
@@ -196,7 +196,7 @@ def test_jobs_stay_within_the_device_and_the_rate(
     end = int(lines.get("offset_increment", 0)) * (numjobs - 1) + area
     assert area % 2**power == 0
     assert 0 < end <= size
-    assert sum(map(int, lines["rate_iops"].split(","))) * numjobs == rate * numjobs
+    assert sum(map(int, lines["rate_iops"].split(","))) * numjobs == 2 * rate * numjobs
 
 
 @given(st.integers(1, 64 * MIB // 512).map(lambda sectors: sectors * 512), st.integers())

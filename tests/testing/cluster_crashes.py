@@ -136,7 +136,7 @@ class ClusterLives:
         )
         with self._reached_by(api):
             made = cluster._site(section(self._settings), "pve1", self._image, place)
-        return replace(made, probe=SimulatedProbe(self.clock))
+        return replace(made, probe=SimulatedProbe(self.clock), simulated=True)
 
     def live(self, cases: list[Case], *, dies_at: int = 0, lost: float = 0.0) -> list[Run]:
         """Start, run the cases and stop; or be killed at a moment, each request being two."""

@@ -92,6 +92,9 @@ PROOFS: Final = {
     # in a checkout
     "packaging/deb/build.py:environment": OWN_FOLDER,
     "scripts/clean:": "known names, one file system, a lock on the state directory",
+    "scripts/debian13:main": OWN_FOLDER,
+    "scripts/debian13:bootstrap": OWN_FOLDER,
+    "scripts/debian13:inside": "mounts of its own namespace",
     "scripts/lock:": OWN_FOLDER,
     "scripts/packages:remove_policy": OWN_FOLDER,
     "scripts/release:main": OWN_FOLDER,

@@ -27,6 +27,7 @@ from pvebench.config.settings import schema_text
 from pvebench.drivers.linux.procfs import total_memory
 from pvebench.errors import CycleIncomplete
 from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
 from pvebench.store import StateDirectory
 from testing.captured_logs import log_restored
@@ -353,7 +354,7 @@ def test_check_fails_if_the_vms_need_more_memory_than_the_machine_has(
 ) -> None:
     for vms, good in (("1", True), ("2", False)):
         text = SMALL.replace("iodepth: 8}", f"iodepth: 8, vms: {vms}}}")
-        share = total_memory() * 2 // 3
+        share = total_memory() * 2 // 3 // MIB * MIB
         pack = write_pack(tmp_path, f"{text}guest: {{memory: {share}}}\n")
         run_cli(["check", "--state", str(tmp_path / "s"), "--pack", str(pack), "--format=json"])
         found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}

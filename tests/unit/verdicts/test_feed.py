@@ -437,7 +437,7 @@ def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     assert "×</span> Everything on virtio is 20% slower since pve-qemu-kvm 9.2.0-2" in shown
     cells = re.findall(r'<div class="note">.*?▼</span> (.*?)</div>', shown)
     assert len(cells) == sum(case.scenario.disk.bus == "virtio" for case in CASES)
-    assert all(re.fullmatch(r"(1[89]|2[012])% slower", one) for one in cells)
+    assert all(re.fullmatch(r"(1[89]|2[012])% slower than before", one) for one in cells)
     assert "▲</span>" not in shown
     assert re.search(r"▼</span> slower</span></td><td class=\"right\">-\d\d\.\d%</td>", case)
     assert data["regression"] is True
