@@ -28,6 +28,7 @@ def _use_a_disk() -> None:
     for place in (Path("/var/tmp"), Path.home(), Path(__file__).parents[1]):
         if os.access(place, os.W_OK | os.X_OK) and not memory_below(place):
             _CREATED.append(tempfile.mkdtemp(prefix="pt-", dir=place))
+            Path(_CREATED[0]).chmod(0o711)  # servers of other users are below it, as in /tmp
             os.environ["TMPDIR"] = tempfile.tempdir = _CREATED[0]
             return
 

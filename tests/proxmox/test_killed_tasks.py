@@ -24,8 +24,8 @@ from pvebench.drivers.proxmox.vm.operations import VmOperation
 from pvebench.errors import Busy, OperationFailed
 from pvebench.model.disk import Format
 from pvebench.model.ports import REMAINS
-from pvebench.store import Store
 from testing.prepared_cluster import api, config, granted
+from testing.stores import TemporaryStore
 
 __all__ = ["api", "config", "granted"]
 
@@ -157,7 +157,7 @@ def test_a_killed_restore_is_named_with_the_command_and_removed_after_it(allowed
 
 
 def recorded(config: Path, kind: str, details: Mapping[str, str]) -> int:
-    store = Store(config.parent / "state/pvebench.db", simulated=False)
+    store = TemporaryStore(config.parent / "state/pvebench.db", simulated=False)
     number = store.journal.open(kind, details)
     store.close()
     return number

@@ -121,7 +121,7 @@ Client = Callable[[str, int, Path], str]
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an authority that the system trusts; defaults are as strict as those of 3.13."""
-    made = make_certificate(tmp_path, "authority")
+    made = make_certificate(tmp_path, "authority", usage=False)
     leaf = make_certificate(tmp_path, "server", by=made)
     chain = leaf.certificate.read_text("ascii") + leaf.key.read_text("ascii")
     (tmp_path / "server.pem").write_text(chain, "ascii")

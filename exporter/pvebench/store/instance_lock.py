@@ -272,7 +272,9 @@ def holds_lock(holder: Holder, path: Path) -> bool:
         file = (path / FILE).lstat()
     except OSError:
         return False
-    if b"pvebench" not in command or _start_of(holder.pid) != holder.started:
+    # Without the interpreter: that of any program may be in a directory of this name.
+    _, _, arguments = command.partition(b"\0")
+    if b"pvebench" not in arguments or _start_of(holder.pid) != holder.started:
         return False
     # btrfs and overlay show another device there, whose major number is 0 here.
     device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"

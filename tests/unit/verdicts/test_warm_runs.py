@@ -18,12 +18,12 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import UNKNOWN, WARM, Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
-from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results, View, read_trends
 from pvebench.verdicts.ranking import Exclusion, contests
 from pvebench.verdicts.summary import after_cycles, summaries
 from pvebench.web.views.details import case_view
 from testing.packs import quick
+from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 READS = next(case for case in quick()[1].cases if case.workload.directions == (Direction.READ,))
@@ -50,7 +50,7 @@ def run(case: Case, hour: int, iops: float, *marks: Sample) -> Run:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=2)
     planned = [
         PlannedCase(key=case.key, definition=Definition.of(case), every_seconds=3600.0)
