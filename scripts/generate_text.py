@@ -30,7 +30,8 @@ def metrics_text() -> str:
         for metric in CATALOG.values()
     ]
     head = (
-        "# Metrics\n\nGenerated from `exporter/pvebench/metrics/catalog.py` by `make generate`.\n\n"
+        "# Metrics\n\nGenerated from `metrics/catalog.py` and `model/figures.py` by `make "
+        "generate`.\n\n"
         "`/metrics` also has the `process_*` metrics of the exporter.\n\n"
         "For annotations, use one point per change, in milliseconds at its start, with its "
         "summary. To select the changes\nthat are open at the right edge of a panel, add "

@@ -14,12 +14,13 @@ from typing import Final
 import numpy as np
 
 from judging.sampling import Row, Setup
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
 from pvebench.cli.verdict import judged
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.environment import KnownIssue, Version
+from pvebench.model.judged import JUDGED
 from testing.noise import stream
 
 DEFAULTS: Final[Mapping[str, float]] = {
@@ -28,11 +29,10 @@ DEFAULTS: Final[Mapping[str, float]] = {
     "stall": 20.0,
     "cost": 1.3,
     "operation": 1.5,
-    "accounting": 8.0,
 }
 SIDE: Final[Mapping[str, float]] = {"latency_p99": 1.5, "cpu_cost": 1.3, "idle_cost": 1.3}
 """Factor for metrics other than the first of an issue."""
-NOISE: Final = {"longest_stall": 0.3, "latency_p99": 0.06, "io_pressure": 0.3}
+NOISE: Final = {"longest_stall": 0.3, "latency_p99": 0.06}
 BEFORE: Final = 45
 AFTER: Final = 5
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -68,8 +68,7 @@ def effect(issue: KnownIssue, figure: str, labels: Mapping[str, str]) -> float:
         return 1.0
     if figure != issue.moves[0]:
         return 1 / SIDE[figure] if issue.kind == "implausible" else SIDE[figure]
-    ratio = issue.ratio or DEFAULTS[issue.kind]
-    return 1 / ratio if figure == "trimmed_bytes" else ratio
+    return issue.ratio or DEFAULTS[issue.kind]
 
 
 def class_of(change: Change) -> str:
@@ -96,7 +95,7 @@ def material(issue: KnownIssue, rng: np.random.Generator) -> Material:
             key = "/".join(labels.values())
             histories.append(
                 CaseHistory(
-                    case=key, of=key, name=key, figure=FIGURES[name], labels=labels, points=points
+                    case=key, of=key, name=key, figure=JUDGED[name], labels=labels, points=points
                 )
             )
     before, after = environments(issue)
@@ -110,7 +109,7 @@ def material(issue: KnownIssue, rng: np.random.Generator) -> Material:
 
 def recognized(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, str]]:
     """Return for every issue: whether its class and its name are correct, and the class."""
-    issues = [issue for issue in load_known_issues() if issue.id.startswith("R")]
+    issues = [issue for issue in load_known_issues() if issue.id.startswith("R") and issue.moves]
     results: list[tuple[KnownIssue, bool, bool, str]] = []
     for issue in issues:
         changes = judged(material(issue, rng), Judge(issues)).changes

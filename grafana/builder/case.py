@@ -33,6 +33,7 @@ from builder.promql import (
 )
 from builder.tables import Column, facts, noise_column, rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
@@ -96,13 +97,13 @@ def _name() -> stat.Panel:
 
 
 def _value_own() -> str:
-    return in_own(series(m.IOPS, **CASE), series(m.BANDWIDTH, **CASE))
+    return in_own(series(f.IOPS.metric, **CASE), series(f.BANDWIDTH.metric, **CASE))
 
 
 def _baseline_own() -> str:
     level, size = (
         series(m.BASELINE_IOPS, **CASE),
-        f"{series(m.BANDWIDTH, **CASE)} / ({series(m.IOPS, **CASE)} > 0)",
+        f"{series(f.BANDWIDTH.metric, **CASE)} / ({series(f.IOPS.metric, **CASE)} > 0)",
     )
     return in_own(level, f"{level} * ({size})")
 
@@ -173,7 +174,7 @@ def _value() -> timeseries.Panel:
                 query(_band(baseline, noise, "+"), legend="upper {{direction}}", ref="D"),
                 query(_band(baseline, noise, "-"), legend="lower {{direction}}", ref="E"),
                 query(
-                    f"(vector(0) == $axis) and on () {series(m.IOPS, **CASE)}",
+                    f"(vector(0) == $axis) and on () {series(f.IOPS.metric, **CASE)}",
                     legend="zero",
                     ref="F",
                 ),
@@ -238,8 +239,8 @@ def _percentiles() -> timeseries.Panel:
         "Completion latency percentiles",
         "Logarithmic. Lower is better. p99.99 needs runs of a million operations to be meaningful.",
         {
-            "p{{percentile}} {{direction}}": series(m.LATENCY_PERCENTILE, **CASE),
-            "max {{direction}}": series(m.LATENCY_MAX, **CASE),
+            "p{{percentile}} {{direction}}": series(f.CLAT_PERCENTILE.metric, **CASE),
+            "max {{direction}}": series(f.CLAT_MAX.metric, **CASE),
         },
         unit="s",
         log=True,
@@ -261,7 +262,7 @@ def _within() -> timeseries.Panel:
     return lines(
         "Variation within a run",
         "Standard deviation / mean of the intervals of one run. Lower is steadier.",
-        {"{{direction}}": series(m.VARIATION, **CASE)},
+        {"{{direction}}": series(f.IOPS_VARIATION.metric, **CASE)},
         unit="percentunit",
         linked=False,
         right=False,
@@ -273,7 +274,7 @@ def _cpu() -> timeseries.Panel:
         "Host CPU during runs",
         "In cores, measured outside the guest.",
         # Legend at the right: below so small a chart, Grafana shows two of its five rows.
-        {"{{component}}": series(m.HOST_CPU, **CASE)},
+        {"{{component}}": series(f.HOST_CPU.metric, **CASE)},
         unit="none",
         linked=False,
     )
@@ -283,7 +284,7 @@ def _syncs() -> timeseries.Panel:
     return lines(
         "Sync latency",
         "fsync and fdatasync latency, for workloads that sync.",
-        {"p{{percentile}}": series(m.SYNC_LATENCY_PERCENTILE, **CASE)},
+        {"p{{percentile}}": series(f.SYNC_PERCENTILE.metric, **CASE)},
         unit="s",
         log=True,
         linked=False,

@@ -22,6 +22,8 @@ from builder.parts import (
 from builder.promql import coded, in_own, label, minus, plus, series, with_descriptions
 from builder.tables import Column, noise_column, rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
+from pvebench.model.metric import Metric
 
 KEYS: Final = "workload, direction"
 P99: Final = {"percentile": "99"}
@@ -111,12 +113,12 @@ def _workloads() -> dashboard.QueryVariable:
     return workload_variable(multi=True, among=among).current(every)
 
 
-def _result(side: str, metric: m.Metric, /, **more: str) -> str:
+def _result(side: str, metric: Metric, /, **more: str) -> str:
     """Return a metric of one side, with the workloads that the variable selects."""
     return series(metric, node=f"$node_{side}", scenario=f"${side}", workload="$workload", **more)
 
 
-def _of(side: str, metric: m.Metric, /, **more: str) -> str:
+def _of(side: str, metric: Metric, /, **more: str) -> str:
     """Return a metric of one side by workload."""
     return f"max by ({KEYS}) ({_result(side, metric, **more)})"
 
@@ -124,18 +126,18 @@ def _of(side: str, metric: m.Metric, /, **more: str) -> str:
 def _cost(side: str) -> str:
     """Return the CPU time per I/O of one side by workload, in seconds of one core."""
     # Not the recorded ratio: imports of the past have no recorded series.
-    cores = f"max by (workload) ({_result(side, m.HOST_CPU, component='total')})"
-    return f"({cores} / (sum by (workload) ({_result(side, m.IOPS)}) > 0))"
+    cores = f"max by (workload) ({_result(side, f.HOST_CPU.metric, component='total')})"
+    return f"({cores} / (sum by (workload) ({_result(side, f.IOPS.metric)}) > 0))"
 
 
 def _ratio() -> str:
     """Return B / A - 1 of the throughput."""
-    return f"({_of('b', m.IOPS)} / ({_of('a', m.IOPS)} > 0) - 1)"
+    return f"({_of('b', f.IOPS.metric)} / ({_of('a', f.IOPS.metric)} > 0) - 1)"
 
 
 def _p99() -> str:
     """Return B / A of the p99 latency."""
-    sides = (_of(side, m.LATENCY_PERCENTILE, **P99) for side in "ba")
+    sides = (_of(side, f.CLAT_PERCENTILE.metric, **P99) for side in "ba")
     return " / ".join(f"({side} > 0)" for side in sides)
 
 
@@ -210,8 +212,8 @@ def _table() -> table.Panel:
     columns = [
         Column(f"{side.upper()} {title}", _of(side, metric, **more), unit=unit)
         for title, metric, unit, more in (
-            ("IOPS", m.IOPS, "iops", {}),
-            ("p99", m.LATENCY_PERCENTILE, "s", P99),
+            ("IOPS", f.IOPS.metric, "iops", {}),
+            ("p99", f.CLAT_PERCENTILE.metric, "s", P99),
         )
         for side in "ab"
     ]
@@ -220,7 +222,7 @@ def _table() -> table.Panel:
         ("p99 B vs A", coded("", _p99())),
         (
             "CPU per I/O B vs A",
-            coded("", f"{cost} * on (workload) group_right () (0 * {_of('a', m.IOPS)} + 1)"),
+            coded("", f"{cost} * on (workload) group_right () (0 * {_of('a', f.IOPS.metric)} + 1)"),
         ),
     )
     return rows(
@@ -250,7 +252,7 @@ def _table() -> table.Panel:
 
 def _named() -> str:
     """Return the workloads of both sides with their descriptions; the values have no meaning."""
-    both = series(m.IOPS, node="$node_a|$node_b", scenario="$a|$b", workload="$workload")
+    both = series(f.IOPS.metric, node="$node_a|$node_b", scenario="$a|$b", workload="$workload")
     return with_descriptions(f"(max by (job, instance, {KEYS}) ({both}))", scenario="")
 
 
@@ -279,7 +281,7 @@ def _chart(
 
 def _throughput() -> timeseries.Panel:
     def of(side: str) -> str:
-        value = in_own(_of(side, m.IOPS), _of(side, m.BANDWIDTH))
+        value = in_own(_of(side, f.IOPS.metric), _of(side, f.BANDWIDTH.metric))
         noise = _of(side, m.CHANGE_THRESHOLD, metric="throughput")
         # Signs on constants, so that each metric is read once.
         one = f"group by ({KEYS}) ({series(m.WORKLOAD_INFO, workload='$workload')} @ end())"
@@ -301,7 +303,7 @@ def _throughput() -> timeseries.Panel:
 
 
 def _latency() -> timeseries.Panel:
-    sides = {side.upper(): _of(side, m.LATENCY_PERCENTILE, **P99) for side in "ab"}
+    sides = {side.upper(): _of(side, f.CLAT_PERCENTILE.metric, **P99) for side in "ab"}
     return _chart("Latency, p99", "99% of operations are faster. Lower is better.", sides, "s")
 
 

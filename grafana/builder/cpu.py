@@ -35,6 +35,7 @@ from builder.promql import (
 )
 from builder.tables import Column, age_column, grid, rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = {**HERE, "workload": "$workload"}
@@ -89,8 +90,9 @@ def _ranking() -> bargauge.Panel:
 
 def _cloud() -> xychart.Panel:
     """Return the configurations as points: further up for the same CPU is better."""
-    cores = f"max by (job, instance, {CASE_KEYS}) ({series(m.HOST_CPU, **CASE, component='total')})"
-    iops = f"sum by ({CASE_KEYS}) ({series(m.IOPS, **CASE)})"
+    total = series(f.HOST_CPU.metric, **CASE, component="total")
+    cores = f"max by (job, instance, {CASE_KEYS}) ({total})"
+    iops = f"sum by ({CASE_KEYS}) ({series(f.IOPS.metric, **CASE)})"
     titles = {"Value #A": "host CPU, cores", "Value #B": "IOPS"}
     labels = ("Time", "job", "instance", "scenario", "workload")
     return (
@@ -144,7 +146,7 @@ def _changes() -> bargauge.Panel:
 
 
 def _idle() -> timeseries.Panel:
-    idle = series(m.HOST_CPU, **HERE, workload="idle.*", component="qemu")
+    idle = series(f.HOST_CPU.metric, **HERE, workload="idle.*", component="qemu")
     return lines(
         "Idle guest CPU, cores",
         "CPU usage of QEMU with an idle guest.",
@@ -177,7 +179,7 @@ def _further() -> tuple[timeseries.Panel, ...]:
             "Benchmark tool CPU",
             "System time in the guest, as a share of one CPU. Near 100%, the tool is the "
             "bottleneck.",
-            {LEGEND: highest(series(m.GUEST_CPU, **CASE, mode="system"))},
+            {LEGEND: highest(series(f.GUEST_CPU.metric, **CASE, mode="system"))},
             unit="percentunit",
             right=False,
             zero=True,
@@ -186,7 +188,7 @@ def _further() -> tuple[timeseries.Panel, ...]:
 
 
 def _table() -> table.Panel:
-    total, qemu = (series(m.HOST_CPU, **HERE, component=one) for one in ("total", "qemu"))
+    total, qemu = (series(f.HOST_CPU.metric, **HERE, component=one) for one in ("total", "qemu"))
     named = with_descriptions(f"max by (job, instance, {CASE_KEYS}) ({total})")
     age = f"max by ({CASE_KEYS}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **HERE)})"
     cost = f"max by ({CASE_KEYS}) ({_cost(HERE)})"

@@ -13,6 +13,8 @@ from builder.parts import base, described, label_variable, node_variable, place,
 from builder.promql import filter_workloads, label, series, with_descriptions
 from builder.tables import by_rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
+from pvebench.model.metric import Metric
 
 HERE: Final = {"node": "$node", "scenario": "$scenario"}
 ROWS: Final = {
@@ -33,9 +35,9 @@ INTRO: Final = (
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     bars = "Bandwidth as in CrystalDiskMark; bars are relative to the best value."
-    bandwidth = _table("MB/s", bars, m.BANDWIDTH, "Bps", 2)
-    iops = _table("IOPS", "Operations per second.", m.IOPS, "iops", 1)
-    latency = _table("Mean latency", "Lower is better.", m.LATENCY_MEAN, "s", 2)
+    bandwidth = _table("MB/s", bars, f.BANDWIDTH.metric, "Bps", 2)
+    iops = _table("IOPS", "Operations per second.", f.IOPS.metric, "iops", 1)
+    latency = _table("Mean latency", "Lower is better.", f.CLAT_MEAN.metric, "s", 2)
     return (
         base(
             "DiskMark view",
@@ -54,7 +56,7 @@ def build() -> dashboard.Dashboard:
     )
 
 
-def _rows(metric: m.Metric) -> str:
+def _rows(metric: Metric) -> str:
     """Return all rows in one query, named by the label `test`; numbers keep their order."""
     parts = []
     for index, (name, (rw, size, depth, jobs)) in enumerate(ROWS.items(), start=1):
@@ -66,7 +68,7 @@ def _rows(metric: m.Metric) -> str:
     return " or ".join(parts)
 
 
-def _table(title: str, description: str, metric: m.Metric, unit: str, decimals: int) -> table.Panel:
+def _table(title: str, description: str, metric: Metric, unit: str, decimals: int) -> table.Panel:
     return (
         described(
             table.Panel(),
@@ -88,7 +90,9 @@ def _table(title: str, description: str, metric: m.Metric, unit: str, decimals: 
 
 def _title() -> stat.Panel:
     environment = series(m.ENVIRONMENT_INFO, node="$node")
-    scenario = f"count by (job, instance, node, storage, scenario) ({series(m.IOPS, **HERE)})"
+    scenario = (
+        f"count by (job, instance, node, storage, scenario) ({series(f.IOPS.metric, **HERE)})"
+    )
     named = with_descriptions(scenario, workload=False)
     return names(
         "Configuration",

@@ -27,6 +27,8 @@ from builder.parts import (
 from builder.promql import RESULT_KEYS, highest, if_empty, label, series, with_descriptions
 from builder.tables import Column, rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
+from pvebench.model.metric import Metric
 
 NO_HISTOGRAM: Final = f"{PADDING}no histogram yet"
 HERE: Final = {"node": "$node", "storage": "$storage", "scenario": "$scenario"}
@@ -72,23 +74,23 @@ def build() -> dashboard.Dashboard:
 
 def _charts() -> tuple[timeseries.Panel, ...]:
     """Return the charts over time, logarithmic: latency, stalls, tail, syncs."""
-    slow = series(m.LATENCY_PERCENTILE, **CASE, percentile="99.9")
-    middle = series(m.LATENCY_PERCENTILE, **CASE, percentile="50")
+    slow = series(f.CLAT_PERCENTILE.metric, **CASE, percentile="99.9")
+    middle = series(f.CLAT_PERCENTILE.metric, **CASE, percentile="50")
     slowest = f"({slow} and topk(10, {slow} @ end()))"
     tail = f"{slowest} / ignoring (percentile) ({middle} > 0)"
-    syncs = series(m.SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
+    syncs = series(f.SYNC_PERCENTILE.metric, **HERE, percentile="$percentile")
     chart = partial(lines, log=True, right=False)
     return (
         chart(
             "Completion latency, selected percentile",
             "The ten slowest, logarithmic.",
-            {LEGEND: highest(series(m.LATENCY_PERCENTILE, **CHOSEN), workload=True)},
+            {LEGEND: highest(series(f.CLAT_PERCENTILE.metric, **CHOSEN), workload=True)},
             unit="s",
         ),
         chart(
             "Maximum latency",
             "Slowest operation (longest stall) of each run; the ten highest, logarithmic.",
-            {LEGEND: highest(series(m.LATENCY_MAX, **CASE), workload=True)},
+            {LEGEND: highest(series(f.CLAT_MAX.metric, **CASE), workload=True)},
             unit="s",
         ),
         chart(
@@ -109,7 +111,7 @@ def _charts() -> tuple[timeseries.Panel, ...]:
 
 
 def _ranking() -> bargauge.Panel:
-    latency = series(m.LATENCY_PERCENTILE, **CHOSEN)
+    latency = series(f.CLAT_PERCENTILE.metric, **CHOSEN)
     return ranking(
         "Lowest latency per workload, selected percentile",
         "Configuration with the lowest latency of each workload.",
@@ -120,7 +122,7 @@ def _ranking() -> bargauge.Panel:
 
 
 def _sync_ranking() -> bargauge.Panel:
-    latency = series(m.SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
+    latency = series(f.SYNC_PERCENTILE.metric, **HERE, percentile="$percentile")
     return ranking(
         "Lowest sync latency",
         "The 12 lowest. An implausibly low value is a warning.",
@@ -170,12 +172,14 @@ def _distribution() -> heatmap.Panel:
 
 
 def _table() -> table.Panel:
-    def of(metric: m.Metric, **more: str) -> str:
+    def of(metric: Metric, **more: str) -> str:
         return f"max by ({RESULT_KEYS}) ({series(metric, **CASE, **more)})"
 
-    iops = with_descriptions(f"(max by (job, instance, {RESULT_KEYS}) ({series(m.IOPS, **CASE)}))")
-    tail, longest = of(m.LATENCY_PERCENTILE, percentile="99.9"), of(m.LATENCY_MAX)
-    p50, p99 = (of(m.LATENCY_PERCENTILE, percentile=one) for one in ("50", "99"))
+    iops = with_descriptions(
+        f"(max by (job, instance, {RESULT_KEYS}) ({series(f.IOPS.metric, **CASE)}))"
+    )
+    tail, longest = of(f.CLAT_PERCENTILE.metric, percentile="99.9"), of(f.CLAT_MAX.metric)
+    p50, p99 = (of(f.CLAT_PERCENTILE.metric, percentile=one) for one in ("50", "99"))
     return rows(
         "All cases",
         "Latest successful runs, and the tail over the time range.",
@@ -186,7 +190,7 @@ def _table() -> table.Panel:
             Column("p99.9", tail, unit="s", trend=tail),
             Column("max", longest, unit="s", trend=longest),
             Column("p50", p50, unit="s"),
-            Column("mean", of(m.LATENCY_MEAN), unit="s"),
+            Column("mean", of(f.CLAT_MEAN.metric), unit="s"),
         ),
         sort="p99.9",
         hidden=("scenario",),

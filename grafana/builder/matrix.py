@@ -22,6 +22,7 @@ from builder.parts import base, instant, node_variable, place, storage_variable,
 from builder.promql import CASE_KEYS, SAME_CASE, if_empty, series, with_descriptions
 from builder.tables import Column, age_column, as_text, grid, noise_column, rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
 from pvebench.model.disk import Cache
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
@@ -137,7 +138,7 @@ def _values() -> table.Panel:
     return grid(
         "IOPS",
         "Latest successful runs, reads and writes together. Darker: larger value in this table.",
-        _cells(_total(series(m.IOPS, **CASE))),
+        _cells(_total(series(f.IOPS.metric, **CASE))),
         unit="iops",
     )
 
@@ -184,9 +185,11 @@ def _signed(
 
 
 def _details() -> table.Panel:
-    iops = with_descriptions(f"sum by ({SAME_CASE}) ({series(m.IOPS, **CASE)})", workload=False)
-    trend = f"sum by ({CASE_KEYS}) ({series(m.IOPS, **CASE)})"
-    percentile = series(m.LATENCY_PERCENTILE, **CASE, percentile="99")
+    iops = with_descriptions(
+        f"sum by ({SAME_CASE}) ({series(f.IOPS.metric, **CASE)})", workload=False
+    )
+    trend = f"sum by ({CASE_KEYS}) ({series(f.IOPS.metric, **CASE)})"
+    percentile = series(f.CLAT_PERCENTILE.metric, **CASE, percentile="99")
     texts = {
         str(code): (f"{text}{LONG_SUFFIXES.get(name, '')}", color)
         for name, (code, text, color, _) in STANDINGS.items()

@@ -23,6 +23,8 @@ from builder.promql import (
 )
 from builder.tables import Column, age_column, rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
+from pvebench.model.metric import Metric
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 BY: Final = "node, storage"
@@ -79,7 +81,7 @@ def _software() -> stat.Panel:
 
 
 def _best_of(metric: str, direction: str, rw: str, **more: str) -> str:
-    result = m.IOPS if metric == "iops" else m.BANDWIDTH
+    result = f.IOPS.metric if metric == "iops" else f.BANDWIDTH.metric
     ranked = f"{series(result, direction=direction, **HERE)} and on ({SAME_CASE}) {_ranked()}"
     return f"max by ({BY}) ({filter_workloads(f'({ranked})', rw=rw, **more)})"
 
@@ -91,7 +93,7 @@ def _ranked() -> str:
 
 def _storages() -> table.Panel:
     slower = "node_storage:pvebench_change_state:count_regressed"
-    syncs = series(m.SYNC_LATENCY_PERCENTILE, percentile="99", **HERE)
+    syncs = series(f.SYNC_PERCENTILE.metric, percentile="99", **HERE)
     sync = f"min by ({BY}) ({syncs} and on ({SAME_CASE}) {_ranked()})"
     return (
         rows(
@@ -148,10 +150,10 @@ def _to_matrix() -> dashboard.DashboardLink:
 
 
 def _best() -> table.Panel:
-    def candidates(metric: m.Metric) -> str:
+    def candidates(metric: Metric) -> str:
         return f"{series(metric, **HERE)} and on ({SAME_CASE}) {_ranked()}"
 
-    def of(metric: m.Metric, blocks: str) -> str:
+    def of(metric: Metric, blocks: str) -> str:
         best = f"(topk by (workload, direction) (1, {candidates(metric)}))"
         return with_descriptions(f"({filter_workloads(best, block_size_bytes=blocks)})")
 
@@ -161,13 +163,13 @@ def _best() -> table.Panel:
         "below 64 KiB, otherwise bytes. Click a configuration to see its case.",
         ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
         (
-            Column("IOPS", of(m.IOPS, SMALL_BLOCKS), unit="iops"),
-            Column("bandwidth", of(m.BANDWIDTH, LARGE_BLOCKS), unit="Bps"),
+            Column("IOPS", of(f.IOPS.metric, SMALL_BLOCKS), unit="iops"),
+            Column("bandwidth", of(f.BANDWIDTH.metric, LARGE_BLOCKS), unit="Bps"),
         ),
         sort="workload description",
         descending=False,
         hidden=("bus", "cache", "format"),
-        present=candidates(m.IOPS),
+        present=candidates(f.IOPS.metric),
         missing="no data before the first run",
     )
 

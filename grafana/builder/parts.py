@@ -30,6 +30,8 @@ from builder.promql import (
     series,
 )
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
+from pvebench.model.metric import Metric
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG: Final = "pvebench"
@@ -178,7 +180,7 @@ def label_variable(
     *,
     among: str = "",
     multi: bool = False,
-    metric: m.Metric = m.IOPS,
+    metric: Metric = f.IOPS.metric,
     of: str = "",
     descending: bool = False,
 ) -> dashboards.QueryVariable:
@@ -252,7 +254,7 @@ def workload_variable(
     *, multi: bool = False, among: str = 'node=~"$node",storage=~"$storage"'
 ) -> dashboards.QueryVariable:
     """Return the workload variable: its text is the description, its value the slug."""
-    measured = f"{m.IOPS.exposed}{{{among}}}"
+    measured = f"{f.IOPS.metric.exposed}{{{among}}}"
     named = (
         f'label_join({m.WORKLOAD_INFO.exposed}, "shown", "  ·  ", "description", "workload") '
         f"and on (job, instance, workload) {measured}"

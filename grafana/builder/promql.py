@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pvebench.analysis.case_history import FIGURES
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
+from pvebench.model.judged import JUDGED
+from pvebench.model.metric import Metric
 
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
 SAME_CASE: Final = "job, instance, node, scenario, workload"
@@ -21,7 +23,7 @@ ANSWERS: Final = m.EXPOSITION_TIMESTAMP.exposed
 RECENT: Final = f"last_over_time({ANSWERS}[3m])"
 """Exporters that answer; at a scrape per minute, one or two failed ones don't count."""
 HELD: Final = "$held"
-MORE_IS_BETTER: Final = "|".join(one.name for one in FIGURES.values() if one.more_is_better)
+MORE_IS_BETTER: Final = "|".join(one.name for one in JUDGED.values() if one.more_is_better)
 """Metrics whose change is after / before - 1; of all others it is 1 - after / before."""
 LARGE_BLOCKS: Final = "65536|[1-9][0-9]{5,}"
 SMALL_BLOCKS: Final = "[0-9]{0,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}"
@@ -42,7 +44,7 @@ _SELECTOR: Final = re.compile(
 """An instant or range selector without a moment of its own."""
 
 
-def series(metric: m.Metric, /, **matchers: str) -> str:
+def series(metric: Metric, /, **matchers: str) -> str:
     """Return a selector on `metric`; each matcher's value is a regular expression.
 
     Raises:
@@ -154,8 +156,8 @@ def count_or_zero(condition: str, population: str) -> str:
 def cpu_per_io(**matchers: str) -> str:
     """Return the CPU time per I/O by case, in µs; imports of the past have no recorded ratio."""
     by = f"job, instance, {CASE_KEYS}"
-    cores = series(m.HOST_CPU, component="total", **matchers)
-    return f"1e6 * {cores} / on ({by}) (sum by ({by}) ({series(m.IOPS, **matchers)}) > 0)"
+    cores = series(f.HOST_CPU.metric, component="total", **matchers)
+    return f"1e6 * {cores} / on ({by}) (sum by ({by}) ({series(f.IOPS.metric, **matchers)}) > 0)"
 
 
 def label(name: str, text: str, expression: str = "vector(1)") -> str:

@@ -36,6 +36,7 @@ from builder.promql import (
 )
 from builder.tables import Column, age_column, noise_column, rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
 
 SELECTED: Final = {"node": "$node", "storage": "$storage", "metric": "$metric"}
 KEYS: Final = f"{RESULT_KEYS}, metric"
@@ -159,7 +160,7 @@ def _list() -> table.Panel:
     def of_case(metric: str) -> str:
         return f"max by ({CASE_KEYS}) ({metric} and on ({CASE_KEYS}) {worse})"
 
-    iops = series(m.IOPS, node="$node", storage="$storage")
+    iops = series(f.IOPS.metric, node="$node", storage="$storage")
     course = f"{iops} and on ({SAME_CASE}) {_of_change(' <= $worst', end=True)}"
     course = f"sum by ({CASE_KEYS}) ({course})"
     age = f"time() - {of_case(series(m.RUN_TIMESTAMP, node='$node'))}"

@@ -29,8 +29,8 @@ from builder.looks import (
 )
 from builder.parts import FALLBACK_REF, described, instant, query, table_query, transformation
 from builder.promql import if_empty, label
-from pvebench.analysis.case_history import FIGURES
 from pvebench.model.disk import Cache
+from pvebench.model.judged import JUDGED
 
 SHORT_PIXELS: Final = 86
 NARROW: Final = {
@@ -297,7 +297,7 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
     for name in [key for key in keys if key in WIDE]:
         yield NAMES.get(name, name), [prop("custom.minWidth", WIDE[name])]
     if "metric" in keys:
-        words = {one.name: (one.noun, "") for one in FIGURES.values()}
+        words = {one.name: (one.noun, "") for one in JUDGED.values()}
         yield "metric", [prop("mappings", values(words))]
     # Descriptions replace slugs, but the links need them.
     hide = [prop("custom.hidden", True)]

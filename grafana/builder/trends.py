@@ -19,7 +19,7 @@ from builder.parts import (
 )
 from builder.promql import MAX_SERIES, RESULT_KEYS, cpu_per_io, highest, series, with_descriptions
 from builder.tables import Column, rows
-from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
 
 CASE: Final = {
     "node": "$node",
@@ -65,13 +65,13 @@ def build() -> dashboard.Dashboard:
 
 def _table() -> table.Panel:
     """Return one row per configuration: latest values, their lines, the change since the start."""
-    iops = f"max by ({RESULT_KEYS}) ({series(m.IOPS, **RESULT)})"
-    p99 = f"max by ({RESULT_KEYS}) ({series(m.LATENCY_PERCENTILE, percentile='99', **RESULT)})"
+    iops = f"max by ({RESULT_KEYS}) ({series(f.IOPS.metric, **RESULT)})"
+    p99 = f"max by ({RESULT_KEYS}) ({series(f.CLAT_PERCENTILE.metric, percentile='99', **RESULT)})"
     cost = cpu_per_io(**CASE)
-    mean = f"avg_over_time({series(m.IOPS, **RESULT)}[$__range])"
+    mean = f"avg_over_time({series(f.IOPS.metric, **RESULT)}[$__range])"
     change = f"{iops} / (max by ({RESULT_KEYS}) ({mean}) > 0) - 1"
-    bandwidth = f"max by ({RESULT_KEYS}) ({series(m.BANDWIDTH, **RESULT)})"
-    named = f"max by (job, instance, {RESULT_KEYS}) ({series(m.IOPS, **RESULT)})"
+    bandwidth = f"max by ({RESULT_KEYS}) ({series(f.BANDWIDTH.metric, **RESULT)})"
+    named = f"max by (job, instance, {RESULT_KEYS}) ({series(f.IOPS.metric, **RESULT)})"
     return rows(
         "Configurations",
         "Latest values with their course over the time range; the throughput also relative to its "
@@ -102,9 +102,21 @@ def _charts() -> list[timeseries.Panel]:
             right=False,
         )
         for title, text, metric, of, unit in (
-            ("IOPS", "Mean of each run.", m.IOPS, RESULT, "iops"),
-            ("Completion latency, p99", low, m.LATENCY_PERCENTILE, RESULT | p99, "s"),
-            ("Maximum latency", f"Longest stall of each run. {low}", m.LATENCY_MAX, RESULT, "s"),
-            ("QEMU's host CPU, cores", "During the workload.", m.HOST_CPU, CASE | cpu, "none"),
+            ("IOPS", "Mean of each run.", f.IOPS.metric, RESULT, "iops"),
+            ("Completion latency, p99", low, f.CLAT_PERCENTILE.metric, RESULT | p99, "s"),
+            (
+                "Maximum latency",
+                f"Longest stall of each run. {low}",
+                f.CLAT_MAX.metric,
+                RESULT,
+                "s",
+            ),
+            (
+                "QEMU's host CPU, cores",
+                "During the workload.",
+                f.HOST_CPU.metric,
+                CASE | cpu,
+                "none",
+            ),
         )
     ]

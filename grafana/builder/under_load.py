@@ -11,7 +11,8 @@ from builder.panels import intro
 from builder.parts import base, node_variable, place, storage_variable, workload_variable
 from builder.promql import highest, series, with_descriptions
 from builder.tables import Column, rows
-from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
+from pvebench.model.metric import Metric
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
 KEYS: Final = "node, storage, scenario, workload"
@@ -49,26 +50,26 @@ def _named(expression: str) -> str:
     return f'label_replace({expression}, "operation", "$1", "workload", ".*-during-(.*)")'
 
 
-def _column(title: str, metric: m.Metric, unit: str, **matchers: str) -> Column:
+def _column(title: str, metric: Metric, unit: str, **matchers: str) -> Column:
     expression = f"max by ({KEYS}) ({series(metric, **CASE, **matchers)})"
     return Column(title=title, expression=expression, unit=unit)
 
 
 def _table() -> table.Panel:
-    named = f"(max by (job, instance, {KEYS}) ({series(m.OPERATION_GAP, **CASE)}))"
+    named = f"(max by (job, instance, {KEYS}) ({series(f.OPERATION_GAP.metric, **CASE)}))"
     return rows(
         "Effect of each operation",
         "Latest successful runs. A gap can be longer by the resolution in the last column.",
         ("operation", *COLUMNS),
         (
             Column(title="gap", expression=_named(with_descriptions(named)), unit="s"),
-            _column("p99 before", m.OPERATION_LATENCY, "s", phase="before"),
-            _column("p99 during", m.OPERATION_LATENCY, "s", phase="during"),
-            _column("lost I/O", m.OPERATION_LOST, "short"),
-            _column("recovery", m.OPERATION_RECOVERY, "s"),
-            _column("duration", m.OPERATION_TIME, "s"),
-            _column("size", m.OPERATION_BYTES, "bytes"),
-            _column("resolution", m.OPERATION_RESOLUTION, "s"),
+            _column("p99 before", f.OPERATION_P99.metric, "s", phase="before"),
+            _column("p99 during", f.OPERATION_P99.metric, "s", phase="during"),
+            _column("lost I/O", f.OPERATION_LOST.metric, "short"),
+            _column("recovery", f.OPERATION_RECOVERY.metric, "s"),
+            _column("duration", f.OPERATION_TIME.metric, "s"),
+            _column("size", f.OPERATION_BYTES.metric, "bytes"),
+            _column("resolution", f.OPERATION_RESOLUTION.metric, "s"),
         ),
         sort="gap",
         hidden=("scenario",),
@@ -94,16 +95,16 @@ def _charts() -> list[timeseries.Panel]:
             missing=NONE,
         )
         for title, text, metric, legend, unit in (
-            ("Longest gap", gap, m.OPERATION_GAP, LEGEND, "s"),
-            ("p99 before, during and after", p99, m.OPERATION_LATENCY, phases, "s"),
-            ("Recovery", recovery, m.OPERATION_RECOVERY, LEGEND, "s"),
-            ("Lost I/O", lost, m.OPERATION_LOST, LEGEND, "short"),
+            ("Longest gap", gap, f.OPERATION_GAP.metric, LEGEND, "s"),
+            ("p99 before, during and after", p99, f.OPERATION_P99.metric, phases, "s"),
+            ("Recovery", recovery, f.OPERATION_RECOVERY.metric, LEGEND, "s"),
+            ("Lost I/O", lost, f.OPERATION_LOST.metric, LEGEND, "short"),
         )
     ]
 
 
 def _together() -> table.Panel:
-    named = f"(max by (job, instance, {KEYS}) ({series(m.VMS_FAIRNESS, **CASE)}))"
+    named = f"(max by (job, instance, {KEYS}) ({series(f.VMS_FAIRNESS.metric, **CASE)}))"
     return rows(
         "Several VMs at the same time",
         "Totals of all VMs, Jain's index of their rates (1: equal), slowest VM, boot storm.",
@@ -112,12 +113,12 @@ def _together() -> table.Panel:
             Column(title="fairness", expression=with_descriptions(named), decimals=3),
             Column(
                 title="all VMs",
-                expression=f"sum by ({KEYS}) ({series(m.IOPS, **CASE)}"
-                f" and on ({KEYS}) {series(m.VMS_FAIRNESS, **CASE)})",
+                expression=f"sum by ({KEYS}) ({series(f.IOPS.metric, **CASE)}"
+                f" and on ({KEYS}) {series(f.VMS_FAIRNESS.metric, **CASE)})",
                 unit="iops",
             ),
-            _column("slowest VM", m.VMS_SLOWEST, "iops"),
-            _column("boot", m.VMS_BOOT_TIME, "s"),
+            _column("slowest VM", f.VMS_SLOWEST.metric, "iops"),
+            _column("boot", f.VMS_BOOT_TIME.metric, "s"),
         ),
         sort="fairness",
         descending=False,

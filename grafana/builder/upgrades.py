@@ -22,6 +22,7 @@ from builder.parts import (
 from builder.promql import CASE_KEYS, HELD, cpu_per_io, label, series, with_descriptions
 from builder.tables import Column, noise_column, rows
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = f"job, instance, {CASE_KEYS}"
@@ -110,7 +111,7 @@ def _side(selector: str, moment: str) -> str:
 
 def _ratio() -> str:
     """Return after / before - 1 of the throughput."""
-    return f"{_factor(series(m.IOPS, **HERE))} - 1"
+    return f"{_factor(series(f.IOPS.metric, **HERE))} - 1"
 
 
 def _factor(values: str, by: str = KEYS) -> str:
@@ -181,7 +182,7 @@ def _environments() -> table.Panel:
 
 def _cases() -> table.Panel:
     large = f"(abs({_ratio()}) >= {NOISE})"
-    iops = series(m.IOPS, **HERE)
+    iops = series(f.IOPS.metric, **HERE)
     change = with_descriptions(f"({_ratio()} and on ({KEYS}) {large})")
     before = f"max by ({KEYS}) ({_side(iops, 'before')}) and on ({KEYS}) {large}"
     after = f"max by ({KEYS}) ({_side(iops, 'after')}) and on ({KEYS}) {large}"
@@ -211,7 +212,7 @@ def _cases() -> table.Panel:
 
 def _factors() -> Iterator[bargauge.Panel]:
     """Yield the bars of p99 and of the CPU time per I/O."""
-    p99 = series(m.LATENCY_PERCENTILE, percentile="99", **HERE)
+    p99 = series(f.CLAT_PERCENTILE.metric, percentile="99", **HERE)
     longer = "After / before: ×1.67 is 1.67 times as long. Less is better."
     more = "After / before: ×1.68 is 1.68 times as much host CPU for an operation. Less is better."
     for title, text, factor in (
@@ -222,7 +223,7 @@ def _factors() -> Iterator[bargauge.Panel]:
 
 
 def _trend() -> timeseries.Panel:
-    now = series(m.IOPS, **HERE)
+    now = series(f.IOPS.metric, **HERE)
     expression = f"exp(avg by (node, storage) (ln({now} / ({now} @ $before > 0)))){TWO_MOMENTS}"
     return lines(
         "Throughput relative to the previous environment",

@@ -15,6 +15,8 @@ from builder.panels import case_counts, headline, number, said, signed
 from builder.parts import TAG, held_variable, instant, label_variable, place, query
 from builder.promql import RECENT, SAME_RESULT, minus, plus, series, silent, with_descriptions
 from pvebench.metrics import catalog as m
+from pvebench.model import figures as f
+from pvebench.model.metric import Metric
 
 SOURCE: Final = "pvebench-prometheus"
 """Grafana 11.3 and later show variables in kiosk mode, so the wall has only a hidden one."""
@@ -119,7 +121,7 @@ def _clock(size: Size) -> stat.Panel:
     return _fixed(panel.text_mode(models.BigValueTextMode.VALUE), size.value, size.text)
 
 
-def _in_slot(metric: m.Metric, slot: str, **more: str) -> str:
+def _in_slot(metric: Metric, slot: str, **more: str) -> str:
     # The current selection applies to the past too: earlier cases of the slot are other cases.
     slot_case = f"topk(1, {series(m.WALL_SLOT, slot=slot, **more)} @ end())"
     # Hidden variables name the cases of all slots: reading every case for one costs much.
@@ -130,7 +132,7 @@ def _in_slot(metric: m.Metric, slot: str, **more: str) -> str:
 
 def _slot(slot: str, *, past: bool) -> list[prometheus.Dataquery]:
     """Return the queries of a slot: operations or bytes, one of which has a result."""
-    figures = (("A", m.IOPS, "iops"), ("B", m.BANDWIDTH, "bandwidth"))
+    figures = (("A", f.IOPS.metric, "iops"), ("B", f.BANDWIDTH.metric, "bandwidth"))
     ask = query if past else instant
     return [
         ask(_in_slot(metric, slot, figure=figure), legend=SLOT_LEGEND, ref=ref)

@@ -34,10 +34,10 @@ from fuzz.outside import (
     qmp,
     qmp_seeds,
 )
-from pvebench.analysis.case_history import FIGURES
 from pvebench.cli.verdict import read_csv
 from pvebench.config import load_pack, load_settings
 from pvebench.errors import PvebenchError
+from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Workload
 from pvebench.references.columns import ColumnMapping
 from pvebench.references.library import read_file
@@ -198,7 +198,7 @@ def _check_rows(content: bytes, told: object, rows: list[dict[tuple[str, str], f
 
 def _judged(content: bytes) -> None:
     path = _file("history.csv", content)
-    material = read_csv(path, FIGURES["throughput"])
+    material = read_csv(path, JUDGED["throughput"])
     there = NumbersIn(content.decode("utf-8-sig"))
     for history in material.histories:
         assert all(point.value in there for point in history.points), "a value is not there"

@@ -15,9 +15,9 @@ from typing import Final
 
 import pytest
 
-from pvebench.analysis.case_history import FIGURES
 from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.text_format import Families, render
+from pvebench.model.judged import JUDGED
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import headline, verdicts_data
 from testing.boards import dashboards, panels, queries, substitute
@@ -59,7 +59,7 @@ def event(summary: str, metric: str) -> dict[str, list[float]]:
 
     def ratio(name: str) -> float:
         change = AFTER[name] - 1
-        return change if FIGURES[name].more_is_better else -change
+        return change if JUDGED[name].more_is_better else -change
 
     judged = {
         f'pvebench_{kind}{{{RESULT},metric="{name}"}}': always(value)
@@ -199,8 +199,8 @@ def test_boards_show_the_number_that_page_api_and_command_say(
     tmp_path: Path, figure: str, ratio: float, said: str, shown: str
 ) -> None:
     """The own page, the API and the command share their sentences: test_same_verdict."""
-    effect = math.log(ratio) * (1 if FIGURES[figure].more_is_better else -1)
-    move = replace(MOVE, figure=FIGURES[figure], effect=effect)
+    effect = math.log(ratio) * (1 if JUDGED[figure].more_is_better else -1)
+    move = replace(MOVE, figure=JUDGED[figure], effect=effect)
     change = replace(FINDING, id="x", storages=("s",), severity="critical", moves=(move,))
     verdicts = Verdicts(version=1, changes=(change,))
     (of_api,) = verdicts_data(verdicts)["changes"]

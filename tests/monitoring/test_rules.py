@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from ruamel.yaml import YAML
 
-from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.verdict import VerdictState
 from pvebench.metrics import Page, Snapshot
+from pvebench.model.judged import JUDGED
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.server import sections
@@ -74,7 +74,7 @@ def test_the_rules_do_what_their_tests_say() -> None:
 def test_the_index_turns_round_every_figure_of_which_less_is_better() -> None:
     text = (ROOT / "prometheus" / "rules" / "pvebench.yml").read_text("utf-8")
     named = set(re.findall(r'pvebench_change_ratio\{metric[=!]~"([^"]+)"', text))
-    assert named == {"|".join(name for name, one in FIGURES.items() if one.more_is_better)}
+    assert named == {"|".join(name for name, one in JUDGED.items() if one.more_is_better)}
 
 
 def test_the_examples_of_receivers_are_valid_for_alertmanager(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Judge, Material
 from pvebench.cli.verdict import judged
+from pvebench.model.judged import JUDGED
 from pvebench.verdicts.headline import exit_code, verdicts_data
 from testing.fleets import Fleet
 from testing.noise import Series
@@ -121,7 +122,7 @@ def _history(row: int, series: Series, labels: Mapping[str, str]) -> CaseHistory
         case=str(row),
         of=str(row),
         name=str(row),
-        figure=FIGURES["throughput"],
+        figure=JUDGED["throughput"],
         labels=labels,
         points=points,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.change import Change, Move
 from pvebench.model.environment import Environment
+from pvebench.model.judged import JUDGED
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.store import Store
@@ -14,7 +14,7 @@ from testing.packs import quick
 
 DAY = 86400.0
 MOVE = Move(
-    figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
+    figure=JUDGED["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
 )
 FINDING = Change(
     begin=100 * DAY,

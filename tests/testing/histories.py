@@ -7,8 +7,9 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import Material
+from pvebench.model.judged import JUDGED
 
 DAY = 86400.0
 Labels = Mapping[str, str]
@@ -53,7 +54,7 @@ def histories(
     found = []
     for place, own in enumerate(labels if labels is not None else fleet_labels()):
         for name in figures:
-            level = 10_000.0 if FIGURES[name].more_is_better else 0.001
+            level = 10_000.0 if JUDGED[name].more_is_better else 0.001
             points = GoodRuns(
                 GoodRun(
                     time=DAY * (run + 1) + place,
@@ -68,7 +69,7 @@ def histories(
                     case=f"{key}|read",
                     of=key,
                     name=key,
-                    figure=FIGURES[name],
+                    figure=JUDGED[name],
                     labels=own,
                     points=points,
                 )

@@ -14,9 +14,10 @@ from typing import Final
 import numpy as np
 
 from pvebench.analysis.across_sites import FleetEffect, fleet_effects
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.events import Event
 from pvebench.analysis.node_effects import NodeEffect, node_effects
+from pvebench.model.judged import JUDGED
 from testing.fleets import DAY, Fleet, fleet, labels_24
 from testing.noise import EPOCH, Random
 
@@ -85,7 +86,7 @@ def histories(node: Fleet) -> list[CaseHistory]:
         found.append(
             CaseHistory(
                 case=str(place), of=str(place), name=str(place),
-                figure=FIGURES["throughput"], labels=shown, points=runs,
+                figure=JUDGED["throughput"], labels=shown, points=runs,
             )
         )  # fmt: skip
     return found

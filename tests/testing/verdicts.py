@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.model.judged import JUDGED
 from pvebench.store import Store, StoredRun
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_tracker import ChangeTracker
@@ -73,7 +74,7 @@ def _verdict(run: StoredRun, state: VerdictState, direction: str, metric: str) -
             case=f"{run.case_key}|{direction}",
             of=run.case_key,
             name=run.definition.name,
-            figure=FIGURES[metric],
+            figure=JUDGED[metric],
             labels={},
             points=GoodRuns([GoodRun(run.finished.timestamp(), "", 1.0)]),
             direction=direction,

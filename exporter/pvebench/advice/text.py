@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
 from pvebench.analysis.joint_difference import JointDifference
+from pvebench.model import figures
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Durability, Survival, Sync, durable_by
 from pvebench.model.units import show_latency
@@ -85,7 +86,7 @@ def cost_of(choice: Choice, runs_of: RunsOf) -> Cost:
 
 
 def _cpu(run: StoredRun) -> float | None:
-    cores = {one.part: one.value for one in run.samples if one.metric == "host_cpu"}
+    cores = {one.part: one.value for one in run.samples if one.metric == figures.HOST_CPU.name}
     rate = sum(one.value for one in run.samples if one.metric == "iops" and one.direction)
     used = cores.get("qemu", cores.get("total"))
     return used / rate if used is not None and rate > 0 else None
@@ -95,7 +96,7 @@ def _tail(run: StoredRun) -> float | None:
     tails = [
         one.value
         for one in run.samples
-        if one.metric == "clat_percentile" and one.part in ("99.9", "99.90")
+        if one.metric == figures.CLAT_PERCENTILE.name and one.part in ("99.9", "99.90")
     ]
     return max(tails, default=None)
 

@@ -19,12 +19,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvebench.analysis.arrays import np
-from pvebench.analysis.case_history import FIGURES, Figure, Group
+from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Difference
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.group_effects import adjusted
 from pvebench.analysis.levels import MAD_TO_SIGMA
 from pvebench.analysis.node_effects import EVERY_SECONDS, NodeEffect
+from pvebench.model.judged import JUDGED, Judged
 
 NORMAL: Final = 1.96
 LEAST_SITES: Final = 3
@@ -91,7 +92,7 @@ class FleetEffect:
     """
 
     difference: Difference
-    figure: Figure
+    figure: Judged
     group: Group
     sites: tuple[SiteEffect, ...]
     mean: float
@@ -196,7 +197,7 @@ def _across(
     mean, reach, between = _random_effects(points)
     return FleetEffect(
         difference=different,
-        figure=FIGURES[figure],
+        figure=JUDGED[figure],
         group=group,
         sites=tuple(points),
         mean=mean,

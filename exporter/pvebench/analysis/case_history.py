@@ -12,69 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal, Self, TypeAlias, overload
 
 from pvebench.analysis.arrays import Flags, Matrix, Places, Words, np
-
-# --- judged metrics: meaning and wording of their changes ---
-
-FigureKind = Literal["speed", "stall", "cost", "operation", "accounting"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A judged metric.
-
-    Attributes:
-        name: its name in labels.
-        kind: meaning of its changes.
-        more_is_better: whether larger values are better.
-        noun, worse, better: words of the verdict.
-        least_effect: smallest relevant change, a logarithm.
-        floor: smallest value that differs from zero, in the metric's unit.
-    """
-
-    name: str
-    kind: FigureKind
-    more_is_better: bool
-    noun: str
-    worse: str
-    better: str
-    least_effect: float
-    floor: float
-
-
-def _figure(
-    name: str, kind: FigureKind, noun: str, words: tuple[str, str], least: float, floor: float
-) -> Figure:
-    return Figure(
-        name=name,
-        kind=kind,
-        more_is_better=words[0] in {"slower", "smaller"},
-        noun=noun,
-        worse=words[0],
-        better=words[1],
-        least_effect=least,
-        floor=floor,
-    )
-
-
-_HIGHER: Final = ("higher", "lower")
-_LONGER: Final = ("longer", "shorter")
-FIGURES: Final[Mapping[str, Figure]] = {
-    figure.name: figure
-    for figure in (
-        _figure("throughput", "speed", "throughput", ("slower", "faster"), 0.015, 1e-3),
-        _figure("longest_stall", "stall", "longest stall", _LONGER, 0.4, 1e-3),
-        _figure("operation_gap", "stall", "gap during the operation", _LONGER, 0.4, 0.1),
-        _figure("cpu_cost", "cost", "host CPU per I/O", _HIGHER, 0.03, 1e-9),
-        _figure("idle_cost", "cost", "host CPU of the idle VM", _HIGHER, 0.05, 1e-5),
-        _figure("operation_seconds", "operation", "duration", _LONGER, 0.05, 1e-4),
-        _figure("boot_time", "operation", "boot time", _LONGER, 0.05, 1e-3),
-        _figure("trimmed_bytes", "operation", "trimmed space", ("smaller", "larger"), 0.05, 1.0),
-        _figure("io_pressure", "accounting", "reported I/O pressure", _HIGHER, 0.2, 1e-4),
-        _figure("latency_p99", "speed", "p99 latency", _HIGHER, 0.05, 1e-7),
-    )
-}
-"""Metrics in display order: a change is named after the first one that shifted."""
-
+from pvebench.model.judged import Judged
 
 # --- groups of related cases: by bus, cache mode, format, storage, workload ---
 
@@ -183,7 +121,7 @@ class GoodRuns(Sequence[GoodRun]):
         """End of each run."""
         self.environments = [run.environment for run in ordered]
         self.values = array("d", [run.value for run in ordered])
-        self._logs: tuple[Figure, Matrix] | None = None
+        self._logs: tuple[Judged, Matrix] | None = None
         if any(earlier > later for earlier, later in pairwise(self.times)):
             raise ValueError("the runs of a history are not in chronological order")
 
@@ -220,7 +158,7 @@ class GoodRuns(Sequence[GoodRun]):
         cut._logs = self._logs and (self._logs[0], self._logs[1][places])  # noqa: SLF001 # same class
         return cut
 
-    def logs(self, figure: Figure) -> Matrix:
+    def logs(self, figure: Judged) -> Matrix:
         """Return [runs] logarithms of the values, positive is better; read-only."""
         if self._logs is None or self._logs[0] is not figure:
             logs = np.log(np.maximum(np.array(self.values), figure.floor))
@@ -248,7 +186,7 @@ class CaseHistory:
     case: str
     of: str
     name: str
-    figure: Figure
+    figure: Judged
     labels: Mapping[str, str]
     points: GoodRuns
     direction: str = ""

@@ -10,10 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from pvebench.analysis.case_history import ChangeKind, Figure, Group
+from pvebench.analysis.case_history import ChangeKind, Group
 from pvebench.analysis.concurrent_changes import ConcurrentChange
 from pvebench.analysis.levels import LEAST
 from pvebench.model.environment import KnownIssue
+from pvebench.model.judged import Judged
 
 # --- Likely causes: differences, known issues, events nearby.
 
@@ -218,7 +219,7 @@ class Move:
         p_value: of the group, or of the most certain case, adjusted for the number of cases.
     """
 
-    figure: Figure
+    figure: Judged
     effect: float
     low: float
     high: float

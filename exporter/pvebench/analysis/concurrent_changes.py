@@ -10,26 +10,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pvebench.model import figures
 from pvebench.model.units import show_bytes
 
 RunValues = Mapping[tuple[str, str], float]
 """(metric, part) -> value of one run, for metrics without a direction."""
 
 METRICS: Final = (
-    "storage_used",
-    "zfs_fragmentation",
-    "disk_wear",
-    "disk_margin",
-    "zfs_cache",
-    "md_sync",
-    "zfs_scan",
-    "disturbed",
-    "host_cpu",
-    "host_pressure",
+    figures.STORAGE_USED.name,
+    figures.ZFS_FRAGMENTATION.name,
+    figures.DISK_WEAR.name,
+    figures.DISK_MARGIN.name,
+    figures.ZFS_CACHE.name,
+    figures.MD_SYNC.name,
+    figures.ZFS_SCAN.name,
+    figures.DISTURBED.name,
+    figures.HOST_CPU.name,
+    figures.HOST_PRESSURE.name,
 )
 """Metrics in the store to examine."""
 OF_VERSION: Final[Mapping[str, frozenset[str]]] = {
-    "zfs_fragmentation": frozenset({"zfs", "kernel"})
+    figures.ZFS_FRAGMENTATION.name: frozenset({"zfs", "kernel"})
 }
 """Metric -> facts whose change makes it incomparable: OpenZFS 2.3.1 computes fragmentation
 differently than 2.3.0 (`zfs_frag_table` in module/zfs/metaslab.c), and comes with a kernel."""
@@ -81,15 +82,20 @@ class _Border:
 
 
 _BORDERS: Final = (
-    _Border("storage_used", FULL, "storage more than {:.0%} full", "{:.0%} used, before {:.0%}"),
     _Border(
-        "zfs_fragmentation",
+        figures.STORAGE_USED.name,
+        FULL,
+        "storage more than {:.0%} full",
+        "{:.0%} used, before {:.0%}",
+    ),
+    _Border(
+        figures.ZFS_FRAGMENTATION.name,
         (FRAGMENTED,),
         "fragmented free space of the ZFS pool",
         "fragmentation {:.0%}, before {:.0%}",
     ),
     _Border(
-        "disk_wear",
+        figures.DISK_WEAR.name,
         (WORN,),
         "drive of the node at its rated wear",
         "highest wear {:.0%}, before {:.0%}",
@@ -106,9 +112,9 @@ class _Job:
 
 
 _JOBS: Final = (
-    _Job("md_sync", "check or rebuild of a software RAID of the node"),
-    _Job("zfs_scan", "scrub or resilver of the ZFS pool"),
-    _Job("disturbed", "backups, replication or similar tasks starting during most runs"),
+    _Job(figures.MD_SYNC.name, "check or rebuild of a software RAID of the node"),
+    _Job(figures.ZFS_SCAN.name, "scrub or resilver of the ZFS pool"),
+    _Job(figures.DISTURBED.name, "backups, replication or similar tasks starting during most runs"),
 )
 
 
@@ -123,7 +129,7 @@ class _Load:
 
 
 def _others(run: RunValues) -> float | None:
-    total, own = run.get(("host_cpu", "total")), run.get(("host_cpu", "qemu"))
+    total, own = run.get((figures.HOST_CPU.name, "total")), run.get((figures.HOST_CPU.name, "qemu"))
     return None if total is None or own is None else max(0.0, total - own)
 
 
@@ -135,13 +141,13 @@ _LOADS: Final = (
         "other processes use {:.1f} cores, before {:.1f}",
     ),
     _Load(
-        lambda run: run.get(("host_pressure", "cpu_some")),
+        lambda run: run.get((figures.HOST_PRESSURE.name, "cpu_some")),
         WAITING,
         "tasks of the node waiting for CPUs",
         "waiting for CPUs {:.0%} of the time, before {:.0%}",
     ),
     _Load(
-        lambda run: run.get(("host_pressure", "memory_some")),
+        lambda run: run.get((figures.HOST_PRESSURE.name, "memory_some")),
         WAITING,
         "tasks of the node waiting for memory",
         "waiting for memory {:.0%} of the time, before {:.0%}",
@@ -199,7 +205,7 @@ def _of(metric: str) -> Callable[[RunValues], float | None]:
 
 
 def _hotter(before: Sequence[RunValues], after: Sequence[RunValues]) -> ConcurrentChange | None:
-    was, now = _state(before, "disk_margin"), _state(after, "disk_margin")
+    was, now = _state(before, figures.DISK_MARGIN.name), _state(after, figures.DISK_MARGIN.name)
     if was is None or now is None or not now <= HOT < was:
         return None
     numbers = f"highest temperature {_from_limit(now)}, before {_from_limit(was)}"
@@ -211,7 +217,7 @@ def _from_limit(margin: float) -> str:
 
 
 def _less_cache(before: Sequence[RunValues], after: Sequence[RunValues]) -> ConcurrentChange | None:
-    was, now = _state(before, "zfs_cache"), _state(after, "zfs_cache")
+    was, now = _state(before, figures.ZFS_CACHE.name), _state(after, figures.ZFS_CACHE.name)
     if was is None or now is None or TIMES * now > was:
         return None
     numbers = f"{show_bytes(int(now))}, before {show_bytes(int(was))}"

@@ -9,14 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pvebench.analysis.case_history import (
-    FIGURES,
-    CaseStep,
-    ChangeKind,
-    Figure,
-    Group,
-    common_group,
-)
+from pvebench.analysis.case_history import CaseStep, ChangeKind, Group, common_group
 from pvebench.analysis.change import (
     Candidate,
     Change,
@@ -34,6 +27,7 @@ from pvebench.analysis.events import CameWith, Event, came_with
 from pvebench.analysis.group_effects import GroupShift
 from pvebench.analysis.verdict import LEFT, Verdict, too_good
 from pvebench.model.environment import KnownIssue, concerns
+from pvebench.model.judged import JUDGED, Judged
 
 # --- Grouping: steps at one time, drifts, and cases with shared labels.
 
@@ -146,7 +140,7 @@ def _similar_size(some: Sequence[Changed], others: Sequence[Changed]) -> bool:
 
 def first_figure(pairs: Sequence[Changed]) -> str:
     """Return the name of the most important metric that moved."""
-    return min((verdict.history.figure.name for verdict, _ in pairs), key=list(FIGURES).index)
+    return min((verdict.history.figure.name for verdict, _ in pairs), key=list(JUDGED).index)
 
 
 def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group | None:
@@ -157,7 +151,7 @@ def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group
 
 
 def labels_of(
-    verdicts: Sequence[Verdict], figure: Figure | None = None, *, judged: bool
+    verdicts: Sequence[Verdict], figure: Judged | None = None, *, judged: bool
 ) -> dict[str, Mapping[str, str]]:
     """Return case -> labels, of the cases with a metric; None: any.
 
@@ -178,7 +172,7 @@ def sharing(group: Group | None, labels: Mapping[str, Mapping[str, str]]) -> int
 
 def _worse(pairs: Sequence[Changed]) -> dict[str, bool]:
     """Return case -> whether its most important metric moved for the worse."""
-    order = list(FIGURES)
+    order = list(JUDGED)
     first: dict[str, tuple[int, float]] = {}
     for verdict, step in pairs:
         ranked = (order.index(verdict.history.figure.name), step.effect)
@@ -323,7 +317,7 @@ def _came_with(
     """Return the events that may have caused a change; None: no event is known at its time."""
     if event is None:
         return None
-    figure = FIGURES[first_figure(members)]
+    figure = JUDGED[first_figure(members)]
     moved = [
         (verdict.history, step, (*verdict.accepted, *verdict.steps))
         for verdict, step in members
@@ -357,7 +351,7 @@ def moves_of(
     shared = _pooled(time, (), shifts) if group else {}
     p_values = {name: shift.p_value for name, shift in _group_shifts(time, group, shifts)}
     moves = []
-    for figure in FIGURES.values():
+    for figure in JUDGED.values():
         steps = [step for verdict, step in members if verdict.history.figure is figure]
         if not steps:
             continue

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from pvebench.analysis.arrays import Places, np
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Figure, GoodRuns
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.event_effects import CaseShift
 from pvebench.analysis.gradual_change import PARTS
@@ -25,6 +25,7 @@ from pvebench.analysis.noise_patterns import (
     spread_out,
     two_levels,
 )
+from pvebench.model.judged import Judged
 
 # --- implausible improvements: more often an operation is no longer done ---
 
@@ -198,7 +199,7 @@ class LastEvent:
     shift: CaseShift | None
 
 
-def as_ratio(effect: float, figure: Figure) -> float:
+def as_ratio(effect: float, figure: Judged) -> float:
     """Return an effect as a ratio of the value, positive is better, as in the verdict text."""
     return math.expm1(effect) if figure.more_is_better else -math.expm1(-effect)
 

@@ -18,7 +18,9 @@ from rich.text import Text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import read_settings
 from pvebench.errors import CycleIncomplete
-from pvebench.model.run import Outcome, Run, Sample, warm_text, was_canceled
+from pvebench.model import figures
+from pvebench.model.figures import warm_text, was_canceled
+from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.status import Phase, Statuses, WorkerStatus
 from pvebench.model.units import show_bytes, show_latency, show_seconds
 from pvebench.model.workload import Case
@@ -132,8 +134,8 @@ def _numbers(samples: tuple[Sample, ...]) -> str:
         text = f"{sample.direction} {sample.value:,.0f} IOPS"
         if ("bandwidth", "") in values:
             text += f", {show_bytes(values['bandwidth', ''])}/s"
-        if ("clat_percentile", "99") in values:
-            text += f", p99 {show_latency(values['clat_percentile', '99'])}"
+        if (figures.CLAT_PERCENTILE.name, "99") in values:
+            text += f", p99 {show_latency(values[figures.CLAT_PERCENTILE.name, '99'])}"
         texts.append(text)
     return "; ".join(texts)
 

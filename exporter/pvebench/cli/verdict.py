@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, Figure, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import Judge, Material
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
@@ -23,6 +23,7 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_text
+from pvebench.model.judged import JUDGED, Judged
 from pvebench.model.units import MIB, plain_number
 from pvebench.store import Store
 from pvebench.store.current import Results
@@ -55,7 +56,7 @@ MAX_ENVIRONMENTS: Final = 300
 MAX_PROBLEMS: Final = 50
 
 
-def read_csv(path: Path, figure: Figure) -> Material:
+def read_csv(path: Path, figure: Judged) -> Material:
     """Return the histories in a file: a header, then one line per run.
 
     Times are ISO 8601 (default: UTC) or Unix seconds; values are positive
@@ -278,7 +279,7 @@ def _table_rows(verdicts: Verdicts) -> Iterator[tuple[str, ...]]:
 @click.argument("file", type=PATH)
 @click.option(
     "--metric",
-    type=click.Choice(list(FIGURES)),
+    type=click.Choice(list(JUDGED)),
     default="throughput",
     show_default=True,
     help="Metric of the values; it defines whether higher is better.",
@@ -294,7 +295,7 @@ def judge(
 
     Columns: time, value, and optionally environment and case.
     """
-    verdicts = judged(read_csv(file, FIGURES[metric]), Judge())
+    verdicts = judged(read_csv(file, JUDGED[metric]), Judge())
     show_verdicts(context, verdicts, form, every=every, strict=strict)
 
 

@@ -8,28 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pvebench.config.document import Document, read_document, validate
 from pvebench.errors import ConfigError
 from pvebench.fields import Strict, Text
 from pvebench.model.environment import Affected, IssueKind, KnownIssue, Version
+from pvebench.model.judged import JUDGED
 
 SHIPPED = Path(__file__).with_name("known_issues.yaml")
 _VERSION = re.compile(r"\d[A-Za-z0-9.+~:-]*")
-
-Figure = Literal[
-    "throughput",
-    "latency_p99",
-    "longest_stall",
-    "operation_gap",
-    "cpu_cost",
-    "idle_cost",
-    "operation_seconds",
-    "boot_time",
-    "trimmed_bytes",
-    "io_pressure",
-]
 
 
 def _version(value: Any) -> str:
@@ -39,6 +27,12 @@ def _version(value: Any) -> str:
             "a number"
         )
     return value
+
+
+def _judged(name: str) -> str:
+    if name not in JUDGED:
+        raise ValueError(f"{name!r} is not one of {', '.join(JUDGED)}")
+    return name
 
 
 VersionText = Annotated[str, BeforeValidator(_version)]
@@ -62,7 +56,7 @@ class _Issue(Strict):
     title: Text
     kind: IssueKind
     affected: list[_Range] = Field(min_length=1)
-    moves: list[Figure] = Field(default_factory=list)
+    moves: list[Annotated[str, AfterValidator(_judged)]] = Field(default_factory=list)
     options: dict[str, list[str]] = Field(default_factory=dict)
     ratio: float | None = Field(default=None, gt=0)
     workaround: Text = ""

@@ -8,7 +8,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from pvebench.analysis.across_sites import SiteEffect
-from pvebench.analysis.case_history import Figure
 from pvebench.hub.fleet_view import (
     SKEW_SECONDS,
     CaseLine,
@@ -19,6 +18,7 @@ from pvebench.hub.fleet_view import (
     SiteView,
 )
 from pvebench.log import log
+from pvebench.model.judged import Judged
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.verdicts.change_text import change_of
 
@@ -114,7 +114,7 @@ def _sections(overview: Overview, compared: Compared, now: float) -> Iterator[st
         yield "<h2>Known issues</h2>" + _table(("Issue", "Effect", "Sites"), issues)
 
 
-def _change(one: SiteEffect, figure: Figure) -> str:
+def _change(one: SiteEffect, figure: Judged) -> str:
     change = change_of(one.effect, figure)
     low, high = sorted(change_of(end, figure) for end in (one.low, one.high))
     return f"{change:+.1%} ({low:+.1%} to {high:+.1%})"

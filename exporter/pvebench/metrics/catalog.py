@@ -1,45 +1,21 @@
-"""Catalog of all pvebench metrics: name, type, labels, help. The single source of metric names.
+"""Catalog of all pvebench metrics: name, type, labels, help.
 
-Collectors, docs/metrics.md and the dashboards take names from here. Names and labels follow
-the Prometheus conventions: base units, `_info` for facts, `_timestamp_seconds` for times,
-`_total` for counters; no label changes with every run.
+`model/figures.py` has those of a run's numbers. Collectors, docs/metrics.md and the dashboards
+take names from both. Names and labels follow the Prometheus conventions: base units, `_info` for
+facts, `_timestamp_seconds` for times, `_total` for counters; no label changes with every run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from pvebench.model.disk import DISK_OPTIONS, LAYOUT_OPTIONS, POOL_OPTIONS
+from pvebench.model.figure import Exported
+from pvebench.model.figures import FIGURES
+from pvebench.model.metric import CASE, NODE, RESULT, SCENARIO, Kind, Metric
 
-Kind = Literal["gauge", "counter", "histogram"]
-
-NODE: Final = ("node",)
-SCENARIO: Final = ("node", "storage", "bus", "cache", "format", "scenario")
-CASE: Final = (*SCENARIO, "workload")
-RESULT: Final = (*CASE, "direction")
 JUDGED: Final = (*RESULT, "metric")
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric family.
-
-    A counter's `name` has no `_total` and a histogram's no `_bucket`, as the client library
-    requires. A histogram's label `le` is implied and not listed.
-    """
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    help: str
-
-    @property
-    def exposed(self) -> str:
-        """Name of the series as Prometheus stores it."""
-        suffix = {"counter": "_total", "histogram": "_bucket"}.get(self.kind, "")
-        return f"{self.name}{suffix}"
 
 
 _metrics: list[Metric] = []
@@ -136,79 +112,12 @@ ENVIRONMENT_CHANGE = _gauge(
     "20 periods of each node. pvebench_environment_start_timestamp_seconds has the start.",
 )
 # --- results ---
-IOPS = _gauge(
-    "iops", RESULT, "I/O operations per second, mean of the last successful run (fio iops)."
-)
-BANDWIDTH = _gauge(
-    "bandwidth_bytes_per_second",
-    RESULT,
-    "Bytes per second, mean of the last successful run (fio bw_bytes).",
-)
-LATENCY_MEAN = _gauge("latency_mean_seconds", RESULT, "Mean completion latency (fio clat_ns.mean).")
-LATENCY_MAX = _gauge("latency_max_seconds", RESULT, "Longest completion latency (fio clat_ns.max).")
-LATENCY_PERCENTILE = _gauge(
-    "latency_percentile_seconds",
-    (*RESULT, "percentile"),
-    "Completion latency percentile (fio clat_ns.percentile).",
-)
+_metrics += [figure.metric for figure in FIGURES.values() if isinstance(figure, Exported)]
 LATENCY = _histogram(
     "latency_seconds",
     RESULT,
     "Completion latencies of all successful runs so far, for workloads with histogram: true (fio "
     "clat_ns.bins). All cases and nodes use the same buckets, so you can sum them.",
-)
-SYNC_LATENCY_PERCENTILE = _gauge(
-    "fsync_latency_percentile_seconds",
-    (*CASE, "percentile"),
-    "Latency percentile of fsync and fdatasync calls (fio sync.lat_ns); only sync workloads.",
-)
-VARIATION = _gauge(
-    "iops_variation_ratio",
-    RESULT,
-    "Standard deviation divided by mean of the per-interval IOPS in the last successful run.",
-)
-SLOPE = _gauge(
-    "iops_slope_ratio",
-    RESULT,
-    "Change of the rate over the measured window of the last successful run, by a fitted line, as "
-    "a ratio of its mean.",
-)
-STEADY_TIME = _gauge(
-    "steady_seconds",
-    CASE,
-    "Time until the workload reached a steady state; only if the pack waits for it.",
-)
-STEADY_SLOPE = _gauge(
-    "steady_slope_ratio",
-    CASE,
-    "Remaining slope when the wait for a steady state ended: change of the fitted line over its "
-    "window, as a ratio of the mean.",
-)
-BOOT_TIME = _gauge(
-    "guest_boot_seconds",
-    CASE,
-    "Time from power-on of the guest to the first response of its agent (workload boot).",
-)
-HOST_CPU = _gauge(
-    "host_cpu_usage_cores",
-    (*CASE, "component"),
-    "Host CPU in use during the measured window, in cores: total of the host, its modes if "
-    "node_exporter reports them, the qemu process and its vcpu, iothread and other threads; "
-    "container: control group of a container (bus lxc); "
-    "total_coarse: value of the Proxmox API for nodes without node_exporter.",
-)
-LATENCY_DEPTH = _gauge(
-    "latency_target_depth",
-    CASE,
-    "I/O depth at which fio met the latency_target of the workload; pvebench_iops is the rate at "
-    "that depth.",
-)
-HOST_PRESSURE = _gauge(
-    "host_pressure_ratio",
-    (*CASE, "resource"),
-    "Share of the measured window in which host tasks waited (Linux PSI): cpu_some, io_some, "
-    "io_full, memory_some, memory_full for nodes with node_exporter or ssh; vm_io_some … for the "
-    "VM alone at the end of the window (Proxmox VE 9).",
 )
 HOST_SWITCHES = _gauge(
     "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
@@ -218,123 +127,6 @@ VM_EXITS = _gauge(
     CASE,
     "VM exits to KVM in the measured window per operation that QEMU counted. Requires KVM and "
     "debugfs: nodes with ssh, and the driver qemu as root.",
-)
-HOST_BYTES = _gauge(
-    "host_io_bytes",
-    (*CASE, "counter"),
-    "Bytes transferred on the host in the measured window: process_read and process_write by QEMU; "
-    "device_read and device_write by the backing block device, or between an NFS or CIFS mount "
-    "and its server.",
-)
-GUEST_CPU = _gauge(
-    "guest_cpu_usage_ratio",
-    (*CASE, "mode"),
-    "CPU usage of the benchmark tool in the guest, user and system, as a ratio of one CPU (fio "
-    "usr_cpu, sys_cpu).",
-)
-DEVICE_SHARE = _gauge(
-    "device_share_ratio",
-    RESULT,
-    "Bytes on the backing device, or to and from the NFS or CIFS server, divided by bytes that the "
-    "guest transferred: 1 without a cache, 0 all from a cache; above 1 with format metadata or "
-    "read-ahead.",
-)
-FLUSH_SHARE = _gauge(
-    "flush_share_ratio", CASE, "Flushes that QEMU received divided by flushes issued in the guest."
-)
-GUEST_TO_HOST = _gauge(
-    "guest_to_host_ratio",
-    RESULT,
-    "Rate of the guest or container divided by the rate of the host with the same workload on the "
-    "same storage: 1 means no virtualization overhead.",
-)
-NETWORK_SHARE = _gauge(
-    "network_share_ratio",
-    RESULT,
-    "Bandwidth divided by the capacity of the link to the storage server, if the settings "
-    "declare it.",
-)
-NETWORK_ROUND_TRIP = _gauge(
-    "network_round_trip_seconds",
-    CASE,
-    "Time to open a TCP connection from the host to the storage server just before the run: the "
-    "network's share of the latency.",
-)
-FAULT_TIME = _gauge(
-    "fault_seconds",
-    CASE,
-    "Duration of the fault that pvebench injected during the run, as the storage settings define.",
-)
-FAULT_DIP = _gauge(
-    "fault_dip_ratio",
-    CASE,
-    "Largest drop of the rate during a fault, as a share of the rate before it; 1: no I/O at all.",
-)
-FAULT_DIP_TIME = _gauge(
-    "fault_dip_seconds", CASE, "Time with a rate below half of the rate before the fault."
-)
-FAULT_RECOVERY = _gauge(
-    "fault_recovery_seconds",
-    CASE,
-    "Time from the start of the dip to the first of three intervals with 80% of the rate before, "
-    "including the fault; absent if the window ended earlier.",
-)
-FAULT_ERRORS = _gauge("fault_errors", CASE, "I/O errors in the guest during the whole run.")
-OPERATION_TIME = _gauge(
-    "operation_seconds",
-    CASE,
-    "Duration of the backup, move or snapshot during the run; absent if it did not end.",
-)
-OPERATION_GAP = _gauge(
-    "operation_gap_seconds",
-    CASE,
-    "Longest time without completed I/O that began before the operation ended, from outside the "
-    "guest; can be longer by pvebench_operation_resolution_seconds.",
-)
-OPERATION_RESOLUTION = _gauge(
-    "operation_resolution_seconds",
-    CASE,
-    "Interval between two readings of the disk's counters before the longest gap.",
-)
-OPERATION_LATENCY = _gauge(
-    "operation_latency_p99_seconds",
-    (*CASE, "phase"),
-    "99th percentile of QEMU's completion latencies before, during and after the operation, "
-    "rounded up by at most 12%.",
-)
-OPERATION_LOST = _gauge(
-    "operation_lost_operations",
-    CASE,
-    "I/O that the rate before the operation would have completed until the end of the window.",
-)
-OPERATION_RECOVERY = _gauge(
-    "operation_recovery_seconds",
-    CASE,
-    "Time from the start of the dip to the first of three seconds with 80% of the rate before the "
-    "operation; 0: no dip; absent if the window ended earlier.",
-)
-OPERATION_BYTES = _gauge("operation_bytes", CASE, "Bytes that the operation processed.")
-VMS_FAIRNESS = _gauge(
-    "vms_fairness_ratio",
-    CASE,
-    "Jain's index of the IOPS of VMs that run a workload at the same time; 1: all have the same.",
-)
-VMS_SLOWEST = _gauge("vms_slowest_iops", CASE, "IOPS of the slowest of these VMs.")
-VMS_BOOT_TIME = _gauge(
-    "vms_boot_seconds",
-    CASE,
-    "Time until the last of the further VMs answers, which boot at the same time.",
-)
-PASS_TO_FIRST = _gauge(
-    "pass_to_first_ratio",
-    RESULT,
-    "Rate of the last successful run divided by that of the first run in its cycle, if the pack "
-    "repeats its cases: above 1 if a cache of the storage has warmed up.",
-)
-GUEST_CPU_WAIT = _gauge(
-    "guest_cpu_wait_cores",
-    CASE,
-    "Mean number of guest CPUs that were ready to run but waited for a host CPU.",
 )
 # --- comparison of configurations ---
 SCENARIO_RANK_INFO = _gauge(

@@ -12,6 +12,7 @@ from pvebench import __version__
 from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, workload_text
+from pvebench.model.metric import Metric
 from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import ConfigState, State, StorageState, WorkerStatus
 from pvebench.model.workload import Case
@@ -114,7 +115,7 @@ def collect_storages(states: Iterable[StorageState], families: Families) -> None
                 families.add(metric, labels, value)
 
 
-def _planned(cost: WriteCost | None) -> Iterator[tuple[catalog.Metric, float | None]]:
+def _planned(cost: WriteCost | None) -> Iterator[tuple[Metric, float | None]]:
     if cost is not None:
         yield catalog.DAY_PLANNED, cost.day_bytes
         yield catalog.DRIVE_WEAR, cost.wear.used if isinstance(cost.wear, Wear) else None

@@ -10,13 +10,15 @@ from pvebench.advice.gate import looks
 from pvebench.advice.gate_text import EXIT_CODES
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.metrics import catalog
-from pvebench.metrics.catalog import Metric
 from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
 from pvebench.metrics.text_format import Families
+from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.durability import Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.figure import Exported
+from pvebench.model.metric import Metric
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
 from pvebench.store import CaseRecord, Sums
@@ -118,49 +120,6 @@ def _add(ranking: Ranking, known: Known, families: Families) -> None:
             families.add(catalog.SCENARIO_GAP_NOISE, labels, (place.high - place.low) / 2)
 
 
-PER_DIRECTION: Final[dict[str, Metric]] = {
-    "iops": catalog.IOPS,
-    "bandwidth": catalog.BANDWIDTH,
-    "clat_mean": catalog.LATENCY_MEAN,
-    "clat_max": catalog.LATENCY_MAX,
-    "iops_variation": catalog.VARIATION,
-    "iops_slope": catalog.SLOPE,
-    "device_share": catalog.DEVICE_SHARE,
-    "guest_to_host": catalog.GUEST_TO_HOST,
-    "network_share": catalog.NETWORK_SHARE,
-    "pass_to_first": catalog.PASS_TO_FIRST,
-}
-PER_CASE: Final[dict[str, Metric]] = {
-    "steady_time": catalog.STEADY_TIME,
-    "steady_slope": catalog.STEADY_SLOPE,
-    "flush_share": catalog.FLUSH_SHARE,
-    "guest_cpu_wait": catalog.GUEST_CPU_WAIT,
-    "latency_depth": catalog.LATENCY_DEPTH,
-    "network_round_trip": catalog.NETWORK_ROUND_TRIP,
-    "fault_time": catalog.FAULT_TIME,
-    "fault_dip": catalog.FAULT_DIP,
-    "fault_dip_time": catalog.FAULT_DIP_TIME,
-    "fault_recovery": catalog.FAULT_RECOVERY,
-    "fault_errors": catalog.FAULT_ERRORS,
-    "operation_time": catalog.OPERATION_TIME,
-    "operation_gap": catalog.OPERATION_GAP,
-    "operation_resolution": catalog.OPERATION_RESOLUTION,
-    "operation_lost": catalog.OPERATION_LOST,
-    "operation_recovery": catalog.OPERATION_RECOVERY,
-    "operation_bytes": catalog.OPERATION_BYTES,
-    "vms_fairness": catalog.VMS_FAIRNESS,
-    "vms_slowest": catalog.VMS_SLOWEST,
-    "vms_boot_time": catalog.VMS_BOOT_TIME,
-}
-PER_PART: Final[dict[str, tuple[Metric, str]]] = {
-    "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),
-    "sync_percentile": (catalog.SYNC_LATENCY_PERCENTILE, "percentile"),
-    "host_cpu": (catalog.HOST_CPU, "component"),
-    "host_bytes": (catalog.HOST_BYTES, "counter"),
-    "guest_cpu": (catalog.GUEST_CPU, "mode"),
-    "operation_p99": (catalog.OPERATION_LATENCY, "phase"),
-}
-
 Collector = Callable[[Snapshot, Families], None]
 
 
@@ -172,12 +131,8 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
             continue
         labels = run.definition.labels
         for sample in run.samples:
-            _add_sample(families, labels, sample)
-            # Any run may boot the guest; only boot runs give a series without gaps.
-            if sample.metric == "boot_time" and run.definition.tool == "boot":
-                families.add(catalog.BOOT_TIME, labels, sample.value)
+            _add_sample(families, labels, sample, run.definition.tool)
         _add_switches(families, labels, run.samples)
-        _add_pressure(families, labels, run.samples)
         _add_latencies(families, labels, record.sums)
         families.add(catalog.RUN_TIMESTAMP, labels, run.finished.timestamp())
 
@@ -187,24 +142,13 @@ def _age(snapshot: Snapshot, record: CaseRecord) -> float:
     return (snapshot.now - run.finished).total_seconds()
 
 
-def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample) -> None:
-    if sample.direction is not None and sample.metric in PER_DIRECTION:
-        metric = PER_DIRECTION[sample.metric]
-        families.add(metric, {**labels, "direction": str(sample.direction)}, sample.value)
-    elif sample.metric in PER_CASE:
-        families.add(PER_CASE[sample.metric], labels, sample.value)
-    elif sample.metric in PER_PART:
-        metric, name = PER_PART[sample.metric]
-        extra = {name: sample.part, "direction": str(sample.direction or "")}
-        families.add(metric, {**labels, **extra}, sample.value)
-
-
-def _add_pressure(
-    families: Families, labels: Mapping[str, str], samples: tuple[Sample, ...]
-) -> None:
-    for sample in samples:
-        if sample.metric == "host_pressure":
-            families.add(catalog.HOST_PRESSURE, {**labels, "resource": sample.part}, sample.value)
+def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample, tool: str) -> None:
+    figure = figures.FIGURES.get(sample.metric)
+    if not isinstance(figure, Exported) or figure.tool not in ("", tool):
+        return
+    where = {**labels, "direction": str(sample.direction or "")}
+    part = {figure.part: sample.part} if figure.part else {}
+    families.add(figure.metric, {**where, **part}, sample.value)
 
 
 def _add_latencies(families: Families, labels: Mapping[str, str], sums: Sums) -> None:
@@ -220,12 +164,15 @@ def _add_switches(
     families: Families, labels: Mapping[str, str], samples: tuple[Sample, ...]
 ) -> None:
     values = {sample.metric: sample.value for sample in samples}
-    if "host_context_switches" in values and values.get("window"):
-        rate = values["host_context_switches"] / values["window"]
-        families.add(catalog.HOST_SWITCHES, labels, rate)
-    done = sum(sample.value for sample in samples if sample.metric == "qemu_operations")
-    if "vm_exits" in values and done:
-        families.add(catalog.VM_EXITS, labels, values["vm_exits"] / done)
+    switches, seconds = (
+        values.get(figures.HOST_CONTEXT_SWITCHES.name),
+        values.get(figures.WINDOW.name),
+    )
+    if switches is not None and seconds:
+        families.add(catalog.HOST_SWITCHES, labels, switches / seconds)
+    done = sum(sample.value for sample in figures.QEMU_OPERATIONS.of(samples))
+    if figures.VM_EXITS.name in values and done:
+        families.add(catalog.VM_EXITS, labels, values[figures.VM_EXITS.name] / done)
 
 
 def collect_runs(snapshot: Snapshot, families: Families) -> None:
@@ -241,9 +188,8 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
         for outcome in Outcome:
             count = record.outcomes.get(outcome, 0)
             families.add(catalog.RUNS, {**labels, "outcome": str(outcome)}, count)
-        for sample in last.samples:
-            if sample.metric == "implausibility":
-                families.add(catalog.RUN_IMPLAUSIBLE, {**labels, "reason": sample.part}, 1)
+        for sample in figures.IMPLAUSIBILITY.of(last.samples):
+            families.add(catalog.RUN_IMPLAUSIBLE, {**labels, "reason": sample.part}, 1)
         interval = snapshot.intervals.get(last.case_key)
         if interval is not None:
             families.add(catalog.SCHEDULE_INTERVAL, labels, interval)

@@ -27,7 +27,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from pvebench.metrics.catalog import Metric
+from pvebench.model.metric import Metric
 
 # --- samples under the names and labels of the catalog ---
 

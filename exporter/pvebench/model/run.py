@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -63,36 +63,6 @@ class Sample:
     value: float
     unit: Unit
     part: str = ""
-
-
-WARM: Final = "warm"
-"""Metric: share of the read bytes that came from memory, if it is too large for a cold run."""
-UNKNOWN: Final = "unknown"
-"""Its part if the device's bytes are not known, so that any share may have."""
-
-
-def warm_text(samples: Iterable[Sample]) -> str:
-    """Return how much a run read from memory, or may have; empty: nothing that matters."""
-    for sample in samples:
-        if sample.metric == WARM:
-            known = f"warm cache: {sample.value:.0%} of the reads did not come from the device"
-            return "possibly warm cache: no counters of the device" if sample.part else known
-    return ""
-
-
-def was_canceled(samples: Iterable[Sample]) -> bool:
-    """Return whether the operation of a run had not ended with it, so that pvebench canceled it."""
-    metrics = {sample.metric for sample in samples}
-    return "operation_bytes" in metrics and "operation_time" not in metrics
-
-
-def rates(samples: Iterable[Sample]) -> dict[Direction, float]:
-    """Return direction -> I/O per second, or bytes per second where the tool counts no I/O."""
-    values = {(sample.metric, sample.direction): sample.value for sample in samples}
-    result: dict[Direction, float] = {}
-    for metric in ("bandwidth", "iops"):
-        result |= {way: values[metric, way] for way in Direction if (metric, way) in values}
-    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

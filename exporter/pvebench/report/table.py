@@ -12,7 +12,8 @@ from typing import Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Known, durable_of
-from pvebench.model.run import Outcome, Sample, warm_text
+from pvebench.model.figures import FIGURES, warm_text
+from pvebench.model.run import Outcome, Sample
 from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import StoredRun
 
@@ -24,14 +25,11 @@ from pvebench.store import StoredRun
 CellValue = str | int | float | None
 """Value of a table cell; None: unknown."""
 _NUMBERS: Final = {
-    "iops": ("iops", ""),
-    "bandwidth_bytes_per_second": ("bandwidth", ""),
-    "latency_mean_seconds": ("clat_mean", ""),
-    "latency_p99_seconds": ("clat_percentile", "99"),
-    "device_share_ratio": ("device_share", ""),
-    "guest_to_host_ratio": ("guest_to_host", ""),
-    "network_share_ratio": ("network_share", ""),
+    figure.column[0]: (figure.name, figure.column[1])
+    for figure in FIGURES.values()
+    if figure.column[0]
 }
+"""Column -> figure and part."""
 OVER_RUNS_COLUMNS: Final = ("good_runs", "best", "median", "best_metric")
 PASS_COLUMNS: Final = ("pass", "first_pass", "last_pass", "passes", "last_to_first_ratio")
 RESULT_COLUMNS: Final = (
@@ -56,7 +54,6 @@ RESULT_COLUMNS: Final = (
     "run",
     "finished",
     *_NUMBERS,
-    "network_round_trip_seconds",
     *OVER_RUNS_COLUMNS,
     *PASS_COLUMNS,
     "definition",
@@ -200,11 +197,10 @@ def _rows_of_case(
         "run": last.number,
         "finished": last.finished.isoformat(timespec="seconds"),
     }
-    trip = _values(last.samples, "").get(("network_round_trip", ""))
-    common["network_round_trip_seconds"] = trip
+    of_run = _values(last.samples, "")
     rows = []
     for direction in map(str, definition.directions or ("",)):
-        values = _values(last.samples, direction)
+        values = {**of_run, **_values(last.samples, direction)}
         cells: dict[str, CellValue] = {**common, "direction": direction}
         cells |= {column: values.get(key) for column, key in _NUMBERS.items()}
         cells |= over_runs(history, direction) | passes(history, direction)

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.model.definition import Definition
-from pvebench.model.run import Outcome, Sample, Unit, was_canceled
+from pvebench.model.figures import DEVICE_SHARE, FIGURES, OPERATION_TIME, was_canceled
+from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import Phase, State
 from pvebench.model.units import show_bytes, show_latency, show_rate
 from pvebench.model.workload import Direction
@@ -194,35 +195,26 @@ def sample_rows(samples: Sequence[Sample]) -> tuple[SampleRow, ...]:
     )
     rows = tuple(
         SampleRow(
-            _NAMES.get(sample.metric) or sample.metric.replace("_", " "),
+            _name(sample.metric),
             " ".join(part for part in (str(sample.direction or ""), _part(sample)) if part),
             _value(sample),
         )
         for sample in ordered
     )
-    canceled = SampleRow("operation time", "", "canceled at the end of the run")
+    canceled = SampleRow(OPERATION_TIME.text, "", "canceled at the end of the run")
     return (*rows, canceled) if was_canceled(samples) else rows
 
 
-_NAMES: Final = {
-    "iops": "IOPS",
-    "iops_slope": "IOPS change over the run, fitted",
-    "iops_variation": "IOPS variation",
-    "clat_max": "longest latency",
-    "clat_mean": "mean latency",
-    "clat_percentile": "latency",
-    "sync_percentile": "sync latency",
-    "warm": "reads not from the device",
-    "operation_lost": "I/O lost to the operation",
-    "operation_gap": "longest time without I/O",
-}
-"""Metric -> display name, where its own name says little."""
+def _name(metric: str) -> str:
+    # Runs of other versions may have more figures.
+    figure = FIGURES.get(metric)
+    return figure.text if figure else metric.replace("_", " ")
 
 
 def _value(sample: Sample) -> str:
     if sample.metric.endswith("_recovery") and not sample.value:
         return "no dip below 50%"
-    if sample.metric == "device_share" and sample.value > 1:
+    if sample.metric == DEVICE_SHARE.name and sample.value > 1:
         done = "written" if sample.direction is Direction.WRITE else str(sample.direction)
         return f"{sample.value:.3g} bytes per byte {done}"
     return show_value(sample.value, sample.unit)

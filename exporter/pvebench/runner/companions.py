@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Final, cast
 
 from pvebench.errors import DriverError
+from pvebench.model import figures
+from pvebench.model.figures import VMS_BOOT_TIME, VMS_FAIRNESS, VMS_SLOWEST, VMS_VARIATION, rates
 from pvebench.model.ports import Completed, FurtherVm, Guest, Hypervisor, Operation, Progress, Site
-from pvebench.model.run import Sample, Unit, rates
+from pvebench.model.run import Sample
 from pvebench.model.status import Phase
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case
@@ -29,11 +31,11 @@ Output = tuple[str, dict[str, str]]
 _NEIGHBOR_SECONDS: Final = 1.0
 """Interval at which the counters of a neighbor are read."""
 _OF_ONE_VM: Final[Mapping[str, tuple[str, ...]]] = {
-    "host_bytes": ("process_",),
-    "host_cpu": ("qemu", "vcpu", "iothread", "other"),
-    "guest_cpu_wait": ("",),
-    "host_pressure": ("vm_",),
-    "vm_exits": ("",),
+    figures.HOST_BYTES.name: ("process_",),
+    figures.HOST_CPU.name: ("qemu", "vcpu", "iothread", "other"),
+    figures.GUEST_CPU_WAIT.name: ("",),
+    figures.HOST_PRESSURE.name: ("vm_",),
+    figures.VM_EXITS.name: ("",),
 }
 """Metric -> beginnings of the parts that are known of the benchmark VM alone."""
 
@@ -150,13 +152,18 @@ class Team:
         each = [own, *(self._together.outputs() if self._together else [])]
         parsed = [tool.parse(case.workload, *output) for output in each]
         totals = [sum(rates(one.samples).values()) for one in parsed]
-        varied = [s.value for one in parsed for s in one.samples if s.metric == "iops_variation"]
+        varied = [
+            s.value
+            for one in parsed
+            for s in one.samples
+            if s.metric == figures.IOPS_VARIATION.name
+        ]
         logs = {name: "".join(of_one.get(name, "") for _, of_one in each) for name in own[1]}
         return (merge_reports([output for output, _ in each]), logs), [
-            *(Sample("vms_variation", None, value, Unit.RATIO) for value in sorted(varied)[-1:]),
-            Sample("vms_fairness", None, fairness(totals), Unit.RATIO),
-            Sample("vms_slowest", None, min(totals), Unit.IOPS),
-            Sample("vms_boot_time", None, self._boot_seconds, Unit.SECONDS),
+            *(VMS_VARIATION.sample(value) for value in sorted(varied)[-1:]),
+            VMS_FAIRNESS.sample(fairness(totals)),
+            VMS_SLOWEST.sample(min(totals)),
+            VMS_BOOT_TIME.sample(self._boot_seconds),
         ]
 
 

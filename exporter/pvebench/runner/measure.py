@@ -10,8 +10,9 @@ from typing import Final
 
 from pvebench.errors import Interrupted, ToolFailed, ToolStuck, WorkloadError
 from pvebench.model.disk import option_text
+from pvebench.model.figures import IO_TIME, WINDOW_LAG
 from pvebench.model.ports import Completed, Guest, Site
-from pvebench.model.run import Sample, Unit
+from pvebench.model.run import Sample
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, change, is_same, show
@@ -164,10 +165,9 @@ class Activity:
 
     def samples(self) -> list[Sample]:
         """Return the maximum length of the I/O, if any was seen, and the delay."""
-        values = {"io_time": self.last - self.quiet, "window_lag": self.lag}
-        return [
-            Sample(k, None, v, Unit.SECONDS) for k, v in values.items() if self.last > self.quiet
-        ]
+        if self.last <= self.quiet:
+            return []
+        return [IO_TIME.sample(self.last - self.quiet), WINDOW_LAG.sample(self.lag)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

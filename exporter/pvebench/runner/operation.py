@@ -15,8 +15,9 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.errors import DriverError, OperationFailed
+from pvebench.model import figures
 from pvebench.model.ports import Operation, Progress, Site
-from pvebench.model.run import Sample, Unit
+from pvebench.model.run import Sample
 from pvebench.model.workload import Case
 from pvebench.runner.companions import Team
 from pvebench.workloads.fault_dip import NOT_RECOVERED, RATE_SECONDS, find_dip
@@ -118,13 +119,13 @@ class Watch:
         if self._operation is None or self._begun is None:
             return [], ()
         bounds, goes_on = self._operation.bounds, self._goes_on
-        samples, notes = figures(self._looks, self._begun, bounds, goes_on=goes_on)
+        samples, notes = operation_samples(self._looks, self._begun, bounds, goes_on=goes_on)
         if self._remains:
             notes = (*notes, f"the operation could not be undone yet: {self._remains}")
         return samples, notes
 
 
-def figures(
+def operation_samples(
     looks: Sequence[Look], begun: float, bounds: Sequence[float], *, goes_on: bool = True
 ) -> tuple[list[Sample], tuple[str, ...]]:
     """Return the figures of an operation that began at `begun`, and notes.
@@ -145,11 +146,11 @@ def figures(
     samples += _phases(looks, begun, ended, bounds)
     dip = find_dip(rates(looks), RATE_SECONDS)
     if dip is not None and dip.recovery is not None:
-        samples.append(Sample("operation_recovery", None, dip.recovery, Unit.SECONDS))
+        samples.append(figures.OPERATION_RECOVERY.sample(dip.recovery))
     elif dip is not None:
         notes.append(NOT_RECOVERED)
     if ended is not None:
-        samples.append(Sample("operation_time", None, ended - begun, Unit.SECONDS))
+        samples.append(figures.OPERATION_TIME.sample(ended - begun))
     else:
         notes.append("the operation had not ended when the window ended; it was canceled")
     return samples, tuple(notes)
@@ -157,10 +158,7 @@ def figures(
 
 def _gap(looks: Sequence[Look], begun: float, ended: float | None) -> list[Sample]:
     gap, resolution = longest_gap(looks, begun, ended)
-    return [
-        Sample("operation_gap", None, gap, Unit.SECONDS),
-        Sample("operation_resolution", None, resolution, Unit.SECONDS),
-    ]
+    return [figures.OPERATION_GAP.sample(gap), figures.OPERATION_RESOLUTION.sample(resolution)]
 
 
 def _phases(
@@ -171,12 +169,12 @@ def _phases(
     during = [before[-1], *(one for one in looks if begun < one.at <= (ended or looks[-1].at))]
     after = [one for one in looks if ended is not None and one.at >= ended]
     samples = [
-        Sample("operation_lost", None, _lost(before, looks[-1]), Unit.OPERATIONS),
-        Sample("operation_bytes", None, looks[-1].progress.bytes, Unit.BYTES),
+        figures.OPERATION_LOST.sample(_lost(before, looks[-1])),
+        figures.OPERATION_BYTES.sample(looks[-1].progress.bytes),
     ]
     for name, part in (("before", before), ("during", during), ("after", after)):
         if (value := percentile(part, bounds)) is not None:
-            samples.append(Sample("operation_p99", None, value, Unit.SECONDS, name))
+            samples.append(figures.OPERATION_P99.sample(value, part=name))
     return samples
 
 

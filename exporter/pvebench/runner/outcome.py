@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pvebench.model import figures
 from pvebench.model.consistency import (
     Figures,
     Implausibility,
@@ -16,7 +17,9 @@ from pvebench.model.consistency import (
     cpu_out_of_range,
     is_own_share,
 )
-from pvebench.model.run import UNKNOWN, WARM, Outcome, Sample, Unit
+from pvebench.model.figure import Figure, Values
+from pvebench.model.figures import DEVICE_SHARE, FLUSH_SHARE, GUEST_TO_HOST, NETWORK_SHARE
+from pvebench.model.run import Outcome, Sample
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.prepare import Evidence
 from pvebench.runner.steady import Settled, steadiness
@@ -24,7 +27,6 @@ from pvebench.workloads import TOOLS, Parsed
 
 # --- plausibility metrics and checks of a run's samples; formulas in docs/measurement.md
 
-_Values = Mapping[tuple[str, Direction | None, str], float]
 HostRates = Mapping[Direction, float]
 MIN_SHARE: Final = 0.5
 """Minimum share of the data (or flushes) that must reach the device."""
@@ -81,7 +83,7 @@ def judge(
     case: Case, samples: Iterable[Sample], circumstances: Circumstances
 ) -> PlausibilityResult:
     """Return the derived samples of a run and its failed plausibility checks."""
-    values = {(sample.metric, sample.direction, sample.part): sample.value for sample in samples}
+    values = Values(samples)
     if not case.workload.directions:
         return PlausibilityResult((), ())
     derived: list[Sample] = []
@@ -107,22 +109,22 @@ def judge(
         "volume not filled; reads of unwritten blocks bypass the storage",
     )
     marks = [
-        Sample("implausibility", None, 1.0, Unit.RATIO, str(check))
+        figures.IMPLAUSIBILITY.sample(1.0, part=str(check))
         for check in dict.fromkeys(implausibility.doubt for implausibility in failed)
     ]
     return PlausibilityResult((*derived, *marks), tuple(failed))
 
 
-def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
+def _figures(case: Case, direction: Direction, values: Values) -> Figures:
     block = case.workload.parameters.get("bs")
     timed = case.workload.runtime_seconds > 0
     return Figures(
         direction=str(direction),
-        iops=values.get(("iops", direction, "")),
-        bandwidth=values.get(("bandwidth", direction, "")),
+        iops=values.of(figures.IOPS, direction),
+        bandwidth=values.of(figures.BANDWIDTH, direction),
         block_bytes=int(block) if block else None,
-        size=values.get(("bytes", direction, "")),
-        seconds=values.get(("runtime", direction, "")),
+        size=values.of(figures.BYTES, direction),
+        seconds=values.of(figures.RUNTIME, direction),
         seconds_step=TOOLS[case.workload.tool].seconds_step,
         in_flight=_in_flight(case) if timed else 0,
     )
@@ -134,7 +136,7 @@ def _in_flight(case: Case) -> int:
 
 
 def _device_share(
-    case: Case, direction: Direction, values: _Values, circumstances: Circumstances
+    case: Case, direction: Direction, values: Values, circumstances: Circumstances
 ) -> tuple[list[Sample], list[Implausibility]]:
     if direction is Direction.TRIM:
         return [], []
@@ -144,12 +146,12 @@ def _device_share(
     exact = (
         (disk.cache.direct or direction is Direction.READ) and disk.in_vm and circumstances.local
     )
-    moved = values.get(("host_bytes", None, f"process_{direction}")) if exact else None
+    moved = values.of(figures.HOST_BYTES, part=f"process_{direction}") if exact else None
     if moved is None:
-        moved = values.get(("host_bytes", None, f"device_{direction}"))
-    window = values.get(("window", None, ""))
-    size = values.get(("bytes", direction, ""))
-    seconds = values.get(("runtime", direction, ""))
+        moved = values.of(figures.HOST_BYTES, part=f"device_{direction}")
+    window = values.of(figures.WINDOW)
+    size = values.of(figures.BYTES, direction)
+    seconds = values.of(figures.RUNTIME, direction)
     if moved is None or not (window and size and seconds):
         return [] if circumstances.simulated else _warm(case, direction, None), []
     # A timed run's window and the tool's own differ slightly: compare rates, not bytes.
@@ -172,8 +174,8 @@ def _device_share(
     )
     if not is_own_share(share):  # other programs used the device
         return _warm(case, direction, None), failed
-    own = Sample("device_share", direction, share, Unit.RATIO)
-    counted = values.get(("qemu_bytes", None, str(direction)))
+    own = DEVICE_SHARE.sample(share, direction)
+    counted = values.of(figures.QEMU_BYTES, part=str(direction))
     if counted:  # in the same window, so nothing of it is outside
         most = moved / counted + 2 * uncertain
     return [own, *_warm(case, direction, most if long_enough else None)], failed
@@ -189,28 +191,28 @@ def _warm(case: Case, direction: Direction, at_most: float | None) -> list[Sampl
         return []
     if at_most is None:
         unknown = case.scenario.disk.in_vm and not case.scenario.disk.cache.direct
-        return [Sample(WARM, direction, 1.0, Unit.RATIO, UNKNOWN)] * unknown
+        return [figures.WARM.sample(1.0, direction, figures.UNKNOWN)] * unknown
     warm = at_most < COLD_SHARE
-    return [Sample(WARM, direction, 1.0 - at_most, Unit.RATIO)] * warm
+    return [figures.WARM.sample(1.0 - at_most, direction)] * warm
 
 
-def _against_qemu(case: Case, direction: Direction, values: _Values) -> list[Implausibility]:
+def _against_qemu(case: Case, direction: Direction, values: Values) -> list[Implausibility]:
     """Compare the tool's bytes with those that QEMU counted, which are exact.
 
     The two windows are not the same: what is outside of one may be much at an uneven rate.
     Read-ahead and metadata add bytes to QEMU's. VMs of a team start one by one.
     """
-    counted = values.get(("qemu_bytes", None, str(direction)))
-    window, size = values.get(("window", None, "")), values.get(("bytes", direction, ""))
-    seconds, parameters = values.get(("runtime", direction, "")), case.workload.parameters
+    counted = values.of(figures.QEMU_BYTES, part=str(direction))
+    window, size = values.of(figures.WINDOW), values.of(figures.BYTES, direction)
+    seconds, parameters = values.of(figures.RUNTIME, direction), case.workload.parameters
     other = Caveat.CACHE in case.workload.caveats or parameters.get("fault")
     if not (counted and window and size and seconds) or other or case.workload.vms > 1:
         return []
     timed = case.workload.runtime_seconds > 0
     if timed and min(window, seconds) < MIN_SECONDS:
         return []
-    edges = values.get(("window_lag", None, ""), 0.0) + abs(window - seconds) if timed else 0.0
-    uneven = 1 + 3 * values.get(("iops_variation", direction, ""), 0.0)
+    edges = (values.of(figures.WINDOW_LAG) or 0.0) + abs(window - seconds) if timed else 0.0
+    uneven = 1 + 3 * (values.of(figures.IOPS_VARIATION, direction) or 0.0)
     slack = TOLERANCE + edges / window * uneven
     slack += 2 * _in_flight(case) * int(parameters.get("bs", 0)) / size
     ratio = size / counted * (window / seconds if timed else 1.0)
@@ -220,42 +222,48 @@ def _against_qemu(case: Case, direction: Direction, values: _Values) -> list[Imp
     return _if(beyond, PlausibilityCheck.QEMU_BYTES, text)
 
 
-def _largest(values: _Values, metric: str) -> float:
-    return max(values.get((metric, way, ""), 0.0) for way in Direction)
+def _largest(values: Values, figure: Figure) -> float:
+    return max(values.of(figure, way) or 0.0 for way in Direction)
 
 
-def _queue(case: Case, values: _Values) -> list[Implausibility]:
+def _queue(case: Case, values: Values) -> list[Implausibility]:
     """Compare rate x mean latency with the operations that can be in flight (Little's law).
 
     Operations at the ends of the window spent a part of their latency outside of it.
     """
     in_flight, ways = _in_flight(case) * case.workload.vms, case.workload.directions
-    known = [[values.get((name, way, ""), 0.0) for name in ("iops", "lat_mean")] for way in ways]
-    together = sum(rate * mean for rate, mean in known)
-    slack = TOLERANCE + _largest(values, "lat_max") / (_largest(values, "runtime") or 1.0)
+    mean, longest = figures.LATENCIES["lat", "mean"], figures.LATENCIES["lat", "max"]
+    together = sum(
+        (values.of(figures.IOPS, way) or 0.0) * (values.of(mean, way) or 0.0) for way in ways
+    )
+    slack = TOLERANCE + _largest(values, longest) / (_largest(values, figures.RUNTIME) or 1.0)
     text = f"IOPS x mean latency = {together:.3g} operations in flight, more than {in_flight}"
     return _if(together > in_flight * (1 + slack), PlausibilityCheck.LATENCY, text)
 
 
-def _clock(case: Case, values: _Values) -> list[Implausibility]:
+def _clock(case: Case, values: Values) -> list[Implausibility]:
     """Compare the tool's time with the host's: a guest's clock may be fast.
 
     A slow one increases the tool's rates; see `_against_qemu`. The host sees when operations end,
     which at a low rate is long after the tool's start, and before its end.
     """
-    rate = sum(values.get(("iops", way, ""), 0.0) for way in case.workload.directions)
-    slack = CLOCK_SLACK + _largest(values, "lat_max") + (2 / rate if rate else 0.0)
-    spent = values.get(("io_time", None, ""), math.inf)
-    own = _largest(values, "runtime") + case.workload.ramp_seconds
+    rate = sum((values.of(figures.IOPS, way) or 0.0) for way in case.workload.directions)
+    slack = (
+        CLOCK_SLACK
+        + _largest(values, figures.LATENCIES["lat", "max"])
+        + (2 / rate if rate else 0.0)
+    )
+    spent = values.of(figures.IO_TIME) or math.inf
+    own = _largest(values, figures.RUNTIME) + case.workload.ramp_seconds
     text = f"the tool reports {own:.3g} s of I/O, the host saw {spent:.3g} s"
     return _if(own > spent * (1 + TOLERANCE) + slack, PlausibilityCheck.CLOCK, text)
 
 
-def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Implausibility]]:
-    issued = values.get(("sync_operations", None, ""))
-    received = values.get(("qemu_operations", None, "flush"))
-    seconds = values.get(("runtime", Direction.WRITE, ""))
-    window = values.get(("window", None, ""))
+def _flush_share(case: Case, values: Values) -> tuple[list[Sample], list[Implausibility]]:
+    issued = values.of(figures.SYNC_OPERATIONS)
+    received = values.of(figures.QEMU_OPERATIONS, part="flush")
+    seconds = values.of(figures.RUNTIME, Direction.WRITE)
+    window = values.of(figures.WINDOW)
     disk = case.scenario.disk
     # Without a visible write cache, the guest has nothing to flush.
     if not issued or received is None or not (seconds and window) or not disk.cache.write_cache:
@@ -265,17 +273,17 @@ def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Implau
     missing = judged and share * max(1.0, window / seconds) < MIN_SHARE
     text = f"QEMU received only {share:.0%} of the guest's flushes"
     failed = _if(missing, PlausibilityCheck.FLUSH_SHARE, text)
-    return [Sample("flush_share", None, share, Unit.RATIO)], failed
+    return [FLUSH_SHARE.sample(share)], failed
 
 
 def _against_host(
-    case: Case, direction: Direction, values: _Values, host: HostRates
+    case: Case, direction: Direction, values: Values, host: HostRates
 ) -> tuple[list[Sample], list[Implausibility]]:
-    metric = "iops" if ("iops", direction, "") in values else "bandwidth"
-    guest, own = values.get((metric, direction, "")), host.get(direction)
+    guest, own = values.of(figures.IOPS, direction), host.get(direction)
+    guest = values.of(figures.BANDWIDTH, direction) if guest is None else guest
     if guest is None or not own or case.scenario.disk.on_host:
         return [], []
-    ratio = Sample("guest_to_host", direction, guest / own, Unit.RATIO)
+    ratio = GUEST_TO_HOST.sample(guest / own, direction)
     synced = direction is Direction.WRITE and _synced(case)
     text = (
         f"{guest:.0f} synced writes per second at depth 1, but the host's own device reaches only "
@@ -286,9 +294,9 @@ def _against_host(
 
 
 def _against_network(
-    case: Case, direction: Direction, values: _Values
+    case: Case, direction: Direction, values: Values
 ) -> tuple[list[Sample], list[Implausibility]]:
-    limit, speed = values.get(("network_limit", None, "")), values.get(("bandwidth", direction, ""))
+    limit, speed = values.of(figures.NETWORK_LIMIT), values.of(figures.BANDWIDTH, direction)
     if not limit or speed is None or direction is Direction.TRIM:
         return [], []
     share = speed / limit
@@ -299,7 +307,7 @@ def _against_network(
         f"{direction}: {share:.0%} of the network link's capacity, although caches are "
         f"bypassed; the data did not come from the server, or over another link",
     )
-    return [Sample("network_share", direction, share, Unit.RATIO)], failed
+    return [NETWORK_SHARE.sample(share, direction)], failed
 
 
 def _synced(case: Case) -> bool:
@@ -310,18 +318,18 @@ def _synced(case: Case) -> bool:
     return bool(alone and waits)
 
 
-def _cpu(case: Case, values: _Values, circumstances: Circumstances) -> list[Implausibility]:
-    guest = {part: value for (metric, _, part), value in values.items() if metric == "guest_cpu"}
+def _cpu(case: Case, values: Values, circumstances: Circumstances) -> list[Implausibility]:
+    guest = values.parts(figures.GUEST_CPU)
     failed = cpu_out_of_range(guest)
-    total = values.get(("host_cpu", None, "total"))
+    total = values.of(figures.HOST_CPU, part="total")
     if total is not None and circumstances.host_cpus:
-        window = values.get(("window", None, ""), 1.0)
+        window = values.of(figures.WINDOW) or 1.0
         failed += cpu_out_of_range(
             {"of the host": total}, cpus=circumstances.host_cpus, seconds=window
         )
-    wait = values.get(("guest_cpu_wait", None, ""), 0.0) / case.scenario.machine.cpus
+    wait = (values.of(figures.GUEST_CPU_WAIT) or 0.0) / case.scenario.machine.cpus
     # On a busy machine every guest is without a CPU for a second at times.
-    starved = wait > STARVED and values.get(("window", None, ""), 0.0) >= MIN_SECONDS
+    starved = wait > STARVED and (values.of(figures.WINDOW) or 0.0) >= MIN_SECONDS
     text = f"guest CPUs waited {wait:.0%} of the time for a host CPU; the host is overloaded"
     return failed + _if(starved, PlausibilityCheck.STARVED, text)
 
@@ -330,7 +338,7 @@ def _if(failed: bool, check: PlausibilityCheck, text: str) -> list[Implausibilit
     return [Implausibility(check, text)] * failed
 
 
-_VARIATIONS: Final = ("iops_variation", "vms_variation")
+_VARIATIONS: Final = (figures.IOPS_VARIATION.name, figures.VMS_VARIATION.name)
 NOISY_INTERVALS: Final = 5
 """Minimum number of intervals for the outcome `noisy`."""
 
@@ -385,7 +393,7 @@ def slopes(parsed: Parsed) -> list[Sample]:
     """Return the slope of the rate within the measured window, for each direction."""
     series = {name: steadiness(values) for name, values in parsed.intervals.items()}
     return [
-        Sample("iops_slope", Direction(name), steady.slope_ratio, Unit.RATIO)
+        figures.IOPS_SLOPE.sample(steady.slope_ratio, Direction(name))
         for name, steady in series.items()
         if steady is not None
     ]

@@ -17,7 +17,9 @@ from pvebench.errors import PvebenchError
 from pvebench.model.consistency import PlausibilityCheck
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk, HostCache, Layout
-from pvebench.model.run import WARM, Outcome, Sample, rates
+from pvebench.model.figure import Source
+from pvebench.model.figures import DEVICE_SHARE, FIGURES, GUEST_TO_HOST, IMPLAUSIBILITY, rates
+from pvebench.model.run import Outcome, Sample
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
 from pvebench.runner.outcome import Circumstances, judge, slopes
@@ -26,53 +28,6 @@ from pvebench.store.current import HOST_RUN_AGE
 from pvebench.workloads import TOOLS
 
 T = TypeVar("T", Disk, Layout)
-MEASURED: Final = frozenset(
-    {
-        "boot_time",
-        "disk_margin",
-        "disk_wear",
-        "disturbed",
-        "fault_time",
-        "guest_cpu_wait",
-        "host_bytes",
-        "host_context_switches",
-        "vm_exits",
-        "host_cpu",
-        "host_pressure",
-        "io_time",
-        "md_sync",
-        "network_limit",
-        "network_round_trip",
-        "operation_bytes",
-        "operation_gap",
-        "operation_lost",
-        "operation_p99",
-        "operation_recovery",
-        "operation_resolution",
-        "operation_time",
-        "pass_to_first",
-        "qemu_bytes",
-        "qemu_operations",
-        "steady_range",
-        "steady_slope",
-        "steady_time",
-        "storage_used",
-        "vms_boot_time",
-        "vms_fairness",
-        "vms_slowest",
-        "vms_variation",
-        "window",
-        "window_lag",
-        "zfs_cache",
-        "zfs_fragmentation",
-        "zfs_scan",
-    }
-)
-"""Metrics of the host and the hypervisor, which the tool's output does not contain."""
-WORKED_OUT: Final = frozenset(
-    {"device_share", "flush_share", "guest_to_host", "network_share", "implausibility", WARM}
-)
-"""Metrics derived from the tool's and the measured ones. All others are the tool's."""
 _SAME: Final = 1e-9
 """Relative difference of numbers that are computed in another way."""
 
@@ -135,14 +90,14 @@ class Reparser:
             UnreadableOutput: the parser rejects the output.
         """
         case, parsed = read_output(run, evidence)
-        known = [sample for sample in run.samples if sample.metric not in MEASURED | WORKED_OUT]
+        known = _of(Source.TOOL, run)
         changes = _differences(known, parsed)
         host = self._host_rates(case, run)
         if not changes and not _compared_otherwise(run, host):
             return ReparsedRun(run=run, outcome=run.outcome, reason=run.reason)
-        measured = [sample for sample in run.samples if sample.metric in MEASURED]
+        measured = _of(Source.HOST, run)
         judgement = judge(case, [*measured, *parsed], self._circumstances(run, evidence, host))
-        derived = [sample for sample in run.samples if sample.metric in WORKED_OUT]
+        derived = _of(Source.DERIVED, run)
         changes += _differences(derived, judgement.samples)
         outcome, reason = run.outcome, run.reason
         if judgement.implausibilities:
@@ -159,10 +114,10 @@ class Reparser:
         self, run: StoredRun, evidence: Mapping[str, str], host: Mapping[Direction, float]
     ) -> Circumstances:
         """Return the circumstances of a run, as far as they are stored with it."""
-        failed = {sample.part for sample in run.samples if sample.metric == "implausibility"}
+        failed = {sample.part for sample in IMPLAUSIBILITY.of(run.samples)}
         return Circumstances(
             host_cpus=_host_cpus(evidence),
-            local=any(sample.metric == "device_share" for sample in run.samples),
+            local=bool(DEVICE_SHARE.of(run.samples)),
             filled=PlausibilityCheck.NOT_FILLED not in failed,
             host=host,
             simulated=self._store.simulated,
@@ -170,7 +125,7 @@ class Reparser:
 
     def _host_rates(self, case: Case, run: StoredRun) -> Mapping[Direction, float]:
         """Return the rates of the host case that this run was compared with, as parsed now."""
-        if not any(sample.metric == "guest_to_host" for sample in run.samples):
+        if not GUEST_TO_HOST.of(run.samples):
             return {}
         host = self._store.replacement.newest_good(
             (run.node, case.scenario.host_slug, run.workload),
@@ -186,13 +141,19 @@ class Reparser:
         return self._host[host.number]
 
 
+def _of(source: Source, run: StoredRun) -> list[Sample]:
+    """Return the samples of a source; a name that is no figure came from a parser's mistake."""
+    sources = {name: figure.source for name, figure in FIGURES.items()}
+    return [one for one in run.samples if sources.get(one.metric, Source.TOOL) is source]
+
+
 def _compared_otherwise(run: StoredRun, host: Mapping[Direction, float]) -> bool:
     """Return whether the host case has other rates now than when `run` was compared with it."""
     guest = rates(run.samples)
     return any(
         not math.isclose(s.value, guest[s.direction] / host[s.direction], rel_tol=_SAME)
-        for s in run.samples
-        if s.metric == "guest_to_host" and s.direction in guest and host.get(s.direction)
+        for s in GUEST_TO_HOST.of(run.samples)
+        if s.direction in guest and host.get(s.direction)
     )
 
 

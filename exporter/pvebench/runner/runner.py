@@ -21,8 +21,9 @@ from pvebench.errors import (
 )
 from pvebench.log import log
 from pvebench.model.environment import Environment
+from pvebench.model.figures import BOOT_TIME, FAULT_TIME
 from pvebench.model.ports import Site
-from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume
 from pvebench.model.workload import Case, Conduct, Direction
@@ -102,7 +103,7 @@ class Disturbance:
             if self._clock.monotonic() > deadline:
                 raise FaultFailed(f"fault {self._name} did not end")
             self._clock.sleep(0.1)
-        return [Sample("fault_time", None, seconds, Unit.SECONDS)]
+        return [FAULT_TIME.sample(seconds)]
 
 
 CACHED_LIMIT: Final = 0.01
@@ -289,7 +290,7 @@ class Runner:
             settled = settle(self._site, ready.guest, case.workload, ready.target, rule)
             result.settled(settled)
         if ready.boot_seconds:
-            result.samples.append(Sample("boot_time", None, ready.boot_seconds, Unit.SECONDS))
+            result.samples.append(BOOT_TIME.sample(ready.boot_seconds))
         self._check_storage(case, result.evidence)  # the preparation may have taken hours
         parsed = self._run_workload(case, ready, result, team)
         if not (case.workload.parameters.get("fault") or case.workload.during):  # uneven on purpose

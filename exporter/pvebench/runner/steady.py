@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pvebench.errors import ToolFailed
+from pvebench.model.figures import STEADY_RANGE, STEADY_SLOPE, STEADY_TIME
 from pvebench.model.ports import Guest, Site
-from pvebench.model.run import Sample, Unit
+from pvebench.model.run import Sample
 from pvebench.model.workload import SteadyRule, Workload
 from pvebench.runner.measure import start_job, stop_job, wait_for_io
 from pvebench.workloads import TOOLS, Target
@@ -79,10 +80,10 @@ class Settled:
 
     def samples(self) -> list[Sample]:
         """Return the samples for the run."""
-        samples = [Sample("steady_time", None, self.seconds, Unit.SECONDS)]
+        samples = [STEADY_TIME.sample(self.seconds)]
         if self.found is not None:
-            samples.append(Sample("steady_range", None, self.found.range_ratio, Unit.RATIO))
-            samples.append(Sample("steady_slope", None, self.found.slope_ratio, Unit.RATIO))
+            samples.append(STEADY_RANGE.sample(self.found.range_ratio))
+            samples.append(STEADY_SLOPE.sample(self.found.slope_ratio))
         return samples
 
     def reason(self) -> str:

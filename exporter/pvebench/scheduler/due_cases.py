@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pvebench.model.run import Run, Sample, Unit, rates
+from pvebench.model.figures import PASS_TO_FIRST, rates
+from pvebench.model.run import Run
 from pvebench.model.week import QuietHours
 from pvebench.model.workload import Case, Direction
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
@@ -166,7 +167,7 @@ class Passes:
             self._first[key] = reached
             return replace(run, pass_number=number)
         ratios = tuple(
-            Sample("pass_to_first", direction, rate / first, Unit.RATIO)
+            PASS_TO_FIRST.sample(rate / first, direction)
             for direction, rate in reached.items()
             if (first := self._first[key].get(direction))
         )

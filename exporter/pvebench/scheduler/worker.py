@@ -11,8 +11,9 @@ from typing import Final
 
 from pvebench.errors import DriverError, StoreError, StoreLost
 from pvebench.log import log
+from pvebench.model.figures import DISTURBED
 from pvebench.model.ports import Guard, Hold, HoldKind, Site
-from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner, RunObserver
@@ -383,7 +384,7 @@ class Worker:
         """Return the run with its disturbance; noisy if there was one."""
         known = self._site.seen.get(run.case.scenario.storage, {}).get("disturbed")
         if known is not None and run.outcome.good:
-            sample = Sample("disturbed", None, known, Unit.RATIO)
+            sample = DISTURBED.sample(known)
             run = replace(run, samples=(*run.samples, sample))
         if by and run.outcome is Outcome.OK:
             run = replace(run, outcome=Outcome.NOISY, reason=by)

@@ -16,7 +16,8 @@ from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.run import Outcome, Run, Unit, rates, warm_text
+from pvebench.model.figures import rates, warm_text
+from pvebench.model.run import Outcome, Run, Unit
 from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction
 from pvebench.model.write_cost import WriteCost

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Row, Select, TableValuedAlias, func, select
 
+from pvebench.model import figures
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
@@ -24,7 +25,7 @@ GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
 """Outcomes of successful runs, whose numbers are published."""
 Number = tuple[str, str, str]
 """Key of one of a run's numbers: metric, direction or "", part."""
-SUMMED: Final = frozenset({"clat_histogram"})
+SUMMED: Final = frozenset({figures.CLAT_HISTOGRAM.name})
 """Metrics that are summed over all good runs of a case."""
 
 

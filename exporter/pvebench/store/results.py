@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func,
 
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.run import WARM, Outcome
+from pvebench.model.figures import WARM
+from pvebench.model.run import Outcome
 from pvebench.store.engine import reading
 from pvebench.store.records import (
     DIRECTIONS,
@@ -134,7 +135,11 @@ class StoredResults:
         columns = (runs.c.case_key, runs.c.outcome, runs.c.id, runs.c.finished, runs.c.environment)
         same = (samples.c.run == runs.c.id) & (samples.c.metric == metric) & (samples.c.part == "")
         other = samples.alias()
-        warm = select(other.c.run).where(other.c.run == runs.c.id, other.c.metric == WARM).exists()
+        warm = (
+            select(other.c.run)
+            .where(other.c.run == runs.c.id, other.c.metric == WARM.name)
+            .exists()
+        )
         query = (
             select(*columns, warm, samples.c.direction, samples.c.value)
             .join_from(keys, runs, runs.c.id.in_(_newest_good(keys, limit)))

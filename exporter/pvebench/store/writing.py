@@ -14,6 +14,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
+from pvebench.model import figures
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
@@ -379,7 +380,7 @@ def newest_wear(engine: Engine) -> dict[tuple[str, str], Wear]:
     query = (
         select(runs.c.node, runs.c.scenario, samples.c.value)
         .join(samples, samples.c.run == runs.c.id)
-        .where(samples.c.metric == "disk_wear", runs.c.id > first)
+        .where(samples.c.metric == figures.DISK_WEAR.name, runs.c.id > first)
         .order_by(runs.c.id)
     )
     with reading(engine) as connection:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from pvebench.analysis.case_history import Figure, Group
+from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Candidate, Change, Difference, Match, Move, derived
 from pvebench.analysis.verdict import count_text
 from pvebench.model.definition import LOADS
+from pvebench.model.judged import Judged
 
 _FACTS: Final[Mapping[str, str]] = {
     "pve": "pve-manager",
@@ -181,7 +182,7 @@ def group_text(group: Group) -> str:
     return " ".join([_LOADS.get(load, load) or "everything", *places])
 
 
-def percent(effect: float, figure: Figure) -> str:
+def percent(effect: float, figure: Judged) -> str:
     """Return by how much a value has changed, without its sign: `18%`, or `4.1 times`."""
     change = change_of(effect, figure)
     if change > MANY:
@@ -190,12 +191,12 @@ def percent(effect: float, figure: Figure) -> str:
     return f"{abs(change):.0%}" if whole else f"{abs(change):.1%}"
 
 
-def change_of(effect: float, figure: Figure) -> float:
+def change_of(effect: float, figure: Judged) -> float:
     """Return the relative change of the value itself: -0.18 is 18% less of it."""
     return math.expm1(effect if figure.more_is_better else -effect)
 
 
-def change_text(effect: float, figure: Figure) -> str:
+def change_text(effect: float, figure: Judged) -> str:
     """Return a change in words: `18% slower`, `p99 latency 40% longer`."""
     amount, word = percent(effect, figure), figure.worse if effect < 0 else figure.better
     if figure.name == "throughput":

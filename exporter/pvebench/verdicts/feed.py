@@ -12,10 +12,12 @@ from operator import eq, itemgetter, le
 from sys import intern
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durable, Known, durable_of
+from pvebench.model.figures import HOST_CPU
+from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Direction
 from pvebench.store import CaseNumbers, Decision, Number, not_measured
 from pvebench.store.definitions import DefinitionChange
@@ -28,25 +30,17 @@ if TYPE_CHECKING:
 
 Place = tuple[str, str]
 """Metric of a case, and its direction or empty text."""
-PER_DIRECTION: Final = {
-    ("iops", ""): "throughput",
-    ("clat_percentile", "99"): "latency_p99",
-    ("clat_max", ""): "longest_stall",
+_CORES: Final = tuple((HOST_CPU.name, "", part) for part in ("qemu", "total"))
+_NUMBER_OF: Final[dict[Place, Number]] = {
+    (one.name, way): (one.source.name, way, one.part)
+    for one in JUDGED.values()
+    if one.source is not HOST_CPU
+    for way in (map(str, Direction) if one.per_direction else ("",))
 }
-"""At a fixed depth, bandwidth and mean latency say the same as the I/O rate: one is judged."""
-_CORES: Final = (("host_cpu", "", "qemu"), ("host_cpu", "", "total"))
-_BOOT: Final = ("boot_time", "", "")
-_GAP: Final = ("operation_gap", "", "")
-NUMBERS: Final[tuple[Number, ...]] = (
-    *((metric, way.value, part) for metric, part in PER_DIRECTION for way in Direction),
-    *_CORES,
-    _BOOT,
-    _GAP,
-)
-"""Stored numbers that metrics are derived from."""
-_OF_DIRECTIONS: Final = [(name, way.value) for name in PER_DIRECTION.values() for way in Direction]
-"""The metrics of the first numbers."""
-_RATES: Final = _OF_DIRECTIONS[: len(Direction)]
+"""Judged figure -> the stored number it is."""
+NUMBERS: Final[tuple[Number, ...]] = (*_NUMBER_OF.values(), *_CORES)
+"""Stored numbers that judged figures are read or computed from."""
+_RATES: Final = [("throughput", way.value) for way in Direction]
 NOT_MEASURED: Final = math.nan
 _DURABLE_CACHES: Final = ("directsync", "writethrough")
 _DURABLE_OPTIONS: Final = ("fsync", "fdatasync", "sync")
@@ -59,9 +53,9 @@ def figures_of(values: Mapping[Number, Column], tool: str) -> dict[Place, Column
         values: [runs] by number, of the `NUMBERS` that any run has.
     """
     columns = {
-        place: _positive(values[number])
-        for place, number in zip(_OF_DIRECTIONS, NUMBERS, strict=False)
-        if number in values
+        place: _positive(values[number]) if place[1] else values[number]
+        for place, number in _NUMBER_OF.items()
+        if number in values and JUDGED[place[0]].source.tool in ("", tool)
     }
     cores = _first_measured(*(values.get(number) for number in _CORES))
     rates = [columns[place] for place in _RATES if place in columns]
@@ -69,11 +63,6 @@ def figures_of(values: Mapping[Number, Column], tool: str) -> dict[Place, Column
         columns["cpu_cost", ""] = array("d", map(_cost, cores, _sums(rates)))
     if cores is not None and tool == "idle":
         columns["idle_cost", ""] = cores
-    # Any run may include a boot; only boot runs give a complete series.
-    if tool == "boot" and _BOOT in values:
-        columns["boot_time", ""] = values[_BOOT]
-    if _GAP in values:
-        columns["operation_gap", ""] = values[_GAP]
     return {place: column for place, column in columns.items() if not all(map(math.isnan, column))}
 
 
@@ -409,7 +398,7 @@ def _histories(key: str, case: _Case, since: float, known: Known) -> list[CaseHi
             case=f"{key}|{direction}",
             of=key,
             name=case.definition.name,
-            figure=FIGURES[figure],
+            figure=JUDGED[figure],
             labels=shared,
             direction=direction,
             points=points,

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pvebench.analysis.case_history import FIGURES, common_group
+from pvebench.analysis.case_history import common_group
 from pvebench.analysis.change import Change, joined, similar_size
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.step_groups import labels_of, sharing
 from pvebench.analysis.verdict import Verdict
+from pvebench.model.judged import JUDGED
 
 SAME_EVENT_SECONDS: Final = 86400.0
 """Maximum time between the starts of changes with one cause; a later upgrade is another event."""
-_RANKS: Final = {name: rank for rank, name in enumerate(FIGURES)}
+_RANKS: Final = {name: rank for rank, name in enumerate(JUDGED)}
 
 
 def of_one_event(report: NodeReport) -> tuple[Change, ...]:

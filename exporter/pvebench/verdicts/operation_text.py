@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
+from pvebench.model.figures import OPERATION_GAP, OPERATION_RESOLUTION
 from pvebench.store import StoredRun
 
 _FLEECING: Final = "backup-fleecing"
@@ -36,12 +37,12 @@ def operation_sentences(runs: Iterable[StoredRun]) -> tuple[str, ...]:
         own = run.definition
         name = str(own.parameters.get("during", ""))
         figures = {sample.metric: sample.value for sample in run.samples}
-        if name not in OPERATION_WORDS or "operation_gap" not in figures:
+        if name not in OPERATION_WORDS or OPERATION_GAP.name not in figures:
             continue
         rest = {key: value for key, value in own.parameters.items() if key not in _OWN}
         place = (own.node, own.scenario, str(sorted(rest.items())))
         load = loads.setdefault(place, _Load(replace(own, parameters=rest)))
-        load.gaps[name] = figures["operation_gap"], figures.get("operation_resolution", 0.0)
+        load.gaps[name] = (figures[OPERATION_GAP.name], figures.get(OPERATION_RESOLUTION.name, 0.0))
     return tuple(line for load in loads.values() for line in _lines(load))
 
 

@@ -17,12 +17,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from pvebench.analysis.case_history import FIGURES, GoodRun, GoodRuns
+from pvebench.analysis.case_history import GoodRun, GoodRuns
 from pvebench.analysis.difference import CHANCE, difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.durability import Durable, Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Direction
 from pvebench.store import Point
 from pvebench.store.current import Trend, View, cached_by_trend
@@ -41,7 +42,7 @@ NEWEST: Final = 10
 """Maximum newest runs for the current value of a configuration."""
 SYNCED: Final = ("fsync", "fdatasync", "sync")
 """Options of a workload that flush its writes."""
-_THROUGHPUT: Final = FIGURES["throughput"]
+_THROUGHPUT: Final = JUDGED["throughput"]
 
 
 class Exclusion(StrEnum):

@@ -14,7 +14,8 @@ from typing import Final
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT, count_text
 from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
-from pvebench.model.run import Outcome, was_canceled
+from pvebench.model.figures import was_canceled
+from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.model.units import show_rate
 from pvebench.store import StoredRun

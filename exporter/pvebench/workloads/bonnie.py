@@ -17,7 +17,8 @@ from pydantic import Field, StrictBool
 
 from pvebench.errors import OutputUnreadable
 from pvebench.fields import WholeMib
-from pvebench.model.run import Sample, Unit
+from pvebench.model.figures import BANDWIDTH, PHASE_CPU, REWRITE_BANDWIDTH, SEEKS
+from pvebench.model.run import Sample
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
@@ -132,14 +133,14 @@ class Bonnie(Tool):
         for name, direction in (("write", Direction.WRITE), ("read", Direction.READ)):
             rate = _value(row, name, notes)
             if rate is not None:
-                speed = Sample("bandwidth", direction, rate * KIB, Unit.BYTES_PER_SECOND)
+                speed = BANDWIDTH.sample(rate * KIB, direction)
                 samples += [speed, *_cpu(row, name, direction)]
         rewritten, seeks = _value(row, "rewrite", notes), _value(row, "seeks", notes)
         if rewritten is not None:
             value = rewritten * KIB
-            samples.append(Sample("rewrite_bandwidth", None, value, Unit.BYTES_PER_SECOND))
+            samples.append(REWRITE_BANDWIDTH.sample(value))
         if seeks is not None:
-            samples.append(Sample("seeks", None, seeks, Unit.IOPS))
+            samples.append(SEEKS.sample(seeks))
         return Parsed(samples=tuple(samples), notes=tuple(notes))
 
     def simulate(
@@ -189,4 +190,4 @@ def _value(row: list[str], name: str, notes: list[str]) -> float | None:
 
 def _cpu(row: list[str], name: str, direction: Direction) -> list[Sample]:
     value = _value(row, f"{name}_cpu", [])
-    return [] if value is None else [Sample("phase_cpu", direction, value / 100, Unit.RATIO)]
+    return [] if value is None else [PHASE_CPU.sample(value / 100, direction)]

@@ -16,7 +16,7 @@ from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import Size
-from pvebench.model.run import Sample, Unit
+from pvebench.model.figures import BANDWIDTH, BYTES, CLAT_MEAN, IOPS, OPERATIONS, RUNTIME
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Workload
 from pvebench.workloads.tool import (
@@ -170,13 +170,13 @@ class Dd(Tool):
         )
         return Parsed(
             samples=(
-                Sample("iops", direction, operations / seconds, Unit.IOPS),
-                Sample("bandwidth", direction, moved / seconds, Unit.BYTES_PER_SECOND),
-                Sample("operations", direction, operations, Unit.OPERATIONS),
-                Sample("bytes", direction, moved, Unit.BYTES),
-                Sample("runtime", direction, seconds, Unit.SECONDS),
+                IOPS.sample(operations / seconds, direction),
+                BANDWIDTH.sample(moved / seconds, direction),
+                OPERATIONS.sample(operations, direction),
+                BYTES.sample(moved, direction),
+                RUNTIME.sample(seconds, direction),
                 # One block at a time: the mean time per block is the result of dd "latency" tests.
-                Sample("clat_mean", direction, seconds / operations, Unit.SECONDS),
+                CLAT_MEAN.sample(seconds / operations, direction),
             ),
             notes=notes,
         )

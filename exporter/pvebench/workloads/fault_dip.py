@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.model.run import Sample, Unit
+from pvebench.model.figures import FAULT_DIP, FAULT_DIP_TIME, FAULT_RECOVERY
+from pvebench.model.run import Sample
 
 QUIET_SHARE: Final = 1 / 3
 """Share of the window before the fault."""
@@ -75,10 +76,7 @@ def dip_samples(
     dip = find_dip([sum(at) for at in zip(*intervals.values(), strict=False)], width)
     if dip is None:
         return [], ["too little I/O before the fault to compare with; use a longer runtime"]
-    samples = [
-        Sample("fault_dip", None, dip.depth, Unit.RATIO),
-        Sample("fault_dip_time", None, dip.seconds, Unit.SECONDS),
-    ]
+    samples = [FAULT_DIP.sample(dip.depth), FAULT_DIP_TIME.sample(dip.seconds)]
     if dip.recovery is None:
         return samples, [NOT_RECOVERED]
-    return [*samples, Sample("fault_recovery", None, dip.recovery, Unit.SECONDS)], []
+    return [*samples, FAULT_RECOVERY.sample(dip.recovery)], []

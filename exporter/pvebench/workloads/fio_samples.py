@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
+from pvebench.model import figures
 from pvebench.model.run import SUM, Sample, Unit
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.fault_dip import dip_samples
@@ -131,11 +132,11 @@ def _rates(
     runtime = _largest(report, direction, "runtime") / 1000
     notes += _size_notes(direction, operations, size, workload)
     return [
-        Sample("iops", direction, iops, Unit.IOPS),
-        Sample("bandwidth", direction, bandwidth, Unit.BYTES_PER_SECOND),
-        Sample("operations", direction, operations, Unit.OPERATIONS),
-        Sample("bytes", direction, size, Unit.BYTES),
-        *([Sample("runtime", direction, runtime, Unit.SECONDS)] if runtime else []),
+        figures.IOPS.sample(iops, direction),
+        figures.BANDWIDTH.sample(bandwidth, direction),
+        figures.OPERATIONS.sample(operations, direction),
+        figures.BYTES.sample(size, direction),
+        *([figures.RUNTIME.sample(runtime, direction)] if runtime else []),
     ]
 
 
@@ -188,7 +189,7 @@ def _search_result(
     # A percentile is the middle of a bin. In a mix each direction has its own; fio uses both.
     if len(measured) == 1 and (measured[0] or 0.0) > target * (1 + 4 * BIN_SHARE):
         raise ToolFailed(f"fio's last window did not meet {goal}", evidence=report.messages)
-    return [Sample("latency_depth", None, depth, Unit.OPERATIONS)]
+    return [figures.LATENCY_DEPTH.sample(depth)]
 
 
 def _size_notes(
@@ -218,11 +219,11 @@ def _latencies(
         notes.append(f"{prefix}{name} percentiles are the worst of {latency.jobs} jobs")
     return [
         *(
-            Sample(f"{name}_{figure}", direction, value, Unit.SECONDS)
-            for figure, value in values.items()
+            figures.LATENCIES[name, statistic].sample(value, direction)
+            for statistic, value in values.items()
         ),
         *(
-            Sample(f"{name}_percentile", direction, value, Unit.SECONDS, part)
+            figures.LATENCIES[name, "percentile"].sample(value, direction, part)
             for part, value in latency.percentiles.items()
         ),
         *(_histogram(direction, latency) if name == "clat" and latency.buckets else ()),
@@ -231,13 +232,13 @@ def _latencies(
 
 def _histogram(direction: Direction | None, latency: Latency) -> list[Sample]:
     """Return samples that can be summed over runs: operations by bucket, and their total time."""
-    name, total = "clat_histogram", latency.mean * latency.count
+    total = latency.mean * latency.count
     return [
         *(
-            Sample(name, direction, count, Unit.OPERATIONS, bound)
+            figures.CLAT_HISTOGRAM.sample(count, direction, bound)
             for bound, count in latency.buckets.items()
         ),
-        Sample(name, direction, total, Unit.SECONDS, SUM),
+        Sample(figures.CLAT_HISTOGRAM.name, direction, total, Unit.SECONDS, SUM),
     ]
 
 
@@ -263,7 +264,7 @@ def _syncs(report: Report, workload: Workload, notes: list[str]) -> list[Sample]
             "fio reports no syncs, but the job requires them",
             cause="this fio version or I/O engine does not measure syncs",
         )
-    count = Sample("sync_operations", None, latency.count, Unit.OPERATIONS)
+    count = figures.SYNC_OPERATIONS.sample(latency.count)
     return [count, *_latencies("sync", None, latency, notes)]
 
 
@@ -278,10 +279,10 @@ def _whole_job(report: Report) -> list[Sample]:
         known = [(s, w) for s, w in zip(shares, weights, strict=True) if s is not None]
         if len(known) == len(shares):
             ratio = sum(s * w for s, w in known) / sum(weights) / 100
-            samples.append(Sample("guest_cpu", None, ratio, Unit.RATIO, part))
+            samples.append(figures.GUEST_CPU.sample(ratio, part=part))
     switches = [value for job in report.jobs if (value := number(job, "ctx")) is not None]
     if len(switches) == len(report.jobs):
-        samples.append(Sample("context_switches", None, sum(switches), Unit.OPERATIONS))
+        samples.append(figures.CONTEXT_SWITCHES.sample(sum(switches)))
     return samples
 
 
@@ -291,7 +292,7 @@ def _errors(report: Report) -> list[Sample]:
     known = [count for count in counts if count is not None]
     if len(known) < len(counts):
         return []
-    return [Sample("fault_errors", None, sum(known), Unit.OPERATIONS)]
+    return [figures.FAULT_ERRORS.sample(sum(known))]
 
 
 def _variation(
@@ -314,7 +315,7 @@ def _variation(
         if _largest(report, direction, "iops_samples") < MINIMUM_INTERVALS:
             return []
         notes.append(f"{direction}: variation computed by fio, which ignores intervals without I/O")
-    return [Sample("iops_variation", direction, deviation / mean, Unit.RATIO)] if mean > 0 else []
+    return [figures.IOPS_VARIATION.sample(deviation / mean, direction)] if mean > 0 else []
 
 
 def read_intervals(

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import StrictBool
 
 from pvebench.errors import OutputUnreadable, ToolFailed
-from pvebench.model.run import Sample, Unit
+from pvebench.model.figures import BANDWIDTH, BYTES, RUNTIME
 from pvebench.model.units import MIB
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
@@ -112,9 +112,9 @@ class Hdparm(Tool):
         refuse([f"{name} is 0" for name, value in named.items() if not value], evidence=match[0])
         return Parsed(
             samples=(
-                Sample("bandwidth", Direction.READ, rate, Unit.BYTES_PER_SECOND),
-                Sample("bytes", Direction.READ, moved, Unit.BYTES),
-                Sample("runtime", Direction.READ, seconds, Unit.SECONDS),
+                BANDWIDTH.sample(rate, Direction.READ),
+                BYTES.sample(moved, Direction.READ),
+                RUNTIME.sample(seconds, Direction.READ),
             )
         )
 

@@ -18,8 +18,9 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, WithJsonSche
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import Size, whole_milliseconds
+from pvebench.model import figures
 from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
-from pvebench.model.run import Sample, Unit
+from pvebench.model.run import Sample
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Caveat, Direction, Workload
 from pvebench.workloads.tool import (
@@ -272,16 +273,16 @@ def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
 
 def _samples(direction: Direction, stat: dict[str, float], times: list[float]) -> list[Sample]:
     seconds = stat["time"] / NANOSECONDS
-    figures = {"mean": "avg", "min": "min", "max": "max", "stddev": "mdev"}
+    names = {"mean": "avg", "min": "min", "max": "max", "stddev": "mdev"}
     samples = [
-        Sample("iops", direction, stat["iops"], Unit.IOPS),
-        Sample("bandwidth", direction, stat["bps"], Unit.BYTES_PER_SECOND),
-        Sample("operations", direction, stat["count"], Unit.OPERATIONS),
-        Sample("bytes", direction, stat["size"], Unit.BYTES),
-        Sample("runtime", direction, seconds, Unit.SECONDS),
+        figures.IOPS.sample(stat["iops"], direction),
+        figures.BANDWIDTH.sample(stat["bps"], direction),
+        figures.OPERATIONS.sample(stat["count"], direction),
+        figures.BYTES.sample(stat["size"], direction),
+        figures.RUNTIME.sample(seconds, direction),
         *(
-            Sample(f"clat_{name}", direction, stat[key] / NANOSECONDS, Unit.SECONDS)
-            for name, key in figures.items()
+            figures.LATENCIES["clat", statistic].sample(stat[key] / NANOSECONDS, direction)
+            for statistic, key in names.items()
             if key in stat
         ),
     ]
@@ -289,12 +290,10 @@ def _samples(direction: Direction, stat: dict[str, float], times: list[float]) -
         # Ten requests have a median, but no meaningful 99th percentile.
         if len(times) * (100 - percentile) >= 100:
             value = _quantile(sorted(times), percentile / 100)
-            samples.append(
-                Sample("clat_percentile", direction, value, Unit.SECONDS, f"{percentile:g}")
-            )
+            samples.append(figures.CLAT_PERCENTILE.sample(value, direction, f"{percentile:g}"))
     if len(times) >= 5:
         variation = statistics.stdev(times) / statistics.fmean(times)
-        samples.append(Sample("clat_variation", direction, variation, Unit.RATIO))
+        samples.append(figures.CLAT_VARIATION.sample(variation, direction))
     return samples
 
 

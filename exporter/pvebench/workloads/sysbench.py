@@ -18,8 +18,9 @@ from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import OneOf, Size
+from pvebench.model import figures
 from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
-from pvebench.model.run import Sample, Unit
+from pvebench.model.run import Sample
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
@@ -247,7 +248,7 @@ def _parse(workload: Workload, output: str) -> Parsed:
     samples += _latencies(workload, values)
     fsyncs = values.get("fsyncs/s", 0.0) * seconds
     if fsyncs:
-        samples.append(Sample("sync_operations", None, fsyncs, Unit.OPERATIONS))
+        samples.append(figures.SYNC_OPERATIONS.sample(fsyncs))
     return Parsed(
         samples=tuple(samples),
         intervals={str(key): value for key, value in intervals.items()},
@@ -310,26 +311,26 @@ def _rates(
     # The rate per second has more digits than the MiB/s next to it.
     bandwidth = iops * int(workload.parameters["bs"])
     return [
-        Sample("iops", direction, iops, Unit.IOPS),
-        Sample("bandwidth", direction, bandwidth, Unit.BYTES_PER_SECOND),
-        Sample("operations", direction, iops * seconds, Unit.OPERATIONS),
-        Sample("bytes", direction, bandwidth * seconds, Unit.BYTES),
-        Sample("runtime", direction, seconds, Unit.SECONDS),
+        figures.IOPS.sample(iops, direction),
+        figures.BANDWIDTH.sample(bandwidth, direction),
+        figures.OPERATIONS.sample(iops * seconds, direction),
+        figures.BYTES.sample(bandwidth * seconds, direction),
+        figures.RUNTIME.sample(seconds, direction),
     ]
 
 
 def _latencies(workload: Workload, values: dict[str, float]) -> list[Sample]:
     """Return the latencies of the only direction, or of the whole run if there are several."""
     direction = workload.directions[0] if len(workload.directions) == 1 else None
-    figures = {"clat_min": "min", "clat_mean": "avg", "clat_max": "max"}
+    names = {"min": "min", "mean": "avg", "max": "max"}
     samples = [
-        Sample(metric, direction, values[name] / MILLISECONDS, Unit.SECONDS)
-        for metric, name in figures.items()
+        figures.LATENCIES["clat", statistic].sample(values[name] / MILLISECONDS, direction)
+        for statistic, name in names.items()
         if name in values
     ]
     if "99th percentile" in values:
         value = values["99th percentile"] / MILLISECONDS
-        samples.append(Sample("clat_percentile", direction, value, Unit.SECONDS, "99"))
+        samples.append(figures.CLAT_PERCENTILE.sample(value, direction, "99"))
     return samples
 
 
@@ -347,4 +348,4 @@ def _variation(direction: Direction, steps: tuple[float, ...]) -> list[Sample]:
     if len(steps) < MINIMUM_INTERVALS or not statistics.fmean(steps):
         return []
     ratio = statistics.stdev(steps) / statistics.fmean(steps)
-    return [Sample("iops_variation", direction, ratio, Unit.RATIO)]
+    return [figures.IOPS_VARIATION.sample(ratio, direction)]

@@ -13,13 +13,14 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Protocol, Self, TypeVar
+from typing import Annotated, Any, Protocol, Self, TypeVar
 
 from pydantic import AfterValidator, Field, StrictInt
 
 from pvebench.errors import OutputUnreadable
 from pvebench.fields import Strict, Text
-from pvebench.model.run import Sample, Unit
+from pvebench.model.figures import FIGURES, IOPS
+from pvebench.model.run import Sample
 from pvebench.model.units import MIB, plain_number
 from pvebench.model.workload import Workload
 
@@ -89,22 +90,6 @@ class Estimate:
     bytes_written: int
 
 
-MAX_VALUES: Final[Mapping[str, float]] = {
-    Unit.BYTES_PER_SECOND: 1e15,
-    Unit.IOPS: 1e12,
-    Unit.SECONDS: 1e9,
-    Unit.RATIO: 1e5,
-    Unit.CORES: 1e5,
-    Unit.BYTES: 1e18,
-    Unit.OPERATIONS: 1e15,
-    Unit.CELSIUS: 1e3,
-    "context_switches": 1e12,
-    "guest_cpu": 2.0,
-    "latency_depth": 1e6,
-}
-"""Upper limits of valid samples, by unit or by metric: a petabyte per second, thirty years."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
     """Parsed output of a tool.
@@ -126,10 +111,8 @@ class Parsed:
         values = [(" ".join(filter(None, (s.metric, s.part))), s.value) for s in self.samples]
         values += [(name, value) for name, steps in self.intervals.items() for value in steps]
         refuse([f"{n} is {v:.10g}" for n, v in values if not (math.isfinite(v) and v >= 0)])
-        limited = [
-            (s.metric, s.value, MAX_VALUES.get(s.metric, MAX_VALUES[s.unit])) for s in self.samples
-        ]
-        limited += [(name, value, MAX_VALUES[Unit.IOPS]) for name, value in values[len(limited) :]]
+        limited = [(s.metric, s.value, FIGURES[s.metric].most) for s in self.samples]
+        limited += [(name, value, IOPS.most) for name, value in values[len(limited) :]]
         beyond = [(name, value) for name, value, limit in limited if value > limit]
         refuse(
             [f"{name} of {value:.3g} exceeds the limit of any machine" for name, value in beyond]

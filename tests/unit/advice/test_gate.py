@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.advice.gate import Gate, GateResult
 from pvebench.advice.gate_text import gate_data, gate_lines
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound, thinning
 from pvebench.analysis.verdict import Verdict, VerdictState
@@ -27,6 +27,7 @@ from pvebench.metrics import Page
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment, EnvironmentPeriod
+from pvebench.model.judged import JUDGED
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
@@ -118,7 +119,7 @@ def history(key: str, one: Definition, levels: Sequence[float]) -> CaseHistory:
         case=f"{key}|write",
         of=key,
         name=one.name,
-        figure=FIGURES["throughput"],
+        figure=JUDGED["throughput"],
         labels={},
         points=GoodRuns(
             GoodRun(START.timestamp() + run * HOUR, "e", level) for run, level in enumerate(levels)

@@ -30,7 +30,6 @@ from pvebench.advice.text import (
     first_sentence,
     ids_text,
 )
-from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.change import Change, Move
 from pvebench.cli.advise import _without_aio
 from pvebench.cli.main import run_cli
@@ -40,6 +39,7 @@ from pvebench.metrics.results import collect_settings
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, configuration_text
+from pvebench.model.judged import JUDGED
 from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
 from pvebench.store.current import Trend, View
@@ -197,7 +197,7 @@ def test_advice_names_the_open_regression_in_the_words_of_the_verdict() -> None:
 def regression_of(key: str) -> Change:
     """Return an open regression of a case."""
     move = Move(
-        figure=FIGURES["throughput"], effect=-0.5, low=-0.6, high=-0.4, cases=1, runs=9, p_value=0.0
+        figure=JUDGED["throughput"], effect=-0.5, low=-0.6, high=-0.4, cases=1, runs=9, p_value=0.0
     )
     return Change(
         id="c1",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.change import Change, Difference, Move, merge_nodes
 from pvebench.analysis.events import CameWith, Event
 from pvebench.analysis.step_groups import _differences
+from pvebench.model.judged import JUDGED
 from pvebench.verdicts.change_text import sentence
 
 MOVE = Move(
-    figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
+    figure=JUDGED["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
 )
 FIRST = Change(
     begin=100.0,

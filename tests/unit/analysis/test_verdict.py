@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.analysis.verdict import VerdictState, as_ratio
 from pvebench.config.known_issues import load_known_issues
+from pvebench.model.judged import JUDGED
 from pvebench.verdicts.change_text import sentence
 from testing.histories import (
     BEFORE,
@@ -276,7 +277,7 @@ def test_judging_again_after_one_more_run_says_the_same_as_judging_afresh() -> N
 
 @pytest.mark.parametrize(("figure", "ratio"), [("throughput", 0.25), ("latency_p99", 0.2)])
 def test_a_ratio_is_of_the_value_itself_with_plus_for_better(figure: str, ratio: float) -> None:
-    assert as_ratio(math.log(1.25), FIGURES[figure]) == pytest.approx(ratio)
+    assert as_ratio(math.log(1.25), JUDGED[figure]) == pytest.approx(ratio)
 
 
 def test_codes_are_those_of_the_metric() -> None:

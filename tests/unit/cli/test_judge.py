@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.judge import Judge
 from pvebench.cli.main import run_cli
 from pvebench.cli.verdict import judged, read_csv
+from pvebench.model.judged import JUDGED
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import progress_lines
 from testing.packs import QUICK
@@ -146,7 +146,7 @@ def test_the_verdict_of_a_young_store_is_ten_lines_with_what_is_missing(
 
 def test_progress_names_the_end_of_missing_runs_and_what_no_run_decides(tmp_path: Path) -> None:
     path = history(tmp_path / "disk.csv", days=2, after=0)
-    verdicts = judged(read_csv(path, FIGURES["throughput"]), Judge())
+    verdicts = judged(read_csv(path, JUDGED["throughput"]), Judge())
     (report,) = verdicts.reports
     (late,) = report.verdicts
     noisy = replace(late, more_runs=0, reason="too noisy")

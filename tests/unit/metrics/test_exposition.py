@@ -17,6 +17,7 @@ from pvebench.errors import PortInUse, StoreError
 from pvebench.metrics import CATALOG, Page, Snapshot, catalog
 from pvebench.metrics import snapshot as metrics
 from pvebench.metrics.text_format import Families, render, render_pieces
+from pvebench.model import figures
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.current import PlannedCase
 from pvebench.verdicts import Verdicts
@@ -161,7 +162,7 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
 def test_pieces_say_what_the_library_says_of_the_whole(opened: bool) -> None:
     """The witness is prometheus_client: its text of both families at once."""
     families = Families()
-    for metric in (catalog.IOPS, catalog.RUNS):
+    for metric in (figures.IOPS.metric, catalog.RUNS):
         for direction in ("read", 'wr\\i"te\n# HELP'):
             families.add(metric, dict.fromkeys(metric.labels, "x") | {"direction": direction}, 1e9)
     pieces = render_pieces(families.families()).values()

@@ -8,7 +8,8 @@ import pytest
 
 from pvebench.model.consistency import PlausibilityCheck
 from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format
-from pvebench.model.run import UNKNOWN, WARM, Sample, Unit
+from pvebench.model.figures import UNKNOWN, WARM
+from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Direction
@@ -68,7 +69,7 @@ def doubts(found: PlausibilityResult) -> list[PlausibilityCheck]:
 
 
 def warm(found: PlausibilityResult) -> list[tuple[float, str]]:
-    return [(one.value, one.part) for one in found.samples if one.metric == WARM]
+    return [(one.value, one.part) for one in found.samples if one.metric == WARM.name]
 
 
 @pytest.mark.parametrize("factor", [0.2, 0.5, 0.9, 1.1, 1.5, 1.9])

@@ -20,14 +20,15 @@ from pvebench.errors import (
     ServerGone,
     SwitchFailed,
 )
+from pvebench.model.figure import Source
+from pvebench.model.figures import of_source
 from pvebench.model.ports import Progress
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.workload import Conduct
 from pvebench.runner import Runner
-from pvebench.runner.operation import Look, figures, longest_gap, percentile, rates
-from pvebench.runner.reparse import MEASURED
+from pvebench.runner.operation import Look, longest_gap, operation_samples, percentile, rates
 from pvebench.scheduler.plan import Matrix, expand
 from pvebench.workloads.fault_dip import NOT_RECOVERED
 from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
@@ -65,7 +66,7 @@ def stalled(at: float) -> float:
 
 
 def test_a_stall_is_the_longest_gap_and_its_area_is_the_lost_io() -> None:
-    found = values(figures(looks(stalled, end=20.0), BEGUN, (0.001, 0.1))[0])
+    found = values(operation_samples(looks(stalled, end=20.0), BEGUN, (0.001, 0.1))[0])
     assert found["operation_gap"] == pytest.approx(3.0, abs=0.21)
     assert found["operation_lost"] == pytest.approx(300, abs=15)
     assert found["operation_time"] == pytest.approx(10.0)
@@ -80,20 +81,20 @@ def test_a_stall_before_the_operation_is_none_of_it_but_one_that_lasts_is() -> N
 
 
 def test_a_stall_that_begins_after_the_end_is_none_of_it() -> None:
-    found = values(figures(looks(stalled, end=11.0), BEGUN, (0.001, 0.1))[0])
+    found = values(operation_samples(looks(stalled, end=11.0), BEGUN, (0.001, 0.1))[0])
     assert found["operation_gap"] < 0.3
-    found = values(figures(looks(stalled, end=13.0), BEGUN, (0.001, 0.1))[0])
+    found = values(operation_samples(looks(stalled, end=13.0), BEGUN, (0.001, 0.1))[0])
     assert found["operation_gap"] == pytest.approx(3.0, abs=0.21)
 
 
 def test_the_time_after_the_job_is_no_gap() -> None:
     """fio ends before the window, or hangs until the operation is canceled: then it goes on."""
     seen = looks(lambda at: 100 * min(at, 29.0), end=29.5)
-    found = values(figures(seen, BEGUN, (0.001, 0.1), goes_on=False)[0])
+    found = values(operation_samples(seen, BEGUN, (0.001, 0.1), goes_on=False)[0])
     assert found["operation_gap"] < 0.3
     assert found["operation_lost"] == pytest.approx(0, abs=1)
     assert found["operation_time"] == pytest.approx(19.5)
-    found = values(figures(seen, BEGUN, (0.001, 0.1), goes_on=True)[0])
+    found = values(operation_samples(seen, BEGUN, (0.001, 0.1), goes_on=True)[0])
     assert found["operation_gap"] == pytest.approx(1.0, abs=0.11)
 
 
@@ -122,14 +123,14 @@ def test_looks_that_are_not_a_second_apart_show_no_dip(spacing: float) -> None:
     times = [number * spacing for number in range(int(60 / spacing))]
     seen = [Look(at, Progress(operations=round(500 * at), latencies=())) for at in times]
     begun = times[len(times) // 3]
-    found = values(figures(seen, begun, ())[0])
+    found = values(operation_samples(seen, begun, ())[0])
     assert found["operation_recovery"] == 0.0
     assert found["operation_resolution"] == pytest.approx(spacing)
 
 
 def test_a_rate_that_stays_low_has_not_recovered() -> None:
     seen = looks(lambda at: 100 * at if at < 12 else 1200 + 30 * (at - 12), end=20.0)
-    samples, notes = figures(seen, BEGUN, (0.001, 0.1))
+    samples, notes = operation_samples(seen, BEGUN, (0.001, 0.1))
     assert "operation_recovery" not in values(samples)
     assert notes == (NOT_RECOVERED,)
 
@@ -140,13 +141,13 @@ def test_counters_that_are_not_read_are_no_gap(unread: int, *, known: bool) -> N
     for number in range(120, 120 + unread):
         same = replace(seen[119].progress, is_read=False)
         seen[number] = replace(seen[number], progress=same)
-    samples, notes = figures(seen, BEGUN, (0.001, 0.1))
+    samples, notes = operation_samples(seen, BEGUN, (0.001, 0.1))
     assert ("operation_gap" in values(samples)) is known
     assert any("could not be read for 0.3 s" in note for note in notes) is not known
 
 
 def test_a_stall_until_the_end_is_a_gap_without_recovery() -> None:
-    samples, notes = figures(looks(lambda at: 100 * min(at, 12.0)), BEGUN, (0.001, 0.1))
+    samples, notes = operation_samples(looks(lambda at: 100 * min(at, 12.0)), BEGUN, (0.001, 0.1))
     found = values(samples)
     assert found["operation_gap"] == pytest.approx(18.0, abs=0.11)
     assert not {"operation_time", "operation_recovery", "operation_p99_after"} & set(found)
@@ -155,7 +156,7 @@ def test_a_stall_until_the_end_is_a_gap_without_recovery() -> None:
 
 
 def test_an_operation_without_effect_shows_none() -> None:
-    found = values(figures(looks(lambda at: 100 * at, end=20.0), BEGUN, (0.001, 0.1))[0])
+    found = values(operation_samples(looks(lambda at: 100 * at, end=20.0), BEGUN, (0.001, 0.1))[0])
     assert found["operation_lost"] == pytest.approx(0, abs=1)
     assert found["operation_recovery"] == 0.0
     assert found["operation_gap"] <= 0.21
@@ -201,7 +202,7 @@ def test_a_run_has_the_figures_and_the_looks_as_evidence(tmp_path: Path) -> None
     assert found["operation_time"] == pytest.approx(1.0, abs=0.11)
     assert found["operation_resolution"] == pytest.approx(0.1)
     own = {sample.metric for sample in one.samples if sample.metric.startswith("operation_")}
-    assert own == {name for name in MEASURED if name.startswith("operation_")}
+    assert own == {name for name in of_source(Source.HOST) if name.startswith("operation_")}
     times = [line[0] for line in json.loads(one.evidence["operation"])]
     assert times[0] == pytest.approx(-10.0)
     assert times[-1] == pytest.approx(20.0)

@@ -30,12 +30,14 @@ from pvebench.model.disk import (
     PrimaryCache,
     Sync,
 )
+from pvebench.model.figure import Source
+from pvebench.model.figures import of_source
 from pvebench.model.ports import HostSnapshot
 from pvebench.model.run import Sample
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Direction, Workload
 from pvebench.runner.measure import Activity
-from pvebench.runner.reparse import MEASURED, restored_case
+from pvebench.runner.reparse import restored_case
 from pvebench.runner.steady import Settled, Steadiness
 from pvebench.runner.window import Mark, condition_samples, network_samples, window_samples
 from pvebench.store import StateDirectory, Store
@@ -419,13 +421,9 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
     writes = replace(warm, workload=replace(warm.workload, directions=(Direction.WRITE,)))
     found += condition_samples(writes, {**seen, **host.conditions}, local=True)
     # Those of operations and of several VMs: see test_operation.py and test_companions.py.
-    others = {name for name in MEASURED if name.startswith(("operation_", "vms_"))}
-    assert {one.metric for one in found} == MEASURED - others - {
-        "boot_time",
-        "disturbed",
-        "fault_time",
-        "pass_to_first",
-    }
+    others = {name for name in of_source(Source.HOST) if name.startswith(("operation_", "vms_"))}
+    others |= {"boot_time", "disturbed", "fault_time", "pass_to_first"}
+    assert {one.metric for one in found} == of_source(Source.HOST) - others
 
 
 @pytest.mark.parametrize("tool", TOOLS)

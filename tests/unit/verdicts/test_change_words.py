@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pvebench.analysis.case_history import FIGURES, Group
+from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Change, Move
+from pvebench.model.judged import JUDGED
 from pvebench.verdicts.change_text import brief, sentence
 
 VIRTIO: Group = (("bus", "virtio"),)
@@ -13,7 +14,7 @@ VIRTIO: Group = (("bus", "virtio"),)
 
 def change(group: Group, cases: int, of: int) -> Change:
     move = Move(
-        figure=FIGURES["throughput"],
+        figure=JUDGED["throughput"],
         effect=-0.2,
         low=-0.3,
         high=-0.1,

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, Difference
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.model.judged import JUDGED
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.verdicts import changes_of
 from testing.changes import DAY, FINDING, MOVE
@@ -62,7 +63,7 @@ def test_four_of_six_cases_and_two_that_end_later_are_one_change() -> None:
 
 
 def test_what_another_metric_of_the_same_cases_shows_is_part_of_the_change() -> None:
-    stall = replace(MOVE, figure=FIGURES["longest_stall"], effect=-0.2)
+    stall = replace(MOVE, figure=JUDGED["longest_stall"], effect=-0.2)
     whole = replace(MOST, cases=tuple("abcdef"), names=tuple("abcdef"))
     part = replace(MOST, cases=("a", "b"), names=("a", "b"), moves=(stall,))
     for found in ((whole, part), (part, whole)):

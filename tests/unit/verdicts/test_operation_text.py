@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pvebench.analysis.case_history import FIGURES
 from pvebench.model.definition import workload_text
+from pvebench.model.judged import JUDGED
 from pvebench.model.ports import Progress
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
@@ -133,5 +133,5 @@ def test_the_gap_is_judged_like_a_stall() -> None:
     number = ("operation_gap", "", "")
     columns = figures_of({number: array("d", [0.5, 1.0])}, "fio")
     assert list(columns["operation_gap", ""]) == [0.5, 1.0]
-    assert FIGURES["operation_gap"].kind == FIGURES["longest_stall"].kind
-    assert not FIGURES["operation_gap"].more_is_better
+    assert JUDGED["operation_gap"].kind == JUDGED["longest_stall"].kind
+    assert not JUDGED["operation_gap"].more_is_better

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.model.judged import JUDGED
 from pvebench.verdicts.outages import LEAST_SECONDS, MOST, Outage, outage_text, outages
 
 DAY = 86400.0
@@ -20,7 +21,7 @@ def report(*cases: Iterable[float]) -> NodeReport:
                 case=str(number),
                 of=str(number),
                 name=str(number),
-                figure=FIGURES["throughput"],
+                figure=JUDGED["throughput"],
                 labels={},
                 points=GoodRuns(GoodRun(day * DAY, "", 1.0) for day in days),
             ),

@@ -15,13 +15,14 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.analysis.case_history import FIGURES, CaseHistory, CaseStep, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, CaseStep, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import show_verdicts
 from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.text_format import Families, render
+from pvebench.model.judged import JUDGED
 from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Sender, weekly
 from pvebench.report.card import make_card
 from pvebench.sanitize import one_line
@@ -69,7 +70,7 @@ def verdict(
             case=f"{case}|{direction}",
             of=case,
             name=case,
-            figure=FIGURES["throughput"],
+            figure=JUDGED["throughput"],
             labels={},
             direction=direction,
             points=RUNS,

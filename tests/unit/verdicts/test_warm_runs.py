@@ -15,7 +15,8 @@ from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
 from pvebench.model.environment import Environment
-from pvebench.model.run import UNKNOWN, WARM, Outcome, Run, Sample, Unit
+from pvebench.model.figures import UNKNOWN, WARM
+from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
 from pvebench.store.current import PlannedCase, Results, View, read_trends
@@ -31,8 +32,8 @@ COLD, CACHED = (
     replace(READS, scenario=replace(READS.scenario, disk=replace(READS.scenario.disk, cache=cache)))
     for cache in (Cache.NONE, Cache.WRITEBACK)
 )
-SHARE = Sample(WARM, Direction.READ, 0.99, Unit.RATIO)
-NOT_KNOWN = Sample(WARM, Direction.READ, 1.0, Unit.RATIO, UNKNOWN)
+SHARE = WARM.sample(0.99, Direction.READ)
+NOT_KNOWN = WARM.sample(1.0, Direction.READ, UNKNOWN)
 
 
 def run(case: Case, hour: int, iops: float, *marks: Sample) -> Run:

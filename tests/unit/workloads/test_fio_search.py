@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pvebench.metrics import catalog
-from pvebench.metrics.results import PER_CASE
 from pvebench.model.run import Outcome
 from testing.packs import SMALL, simulate, write_pack
 
@@ -25,7 +23,6 @@ def test_a_search_is_run_and_its_depth_and_rate_are_kept(tmp_path: Path) -> None
         assert values["iops"] > 0
         # They would be of the whole search, and not of the rate that was found.
         assert not {"host_cpu", "window", "device_share"} & set(values)
-    assert PER_CASE["latency_depth"] is catalog.LATENCY_DEPTH
 
 
 def test_a_latency_that_nothing_keeps_is_a_failed_run_with_its_reason(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from fuzz.targets import _TOOLS, files
 from pvebench.errors import OutputUnreadable, PvebenchError
-from pvebench.model.run import Sample, Unit
+from pvebench.model.figure import MAX_VALUES, Figure
+from pvebench.model.figures import FIGURES
+from pvebench.model.run import Unit
 from pvebench.workloads import TOOLS, Parsed
-from pvebench.workloads.tool import MAX_VALUES
 
 OUTPUTS = {
     "fio": "fio/*.json",
@@ -69,17 +70,15 @@ def test_no_sample_is_beyond_its_range_whatever_the_output_says(tool: str) -> No
 
 
 def test_every_unit_has_a_range() -> None:
-    assert set(Unit) <= set(MAX_VALUES)
-    assert max(MAX_VALUES.values()) <= LIMIT
+    assert set(MAX_VALUES) == set(Unit)
+    assert max(figure.most for figure in FIGURES.values()) <= LIMIT
 
 
-@pytest.mark.parametrize("name", MAX_VALUES)
-def test_a_value_beyond_its_range_is_refused(name: str) -> None:
-    unit = Unit(name) if name in set(Unit) else Unit.OPERATIONS
-    metric = "any" if name in set(Unit) else name
-    Parsed(samples=(Sample(metric, None, MAX_VALUES[name], unit),))
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
+def test_a_value_beyond_its_range_is_refused(figure: Figure) -> None:
+    Parsed(samples=(figure.sample(figure.most),))
     with pytest.raises(OutputUnreadable, match="exceeds the limit of any machine"):
-        Parsed(samples=(Sample(metric, None, MAX_VALUES[name] * 1.01, unit),))
+        Parsed(samples=(figure.sample(figure.most * 1.01),))
 
 
 def test_an_interval_beyond_the_range_of_iops_is_refused() -> None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from pvebench.model import figures
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
-from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Run, Sample, Unit, latency_bound
+from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Run, Sample, latency_bound
 from pvebench.model.workload import Case, Direction
 
 Matches = Callable[[Case], bool]
@@ -155,19 +156,23 @@ YEAR: Final = Story(
 )
 
 
-RATES: Final = ("iops", "bandwidth", "bytes")
-LATENCIES: Final = ("clat_mean", "clat_percentile", "sync_percentile")
-LONGEST: Final = ("clat_max",)
+RATES: Final = (figures.IOPS.name, figures.BANDWIDTH.name, figures.BYTES.name)
+LATENCIES: Final = (
+    figures.CLAT_MEAN.name,
+    figures.CLAT_PERCENTILE.name,
+    figures.SYNC_PERCENTILE.name,
+)
+LONGEST: Final = (figures.CLAT_MAX.name,)
 KEPT: Final = frozenset(
     {
         *RATES,
         *LATENCIES,
         *LONGEST,
-        "guest_cpu",
-        "iops_variation",
-        "iops_slope",
-        "boot_time",
-        "window",
+        figures.GUEST_CPU.name,
+        figures.IOPS_VARIATION.name,
+        figures.IOPS_SLOPE.name,
+        figures.BOOT_TIME.name,
+        figures.WINDOW.name,
     }
 )
 """Samples of the simulated run in the history; the others are not displayed anywhere."""
@@ -271,16 +276,16 @@ def _moved(sample: Sample, factors: _Factors) -> Sample:
         value *= (factors.tail if sample.part in ("99.9", "99.99") else 1.0) / factors.speed
     elif name in LONGEST:
         value = max(value / factors.speed * factors.tail, factors.stall)
-    elif name == "guest_cpu":
+    elif name == figures.GUEST_CPU.name:
         value *= factors.cpu
-    return Sample(name, sample.direction, value, sample.unit, sample.part)
+    return replace(sample, value=value)
 
 
 def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
     """Return the histogram after the change of speed."""
     moved: dict[tuple[Direction | None, str], float] = {}
     for sample in samples:
-        if sample.metric == "clat_histogram":
+        if sample.metric == figures.CLAT_HISTOGRAM.name:
             part, value = sample.part, float(round(sample.value * factors.speed))
             if part == SUM:
                 value = sample.value  # more operations, which are shorter by the same factor
@@ -292,13 +297,7 @@ def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
         moved[direction, SUM] += STALLED * factors.stall
         moved[direction, stalled] = moved.get((direction, stalled), 0.0) + STALLED
     return [
-        Sample(
-            "clat_histogram",
-            direction,
-            value,
-            Unit.SECONDS if part == SUM else Unit.OPERATIONS,
-            part,
-        )
+        figures.CLAT_HISTOGRAM.sample(value, direction, part)
         for (direction, part), value in moved.items()
     ]
 
@@ -318,12 +317,12 @@ CPU_QCOW2: Final = 1.15
 
 def _host(disk: Disk, samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
     """Return host CPU by component, and context switches, for the rates of a run."""
-    rates = {"iops": 0.0, "bandwidth": 0.0, "window": 0.0}
+    rates = {figures.IOPS.name: 0.0, figures.BANDWIDTH.name: 0.0, figures.WINDOW.name: 0.0}
     for sample in samples:
         if sample.metric in rates:
             rates[sample.metric] += sample.value
-    busy = rates["iops"] * CPU_SECONDS.get(disk.bus, 10e-6)
-    busy += rates["bandwidth"] * CPU_SECONDS_PER_BYTE
+    busy = rates[figures.IOPS.name] * CPU_SECONDS.get(disk.bus, 10e-6)
+    busy += rates[figures.BANDWIDTH.name] * CPU_SECONDS_PER_BYTE
     busy *= CPU_CACHE if disk.cache in (Cache.WRITEBACK, Cache.WRITETHROUGH) else 1.0
     busy *= CPU_QCOW2 if disk.format is Format.QCOW2 else 1.0
     shares = {"qemu": 1.0, "vcpu": 0.45, "iothread": 0.4 * disk.iothread, "other": 0.2}
@@ -331,10 +330,10 @@ def _host(disk: Disk, samples: Iterable[Sample], factors: _Factors) -> list[Samp
         name: factors.cpu * (IDLE_CORES[name] + share * busy) for name, share in shares.items()
     }
     cores["total"] = cores["qemu"] + cores["other"]
-    switches = factors.cpu * rates["window"] * (250.0 + rates["iops"])
+    switches = factors.cpu * rates[figures.WINDOW.name] * (250.0 + rates[figures.IOPS.name])
     return [
-        *(Sample("host_cpu", None, value, Unit.CORES, name) for name, value in cores.items()),
-        Sample("host_context_switches", None, switches, Unit.OPERATIONS),
+        *(figures.HOST_CPU.sample(value, part=name) for name, value in cores.items()),
+        figures.HOST_CONTEXT_SWITCHES.sample(switches),
     ]
 
 
@@ -353,17 +352,17 @@ def _operation(name: str, samples: Iterable[Sample], factors: _Factors) -> list[
     if name not in BACKUPS:
         return []
     gap, p99, lost, recovery = (factors.tail / factors.speed * value for value in BACKUPS[name])
-    rate = sum(sample.value for sample in samples if sample.metric == "iops")
+    rate = sum(sample.value for sample in samples if sample.metric == figures.IOPS.name)
     gap = RESOLUTION * round(max(gap, factors.stall) / RESOLUTION)
     return [
-        Sample("operation_gap", None, gap, Unit.SECONDS),
-        Sample("operation_resolution", None, RESOLUTION, Unit.SECONDS),
-        Sample("operation_lost", None, float(round(lost * rate)), Unit.OPERATIONS),
-        Sample("operation_recovery", None, recovery, Unit.SECONDS),
-        Sample("operation_time", None, BACKUP_SECONDS * factors.tail, Unit.SECONDS),
-        Sample("operation_bytes", None, BACKUP_BYTES, Unit.BYTES),
+        figures.OPERATION_GAP.sample(gap),
+        figures.OPERATION_RESOLUTION.sample(RESOLUTION),
+        figures.OPERATION_LOST.sample(round(lost * rate)),
+        figures.OPERATION_RECOVERY.sample(recovery),
+        figures.OPERATION_TIME.sample(BACKUP_SECONDS * factors.tail),
+        figures.OPERATION_BYTES.sample(BACKUP_BYTES),
         *(
-            Sample("operation_p99", None, value, Unit.SECONDS, phase)
+            figures.OPERATION_P99.sample(value, part=phase)
             for phase, value in (("before", QUIET_P99), ("during", p99), ("after", QUIET_P99))
         ),
     ]

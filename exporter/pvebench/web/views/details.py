@@ -10,7 +10,7 @@ from typing import Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durable, durable_of
-from pvebench.model.run import warm_text
+from pvebench.model.figures import warm_text
 from pvebench.report.text import environments, in_order, show_value
 from pvebench.store import Point, Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends

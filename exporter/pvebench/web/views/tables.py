@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from pvebench.analysis.verdict import Verdict
+from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Unit
@@ -99,7 +100,7 @@ def main_value(record: CaseRecord) -> str:
     run: StoredRun | None = record.good
     samples = {(sample.metric, sample.part): sample for sample in run.samples} if run else {}
     boots = record.definition.tool == "boot"
-    sample = samples.get(("boot_time", "") if boots else ("host_cpu", "qemu"))
+    sample = samples.get((figures.BOOT_TIME.name, "") if boots else (figures.HOST_CPU.name, "qemu"))
     return "" if sample is None else show_value(sample.value, sample.unit)
 
 
