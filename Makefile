@@ -38,7 +38,7 @@ BIN := .venv/bin
 
 .PHONY: help run demo test check check-types check-rules format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
-.PHONY: debian13 boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power
+.PHONY: debian13 sizes boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13
 
 help: ## list the targets (needs nothing)
@@ -84,7 +84,11 @@ check-rules:
 	$(BIN)/ruff check
 	$(BIN)/lint-imports
 	scripts/generate --check
+	$(BIN)/python scripts/sizes.py --check
 	$(BIN)/python -m pytest -q -n0 -k 'test_destructive_calls.py or test_readers.py'
+
+sizes: venv ## print the sizes of code, tests, docs and boards beside their bounds (needs Python only)
+	@$(BIN)/python scripts/sizes.py
 
 format: venv ## format the code and apply the fixes of ruff (needs Python only)
 	$(BIN)/ruff check --fix-only

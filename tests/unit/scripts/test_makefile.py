@@ -97,6 +97,7 @@ CHECKS = (
     "ruff check",
     "lint-imports",
     "generate --check",
+    "python scripts/sizes.py --check",
     "python -m pytest -q -n0 -k test_destructive_calls.py or test_readers.py",
 )
 
