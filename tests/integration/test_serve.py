@@ -79,7 +79,7 @@ def test_run_ends_with_0_after_good_runs_and_keeps_their_evidence(tmp_path: Path
     state = ["--state", str(tmp_path / "state")]
     arguments = command("run", *state, "--pack", str(pack), "--only", "*scsi*")
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert " of 1 cases ok" in done.stdout  # or noisy, beside other work
     shown = subprocess.run(
         command("results", *state, "--run", "1"), capture_output=True, check=True
@@ -105,7 +105,7 @@ def test_kill_9_in_the_middle_loses_no_finished_run_and_leaves_nothing_after_the
         first.kill()
     assert processes_of(tmp_path)  # QEMU outlives a killed parent
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "cleanup after a crash: ended VM" in done.stdout
     assert "cleanup after a crash: removed test volume" in done.stdout
     listed = subprocess.run(
