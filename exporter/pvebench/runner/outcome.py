@@ -36,6 +36,8 @@ STARVED: Final = 0.8
 """Maximum share of the time in which the guest's CPUs were ready but had no host CPU."""
 TOLERANCE: Final = 0.02
 """Of bytes, time and operations in flight compared with those that were seen from outside."""
+LOOK_SECONDS: Final = 0.2
+"""Time between the counters of QEMU and the clock of one look, on a busy machine."""
 CLOCK_SLACK: Final = 0.1
 """Maximum seconds of a tool's own time before its first I/O and after its last."""
 FASTER_THAN_HOST: Final = 1.10
@@ -211,7 +213,8 @@ def _against_qemu(case: Case, direction: Direction, values: Values) -> list[Impl
     timed = case.workload.runtime_seconds > 0
     if timed and min(window, seconds) < MIN_SECONDS:
         return []
-    edges = (values.of(figures.WINDOW_LAG) or 0.0) + abs(window - seconds) if timed else 0.0
+    lag = (values.of(figures.WINDOW_LAG) or 0.0) + 2 * LOOK_SECONDS
+    edges = lag + abs(window - seconds) if timed else 0.0
     uneven = 1 + 3 * (values.of(figures.IOPS_VARIATION, direction) or 0.0)
     slack = TOLERANCE + edges / window * uneven
     slack += 2 * _in_flight(case) * int(parameters.get("bs", 0)) / size
