@@ -33,4 +33,4 @@ def test_the_recipe_and_continuous_integration_run_both_commands_of_the_readme()
     )
     assert "make run CYCLES=1" in recipe
     assert "make test" in recipe
-    assert "scripts/debian13 'make run CYCLES=1" in (ROOT / ".ci/run").read_text("utf-8")
+    assert 'scripts/debian13 "make run CYCLES=1' in (ROOT / ".ci/run").read_text("utf-8")
