@@ -18,7 +18,14 @@ from pvebench.model.consistency import PlausibilityCheck
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk, HostCache, Layout
 from pvebench.model.figure import Source
-from pvebench.model.figures import DEVICE_SHARE, FIGURES, GUEST_TO_HOST, IMPLAUSIBILITY, rates
+from pvebench.model.figures import (
+    DEVICE_SHARE,
+    FIGURES,
+    GUEST_TO_HOST,
+    IMPLAUSIBILITY,
+    of_source,
+    rates,
+)
 from pvebench.model.run import Outcome, Sample
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
@@ -143,8 +150,8 @@ class Reparser:
 
 def _of(source: Source, run: StoredRun) -> list[Sample]:
     """Return the samples of a source; a name that is no figure came from a parser's mistake."""
-    sources = {name: figure.source for name, figure in FIGURES.items()}
-    return [one for one in run.samples if sources.get(one.metric, Source.TOOL) is source]
+    names, tool = of_source(source), source is Source.TOOL
+    return [s for s in run.samples if s.metric in names or (tool and s.metric not in FIGURES)]
 
 
 def _compared_otherwise(run: StoredRun, host: Mapping[Direction, float]) -> bool:
