@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host.remote_machine import REMOTE_COMMANDS, parse_device
 from pvebench.drivers.linux.block_devices import devices_below
+from pvebench.drivers.remote_tools import REMOTE_COMMANDS, parse_device
 from pvebench.model.run import Run
 from pvebench.model.units import MIB, SECTOR
 from testing.btrfs import Btrfs, btrfs, run

@@ -19,7 +19,7 @@ from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.drivers.storages.identity import BLOCK_BYTES, HEAD_BYTES, TAIL_BYTES, claim
-from pvebench.drivers.storages.network import ServerLink
+from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import VolumeError
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Cache, Filesystem, Format, Layout, Preallocation, ScsiHw

@@ -17,7 +17,7 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
-from pvebench.drivers.host.remote_machine import RemoteCommands, RemoteTools
+from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools
 from pvebench.drivers.ssh import connection as ssh_room
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import (

@@ -22,11 +22,11 @@ from click.testing import CliRunner
 
 from pve.site import Site, scenario
 from pvebench.cli.main import cli
-from pvebench.drivers.host.remote_machine import REMOTE_COMMANDS
 from pvebench.drivers.linux.block_devices import show_devices
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, _explain, check_node
 from pvebench.drivers.proxmox.node.storage_options import effective
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
+from pvebench.drivers.remote_tools import REMOTE_COMMANDS
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import (
     AccessDenied,

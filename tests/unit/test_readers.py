@@ -68,7 +68,7 @@ PLACES: Final = {
     """,
     SHIPPED: """
         cli/main.py:summary
-        cli/packs.py:_copy drivers/host/remote_machine.py: drivers/linux/block_devices.py:
+        cli/packs.py:_copy drivers/remote_tools.py: drivers/linux/block_devices.py:
         drivers/lxc/container.py:Container._unpack
         drivers/proxmox/containers/node_containers.py:NodeContainers._send_archive
         drivers/proxmox/node/node_ssh.py: drivers/proxmox/vm/vm_create.py:_upload

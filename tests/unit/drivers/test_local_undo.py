@@ -14,7 +14,6 @@ from sqlalchemy import text
 from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.host import device_tuning
 from pvebench.drivers.host.device_tuning import undo_setting
-from pvebench.drivers.host.remote_machine import KIND as REMOTE
 from pvebench.drivers.local_undo import HANDLERS
 from pvebench.drivers.local_undo import VM_KIND as LOCAL_VM
 from pvebench.drivers.lxc import container
@@ -22,6 +21,7 @@ from pvebench.drivers.proxmox.containers.container import KIND as NODE_CONTAINER
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND as PROXMOX_VM
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
+from pvebench.drivers.remote_tools import KIND as REMOTE
 from pvebench.drivers.simulated.simulated_guest import VM_KIND, VOLUME_KIND, Reality, undo_simulated
 from pvebench.drivers.storages import UNDO
 from pvebench.drivers.storages.contract import MARK, instance_id

@@ -8,12 +8,11 @@ on the machine is changed; settings of the device below the volume (`device_tuni
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from pvebench.drivers.storages.contract import Storage, release
-from pvebench.drivers.storages.pools import pool_options
+from pvebench.drivers.remote_tools import VolumeFile
+from pvebench.drivers.storages.contract import Storage, pool_options, release
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import HOST_OPTIONS, Disk
 from pvebench.model.environment import Environment
@@ -22,14 +21,6 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 # --- interface of the machine, this one or one reached by ssh
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeFile:
-    """File or device at a volume's path."""
-
-    size_bytes: int
-    is_device: bool
 
 
 class Tools(Guest, Protocol):

@@ -20,7 +20,7 @@ from pvebench.drivers.driver import (
 )
 from pvebench.drivers.host import HostSettings, remote_host
 from pvebench.drivers.host.device_tuning import Tuner
-from pvebench.drivers.host.host_disk import HostDisk, VolumeFile
+from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.linux.block_devices import devices_below
 from pvebench.drivers.linux.host_tools import HostTools, tool_version
 from pvebench.drivers.linux.io_counters import counters_of
@@ -28,6 +28,7 @@ from pvebench.drivers.linux.procfs import ProcProbe, host_facts
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.lxc.container import Container, container_support
 from pvebench.drivers.lxc.container_disk import ContainerDisk
+from pvebench.drivers.remote_tools import VolumeFile
 from pvebench.drivers.storages.contract import MARK, Storage, instance_id
 from pvebench.drivers.storages.settings import (
     LocalSettings,

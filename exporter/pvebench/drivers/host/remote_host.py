@@ -12,22 +12,22 @@ from typing import Final
 from pvebench.drivers.driver import DriverContext, Finding, attempt
 from pvebench.drivers.host import HostSettings
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.remote_machine import (
+from pvebench.drivers.host.remote_machine import RemoteMachine
+from pvebench.drivers.linux.drive_wear import NOT_INSTALLED, most_worn
+from pvebench.drivers.remote_tools import (
     KIND,
     NOT_FOUND,
     Refused,
     RemoteCommands,
-    RemoteMachine,
     left,
     parse_device,
     undo_left,
     whole,
 )
-from pvebench.drivers.linux.drive_wear import NOT_INSTALLED, most_worn
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions, Undo, instance_id
-from pvebench.drivers.storages.network import ServerLink
+from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.drivers.storages.settings import networks_of, space_needed, storage_options
 from pvebench.errors import PvebenchError, SwitchFailed, ToolsMissing, VolumeError
 from pvebench.guest.recipe import PROGRAMS

@@ -326,3 +326,14 @@ def mount_of(path: Path) -> Mount | None:
         if number and left.split(" ")[0] == number[1]:
             return Mount(*right.split(" ")[:3])
     return None
+
+
+def mounts(mountinfo: str) -> list[tuple[str, str, str]]:
+    """Return device number, mount point and type of each mount, see proc_pid_mountinfo(5)."""
+    return [(line["device"], line["place"], line["kind"]) for line in _MOUNT.finditer(mountinfo)]
+
+
+_MOUNT: Final = re.compile(
+    r"^\d+ \d+ (?P<device>\d{1,4}:\d{1,7}) \S+ (?P<place>\S+) [^\n]*? - (?P<kind>\S+) ",
+    re.MULTILINE,
+)

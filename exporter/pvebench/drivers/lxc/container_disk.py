@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.linux.block_devices import mounts
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.io_counters import device_counters
 from pvebench.drivers.lxc.container import DEVICE, Container
@@ -329,14 +330,3 @@ def _drop_below(directory: int, only: list[str], depth: int = 0) -> int:
             finally:
                 os.close(file)
     return left
-
-
-def mounts(mountinfo: str) -> list[tuple[str, str, str]]:
-    """Return device number, mount point and type of each mount, see proc_pid_mountinfo(5)."""
-    return [(line["device"], line["place"], line["kind"]) for line in _MOUNT.finditer(mountinfo)]
-
-
-_MOUNT: Final = re.compile(
-    r"^\d+ \d+ (?P<device>\d{1,4}:\d{1,7}) \S+ (?P<place>\S+) [^\n]*? - (?P<kind>\S+) ",
-    re.MULTILINE,
-)

@@ -50,7 +50,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
-from pvebench.drivers.storages.network import ServerLink
+from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import AccessDenied, ConfigError, Problem, PvebenchError, VolumeError
 from pvebench.guest import GuestImage, load_image, needs_build
 from pvebench.model.audit import AuditedCluster

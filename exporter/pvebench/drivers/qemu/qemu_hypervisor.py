@@ -52,8 +52,13 @@ from pvebench.drivers.qemu.machine import (
 )
 from pvebench.drivers.qemu.operations import DiskOperation
 from pvebench.drivers.qemu.qmp import QemuGuest
-from pvebench.drivers.storages.contract import SnapshotStorage, Storage, instance_id, release
-from pvebench.drivers.storages.pools import pool_options
+from pvebench.drivers.storages.contract import (
+    SnapshotStorage,
+    Storage,
+    instance_id,
+    pool_options,
+    release,
+)
 from pvebench.drivers.storages.settings import (
     check_storages,
     faults_of,

@@ -116,6 +116,19 @@ class SnapshotStorage(Protocol):
         """Remove the files of `add_file`, if there are any."""
 
 
+@runtime_checkable
+class PooledStorage(Protocol):
+    """Storage that creates a pool or dataset for each volume, with options of the disk."""
+
+    def effective(self, volume: Volume) -> dict[str, str]:
+        """Return the effective options of a volume's pool."""
+
+
+def pool_options(storage: Storage, volume: Volume) -> dict[str, str]:
+    """Return the effective options of a volume's pool; other storages have none."""
+    return storage.effective(volume) if isinstance(storage, PooledStorage) else {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageOptions:
     """Settings of a storage. Options that a kind does not use are empty.

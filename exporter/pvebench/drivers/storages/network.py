@@ -11,11 +11,7 @@ import ctypes
 import ctypes.util
 import errno
 import json
-import socket
-import statistics
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.linux.host_tools import run_program
@@ -216,52 +212,3 @@ def _library() -> ctypes.CDLL:
 def _failed(library: ctypes.CDLL, context: int, what: str) -> VolumeError:
     message = library.nfs_get_error(context) or b""
     return VolumeError(f"{what}: {message.decode('utf-8', 'replace')}")
-
-
-PROBES: Final = 5
-"""Connections per measurement, of which the median counts: the first may wait for ARP."""
-TIMEOUT_SECONDS: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLink:
-    """`model.ports.StorageNetwork` of one storage.
-
-    Attributes:
-        server, port: of the connection; without a server there is no round trip.
-        link_bits_per_second: capacity of the slowest link on the path; 0: not declared.
-    """
-
-    server: str = ""
-    port: int = 0
-    link_bits_per_second: int = 0
-
-    def round_trip(self) -> float | None:
-        if not self.server:
-            return None
-        try:
-            # Resolved once and before: name resolution is not part of a round trip.
-            addresses = socket.getaddrinfo(self.server, self.port, type=socket.SOCK_STREAM)
-            times = [_connect(addresses[0]) for _ in range(PROBES)]
-        except OSError:
-            return None
-        return statistics.median(times)
-
-
-_Address = tuple[
-    socket.AddressFamily,
-    socket.SocketKind,
-    int,
-    str,
-    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
-]
-
-
-def _connect(address: _Address) -> float:
-    """Return the seconds to open one connection. Raises OSError."""
-    family, kind, protocol, _, where = address
-    with socket.socket(family, kind, protocol) as opened:
-        opened.settimeout(TIMEOUT_SECONDS)
-        started = time.perf_counter()
-        opened.connect(where)
-        return time.perf_counter() - started

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageOptions
+from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Compression, Disk, PrimaryCache, Sync
@@ -90,11 +90,6 @@ class PoolStorage:
 
     def close(self) -> None:
         """Do nothing: there are only volumes."""
-
-
-def pool_options(storage: Storage, volume: Volume) -> dict[str, str]:
-    """Return the effective options of a volume's pool; other storages have none."""
-    return storage.effective(volume) if isinstance(storage, PoolStorage) else {}
 
 
 def undo_with(manager: Lvm | Zfs) -> Callable[[Mapping[str, str]], str]:

@@ -34,7 +34,7 @@ from pvebench.drivers.storages.directory import (
     require_disk,
     size_at,
 )
-from pvebench.drivers.storages.network import ServerLink
+from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import FaultFailed
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.model.disk import HostCache

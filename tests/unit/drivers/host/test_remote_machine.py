@@ -13,12 +13,7 @@ from pydantic import ValidationError
 
 from pvebench.config import Settings
 from pvebench.drivers.host.remote_host import RemoteDirectory, wear_at
-from pvebench.drivers.host.remote_machine import (
-    RemoteCommands,
-    RemoteMachine,
-    RemoteTools,
-    parse_device,
-)
+from pvebench.drivers.host.remote_machine import RemoteMachine
 from pvebench.drivers.linux.block_devices import MAX_DEVICES, parse_devices, show_devices
 from pvebench.drivers.linux.procfs import Fetched, read_snapshot
 from pvebench.drivers.proxmox.containers.container import (
@@ -29,6 +24,7 @@ from pvebench.drivers.proxmox.containers.container import (
 )
 from pvebench.drivers.proxmox.containers.node_containers import check_limits, devices_of, filesystem
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh, check_node
+from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools, parse_device
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import StorageOptions

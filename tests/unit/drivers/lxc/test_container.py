@@ -17,6 +17,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host import DRIVER as HOST_DRIVER
 from pvebench.drivers.host import HostSettings
 from pvebench.drivers.linux import cgroups
+from pvebench.drivers.linux.block_devices import mounts
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.lxc import container, container_disk
@@ -28,7 +29,7 @@ from pvebench.drivers.lxc.container import (
     memory_limit,
     undo_root,
 )
-from pvebench.drivers.lxc.container_disk import ContainerDisk, mounts
+from pvebench.drivers.lxc.container_disk import ContainerDisk
 from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import SwitchFailed

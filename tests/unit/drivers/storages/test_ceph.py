@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from pvebench.config import load_settings
+from pvebench.drivers.ceph_state import trouble
 from pvebench.drivers.storages import KINDS, ceph
-from pvebench.drivers.storages.ceph import CephGuard, trouble
+from pvebench.drivers.storages.ceph import CephGuard
 from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.errors import ConfigError, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache

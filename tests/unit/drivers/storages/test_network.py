@@ -18,7 +18,7 @@ from pvebench.drivers.host.host_engine import ThisMachine
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.drivers.storages.network import ServerLink
+from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import ConfigError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site

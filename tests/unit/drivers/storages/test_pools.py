@@ -18,8 +18,7 @@ import pytest
 
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS, pools
-from pvebench.drivers.storages.contract import Storage, StorageOptions
-from pvebench.drivers.storages.pools import pool_options
+from pvebench.drivers.storages.contract import Storage, StorageOptions, pool_options
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Bus, Cache, Compression, Disk, Format, PrimaryCache, Sync
 from pvebench.model.scenario import Machine, Scenario

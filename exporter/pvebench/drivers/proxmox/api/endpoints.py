@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.drivers.ceph_state import STATUS as CEPH_STATUS
 from pvebench.drivers.responses import (
     Shape,
     anything,
@@ -23,7 +24,6 @@ from pvebench.drivers.responses import (
     text,
     whole,
 )
-from pvebench.drivers.storages import ceph
 
 _UPID: Final = re.compile(r"UPID:[A-Za-z0-9-]{1,63}:([0-9A-Fa-f]+:){3}[^:\s/]*:[^:/]*:[^\s:/]+:\Z")
 
@@ -153,7 +153,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _endpoint("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text, frag_=number))),
     _endpoint("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
     _endpoint("GET", "/nodes/{node}/disks/list", rows(_DRIVE), "include-partitions skipsmart"),
-    _endpoint("GET", "/nodes/{node}/ceph/status", ceph.STATUS),
+    _endpoint("GET", "/nodes/{node}/ceph/status", CEPH_STATUS),
     _endpoint(
         "GET",
         "/storage",

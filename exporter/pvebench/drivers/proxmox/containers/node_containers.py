@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.drivers.host.remote_machine import RemoteCommands, RemoteTools, parse_device, whole
-from pvebench.drivers.lxc.container_disk import mounts
+from pvebench.drivers.linux.block_devices import mounts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.containers.container import (
     BenchContainer,
@@ -28,6 +27,7 @@ from pvebench.drivers.proxmox.containers.container import (
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools, parse_device, whole
 from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
     DriverError,

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from pvebench.drivers.ceph_state import Trouble, trouble
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_state import AGAIN_SECONDS, RUNS, PoolNames, zfs_pools
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
-from pvebench.drivers.storages.ceph import Trouble, trouble
 from pvebench.errors import AccessDenied, DriverError, VolumeError
 from pvebench.log import log
 from pvebench.model import figures

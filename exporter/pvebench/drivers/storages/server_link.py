@@ -1,0 +1,57 @@
+"""Network to the server of a storage."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Final
+
+PROBES: Final = 5
+"""Connections per measurement, of which the median counts: the first may wait for ARP."""
+TIMEOUT_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLink:
+    """`model.ports.StorageNetwork` of one storage.
+
+    Attributes:
+        server, port: of the connection; without a server there is no round trip.
+        link_bits_per_second: capacity of the slowest link on the path; 0: not declared.
+    """
+
+    server: str = ""
+    port: int = 0
+    link_bits_per_second: int = 0
+
+    def round_trip(self) -> float | None:
+        if not self.server:
+            return None
+        try:
+            # Resolved once and before: name resolution is not part of a round trip.
+            addresses = socket.getaddrinfo(self.server, self.port, type=socket.SOCK_STREAM)
+            times = [_connect(addresses[0]) for _ in range(PROBES)]
+        except OSError:
+            return None
+        return statistics.median(times)
+
+
+_Address = tuple[
+    socket.AddressFamily,
+    socket.SocketKind,
+    int,
+    str,
+    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+]
+
+
+def _connect(address: _Address) -> float:
+    """Return the seconds to open one connection. Raises OSError."""
+    family, kind, protocol, _, where = address
+    with socket.socket(family, kind, protocol) as opened:
+        opened.settimeout(TIMEOUT_SECONDS)
+        started = time.perf_counter()
+        opened.connect(where)
+        return time.perf_counter() - started
