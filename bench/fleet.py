@@ -19,11 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import psycopg
 
-from pvebench.fleet.wire import Head, pack, shape_of
-from pvebench.hub.door import Door
-from pvebench.hub.schema import migrate
-from pvebench.hub.store import HubDatabase
 from pvebench.model.run import Sample, Unit
+from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.schema import migrate
+from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.wire import Head, pack, shape_of
 from testing.hub_fleets import effects_of_fleet
 from testing.postgres import cluster
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pvebench.config import load_pack
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
@@ -82,7 +82,7 @@ def page(results: Results, now: datetime) -> str:
 
 def many_cases() -> list[Case]:
     """Return as many cases as a full matrix has."""
-    matrix = expand(load_pack(PACK), node="lab", storages={"local": STORAGE_KINDS["dir"]})
+    matrix = expand(load_pack(PACK), node="lab", storages={"local": KINDS["dir"].holds})
     some = matrix.cases
     copies = range(-(-CASES // len(some)))
     return [

@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from pvebench.config import load_pack
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics import snapshot as metrics
 from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS
@@ -68,7 +68,7 @@ class Yardstick:
 
 def many_cases(count: int) -> list[Case]:
     """Return `count` cases of the matrix, with copies of its workloads."""
-    some = expand(load_pack(PACK), node="lab", storages={"local": STORAGE_KINDS["dir"]}).cases
+    some = expand(load_pack(PACK), node="lab", storages={"local": KINDS["dir"].holds}).cases
     copies = range(-(-count // len(some)))
     return [
         dataclasses.replace(

@@ -33,12 +33,12 @@ from scipy.stats import theilslopes
 
 from pvebench.config import load_settings
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated import simulated_hypervisor
 from pvebench.errors import Interrupted
 from pvebench.log import log
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
 from pvebench.service.selection import assignments
+from pvebench_lab.simulated import simulated_hypervisor
 
 ROUND_SECONDS = 2.0
 """Seconds of wall time between two scrapes, page loads and samples."""

@@ -13,12 +13,12 @@ from pathlib import Path
 from key_tables import keys_text
 from node_grants import SCRIPT, with_grants
 
-from pvebench.cli.durability import table
 from pvebench.config.settings import schema_text
-from pvebench.fleet.wire import runs_schema_text
-from pvebench.fleet.wire import schema_text as fleet_schema_text
 from pvebench.metrics.catalog import CATALOG
 from pvebench.model.durability import Durability
+from pvebench_fleet.wire import runs_schema_text
+from pvebench_fleet.wire import schema_text as fleet_schema_text
+from pvebench_lab.cli.durability import table
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -26,20 +26,20 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from pvebench.drivers.simulated.demo_year import YEAR, Effect, Story, Upgrade
-from pvebench.fleet import connection, push
-from pvebench.fleet.connection import HubAddress, sending
-from pvebench.fleet.wire import Limits
-from pvebench.hub.app import FleetPages, Readers, make_app, make_pages
-from pvebench.hub.door import Door
-from pvebench.hub.fleet_view import upgrades
-from pvebench.hub.schema import migrate
-from pvebench.hub.store import HubDatabase
 from pvebench.log import log
 from pvebench.model.workload import Case
 from pvebench.store import Store
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
+from pvebench_fleet import connection, push
+from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet.hub.app import FleetPages, Readers, make_app, make_pages
+from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.fleet_view import upgrades
+from pvebench_fleet.hub.schema import migrate
+from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.wire import Limits
+from pvebench_lab.simulated.demo_year import YEAR, Effect, Story, Upgrade
 from testing.demo_year import assignments
 from testing.hub_sites import filled_store
 from testing.postgres import cluster

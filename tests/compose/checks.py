@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from project import Project, health, labelled, wait_for
 
-from pvebench.drivers.simulated.demo_year import YEAR
-from pvebench.fleet.connection import HubAddress, sending
 from pvebench.store import Store
+from pvebench_fleet.connection import HubAddress, sending
+from pvebench_lab.simulated.demo_year import YEAR
 from testing.demo_year import assignments
 from testing.hub_sites import filled_store
 from testing.packs import ROOT

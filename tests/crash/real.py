@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pvebench.drivers.lxc.container import container_support
+from pvebench_lab.lxc.container import container_support
 from testing.crashes import OPERATION_SECONDS, LabCrashTest, Report
 from testing.node_crashes import node_crashes
 

@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 
 from pvebench.errors import FleetError
-from pvebench.fleet.push import LONGEST_WAIT, Reply, Sender
-from pvebench.fleet.run_files import opened
-from pvebench.fleet.wire import Shape, unpack
-from pvebench.hub.rules import read_lines, read_push
+from pvebench_fleet.hub.rules import read_lines, read_push
+from pvebench_fleet.push import LONGEST_WAIT, Reply, Sender
+from pvebench_fleet.run_files import opened
+from pvebench_fleet.wire import Shape, unpack
 from testing.run_files import exported, store_at
 from testing.simulated_fleet import ModelLog, Schedule
 from testing.stored_runs import SECOND, run

@@ -39,9 +39,9 @@ from pvebench.config import load_pack, load_settings
 from pvebench.errors import PvebenchError
 from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Workload
-from pvebench.references.columns import ColumnMapping
-from pvebench.references.library import read_file
 from pvebench.workloads import TOOLS
+from pvebench_lab.references.columns import ColumnMapping
+from pvebench_lab.references.library import read_file
 from testing.packs import tool_workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,7 +221,7 @@ def _tables() -> list[bytes]:
 
 
 def _published() -> list[bytes]:
-    under = ROOT / "exporter" / "pvebench" / "references" / "published"
+    under = ROOT / "exporter" / "pvebench_lab" / "references" / "published"
     return [b"".join(text.splitlines(keepends=True)[:12]) for text in files("*.csv", under=under)]
 
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostprocess.power import FIRST, REWRITE, Image, make_records
-from pvebench.guest.records import record
 from pvebench.model.durability import Sync
 from pvebench.model.units import SECTOR
+from pvebench_lab.durability.records import record
 
 KEYS: Final = ("raw.none", "qcow2.preallocation-off.none", "raw.unsafe")
 SYNCS: Final = (Sync.FLUSH, Sync.FUA)

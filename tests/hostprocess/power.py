@@ -18,11 +18,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.qemu.durability import DISKS
 from pvebench.drivers.storages.qemu_img import SOUND, create_image
-from pvebench.guest.records import DISTANCE, PLACES, RECORD, RECORDS, SIZE, Read, RecordDisk, record
 from pvebench.model.disk import Cache, Disk, Format
 from pvebench.model.durability import Sync, Touch
+from pvebench_lab.durability.qemu import DISKS
+from pvebench_lab.durability.records import (
+    DISTANCE,
+    PLACES,
+    RECORD,
+    RECORDS,
+    SIZE,
+    Read,
+    RecordDisk,
+    record,
+)
 
 WRITTEN: Final = Path("/run/shared/written")
 _RECORDS: Final = Path("/run/records")

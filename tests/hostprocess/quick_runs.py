@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine
 from pvebench.drivers.linux.block_devices import identity
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
@@ -34,6 +32,8 @@ from pvebench.runner import Runner
 from pvebench.runner.runner import Observers
 from pvebench.store import Store
 from pvebench.workloads import TOOLS
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine
 
 OWNER: Final = "quick"
 STATE: Final = Path("/var/tmp/quick")

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
@@ -33,6 +31,8 @@ from pvebench.runner import Runner
 from pvebench.runner.runner import Observers
 from pvebench.store import Store
 from pvebench.workloads import TOOLS
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine
 
 OWNER: Final = "thin"
 STATE: Final = Path("/var/tmp/thin")

@@ -22,9 +22,6 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.drivers.host.device_tuning import check_own
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine
 from pvebench.drivers.storages.block import DeviceStorage
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.identity import (
@@ -38,6 +35,9 @@ from pvebench.errors import SwitchFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
+from pvebench_lab.host.device_tuning import check_own
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine
 from testing.devices import block_device, need_loop_devices
 from testing.stores import TemporaryStore
 

@@ -19,12 +19,7 @@ from typing import Any
 import pytest
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.lxc import container_disk
-from pvebench.drivers.lxc.container import Container, container_support
-from pvebench.drivers.lxc.container_disk import ContainerDisk, ContainerTools
 from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
@@ -38,6 +33,11 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine, local_router
+from pvebench_lab.lxc import container_disk
+from pvebench_lab.lxc.container import Container, container_support
+from pvebench_lab.lxc.container_disk import ContainerDisk, ContainerTools
 from testing.containers import left_of, losetup, processes, text
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED

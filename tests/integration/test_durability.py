@@ -6,10 +6,10 @@ from integration.conftest import Lab
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.qemu.accelerator import Accelerator
-from pvebench.drivers.qemu.durability import QemuDurability
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.guest import GuestImage
 from pvebench.model.durability import Durability, Sync
+from pvebench_lab.durability.qemu import QemuDurability
 
 
 def found(result: Durability, sync: Sync) -> list[int]:

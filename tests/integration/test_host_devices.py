@@ -14,9 +14,6 @@ import pytest
 from integration.conftest import Lab, scenario
 from pvebench.cli.main import run_cli
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.device_tuning import DEVICE_SETTINGS, KIND, undo_setting
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
@@ -29,6 +26,9 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
+from pvebench_lab.host.device_tuning import DEVICE_SETTINGS, KIND, undo_setting
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine, local_router
 from testing.devices import block_device
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED

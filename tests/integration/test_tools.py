@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine, local_router
 from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.guest import GuestImage
@@ -21,6 +19,8 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine, local_router
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
 

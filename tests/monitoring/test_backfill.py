@@ -12,7 +12,6 @@ from pathlib import Path
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pvebench.cli.demo import demo_page
 from pvebench.cli.export import Window, write_past
 from pvebench.config import Settings
 from pvebench.metrics.catalog import LATENCY
@@ -23,6 +22,7 @@ from pvebench.store import Store
 from pvebench.verdicts import Verdicts
 from pvebench.web import WebServer, listen
 from pvebench.web.server import make_app
+from pvebench_lab.cli.demo import demo_page
 from testing import http_client
 from testing.changes import FINDING
 from testing.demo_year import filled_store, results_of

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.cli.demo import SHOWN
 from pvebench.cli.export import Window, first_moment, write_past
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.model.workload import Conduct
 from pvebench.runner import Runner
 from pvebench.scheduler.plan import expand
 from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench_lab.cli.demo import SHOWN
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.boards import STANDS_IN, chosen, dashboards, panels, substitute
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 from testing.prometheus import Prometheus, backfill, prometheus

@@ -18,13 +18,13 @@ import pytest
 from pve.server import RunningApi
 from pve.site import Site
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.durability import ClusterDurability
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.errors import OutcomeUnknown
-from pvebench.guest.records import DISTANCE, RECORD, RECORDS
 from pvebench.model.disk import Format
 from pvebench.model.durability import Durability, Survival
+from pvebench_lab.durability.proxmox import ClusterDurability
+from pvebench_lab.durability.records import DISTANCE, RECORD, RECORDS
 from testing.prepared_cluster import api, config
 
 __all__ = ["api", "config"]

@@ -16,10 +16,10 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.containers.container import KIND, BenchContainer, ContainerOptions
 from pvebench.drivers.proxmox.containers.container import undo_containers as undo
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.simulated.simulated_guest import Faults
 from pvebench.errors import OutcomeUnknown
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
+from pvebench_lab.simulated.simulated_guest import Faults
 from testing.container_node import ContainerNode, container_node
 from testing.simulated_faults import Trouble
 from testing.simulated_node import Container, SimulatedNode, SimulatedSsh

@@ -29,12 +29,12 @@ from pvebench.drivers.proxmox.settings import ClusterSettings, section
 from pvebench.drivers.proxmox.vm import vm_volumes
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.leftovers import KEPT
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedProbe
 from pvebench.errors import PvebenchError
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedProbe
 from testing.packs import tool_workload
 from testing.simulated_cluster import Directly, Killed, simulated_cluster
 from testing.simulated_rules import Broken

@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pvebench.cli.demo import demo_assignments, fill_store
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.demo_year import YEAR, Story
 from pvebench.scheduler.plan import Assignment, Matrix
 from pvebench.service.instance import planned_cases
 from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench_lab.cli.demo import demo_assignments, fill_store
+from pvebench_lab.simulated.demo_year import YEAR, Story
 from testing.packs import ROOT
 from testing.stores import TemporaryStore
 

@@ -10,15 +10,15 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from pvebench.cli.demo import SHOWN, simulated_runs
 from pvebench.cli.export import Window, first_moment, write_past
-from pvebench.drivers.simulated.demo_year import history
 from pvebench.model.run import Run
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web import WebServer, listen
 from pvebench.web.server import make_app
+from pvebench_lab.cli.demo import SHOWN, simulated_runs
+from pvebench_lab.simulated.demo_year import history
 from testing.demo_year import assignments, last_days, results_of
 from testing.monitored_demo import page_of, statuses
 from testing.prometheus import Prometheus, backfill, free_port, prometheus

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from pvebench.fleet import push
-from pvebench.hub import rules
-from pvebench.hub.rules import Batch, SiteRow, State
+from pvebench_fleet import push
+from pvebench_fleet.hub import rules
+from pvebench_fleet.hub.rules import Batch, SiteRow, State
 from testing.simulated_fleet import ModelHub, ModelLog, ModelTransaction
 
 Break = AbstractContextManager[Any]
@@ -55,7 +55,7 @@ def no_process() -> Break:
         return stopped or (200, rules._cursor(change.site))
 
     return _both(
-        patch.object(rules, "_rejected", rejected), patch("pvebench.hub.rules.hello", hello)
+        patch.object(rules, "_rejected", rejected), patch("pvebench_fleet.hub.rules.hello", hello)
     )
 
 

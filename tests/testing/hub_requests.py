@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from pvebench.fleet.wire import Head, pack, shape_of
-from pvebench.hub.door import Door
-from pvebench.hub.fleet_view import SiteLine
-from pvebench.hub.store import HubDatabase
+from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.fleet_view import SiteLine
+from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.wire import Head, pack, shape_of
 from testing.simulated_fleet import run_data
 
 NOW = 1.7e9

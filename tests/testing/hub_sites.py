@@ -6,15 +6,15 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pvebench.cli.demo import fill_store
-from pvebench.drivers.simulated.demo_year import Story
-from pvebench.fleet.connection import new_process
-from pvebench.fleet.push import Reply, Sender
-from pvebench.fleet.wire import Limits
-from pvebench.hub.door import Door
-from pvebench.hub.store import HubDatabase
 from pvebench.scheduler.plan import Assignment
 from pvebench.store import Store
+from pvebench_fleet.connection import new_process
+from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.push import Reply, Sender
+from pvebench_fleet.wire import Limits
+from pvebench_lab.cli.demo import fill_store
+from pvebench_lab.simulated.demo_year import Story
 from testing.stores import TemporaryStore
 
 STEPS = 1000

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pvebench.cli.demo import SHOWN
 from pvebench.cli.export import Window, first_moment, write_past
 from pvebench.metrics import Page
 from pvebench.metrics.live import collect_build, collect_config, collect_database, collect_scheduler
@@ -17,6 +16,7 @@ from pvebench.store.current import Results
 from pvebench.verdicts import Verdicts
 from pvebench.web import WebServer, listen
 from pvebench.web.server import make_app
+from pvebench_lab.cli.demo import SHOWN
 from testing.demo_year import assignments, filled_store, results_of
 from testing.prometheus import Prometheus, backfill, free_port, prometheus
 from testing.verdicts import known_verdicts

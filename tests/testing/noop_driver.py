@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pvebench.drivers.driver import Driver, DriverContext, DriverSettings, Engine, MeasuredStorage
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.model.ports import Site
 
 
 def storages(settings: DriverSettings, node: str | None) -> dict[str, MeasuredStorage]:
-    return {"local": MeasuredStorage(holds=STORAGE_KINDS["dir"])}
+    return {"local": MeasuredStorage(holds=KINDS["dir"].holds)}
 
 
 class NothingEngine(Engine):

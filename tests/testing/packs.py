@@ -14,9 +14,7 @@ import pytest
 
 from pvebench.config import Pack, load_pack
 from pvebench.drivers.clocks import START, SimulatedClock
-from pvebench.drivers.simulated.simulated_guest import Fault, Faults
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.errors import ConfigError
 from pvebench.model.ports import Guard
 from pvebench.model.run import Outcome, Run
@@ -27,11 +25,13 @@ from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.workloads import TOOLS
+from pvebench_lab.simulated.simulated_guest import Fault, Faults
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.stores import TemporaryStore
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ROOT / "scenarios" / "quick.yaml"
-STORAGES = {"local": STORAGE_KINDS["dir"]}
+STORAGES = {"local": KINDS["dir"].holds}
 
 SMALL = """\
 pack: small

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvebench.config import Pack, load_pack
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.model.disk import Bus
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.workload import Case
-from pvebench.references.library import published
 from pvebench.scheduler.plan import expand, make_plan
+from pvebench_lab.references.library import published
 from testing.packs import ROOT
 
 PAGE: Final = ROOT / "docs" / "published.md"
@@ -153,7 +153,7 @@ def all_cases(pack: Pack) -> list[Case]:
     for number in range(2):
         kinds = {name: KIND_OF.get(name, _EITHER) for name in names}
         storages = {
-            name: STORAGE_KINDS[kinds[name][min(number, len(kinds[name]) - 1)]] for name in names
+            name: KINDS[kinds[name][min(number, len(kinds[name]) - 1)]].holds for name in names
         }
         for case in expand(pack, node="lab", storages=storages).cases:
             found.setdefault(case.slug, case)
@@ -186,7 +186,7 @@ def planned_table() -> str:
     lines = ["| Pack | Cases | Duration | Written at most |", "|---|---|---|---|"]
     for name in PACKS:
         pack = load(name)
-        storages = {str(one): STORAGE_KINDS["dir"] for one in pack.axes["storage"]}
+        storages = {str(one): KINDS["dir"].holds for one in pack.axes["storage"]}
         plan = make_plan(expand(pack, node="lab", storages=storages), seed=pack.seed)
         lines.append(
             f"| `{name}` | {len(plan.cases)} | {show_seconds(plan.seconds)} "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.volume import Attachment, BlockCounters, Volume
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
 
 
 class NoJournal:

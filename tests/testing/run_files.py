@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pvebench.fleet.pseudonyms import Pseudonyms
-from pvebench.fleet.run_files import opened, opened_for_writing, write_runs
 from pvebench.model.run import Run
 from pvebench.store import ImportCount, Store
+from pvebench_fleet.pseudonyms import Pseudonyms
+from pvebench_fleet.run_files import opened, opened_for_writing, write_runs
 from testing.stores import TemporaryStore
 
 

@@ -25,12 +25,12 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.api.connection import Connection, Server, Token
 from pvebench.drivers.proxmox.vm.agent import LAUNCH
 from pvebench.drivers.proxmox.vm.hotplug import _FIND
-from pvebench.drivers.simulated.simulated_guest import Faults, SimulatedGuest
-from pvebench.drivers.simulated.simulated_hypervisor import PluggedDisk
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Completed
 from pvebench.model.volume import Volume
 from pvebench.runner.contents import _SCRIPT, SAMPLES
+from pvebench_lab.simulated.simulated_guest import Faults, SimulatedGuest
+from pvebench_lab.simulated.simulated_hypervisor import PluggedDisk
 
 BOOT_SECONDS: Final = 5.0
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from pvebench.drivers.simulated.simulated_guest import Reality, undo_simulated
 from pvebench.drivers.storages import contract
 from pvebench.errors import AlreadyRunning, VolumeError
 from pvebench.model.volume import Identity
 from pvebench.store import StateDirectory, Store, instance_lock
 from pvebench.store.backups import copy_database
 from pvebench.store.instance_lock import Holder, recorded_holder, stop_holder
+from pvebench_lab.simulated.simulated_guest import Reality, undo_simulated
 from testing.simulated_rules import Broken
 
 FIRST: Final = "4f6c0a52"

@@ -24,8 +24,6 @@ from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import START, SimulatedClock
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.simulated.simulated_guest import Fault, Faults, Reality, undo_simulated
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.errors import AlreadyRunning, Interrupted, ServerGone
 from pvebench.model.disk import Bus
 from pvebench.model.run import Run
@@ -36,6 +34,8 @@ from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
 from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
+from pvebench_lab.simulated.simulated_guest import Fault, Faults, Reality, undo_simulated
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.cluster_crashes import play_cluster
 from testing.packs import SMALL
 from testing.simulated_copies import FIRST, Copies, on_machine

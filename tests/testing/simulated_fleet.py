@@ -1,6 +1,6 @@
 """One site, its hub and now and then a clone of the site, played through a schedule of faults.
 
-The sender (`pvebench.fleet.push`), the door and the rules of the hub are the real ones; the site's
+The sender (`pvebench_fleet.push`), the door and the rules of the hub are the real ones; the site's
 log and the hub's tables are small models in memory, or SQLite's and PostgreSQL's real ones. What
 strikes: requests and answers lost, late and doubled; the hub killed between any two statements,
 full, migrating; site and hub restored from backups; a clone of the site; restarts. The rules that
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pvebench.errors import HubUnreachable
-from pvebench.fleet.push import Place, Reply, Sender
-from pvebench.fleet.wire import Limits, Position, RunLine
-from pvebench.hub.door import Door
-from pvebench.hub.rules import STEP, Batch, Holder, SiteRow, State, Transaction, release
 from pvebench.model.run import Sample, Unit
 from pvebench.store.fleet_log import FIRST, fold
+from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.rules import STEP, Batch, Holder, SiteRow, State, Transaction, release
+from pvebench_fleet.push import Place, Reply, Sender
+from pvebench_fleet.wire import Limits, Position, RunLine
 
 BAD = "\0"
 """A text that SQLite takes and PostgreSQL does not."""

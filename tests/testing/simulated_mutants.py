@@ -16,7 +16,6 @@ from unittest import mock
 
 from pvebench.drivers.proxmox.containers import container, node_containers
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
-from pvebench.drivers.simulated import simulated_guest, simulated_hypervisor
 from pvebench.drivers.storages import contract
 from pvebench.errors import DriverError, StoreError
 from pvebench.model.ports import Journal
@@ -30,6 +29,7 @@ from pvebench.service.housekeeping import Reloader
 from pvebench.store import StateDirectory, instance_lock
 from pvebench.store.current import Results
 from pvebench.store.instance_lock import Holder
+from pvebench_lab.simulated import simulated_guest, simulated_hypervisor
 from testing import simulated_crashes
 from testing.null_journal import NullJournal
 

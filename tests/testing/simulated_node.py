@@ -21,8 +21,6 @@ from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
-from pvebench.drivers.simulated.simulated_guest import Fault, Faults, SimulatedGuest
-from pvebench.drivers.simulated.simulated_hypervisor import PluggedDisk, SimulatedHypervisor
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import OutcomeUnknown, ServerGone
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -30,6 +28,8 @@ from pvebench.model.ports import Completed, Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import GIB
 from pvebench.model.volume import Volume
+from pvebench_lab.simulated.simulated_guest import Fault, Faults, SimulatedGuest
+from pvebench_lab.simulated.simulated_hypervisor import PluggedDisk, SimulatedHypervisor
 from testing.simulated_faults import Trouble
 
 VMIDS: Final = (9500, 9504)

@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.drivers.simulated.simulated_guest import Reality
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.store import Store, StoredRun
+from pvebench_lab.simulated.simulated_guest import Reality
 from testing.simulated_node import SimulatedNode
 
 RULES: Final = {

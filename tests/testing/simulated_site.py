@@ -10,7 +10,6 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.metrics import Page
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk
@@ -19,6 +18,7 @@ from pvebench.store.current import PlannedCase, Results
 from pvebench.verdicts import Verdicts
 from pvebench.web import WebServer, listen
 from pvebench.web.server import make_app
+from pvebench_lab.simulated.simulated_guest import Fault
 from testing.packs import Simulation, simulate
 from testing.prometheus import free_port
 

@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pvebench.fleet.push import Place
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store import ReplacedRun
+from pvebench_fleet.push import Place
 from testing.simulated_fleet import BAD
 from testing.stored_runs import run
 from testing.stores import TemporaryStore

@@ -32,14 +32,15 @@ COMMAND: Final = re.compile(
 OWN_CHILD: Final = "a process that this one started and has not waited for"
 OWN_FOLDER: Final = "a fixed or temporary path of the same program"
 DRIVERS: Final = "exporter/pvebench/drivers"
+LAB: Final = "exporter/pvebench_lab"
 NO_WRITE: Final = "`count=0`, `nocreat`: it only drops the cache of a volume with the marker"
 PROOFS: Final = {
     # what runs next to data of others
     "exporter/pvebench/files.py:remove_tree": "no link, no mount; callers prove the name",
     "exporter/pvebench/files.py:write_own": "a file's name with `.new`",
     "exporter/pvebench/store/instance_lock.py:_signaled": "`holds_lock`, through a pidfd",
-    f"{DRIVERS}/qemu/durability.py:QemuDurability._batch": "`QemuMachine.kill`, own volumes",
-    f"{DRIVERS}/qemu/durability.py:QemuDurability._use": "`QemuMachine.kill`",
+    f"{LAB}/durability/qemu.py:QemuDurability._batch": "`QemuMachine.kill`, own volumes",
+    f"{LAB}/durability/qemu.py:QemuDurability._use": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:_end_process": "UUID and directory, by pidfd",
     f"{DRIVERS}/qemu/machine.py:QemuMachine.kill": OWN_CHILD,
     f"{DRIVERS}/qemu/machine.py:QemuMachine._killed_by_error": "`QemuMachine.kill`",
@@ -49,13 +50,13 @@ PROOFS: Final = {
     f"{DRIVERS}/linux/host_tools.py:_Started.end": OWN_CHILD,
     f"{DRIVERS}/linux/cgroups.py:end_groups": "cgroup of a container with the id",
     f"{DRIVERS}/linux/cgroups.py:_remove": "an empty cgroup of `end_groups`",
-    f"{DRIVERS}/lxc/container.py:Container.end": OWN_CHILD,
-    f"{DRIVERS}/lxc/container.py:undo_root": "marker and id in the name",
-    f"{DRIVERS}/host/host_engine.py:remove_scratch": "marker in the name",
+    f"{LAB}/lxc/container.py:Container.end": OWN_CHILD,
+    f"{LAB}/lxc/container.py:undo_root": "marker and id in the name",
+    f"{LAB}/host/host_engine.py:remove_scratch": "marker in the name",
     f"{DRIVERS}/storages/own_files.py:remove_marked": "marker in the name",
-    f"{DRIVERS}/storages/network.py:NfsStorage.create": "`unlink`: marker",
-    f"{DRIVERS}/storages/network.py:NfsStorage.remove": "`unlink`: marker",
-    f"{DRIVERS}/storages/network.py:undo_nfs": "`unlink`: marker",
+    f"{LAB}/storages/network.py:NfsStorage.create": "`unlink`: marker",
+    f"{LAB}/storages/network.py:NfsStorage.remove": "`unlink`: marker",
+    f"{LAB}/storages/network.py:undo_nfs": "`unlink`: marker",
     f"{DRIVERS}/proxmox/orphans.py:remove_orphan": "`BenchVm.destroy`: marker, pool",
     f"{DRIVERS}/proxmox/vm/leftovers.py:_destroy": "`BenchVm.destroy`: marker, pool",
     f"{DRIVERS}/proxmox/vm/leftovers.py:_refuse_unseen": "text for the user",

@@ -23,7 +23,7 @@ PLACES = (ConfigError,)
 
 def raised() -> Iterator[tuple[str, type[PvebenchError], set[str]]]:
     """Give each `raise` of ours: its place, its class, what it says beside what happened."""
-    for path in sorted(Path(pvebench.__file__).parent.rglob("*.py")):
+    for path in sorted(Path(pvebench.__file__).parents[1].rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 kind = getattr(errors, getattr(node.exc.func, "id", ""), None)

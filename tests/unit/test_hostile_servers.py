@@ -20,9 +20,9 @@ import pytest
 from pvebench.diagnostics import pipeline
 from pvebench.drivers.linux import node_exporter
 from pvebench.errors import PvebenchError
-from pvebench.fleet import connection as fleet
-from pvebench.fleet.wire import Answer, read_message
 from pvebench.provision import grafana
+from pvebench_fleet import connection as fleet
+from pvebench_fleet.wire import Answer, read_message
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from testing.packs import ROOT
 
-PACKAGE: Final = ROOT / "exporter/pvebench"
+EXPORTER: Final = ROOT / "exporter"
 METHODS: Final = frozenset(
     {
         *("read_text", "read_bytes", "readline", "readlines", "read1", "communicate", "recv"),
@@ -24,7 +25,7 @@ METHODS: Final = frozenset(
 """Functions and methods; `read` counts only without a number of bytes."""
 NAMED: Final = frozenset({"json.load", "subprocess.run", "subprocess.Popen", "yaml.load"})
 BOUNDED: Final = {
-    "fleet/run_files.py": "bytes of a line and of a file",
+    "pvebench_fleet/run_files.py": "bytes of a line and of a file",
     "http_responses.py": "bytes and seconds of an HTTP response, from its first byte",
     "drivers/ssh/connection.py": "64 MiB of stdout, 64 KiB of stderr, seconds",
     "drivers/linux/host_tools.py": "64 MiB, 4 MiB for `run_program`, seconds: programs, also in "
@@ -44,7 +45,7 @@ BUILD: Final = "Debian packages, verified by apt, while a guest image is built"
 WRAPPED: Final = "calls a bounded reader"
 PLACES: Final = {
     KERNEL: """
-        drivers/host/device_tuning.py:_read drivers/host/device_tuning.py:_text
+        pvebench_lab/host/device_tuning.py:_read pvebench_lab/host/device_tuning.py:_text
         drivers/linux/block_devices.py:_btrfs_devices drivers/linux/block_devices.py:mount_of
         drivers/linux/block_devices.py:_memory_of_device
         drivers/linux/cgroups.py:_read drivers/linux/cgroups.py:cpu_seconds
@@ -55,9 +56,9 @@ PLACES: Final = {
         drivers/linux/procfs.py:_process_bytes drivers/linux/procfs.py:_read
         drivers/linux/procfs.py:_stat_seconds drivers/linux/procfs.py:_vcpu_wait
         drivers/linux/procfs.py:of_files drivers/linux/procfs.py:pressures
-        drivers/linux/procfs.py:vm_exits drivers/lxc/container.py:_allows_user_namespaces
-        drivers/lxc/container_disk.py:ContainerDisk.attach
-        drivers/lxc/container_disk.py:ContainerTools._check_mount
+        drivers/linux/procfs.py:vm_exits pvebench_lab/lxc/container.py:_allows_user_namespaces
+        pvebench_lab/lxc/container_disk.py:ContainerDisk.attach
+        pvebench_lab/lxc/container_disk.py:ContainerTools._check_mount
         drivers/qemu/accelerator.py:_why_no_kvm drivers/qemu/accelerator.py:remembered_fault
         drivers/qemu/disk_readback.py:opened_direct drivers/qemu/disk_readback.py:used_aio
         drivers/qemu/machine.py:_has_uuid
@@ -69,13 +70,13 @@ PLACES: Final = {
     SHIPPED: """
         cli/main.py:summary
         cli/packs.py:_copy drivers/remote_tools.py: drivers/linux/block_devices.py:
-        drivers/lxc/container.py:Container._unpack
+        pvebench_lab/lxc/container.py:Container._unpack
         drivers/proxmox/containers/node_containers.py:NodeContainers._send_archive
         drivers/proxmox/node/node_ssh.py: drivers/proxmox/vm/vm_create.py:_upload
         guest/archives.py:make_iso guest/build.py:_build guest/image.py:_read_manifest
         guest/recipe.py:script provision/grafana.py:shipped_dashboards
-        provision/scrape.py:prometheus_files references/library.py:published version.py:commit
-        references/library.py:ReferenceLibrary.get web/responses.py:_read_static
+        provision/scrape.py:prometheus_files pvebench_lab/references/library.py:published version.py:commit
+        pvebench_lab/references/library.py:ReferenceLibrary.get web/responses.py:_read_static
         web/server.py:sections
     """,
     OWN: """
@@ -83,7 +84,7 @@ PLACES: Final = {
         service/housekeeping.py:_digest notify/delivery.py:_deliver notify/delivery.py:main
     """,
     PROGRAM: """
-        drivers/qemu/machine.py:QemuMachine._launch drivers/lxc/container.py:Container._launch
+        drivers/qemu/machine.py:QemuMachine._launch pvebench_lab/lxc/container.py:Container._launch
         drivers/storages/settings.py:FaultCommand.begin version.py:_git
     """,
     BUILD: """
@@ -94,14 +95,14 @@ PLACES: Final = {
     """,
     WRAPPED: """
         cli/verdict.py:_rows config/document.py:read_document config/tls_and_users.py:_context
-        cli/proxmox.py:_holds_another cli/upgrade.py:_text references/library.py:read_file
-        fleet/connection.py:HubAddress._exchange fleet/run_files.py:RunsFile._read_lines
+        cli/proxmox.py:_holds_another cli/upgrade.py:_text pvebench_lab/references/library.py:read_file
+        pvebench_fleet/connection.py:HubAddress._exchange pvebench_fleet/run_files.py:RunsFile._read_lines
         files.py:read_secret http_responses.py:read_body
         drivers/linux/host_tools.py:_content drivers/linux/host_tools.py:_launch
         drivers/linux/host_tools.py:_Started.wait
         drivers/linux/procfs.py:Fetched.open
         drivers/linux/procfs.py:Fetched.read_text drivers/proxmox/api/bounds.py:_Socket.recv_into
-        cli/demo.py:show drivers/lxc/container.py:_has_ids
+        pvebench_lab/cli/demo.py:show pvebench_lab/lxc/container.py:_has_ids
         drivers/proxmox/node/node_ssh.py:NodeSsh.start_time
         drivers/proxmox/node/node_ssh.py:_pid drivers/proxmox/vm/bench_vm.py:BenchVm._await_change
         drivers/proxmox/vm/bench_vm.py:BenchVm.verify_owner
@@ -116,6 +117,11 @@ PLACES: Final = {
 def readers(source: str) -> Iterator[tuple[str, int]]:
     """Yield function (`Class.method`) and line of each call that may read without a bound."""
     yield from _calls(ast.parse(source), ())
+
+
+def place(path: Path) -> str:
+    """Return a module's place, without the folder of the core."""
+    return str(path.relative_to(EXPORTER)).removeprefix("pvebench/")
 
 
 def _calls(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, int]]:
@@ -139,14 +145,14 @@ def _reads(call: ast.Call) -> bool:
 
 def test_each_reader_has_a_bound_or_the_reason_why_its_input_has_an_end() -> None:
     found = {
-        f"{path.relative_to(PACKAGE)}:{function}": line
-        for path in sorted(PACKAGE.rglob("*.py"))
+        f"{place(path)}:{function}": line
+        for path in sorted(EXPORTER.glob("pvebench*/**/*.py"))
         for function, line in readers(path.read_text("utf-8"))
     }
-    known = {place for places in PLACES.values() for place in places.split()}
-    assert [f"{place} (line {line})" for place, line in found.items() if place not in known] == []
+    known = {name for names in PLACES.values() for name in names.split()}
+    assert [f"{name} (line {line})" for name, line in found.items() if name not in known] == []
     assert known - found.keys() == set()
-    assert all((PACKAGE / place.partition(":")[0]).is_file() for place in BOUNDED)
+    assert BOUNDED.keys() <= {place(path) for path in EXPORTER.glob("pvebench*/**/*.py")}
 
 
 @pytest.mark.parametrize(
@@ -170,8 +176,8 @@ def test_a_number_of_bytes_is_a_bound() -> None:
 def test_digits_of_others_become_numbers_in_one_place() -> None:
     """`isdigit` accepts `²`, `int` refuses 4,301 digits: `units.whole_number` does neither."""
     found = [
-        f"{path.relative_to(PACKAGE)}:{node.lineno}"
-        for path in sorted(PACKAGE.rglob("*.py"))
+        f"{place(path)}:{node.lineno}"
+        for path in sorted(EXPORTER.glob("pvebench*/**/*.py"))
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in {"isdigit", "isdecimal", "isnumeric"}
     ]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 import click
 
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.text import advice_lines, heading
-from pvebench.analysis.verdict import count_text
 from pvebench.cli.options import (
     output_option,
     read_settings,
@@ -23,6 +22,7 @@ from pvebench.cli.options import (
     settings_options,
     write_output,
 )
+from pvebench.cli.plugin_commands import PluginGroup
 from pvebench.cli.selection import (
     reference_option,
     reference_series_of,
@@ -132,7 +132,7 @@ MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S
 EVERYTHING: Final = 10_000_000
 
 
-@click.group()
+@click.group(cls=PluginGroup)
 def export() -> None:
     """Export results."""
 
@@ -178,36 +178,6 @@ def openmetrics(
         )
         with _open_output(output) as file:
             write_past(results, settings, window, file)
-
-
-@export.command()
-@settings_options
-@click.option("--anonymous", is_flag=True, help="Replace names of nodes, storages and packs.")
-@output_option("File to write, with gzip if it ends in .gz; default: standard output.")
-def runs(output: Path | None, *, anonymous: bool, **options: Any) -> None:
-    """Export all runs with environments and definitions, for `pvebench import runs`.
-
-    One JSON object per line. Raw output is not included.
-    """
-    from pvebench.fleet import pseudonyms, run_files  # noqa: PLC0415 # a site needs none of it
-
-    with results_of(read_settings(**options)) as store, ExitStack() as stack:
-        simulated = store.simulated
-        names = pseudonyms.Pseudonyms(simulated=simulated)
-        try:
-            file: IO[bytes] = (
-                stack.enter_context(run_files.opened_for_writing(output))
-                if output
-                else sys.stdout.buffer
-            )
-            lines = store.fleet.stored()
-            count = run_files.write_runs(
-                file, lines, simulated=simulated, pseudonyms=names.replaced if anonymous else None
-            )
-        except OSError as error:
-            raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
-    if output is not None:
-        click.echo(f"wrote {output}: {count_text(count, 'run')}")
 
 
 def write_past(

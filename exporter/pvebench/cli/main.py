@@ -7,7 +7,6 @@ import difflib
 import os
 import re
 import sys
-from importlib import import_module
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -18,7 +17,9 @@ from click.shell_completion import CompletionItem
 
 from pvebench import __version__
 from pvebench.cli.logs import configure_logging
+from pvebench.cli.plugin_commands import plugin_command
 from pvebench.errors import PvebenchError
+from pvebench.plugins import load, plugins
 from pvebench.version import commit
 
 GROUPS: Final = {
@@ -37,17 +38,40 @@ _SHARED: Final = {
     "database": "prune restore reparse",
     "doctor": "check selftest",
     "export": "report card",
-    "import_": "import",
     "packs": "plan schema",
     "run": "serve",
     "verdict": "judge",
 }
 """Module -> its commands with other names."""
 _MODULES: Final = {name: module for module, names in _SHARED.items() for name in names.split()}
-COMMANDS: Final = {
-    name: _MODULES.get(name, name) for names in GROUPS.values() for name in names.split()
-}
-"""Command -> module below `pvebench.cli` with a function of the same name."""
+
+
+def _places() -> dict[str, str]:
+    """Return command -> place of its function, as `module:function`: own ones, and plug-ins'."""
+    listed = [name for names in GROUPS.values() for name in names.split()]
+    known = plugins("commands")
+    own = {
+        name: f"pvebench.cli.{_MODULES.get(name, name)}:{_function(name)}"
+        for name in listed
+        if name not in PLUGIN_COMMANDS
+    }
+    others = sorted(name for name in known if "." not in name and name not in listed)
+    return {
+        name: own.get(name) or known[name].value
+        for name in (*listed, *others)
+        if name in own or name in known
+    }
+
+
+def _function(name: str) -> str:
+    reserved = iskeyword(name) or hasattr(builtins, name)
+    return f"{name}_" if reserved else name
+
+
+PLUGIN_COMMANDS: Final = frozenset({"import", "durability", "fleet", "hub", "demo"})
+"""Commands in `GROUPS` of `pvebench_lab` and `pvebench_fleet`."""
+COMMANDS: Final = _places()
+"""Command -> place of its function."""
 
 
 _NAME_WIDTH: Final = max(map(len, COMMANDS))
@@ -60,12 +84,10 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        point = plugins("commands").get(cmd_name)
         if cmd_name not in COMMANDS:
             return None
-        reserved = iskeyword(cmd_name) or hasattr(builtins, cmd_name)
-        name = f"{cmd_name}_" if reserved else cmd_name
-        module = import_module(f"pvebench.cli.{COMMANDS[cmd_name]}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = plugin_command(point) if point else load(COMMANDS[cmd_name])
         return command
 
     def resolve_command(
@@ -79,10 +101,13 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by group, each with its whole summary."""
-        for heading, group in GROUPS.items():
-            rows = [(name.ljust(_NAME_WIDTH), summary(name)) for name in group.split()]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+        listed = [name for names in GROUPS.values() for name in names.split()]
+        others = " ".join(name for name in COMMANDS if name not in listed)
+        for heading, group in {**GROUPS, "Plug-ins": others}.items():
+            names = [name for name in group.split() if name in COMMANDS]
+            if names:
+                with formatter.section(heading):
+                    formatter.write_dl([(name.ljust(_NAME_WIDTH), summary(name)) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return options and commands, with their summaries."""
@@ -93,9 +118,13 @@ class _Commands(click.Group):
 
 def summary(command: str) -> str:
     """Return the summary in a command's docstring, from its source: importing all takes seconds."""
-    spec = find_spec(f"pvebench.cli.{COMMANDS[command]}")
+    module, _, function = COMMANDS[command].partition(":")
+    try:
+        spec = find_spec(module)
+    except ImportError:  # a plug-in that is damaged
+        return ""
     source = Path(spec.origin).read_text("utf-8") if spec and spec.origin else ""
-    docstring = re.compile(rf'^def {command}_?\(.*?^    """(.+?\.)["\s]', re.MULTILINE | re.DOTALL)
+    docstring = re.compile(rf'^def {function}\(.*?^    """(.+?\.)["\s]', re.MULTILINE | re.DOTALL)
     found = docstring.search(source)
     return found[1] if found else ""
 

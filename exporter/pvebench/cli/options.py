@@ -44,7 +44,7 @@ _SETTINGS = (
         help="Pack to use instead of the settings' packs; may be repeated.",
     ),
     click.option(
-        "--driver", type=click.Choice(list(DRIVERS)), help="Driver that runs the workloads."
+        "--driver", type=click.Choice(DRIVERS.names), help="Driver that runs the workloads."
     ),
     click.option("--node", help="Label 'node' of the results."),
     click.option(
@@ -214,3 +214,16 @@ def nearest_pack(pack: Path, config: Path | None = None) -> Path | None:
 
 def _directories(config: Path | None) -> list[Path]:
     return [*([config.parent] if config else []), Path()]
+
+
+def pairs_of(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of a repeated option FIELD=VALUE by their fields. Raises UsageError."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        field, separator, value = (part.strip() for part in text.partition("="))
+        if not (field and separator and value):
+            raise click.UsageError(f"invalid {option} {text!r}; write FIELD=…")
+        if field in pairs:
+            raise click.UsageError(f"{option} has {field} twice; keep one of them")
+        pairs[field] = value
+    return pairs

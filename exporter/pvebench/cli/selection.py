@@ -13,10 +13,14 @@ import click
 from pvebench.cli.options import nearest_pack, read_settings
 from pvebench.config import Settings, load_pack
 from pvebench.errors import ConfigError, Problem, StoreError
-from pvebench.references.library import PUBLISHED, ReferenceLibrary
-from pvebench.references.reference_series import ReferenceSeries
+from pvebench.model.reference_series import ReferenceSeries, ReferenceSource
+from pvebench.plugins import Registry
 from pvebench.store import Store, StoredRun
 
+REFERENCES: Final = Registry[ReferenceSource](
+    "references", lambda plugin: isinstance(plugin, ReferenceSource), {}
+)
+"""Name -> source of published and imported series."""
 PUBLISHED_WORD: Final = "published"
 ALL_RUNS: Final = 100_000
 """More runs than a table can reasonably have."""
@@ -59,7 +63,9 @@ def _selected_pack(packs: tuple[Path, ...], config: Path | None) -> Selection:
         pack = load_pack(path)
         return Selection(pack.name, pack.title, pack.source, pack.published, pack.relative_to)
     name = packs[0].name
-    return Selection(name, published=name if name in PUBLISHED else "")
+    return Selection(
+        name, published=name if any(name in one.shipped for one in REFERENCES.values()) else ""
+    )
 
 
 def reference_series_of(
@@ -78,7 +84,11 @@ def reference_series_of(
         if not name:
             message = "--reference published requires --pack with a pack that reproduces a table"
             raise ConfigError([Problem("command line", 0, 0, message)])
-    return ReferenceLibrary(settings.state / "references").get(name)
+    directory = settings.state / "references"
+    sources = [one for one in REFERENCES.values() if name in one.names(directory)]
+    for source in sources or REFERENCES.values():
+        return source.get(directory, name)
+    raise StoreError(f"no reference series {name}", cause="package pvebench_lab is not installed")
 
 
 reference_option = click.option(

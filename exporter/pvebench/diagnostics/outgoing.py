@@ -16,7 +16,6 @@ from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError
 from pvebench.files import is_open
-from pvebench.fleet.push import CONNECTED, IDLE_SECONDS, SOUND
 from pvebench.model.units import show_seconds
 from pvebench.notify.delivery import check_address
 from pvebench.notify.planner import show_time
@@ -29,6 +28,7 @@ from pvebench.store import (
     outbox_at,
     summarize_store,
 )
+from pvebench.store.fleet_log import CONNECTED, IDLE_SECONDS, SOUND
 
 
 class Severity(StrEnum):

@@ -56,6 +56,16 @@ class LocalBackend(Backend, Protocol):
     def volume_path(self) -> Path | None:
         """The file or device of the volume in use."""
 
+    @property
+    def pid(self) -> int | None:
+        """First process of the container that runs the tools; None: no container."""
+        return None
+
+    def tune(self, volume: Volume, disk: Disk) -> dict[str, str]:
+        """Apply the options of the device below a volume; return their read-back."""
+        del volume, disk
+        return {}
+
 
 class VolumeSource(Protocol):
     """Backend with volumes of its own."""

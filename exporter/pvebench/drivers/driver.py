@@ -21,7 +21,6 @@ from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.files import RUNTIME
 from pvebench.guest import GuestImage, build_image, default_directory, load_image, needs_build
 from pvebench.model.audit import AuditedCluster
-from pvebench.model.durability import Durability
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.space import Space
@@ -181,17 +180,6 @@ class OrphanFinder(Protocol):
         """
 
 
-class DurabilityProbe(Protocol):
-    """Measures which writes of a guest survive, on disks of its own."""
-
-    @property
-    def configurations(self) -> Sequence[str]:
-        """All that it can measure, as keys of `model.durability`."""
-
-    def measure(self, configurations: Sequence[str]) -> Iterator[Durability]:
-        """Yield the durability of each. Raises DriverError, Interrupted."""
-
-
 class Engine(Protocol):
     """Functions of a driver. `settings` have its keys; it has no state.
 
@@ -234,19 +222,6 @@ class Engine(Protocol):
             DriverError: the machine cannot be reached.
         """
         return iter(())
-
-    def durability_probe(
-        self, settings: Any, place: DriverContext, storage: str
-    ) -> DurabilityProbe | None:
-        """Return the probe of a storage; None: the driver cannot kill a VM and read it back.
-
-        Args:
-            storage: its id; empty: the first possible one.
-
-        Raises:
-            VolumeError: not possible on that storage.
-        """
-        return None
 
     def read_vms(self, settings: Any) -> AuditedCluster | None:
         """Return all VMs of the cluster, for an audit; None: the driver has no cluster.

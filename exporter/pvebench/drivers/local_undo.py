@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.drivers.storages import UNDO
+from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import Undo, is_own
 from pvebench.errors import PvebenchError
 from pvebench.model.ports import Journal
+from pvebench.plugins import Registry
 from pvebench.sanitize import printable
 
 VM_KIND: Final = "vm"
-VM_HANDLER: Final = "pvebench.drivers.qemu.machine:undo_vm"
-HANDLERS: Final = {
-    "scratch": "pvebench.drivers.host.host_engine:undo_scratch",
-    "device-setting": "pvebench.drivers.host.device_tuning:undo_setting",
-    "container": "pvebench.drivers.lxc.container:undo_container",
-    "container-root": "pvebench.drivers.lxc.container:undo_root",
-}
+UNDO: Final = Registry[Any]("undo", callable, {VM_KIND: "pvebench.drivers.qemu.machine:undo_vm"})
 """Kind of a journal entry -> function that undoes it. Drivers share a state directory, so each
-undoes the entries of all; the kinds of storages are in `storages.UNDO`."""
+undoes the entries of all; each storage kind has its own in `storages.KINDS`."""
 
 
 def undo_pending(
@@ -56,17 +50,8 @@ def undo_pending(
 
 
 def _handlers(runtime: Path, more: Mapping[str, Undo]) -> dict[str, Undo]:
-    return {
-        VM_KIND: partial(_function(VM_HANDLER), runtime),
-        **{kind: _function(name) for kind, name in HANDLERS.items()},
-        **UNDO,
-        **more,
-    }
-
-
-def _function(name: str) -> Any:
-    module, _, function = name.partition(":")
-    return getattr(import_module(module), function)
+    storages = {name: undo for kind in KINDS.values() for name, undo in kind.undo.items()}
+    return {**UNDO, VM_KIND: partial(UNDO[VM_KIND], runtime), **storages, **more}
 
 
 def _undo_one(

@@ -16,9 +16,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pvebench import __version__
 from pvebench.model.consistency import is_own_share
+from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes, show_rate
-from pvebench.references.reference_series import ReferenceSeries
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store import StoredRun
 from pvebench.store.current import Trend

@@ -13,8 +13,8 @@ from typing import Final
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Known, durable_of
 from pvebench.model.figures import FIGURES, warm_text
+from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome, Sample
-from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import StoredRun
 
 # --- table: one row per case and direction, in base units ---

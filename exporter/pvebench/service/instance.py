@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pvebench.config import Settings
 from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import StopClock
+from pvebench.errors import ToolsMissing
 from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.ports import Site
@@ -20,6 +21,7 @@ from pvebench.model.status import Phase, Statuses
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import WriteCost, cost_lines
+from pvebench.plugins import Registry
 from pvebench.runner import RunObserver
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.pacing import pace
@@ -152,9 +154,18 @@ def fleet_of(settings: Settings, store: Store) -> AbstractContextManager[object]
         store.fleet.end()
         return nullcontext()
     # A site without a fleet loads nothing of it.
-    from pvebench.fleet.connection import HubAddress, sending  # noqa: PLC0415 # see above
+    if "fleet" not in SERVICES:
+        raise ToolsMissing(
+            "`fleet` is set, but package pvebench_fleet is not installed",
+            next_step="reinstall pvebench, or remove `fleet` from the settings",
+        )
+    return SERVICES["fleet"](settings, store)
 
-    return sending(HubAddress(**dict(settings.fleet), site=settings.site or ""), store.fleet)
+
+SERVICES: Final = Registry[Callable[[Settings, Store], AbstractContextManager[object]]](
+    "services", callable, {}
+)
+"""Name -> function that returns a context in which an instance does more, such as sending."""
 
 
 def _nothing() -> None:

@@ -33,6 +33,11 @@ from pvebench.store.tables import (
 
 NOT_CONNECTED: Final = "not connected"
 """State before the first exchange."""
+CONNECTED: Final = "connected"
+SOUND: Final = {CONNECTED, NOT_CONNECTED}
+"""States that need no action."""
+IDLE_SECONDS: Final = 600.0
+"""Interval of questions without new lines: a hub that was restored from a backup is noticed."""
 KEPT_SECONDS: Final = 90 * 86400.0
 """Minimum age of acknowledged lines before removal: longer than the backups of a hub are kept."""
 MARK_EVERY: Final = 256

@@ -1,16 +1,10 @@
-"""Benchmark tools. A new tool is one module and one line in `TOOLS`."""
+"""Benchmark tools. A new tool is one module, and one line in `TOOLS` or an entry point."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from pvebench.workloads.bonnie import Bonnie
-from pvebench.workloads.dd import Dd
-from pvebench.workloads.fio import Fio
-from pvebench.workloads.hdparm import Hdparm
-from pvebench.workloads.idle import Boot, Idle
-from pvebench.workloads.ioping import Ioping
-from pvebench.workloads.sysbench import Sysbench
+from pvebench.plugins import Registry
 from pvebench.workloads.tool import (
     Estimate,
     Job,
@@ -23,7 +17,14 @@ from pvebench.workloads.tool import (
 
 __all__ = ["TOOLS", "Estimate", "Job", "Parsed", "SimulatedOutput", "Target", "Tool", "ToolOptions"]
 
-TOOLS: Final[dict[str, Tool]] = {
-    adapter.tool: adapter
-    for adapter in (Fio(), Ioping(), Sysbench(), Bonnie(), Dd(), Hdparm(), Idle(), Boot())
-}
+TOOLS: Final = Registry[Tool](
+    "tools",
+    lambda plugin: isinstance(plugin, Tool),
+    {
+        "fio": "pvebench.workloads.fio:Fio",
+        "ioping": "pvebench.workloads.ioping:Ioping",
+        "idle": "pvebench.workloads.idle:Idle",
+        "boot": "pvebench.workloads.idle:Boot",
+    },
+)
+"""Name in packs -> the tool."""

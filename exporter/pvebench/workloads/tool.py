@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, Self, TypeVar
+from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import AfterValidator, Field, StrictInt
 
@@ -280,6 +280,7 @@ class ToolOptions(Strict):
         return self.title or slug.replace("-", " ")
 
 
+@runtime_checkable
 class Tool(Protocol):
     """One benchmark tool.
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pvebench.cli.demo import NO_RESULTS_SECONDS, judge_past, judged_moments, with_outages
 from pvebench.metrics import catalog
 from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
 from pvebench.metrics.text_format import Families
 from pvebench.model.units import parse_duration
 from pvebench.verdicts.outages import OVERDUE, Outage
+from pvebench_lab.cli.demo import NO_RESULTS_SECONDS, judge_past, judged_moments, with_outages
 from testing.changes import CASES, START, measured
 from testing.packs import ROOT
 from testing.stores import TemporaryStore

@@ -55,8 +55,6 @@ def test_plan_as_json_is_data(capsys: Captured) -> None:
 
 
 def test_every_command_stands_in_the_module_of_its_name() -> None:
-    named = [module.name for module in pkgutil.iter_modules(commands.__path__)]
-    assert set(COMMANDS.values()) <= set(named)
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
@@ -100,7 +98,8 @@ def test_no_module_holds_a_command_that_cannot_be_called() -> None:
         groups = [found for found in held.values() if isinstance(found, click.Group)]
         below = [command for group in groups for command in group.commands.values()]
         free = {name for name, found in held.items() if found not in below}
-        assert {name for name in free if COMMANDS.get(name) != module.name} == set()
+        place = f"pvebench.cli.{module.name}:"
+        assert {name for name in free if not COMMANDS.get(name, "").startswith(place)} == set()
 
 
 def test_a_broken_pack_ends_with_2_and_its_place(tmp_path: Path, capsys: Captured) -> None:

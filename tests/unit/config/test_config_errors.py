@@ -8,7 +8,7 @@ import pytest
 
 from pvebench.cli.run import serve
 from pvebench.config import Settings, load_pack, load_settings
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.errors import ConfigError
 from pvebench.scheduler.plan import check_slugs, expand
 from testing.packs import SMALL, STORAGES, write_pack
@@ -342,7 +342,7 @@ def test_paths_in_settings_are_taken_from_the_files_own_directory(tmp_path: Path
 
 
 def test_the_storage_table_knows_what_each_kind_can_hold() -> None:
-    held = {name: {str(one) for one in kind.formats} for name, kind in STORAGE_KINDS.items()}
+    held = {name: {str(one) for one in kind.holds.formats} for name, kind in KINDS.items()}
     assert held == {
         "dir": {"raw", "qcow2", "vmdk"},
         "loop": {"raw", "qcow2"},

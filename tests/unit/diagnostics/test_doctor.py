@@ -19,12 +19,12 @@ from pvebench.diagnostics import pipeline
 from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, diagnose
 from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
-from pvebench.drivers.simulated import simulated_hypervisor
 from pvebench.errors import PipelineError
-from pvebench.fleet.push import IDLE_SECONDS
 from pvebench.store import CaseNumbers, Message, StateDirectory, Store
 from pvebench.store.case_numbers import form_of, packed
+from pvebench.store.fleet_log import IDLE_SECONDS
 from pvebench.verdicts import NUMBERS
+from pvebench_lab.simulated import simulated_hypervisor
 from testing.packs import write_pack
 from testing.stores import TemporaryStore
 

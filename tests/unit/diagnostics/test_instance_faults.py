@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from pvebench.cli.demo import demo_page
 from pvebench.cli.main import run_cli
 from pvebench.diagnostics import doctor
 from pvebench.errors import HubUnreachable
-from pvebench.fleet.connection import _send_all
-from pvebench.fleet.push import Reply, Sender
 from pvebench.model.status import State
 from pvebench.notify.delivery import Sent
 from pvebench.notify.sender import NotificationSender
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Message, StateDirectory, Store
+from pvebench_fleet.connection import _send_all
+from pvebench_fleet.push import Reply, Sender
+from pvebench_lab.cli.demo import demo_page
 from testing.packs import SMALL, Simulation, simulate, write_pack
 from testing.simulated_site import app_of, served
 

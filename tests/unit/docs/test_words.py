@@ -140,15 +140,19 @@ def files(folder: str, pattern: str = "**/*.py") -> list[Path]:
     return sorted(path for path in (ROOT / folder).glob(pattern) if path.is_file())
 
 
-PACKAGE = "exporter/pvebench"
-FOLDERS = sorted(path.name for path in (ROOT / PACKAGE).iterdir() if any(path.glob("**/*.py")))
+PACKAGE = "exporter"
+FOLDERS = sorted(
+    f"{path.parent.name}/{path.name}"
+    for path in (ROOT / PACKAGE).glob("*/*")
+    if any(path.glob("**/*.py"))
+)
 Kind = Callable[[str], Texts]
 PARTS: dict[str, tuple[list[Path], Kind]] = {
-    PACKAGE: (files(PACKAGE, "*.py"), python_texts),
+    PACKAGE: (files(PACKAGE, "*/*.py"), python_texts),
     **{f"{PACKAGE}/{name}": (files(f"{PACKAGE}/{name}"), python_texts) for name in FOLDERS},
     "grafana/builder": (files("grafana/builder"), python_texts),
     "HTML templates": (files(PACKAGE, "**/*.html"), template_texts),
-    "web scripts": (files(f"{PACKAGE}/web/static", "*.js"), javascript_texts),
+    "web scripts": (files(f"{PACKAGE}/pvebench/web/static", "*.js"), javascript_texts),
     "prometheus/rules": (files("prometheus/rules", "*.yml"), rule_texts),
     "shell scripts of pvebench": (files(PACKAGE, "**/*.sh"), shell_texts),
     "shell scripts of packaging": (
@@ -173,7 +177,11 @@ def test_texts_use_plain_words(part: str) -> None:
 
 def test_every_module_and_script_belongs_to_a_part() -> None:
     checked = {path for paths, _ in PARTS.values() for path in paths}
-    assert {*files(PACKAGE), *files(PACKAGE, "**/*.html"), *files(PACKAGE, "**/*.js")} <= checked
+    assert {
+        *files(PACKAGE, "pvebench*/**/*.py"),
+        *files(PACKAGE, "**/*.html"),
+        *files(PACKAGE, "**/*.js"),
+    } <= checked
     scripts = {path.name for path in PARTS["shell scripts of packaging"][0]}
     assert scripts >= {"postinst", "preinst", "prerm", "postrm", "proxmox-lxc.sh"}
 

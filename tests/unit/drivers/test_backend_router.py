@@ -9,13 +9,13 @@ import pytest
 
 from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench.errors import ServerGone, SwitchFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.store import Store
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
 from testing.stores import TemporaryStore
 
 

@@ -12,23 +12,23 @@ import pytest
 from sqlalchemy import text
 
 from pvebench.drivers import driver_of, engine_of
-from pvebench.drivers.host import device_tuning
-from pvebench.drivers.host.device_tuning import undo_setting
 from pvebench.drivers.local_undo import HANDLERS
 from pvebench.drivers.local_undo import VM_KIND as LOCAL_VM
-from pvebench.drivers.lxc import container
 from pvebench.drivers.proxmox.containers.container import KIND as NODE_CONTAINER
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND as PROXMOX_VM
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.drivers.remote_tools import KIND as REMOTE
-from pvebench.drivers.simulated.simulated_guest import VM_KIND, VOLUME_KIND, Reality, undo_simulated
 from pvebench.drivers.storages import UNDO
 from pvebench.drivers.storages.contract import MARK, instance_id
 from pvebench.errors import SwitchFailed
 from pvebench.sanitize import printable
 from pvebench.store import Store
 from pvebench.store.engine import writing
+from pvebench_lab.host import device_tuning
+from pvebench_lab.host.device_tuning import undo_setting
+from pvebench_lab.lxc import container
+from pvebench_lab.simulated.simulated_guest import VM_KIND, VOLUME_KIND, Reality, undo_simulated
 from testing.stores import TemporaryStore
 
 LOCAL = sorted({*HANDLERS, *UNDO, LOCAL_VM, REMOTE})
@@ -104,7 +104,7 @@ def test_no_damaged_entry_ends_the_cleanup_of_this_machine(
         raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr(subprocess, "Popen", refused)  # no program of the machine is needed
-    monkeypatch.setattr("pvebench.drivers.storages.network.unlink", refused)
+    monkeypatch.setattr("pvebench_lab.storages.network.unlink", refused)
     entries = [*DAMAGED, *owned(instance_id(tmp_path))]
     for details in entries:
         add(store, kind, details)

@@ -17,13 +17,13 @@ import pytest
 
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError, HubUnreachable
-from pvebench.fleet import connection
-from pvebench.fleet.connection import HubAddress, sending
-from pvebench.fleet.push import HEAD_BYTES, LONGEST_WAIT, Reply, Sender
-from pvebench.fleet.wire import Limits, read_line, unpack
-from pvebench.hub.rules import read_push
 from pvebench.model.run import Outcome
 from pvebench.store import ReplacedRun
+from pvebench_fleet import connection
+from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet.hub.rules import read_push
+from pvebench_fleet.push import HEAD_BYTES, LONGEST_WAIT, Reply, Sender
+from pvebench_fleet.wire import Limits, read_line, unpack
 from testing.simulated_fleet import ModelLog
 from testing.stored_runs import run
 from testing.stores import TemporaryStore

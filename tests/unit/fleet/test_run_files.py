@@ -16,12 +16,12 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError, StoreError, StoreMixed
-from pvebench.fleet import pseudonyms, run_files
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.html import FACTS as SHOWN_FACTS
 from pvebench.store import ReplacedRun, Store
+from pvebench_fleet import pseudonyms, run_files
 from testing.packs import ROOT
 from testing.run_files import exported, imported, lines_of, store_at
 from testing.stored_runs import FIRST, SECOND, run

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pvebench.analysis.across_sites import _conjunction, fleet_effects
 from pvebench.analysis.node_effects import EVERY_SECONDS, NodeEffect
-from pvebench.hub.fleet_view import FleetView, unfixed, upgrades
 from pvebench.model.environment import Affected, KnownIssue
+from pvebench_fleet.across_sites import _conjunction, fleet_effects
+from pvebench_fleet.hub.fleet_view import FleetView, unfixed, upgrades
 from testing.hub_fleets import effects_of_fleet
 from testing.site_effects import KERNEL, QEMU, SCSI, WEEK, node_with, sites_with
 

@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from pvebench.fleet import connection
-from pvebench.fleet.connection import HubAddress, sending
-from pvebench.fleet.wire import Limits
-from pvebench.hub.app import make_app
-from pvebench.hub.door import Door
-from pvebench.hub.store import CONNECTIONS, HubDatabase
 from pvebench.model.run import Outcome
 from pvebench.store import ReplacedRun
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
+from pvebench_fleet import connection
+from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet.hub.app import make_app
+from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.store import CONNECTIONS, HubDatabase
+from pvebench_fleet.wire import Limits
 from testing.hub_requests import HELLO, TOKENS, ask
 from testing.prometheus import free_port
 from testing.stored_runs import SECOND, run
@@ -57,7 +57,7 @@ def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
     hub_url: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "LEAST_WAIT", 0.0)
-    monkeypatch.setattr("pvebench.fleet.push.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("pvebench_fleet.push.POLL_SECONDS", 0.05)
     for name, token in TOKENS.items():
         folder = tmp_path / name
         folder.mkdir()

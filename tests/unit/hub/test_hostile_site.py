@@ -12,13 +12,13 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
-from pvebench.fleet.wire import Head, pack, shape_of
-from pvebench.hub.app import FleetPages
-from pvebench.hub.judging import judge_next
-from pvebench.hub.rules import AHEAD_SECONDS, Holder, SiteBusy
-from pvebench.hub.store import HubDatabase, SiteTransaction
-from pvebench.hub.store.limits import TABLES
 from pvebench.model.run import Sample, Unit
+from pvebench_fleet.hub.app import FleetPages
+from pvebench_fleet.hub.judging import judge_next
+from pvebench_fleet.hub.rules import AHEAD_SECONDS, Holder, SiteBusy
+from pvebench_fleet.hub.store import HubDatabase, SiteTransaction
+from pvebench_fleet.hub.store.limits import TABLES
+from pvebench_fleet.wire import Head, pack, shape_of
 from testing.hub_requests import PROCESS, SHAPE, Sending, line, rows
 
 COUNTS = 'SELECT site, count(*) FROM "{}" GROUP BY site ORDER BY site'
@@ -221,7 +221,7 @@ def test_the_size_of_a_sites_runs_has_a_limit_and_pruning_counts_it_anew(
     site.push(SHAPE, line(0, value=2.0, reason="", revision=1))
     assert rows(url, size) == [(3 * 136 + 10_000,)]
     for module in ("site_transaction", "upkeep"):
-        monkeypatch.setattr(f"pvebench.hub.store.{module}.SITE_BYTES", 1000)
+        monkeypatch.setattr(f"pvebench_fleet.hub.store.{module}.SITE_BYTES", 1000)
     status, answer = site.push(SHAPE, line(2))
     assert (status, answer["refused"]) == (200, [3])
     assert rows(url, "SELECT reason FROM refused") == [

@@ -20,15 +20,15 @@ from pvebench.analysis.node_effects import node_effects
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import HubDatabaseError
-from pvebench.hub import judging
-from pvebench.hub.judging import INTERVAL_SECONDS, UPGRADE_SECONDS, judge_next
-from pvebench.hub.store import HubDatabase, NodeTransaction
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome
 from pvebench.store import Decision, ReplacedRun, Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.headline import verdicts_data
+from pvebench_fleet.hub import judging
+from pvebench_fleet.hub.judging import INTERVAL_SECONDS, UPGRADE_SECONDS, judge_next
+from pvebench_fleet.hub.store import HubDatabase, NodeTransaction
 from testing.demo_year import assignments, last_days
 from testing.hub_sites import filled_store, send
 from testing.stored_runs import run

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from pvebench.errors import HubDatabaseError
-from pvebench.hub.schema import migrate
-from pvebench.hub.store import HubDatabase
+from pvebench_fleet.hub.schema import migrate
+from pvebench_fleet.hub.store import HubDatabase
 from testing.hub_requests import TOKEN
 from testing.packs import ROOT
 from testing.postgres import cluster, programs

@@ -11,9 +11,12 @@ from urllib.request import urlopen
 import pytest
 from ruamel.yaml import YAML
 
-from pvebench.hub.app import FleetPages, Readers, make_pages
-from pvebench.hub.doctor import findings
-from pvebench.hub.fleet_view import (
+from pvebench.model.environment import Affected, KnownIssue
+from pvebench.web import WebServer
+from pvebench.web import listen as open_socket
+from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
+from pvebench_fleet.hub.doctor import findings
+from pvebench_fleet.hub.fleet_view import (
     BEHIND_SECONDS,
     NO_SITE_SECONDS,
     SILENT_SECONDS,
@@ -26,11 +29,8 @@ from pvebench.hub.fleet_view import (
     compared,
     upgrades,
 )
-from pvebench.hub.pages import METRICS, metrics, page
-from pvebench.hub.store import HubDatabase
-from pvebench.model.environment import Affected, KnownIssue
-from pvebench.web import WebServer
-from pvebench.web import listen as open_socket
+from pvebench_fleet.hub.pages import METRICS, metrics, page
+from pvebench_fleet.hub.store import HubDatabase
 from testing.hub_requests import GRAZ, NOW, SETTINGS
 from testing.packs import ROOT
 from testing.prometheus import free_port

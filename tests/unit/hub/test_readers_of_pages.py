@@ -19,10 +19,10 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import HubDatabaseError
-from pvebench.hub.app import FleetPages, Readers, make_pages
-from pvebench.hub.store import HubDatabase
 from pvebench.web import Access, WebServer
 from pvebench.web import listen as open_socket
+from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
+from pvebench_fleet.hub.store import HubDatabase
 from testing.prometheus import free_port
 
 HEADER = "X-Remote-User"

@@ -12,15 +12,15 @@ import psycopg
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.hub.app import has_little_space, make_app
-from pvebench.hub.doctor import findings
-from pvebench.hub.door import Door
-from pvebench.hub.fleet_view import NodeLine, Overview
-from pvebench.hub.judging import judge_next
-from pvebench.hub.store import HubDatabase
-from pvebench.hub.store.upkeep import DENSE_SECONDS, KEPT_SECONDS
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
+from pvebench_fleet.hub.app import has_little_space, make_app
+from pvebench_fleet.hub.doctor import findings
+from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.fleet_view import NodeLine, Overview
+from pvebench_fleet.hub.judging import judge_next
+from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.upkeep import DENSE_SECONDS, KEPT_SECONDS
 from testing.hub_requests import (
     GRAZ,
     HELLO,

@@ -12,7 +12,6 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.errors import PortInUse, StoreError
 from pvebench.metrics import CATALOG, Page, Snapshot, catalog
 from pvebench.metrics import snapshot as metrics
@@ -22,6 +21,7 @@ from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.current import PlannedCase
 from pvebench.verdicts import Verdicts
 from pvebench.web import listen
+from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.captured_logs import captured_logs
 from testing.metrics_page import page_of, snapshot_of

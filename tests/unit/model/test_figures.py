@@ -14,7 +14,7 @@ from pvebench.model.figure import Exported, Source
 from pvebench.model.figures import FIGURES, of_source
 from pvebench.model.judged import JUDGED
 
-PACKAGE = Path(pvebench.__file__).parent
+EXPORTER = Path(pvebench.__file__).parents[1]
 OTHER_WORDS = {"bandwidth", "bytes", "disturbed", "iops", "operations", "runtime", "seeks", "warm"}
 OTHER_WORDS |= {"window"}
 """Names that are also words of settings, columns, units or tools."""
@@ -22,9 +22,9 @@ OWN_NAMES = {
     "model/figures.py": "the table",
     "model/judged.py": "labels of judged figures",
     "model/consistency.py": "names of plausibility checks",
-    "references/columns.py": "columns of published tables",
-    "references/forms.py": "columns of published tables",
-    "references/library.py": "columns of published tables",
+    "pvebench_lab/references/columns.py": "columns of published tables",
+    "pvebench_lab/references/forms.py": "columns of published tables",
+    "pvebench_lab/references/library.py": "columns of published tables",
     "workloads/fio_samples.py": "keys of fio's output",
     "workloads/fio_simulation.py": "keys of fio's output",
 }
@@ -39,8 +39,10 @@ def literals(path: Path) -> Iterator[str]:
 def test_no_other_module_spells_the_name_of_a_figure() -> None:
     unclear = set(FIGURES) - OTHER_WORDS
     found = {
-        str(path.relative_to(PACKAGE)): sorted(unclear & set(literals(path)))
-        for path in PACKAGE.rglob("*.py")
+        str(path.relative_to(EXPORTER)).removeprefix("pvebench/"): sorted(
+            unclear & set(literals(path))
+        )
+        for path in EXPORTER.glob("pvebench*/**/*.py")
         if unclear & set(literals(path))
     }
     assert set(found) == set(OWN_NAMES), found

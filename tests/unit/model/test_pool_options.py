@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache, PrimaryCache, Sync
 from pvebench.model.durability import Durable, durable_of
@@ -48,7 +48,7 @@ def test_an_option_is_planned_only_where_pvebench_creates_the_pool(
     def held(storages: Iterable[StorageKind]) -> set[str]:
         return {one.name for one in storages if why_not(scenario(bus, **options), one) is None}
 
-    assert held(STORAGE_KINDS.values()) == kinds
+    assert held(kind.holds for kind in KINDS.values()) == kinds
     assert held(map(storage_kind, STORAGE_TYPES)) == set()  # an administrator's, on a cluster
 
 
@@ -81,6 +81,6 @@ def test_sync_disabled_is_not_durable_whatever_the_cache_mode() -> None:
 
 
 def test_a_file_in_a_dataset_has_a_directory_for_tools_and_a_zvol_has_none() -> None:
-    kind, tool = STORAGE_KINDS["zfs"], tool_workload("sysbench", {"mode": "rndwr", "size": "16M"})
+    kind, tool = KINDS["zfs"].holds, tool_workload("sysbench", {"mode": "rndwr", "size": "16M"})
     assert why_not_run(scenario(recordsize=128 * KIB), tool, kind) is None
     assert "creates its own files" in str(why_not_run(scenario(), tool, kind))

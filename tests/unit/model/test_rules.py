@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.model.disk import (
     Aio,
     Bus,
@@ -80,7 +80,7 @@ def with_layout(**options: object) -> Scenario:
 def test_a_combination_that_cannot_be_is_left_out_with_its_reason(
     scenario: Scenario, kind: str, reason: str
 ) -> None:
-    assert reason in (why_not(scenario, STORAGE_KINDS[kind]) or "nothing")
+    assert reason in (why_not(scenario, KINDS[kind].holds) or "nothing")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_combination_that_cannot_be_is_left_out_with_its_reason(
     ],
 )
 def test_a_combination_that_can_be_is_not_left_out(scenario: Scenario) -> None:
-    assert why_not(scenario, STORAGE_KINDS["dir"]) is None
+    assert why_not(scenario, KINDS["dir"].holds) is None
 
 
 def test_trim_needs_discard_and_the_bare_device() -> None:
@@ -109,13 +109,13 @@ def test_trim_needs_discard_and_the_bare_device() -> None:
         ramp_seconds=0,
         runtime_seconds=1,
     )
-    assert why_not_run(PLAIN, trim, STORAGE_KINDS["dir"]) == "trim needs discard on"
-    assert why_not_run(with_disk(discard=True), trim, STORAGE_KINDS["dir"]) is None
+    assert why_not_run(PLAIN, trim, KINDS["dir"].holds) == "trim needs discard on"
+    assert why_not_run(with_disk(discard=True), trim, KINDS["dir"].holds) is None
     filed = dataclasses.replace(
         with_disk(discard=True), layout=Layout(filesystem=Filesystem.EXT4, file_bytes=MIB)
     )
     assert (
-        why_not_run(filed, trim, STORAGE_KINDS["dir"]) == "trim needs a device without a filesystem"
+        why_not_run(filed, trim, KINDS["dir"].holds) == "trim needs a device without a filesystem"
     )
 
 
@@ -152,25 +152,25 @@ CONTAINER = dataclasses.replace(HOST, layout=ON_EXT4.layout, disk=in_container(H
 def test_a_workload_that_cannot_run_there_is_left_out_with_its_reason(
     scenario: Scenario, workload: Workload, kind: str, reason: str
 ) -> None:
-    assert reason in (why_not_run(scenario, workload, STORAGE_KINDS[kind]) or "nothing")
+    assert reason in (why_not_run(scenario, workload, KINDS[kind].holds) or "nothing")
 
 
 def test_tools_run_where_they_find_what_they_need() -> None:
-    folder = STORAGE_KINDS["dir"]
+    folder = KINDS["dir"].holds
     assert why_not_run(PLAIN, tool("hdparm"), folder) is None
     small = dataclasses.replace(ON_EXT4, layout=Layout(filesystem=Filesystem.EXT4, file_bytes=MIB))
     assert why_not_run(small, tool("bonnie++", size="64M"), folder) is None
     assert why_not_run(HOST, tool("bonnie++", size="64M"), folder) is None
-    assert why_not_run(HOST, tool("hdparm"), STORAGE_KINDS["block"]) is None
+    assert why_not_run(HOST, tool("hdparm"), KINDS["block"].holds) is None
 
 
 def test_the_hosts_row_takes_no_disk_options() -> None:
-    assert why_not(HOST, STORAGE_KINDS["dir"]) is None
+    assert why_not(HOST, KINDS["dir"].holds) is None
     iothread = dataclasses.replace(HOST.disk, iothread=True)
     with_option = dataclasses.replace(HOST, disk=iothread)
-    assert "no disk options" in (why_not(with_option, STORAGE_KINDS["dir"]) or "")
+    assert "no disk options" in (why_not(with_option, KINDS["dir"].holds) or "")
     assert "QEMU accesses this storage over the network" in (
-        why_not(HOST, STORAGE_KINDS["nfs"]) or ""
+        why_not(HOST, KINDS["nfs"].holds) or ""
     )
 
 
@@ -192,12 +192,12 @@ def test_a_containers_row_takes_no_disk_options_and_what_can_be_mounted(
     options: dict[str, object], kind: str, reason: str
 ) -> None:
     wanted = dataclasses.replace(CONTAINER, disk=in_container(CONTAINER.disk, **options))
-    assert reason in (why_not(wanted, STORAGE_KINDS[kind]) or "nothing")
+    assert reason in (why_not(wanted, KINDS[kind].holds) or "nothing")
 
 
 def test_a_container_has_a_file_system_and_on_a_node_a_device_below_it() -> None:
     bare = dataclasses.replace(CONTAINER, layout=Layout())
-    assert "a container case needs a filesystem" in (why_not(bare, STORAGE_KINDS["dir"]) or "")
+    assert "a container case needs a filesystem" in (why_not(bare, KINDS["dir"].holds) or "")
     for name in STORAGE_TYPES:
         can = name in ("lvm", "lvmthin", "rbd")
         assert (why_not(CONTAINER, storage_kind(name)) is None) == can
@@ -253,7 +253,7 @@ def test_settings_of_the_device_below_go_with_the_hosts_row_and_with_guests() ->
     host = dataclasses.replace(PLAIN, storage="disk", disk=disk)
     guest = dataclasses.replace(host, disk=dataclasses.replace(disk, bus=Bus.SCSI))
     for scenario in (host, guest):
-        assert why_not(scenario, STORAGE_KINDS["block"]) is None
+        assert why_not(scenario, KINDS["block"].holds) is None
     assert host.slug == "disk.host.raw.none.drive_cache-0.read_ahead-1M.scheduler-none"
     assert guest.host_slug == host.slug
     assert guest.meaning()["read_ahead"] == str(MIB)

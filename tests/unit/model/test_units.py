@@ -18,7 +18,7 @@ from pvebench.model.units import (
     whole_number,
 )
 from pvebench.model.week import parse_weekly, parse_window
-from pvebench.references.delimited import Decimal, decimal_number
+from pvebench_lab.references.delimited import Decimal, decimal_number
 
 
 @given(st.integers(min_value=0, max_value=2**60))

@@ -9,16 +9,16 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError
-from pvebench.references.columns import ColumnMapping, read_columns
-from pvebench.references.delimited import (
+from pvebench.model.reference_series import ReferenceRow
+from pvebench_lab.references.columns import ColumnMapping, read_columns
+from pvebench_lab.references.delimited import (
     Decimal,
     Unclear,
     decimal_number,
     decimal_of,
     last_digit_step,
 )
-from pvebench.references.library import ReferenceLibrary
-from pvebench.references.reference_series import ReferenceRow
+from pvebench_lab.references.library import ReferenceLibrary
 
 Captured = pytest.CaptureFixture[str]
 GERMAN = """\

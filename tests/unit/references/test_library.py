@@ -10,8 +10,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError, StoreError
-from pvebench.references.forms import printed_step
-from pvebench.references.library import PUBLISHED, ReferenceLibrary, published, read_file
+from pvebench_lab.references.forms import printed_step
+from pvebench_lab.references.library import PUBLISHED, ReferenceLibrary, published, read_file
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 Captured = pytest.CaptureFixture[str]

@@ -15,7 +15,6 @@ from pvebench.config import load_pack
 from pvebench.drivers.linux.block_devices import Mount
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
-from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.drivers.storages import settings as storages
 from pvebench.drivers.storages.settings import LocalSettings, StorageSettings, cached_storages
 from pvebench.model.definition import WARM, Definition
@@ -27,6 +26,7 @@ from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
+from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.packs import SMALL, Recorder, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 

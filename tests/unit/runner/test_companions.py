@@ -9,12 +9,6 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.simulated_guest import Fault, Faults, SimulatedGuest
-from pvebench.drivers.simulated.simulated_hypervisor import (
-    BOOT_SECONDS,
-    SimulatedHypervisor,
-    simulated_site,
-)
 from pvebench.errors import ConfigError, HypervisorGone
 from pvebench.model.figure import Source
 from pvebench.model.figures import of_source
@@ -29,6 +23,12 @@ from pvebench.runner.companions import fairness, of_all
 from pvebench.runner.measure import read_logs
 from pvebench.scheduler.plan import Matrix, expand, make_plan
 from pvebench.workloads import TOOLS, Job
+from pvebench_lab.simulated.simulated_guest import Fault, Faults, SimulatedGuest
+from pvebench_lab.simulated.simulated_hypervisor import (
+    BOOT_SECONDS,
+    SimulatedHypervisor,
+    simulated_site,
+)
 from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 

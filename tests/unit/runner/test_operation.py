@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedOperation, simulated_site
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.errors import (
     Busy,
     DriverError,
@@ -31,6 +30,7 @@ from pvebench.runner import Runner
 from pvebench.runner.operation import Look, longest_gap, operation_samples, percentile, rates
 from pvebench.scheduler.plan import Matrix, expand
 from pvebench.workloads.fault_dip import NOT_RECOVERED
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedOperation, simulated_site
 from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
@@ -307,7 +307,7 @@ def test_a_disk_without_operations_says_why(
 
 def test_a_storage_without_operations_says_so(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, BACKUP + "  - fio: {rw: randread, bs: 4k}\n"))
-    found = expand(pack, node="lab", storages={"local": STORAGE_KINDS["loop"]})
+    found = expand(pack, node="lab", storages={"local": KINDS["loop"].holds})
     assert {one.workload.during for one in found.cases} == {""}
 
 

@@ -12,8 +12,6 @@ from typing import cast
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.simulated_guest import START_SECONDS, SimulatedGuest, SimulatedJob
-from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.errors import GuestTimeout, SwitchFailed
 from pvebench.model.disk import Cache
 from pvebench.model.ports import Completed, Guest, Traffic
@@ -28,6 +26,8 @@ from pvebench.runner.contents import SAMPLES, SPOT_SAMPLES, is_filled
 from pvebench.runner.runner import UNCOUNTED
 from pvebench.scheduler.plan import expand
 from pvebench.workloads import TOOLS, Target
+from pvebench_lab.simulated.simulated_guest import START_SECONDS, SimulatedGuest, SimulatedJob
+from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.run import Outcome
@@ -20,6 +19,7 @@ from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.scheduler.plan import Matrix, expand, make_plan
 from pvebench.workloads import TOOLS
+from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.packs import STORAGES, Recorder, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
@@ -171,5 +171,5 @@ def test_without_snapshots_there_is_no_first_touch(tmp_path: Path) -> None:
 
 def test_a_storage_without_snapshots_excludes_them(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, CHAIN))
-    found = expand(pack, node="lab", storages={"local": STORAGE_KINDS["loop"]})
+    found = expand(pack, node="lab", storages={"local": KINDS["loop"].holds})
     assert {one.scenario.disk.chain for one in found.cases} == {0}

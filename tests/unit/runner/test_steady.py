@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.simulated.simulated_guest import SimulatedJob
 from pvebench.model.run import Outcome
 from pvebench.model.status import Phase
 from pvebench.model.workload import SteadyRule
 from pvebench.runner.steady import is_steady, steadiness
+from pvebench_lab.simulated.simulated_guest import SimulatedJob
 from testing.packs import SMALL, simulate, write_pack
 
 STEADY = SMALL.replace(

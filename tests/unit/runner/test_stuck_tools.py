@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.linux.host_tools import HostTools
-from pvebench.drivers.simulated.simulated_guest import Fault, SimulatedGuest
 from pvebench.errors import GuestTimeout, Interrupted, ToolFailed, ToolStuck
 from pvebench.model.ports import Completed
 from pvebench.model.run import Outcome, Run
@@ -23,6 +22,7 @@ from pvebench.runner.measure import (
     wait_for_io,
 )
 from pvebench.workloads import Job
+from pvebench_lab.simulated.simulated_guest import Fault, SimulatedGuest
 from testing.packs import ROOT, Simulation, simulate, write_pack
 
 Answer = Callable[[SimulatedGuest], Completed]

@@ -12,7 +12,6 @@ import pytest
 
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
-from pvebench.drivers.simulated.simulated_guest import Fault, Faults
 from pvebench.errors import Interrupted
 from pvebench.metrics.live import collect_scheduler, collect_storages
 from pvebench.metrics.text_format import Families
@@ -25,6 +24,7 @@ from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
 from pvebench.store import StateDirectory, Store, writes_at
+from pvebench_lab.simulated.simulated_guest import Fault, Faults
 from testing.captured_logs import captured_logs
 from testing.packs import Simulation, simulate, write_pack
 

@@ -13,7 +13,6 @@ from prometheus_client.samples import Sample
 
 from pvebench.analysis.noise_patterns import hours_of_week, like_hours
 from pvebench.cli.main import run_cli
-from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.metrics.catalog import NEXT_RUN
 from pvebench.metrics.live import collect_scheduler
 from pvebench.metrics.text_format import Families
@@ -23,6 +22,7 @@ from pvebench.model.run import Run
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.guards import QuietGuard
+from pvebench_lab.simulated.simulated_guest import Fault
 from testing.packs import SMALL, Simulation, simulate, write_pack
 
 START = datetime(2026, 3, 2, 14, 30, tzinfo=UTC)

@@ -14,7 +14,6 @@ from pvebench.config.settings import Settings
 from pvebench.drivers import driver_of
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.settings import ClusterSettings, ClusterStorageSettings
-from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.drivers.storages.directory import size_at
 from pvebench.model.ports import Guard
 from pvebench.model.run import Outcome
@@ -25,6 +24,7 @@ from pvebench.scheduler.pacing import WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, expand, make_plan
 from pvebench.service.selection import budgets_of
 from pvebench.store import Store
+from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing import packs
 from testing.packs import QUICK, SMALL, STORAGES, write_pack
 

@@ -14,7 +14,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
-from pvebench.drivers import simulated
+from pvebench.drivers import DRIVERS
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.qemu.block_graph import Names
 from pvebench.drivers.qemu.operations import DiskOperation
@@ -29,6 +29,7 @@ from pvebench.model.units import GIB, MIB, show_bytes
 from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
+from pvebench_lab import simulated
 from testing.null_journal import NullJournal
 from testing.packs import SMALL, STORAGES, write_pack
 
@@ -247,7 +248,7 @@ def test_plan_check_and_run_exclude_the_same_cases_and_name_the_same_need(
     options = settings(tmp_path, LONG.replace("[virtio, scsi]", "[virtio]") + OPERATED)
     config = tmp_path / "pvebench.yaml"
     config.write_text(config.read_text("utf-8") + "driver: simulated\n", "utf-8")
-    monkeypatch.setattr(simulated, "DRIVER", replace(simulated.DRIVER, spaces=spaces_of))
+    monkeypatch.setitem(DRIVERS._objects, "simulated", replace(simulated.DRIVER, spaces=spaces_of))
     have_free(monkeypatch, 128 * MIB + RESERVE_BYTES)
     assert run_cli(["plan", *options, "--format=json"]) == 0
     (plan,) = json.loads(capsys.readouterr().out)

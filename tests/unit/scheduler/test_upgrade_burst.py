@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.metrics.live import collect_scheduler
 from pvebench.metrics.results import collect_environments
 from pvebench.metrics.snapshot import Snapshot
@@ -17,6 +16,7 @@ from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
+from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.packs import SMALL, STORAGES, Recorder, Simulation, simulate, write_pack
 from testing.stores import TemporaryStore
 

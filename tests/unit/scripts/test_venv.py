@@ -50,7 +50,7 @@ import demo, measure, ports, processes, services
 import honcho, hatchling
 import pvebench
 for module in pkgutil.walk_packages(pvebench.__path__, "pvebench."):
-    if module.name.startswith("pvebench.hub."):
+    if module.name.startswith("pvebench_fleet.hub."):
         continue  # needs the libraries of its extra
     if "migrations" not in module.name and not module.name.endswith("__main__"):
         importlib.import_module(module.name)

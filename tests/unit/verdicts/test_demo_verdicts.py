@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.cli.demo import fill_store
 from pvebench.cli.main import run_cli
-from pvebench.drivers.simulated.demo_year import YEAR, Story
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.change_text import sentence
+from pvebench_lab.cli.demo import fill_store
+from pvebench_lab.simulated.demo_year import YEAR, Story
 from testing.demo_year import assignments
 from testing.stores import TemporaryStore
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from pvebench.analysis.verdict import count_text
 from pvebench.drivers.clocks import START
-from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
 from pvebench.model.ports import Hold, HoldKind
@@ -38,6 +37,7 @@ from pvebench.verdicts.summary import (
     summaries,
 )
 from pvebench.web.views.tables import _gap, numbers_of, signed_percent
+from pvebench_lab.simulated.simulated_guest import Fault
 from testing.packs import SMALL, quick, simulate, tool_workload, write_pack
 from testing.simulated_site import results_of
 

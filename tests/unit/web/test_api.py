@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import pytest
 from starlette.routing import Route
 
-from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.run import Outcome
 from pvebench.verdicts import Verdicts
+from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.changes import FINDING
 from testing.packs import ROOT, Simulation, simulate

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from starlette.routing import Route
 
-from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.web.openapi import PATHS, document
+from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.packs import Simulation, simulate
 from testing.simulated_site import app_of, served

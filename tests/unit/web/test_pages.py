@@ -15,7 +15,6 @@ import pytest
 from sqlalchemy import event
 
 from pvebench.drivers.clocks import START
-from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
@@ -28,6 +27,7 @@ from pvebench.verdicts.headline import headline
 from pvebench.web.responses import render
 from pvebench.web.views.overview import index_view, worker_view
 from pvebench.web.views.tables import STALE_INTERVALS
+from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.changes import FINDING, upgrade
 from testing.changes import START as UPGRADE_START

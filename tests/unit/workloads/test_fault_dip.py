@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host import HostSettings
-from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.drivers.storages.settings import FaultCommand, faults_of
 from pvebench.errors import FaultFailed
 from pvebench.model.ports import Fault
@@ -23,6 +21,8 @@ from pvebench.scheduler.worker import Worker
 from pvebench.workloads.fault_dip import Dip, find_dip
 from pvebench.workloads.fio import Fio
 from pvebench.workloads.tool import Target
+from pvebench_lab.host import HostSettings
+from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.packs import SMALL, simulate, tool_refusal, tool_workload, write_pack
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from pvebench.drivers.simulated.simulated_guest import SimulatedDisk
 from pvebench.errors import OutputUnreadable, ToolFailed, WorkloadError
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -20,6 +19,7 @@ from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Caveat, Place, Workload
 from pvebench.workloads import TOOLS, Job, Parsed, Target
 from pvebench.workloads.tool import program
+from pvebench_lab.simulated.simulated_guest import SimulatedDisk
 from testing.packs import SMALL, simulate, tool_refusal, tool_workload, write_pack
 
 GOLDEN = Path(__file__).parents[2] / "golden"

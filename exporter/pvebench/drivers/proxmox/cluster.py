@@ -28,7 +28,6 @@ from pvebench.drivers.proxmox.cluster_access import (
 from pvebench.drivers.proxmox.containers.container import KIND as CONTAINER
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
-from pvebench.drivers.proxmox.durability import ClusterDurability
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard
@@ -37,7 +36,6 @@ from pvebench.drivers.proxmox.node.node_state import LoadGuard, LoadLimits, Node
 from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
 from pvebench.drivers.proxmox.orphans import ClusterOrphans, find_orphans
 from pvebench.drivers.proxmox.settings import (
-    NO_KILL,
     ClusterSettings,
     OperationSettings,
     ProxmoxSettings,
@@ -47,11 +45,10 @@ from pvebench.drivers.proxmox.settings import (
 from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
 from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
-from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.server_link import ServerLink
-from pvebench.errors import AccessDenied, ConfigError, Problem, PvebenchError, VolumeError
+from pvebench.errors import AccessDenied, PvebenchError
 from pvebench.guest import GuestImage, load_image, needs_build
 from pvebench.model.audit import AuditedCluster
 from pvebench.model.disk import Bus
@@ -187,32 +184,6 @@ class ClusterEngine(Engine):
             except PvebenchError:
                 yield node, None
 
-    def durability_probe(
-        self, settings: ClusterSettings, place: DriverContext, storage: str
-    ) -> ClusterDurability:
-        cluster, node = section(settings), nodes_of(settings)[0]
-        known = storages_of(cluster, node)
-        name = storage or next(iter(known))
-        if name not in known:
-            raise VolumeError(
-                f"{node} has no storage {name!r} in the settings",
-                next_step=f"use one of: {', '.join(known)}",
-            )
-        on_node = by_ssh(cluster, node)
-        if on_node is None or not cluster.kill_own_vm:
-            raise ConfigError([Problem("settings", 0, 0, NO_KILL)])
-        vm = _vm(cluster, node, guest_image(settings, place), place)
-        vm.use_ssh(on_node)
-        return ClusterDurability(
-            vm,
-            on_node,
-            node=node,
-            storage=name,
-            formats=cluster.durability_formats(name),
-            has_aio=not STORAGE_TYPES[known[name].type].network,
-            clock=place.clock,
-        )
-
     def read_vms(self, settings: ClusterSettings) -> AuditedCluster:
         cluster, node, clock = section(settings), nodes_of(settings)[0], SystemClock()
         names: dict[str, list[str]] = {}
@@ -229,13 +200,14 @@ def _identity(cluster: ProxmoxSettings, node: str, storage: str, clock: SystemCl
     return identity_of(api, storage, drives_of(api, node))
 
 
-def _vm(
+def vm_of(
     cluster: ProxmoxSettings,
     node: str,
     image: GuestImage,
     place: DriverContext,
     traffic: Traffic | None = None,
 ) -> ProxmoxNode:
+    """Return the benchmark VM of a node; nothing is created yet."""
     return ProxmoxNode(
         connect(cluster, node, place.clock, traffic),
         place=place_of(cluster, node),
@@ -256,7 +228,7 @@ def _vm(
 def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverContext) -> Site:
     traffic = Traffic()
     on_node = by_ssh(cluster, node)
-    vm = _vm(cluster, node, image, place, traffic)
+    vm = vm_of(cluster, node, image, place, traffic)
     vm.targets = (cluster.operations or OperationSettings()).targets
     hypervisor: Hypervisor = vm
     needs = vm.needs_of

@@ -12,6 +12,8 @@ from pvebench.drivers.storages.settings import (
     spaces_of,
     wear_of,
 )
+from pvebench.model.rules import Rows
+from pvebench.plugins import plugins
 
 
 class QemuSettings(LocalSettings):
@@ -31,4 +33,6 @@ DRIVER: Final = Driver(
     wear=wear_of,
     spaces=spaces_of,
     require=require_paths,
+    # Host and container cases are of plug-ins.
+    rows=Rows.BOTH if plugins("backends") else Rows.VM,
 )

@@ -18,9 +18,8 @@ from pvebench.drivers.driver import (
     image_summary,
     switch_failed,
 )
-from pvebench.drivers.host.host_engine import check_host, container_of, host_of, local_router
-from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe, available_memory, host_facts, total_memory
+from pvebench.drivers.local_backends import BACKENDS, container_of, local_router
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
@@ -42,7 +41,6 @@ from pvebench.drivers.qemu.block_graph import (
     objects,
 )
 from pvebench.drivers.qemu.disk_readback import UNVERIFIED, find_in_guest, look, read_back
-from pvebench.drivers.qemu.durability import QemuDurability, directory_options
 from pvebench.drivers.qemu.machine import (
     BOOT_SECONDS,
     SWITCH_SECONDS,
@@ -60,6 +58,7 @@ from pvebench.drivers.storages.contract import (
     release,
 )
 from pvebench.drivers.storages.settings import (
+    check_networks,
     check_storages,
     faults_of,
     guards_of,
@@ -401,15 +400,14 @@ class QemuEngine(Engine):
             )
 
         vm = make_vm(storages)
-        host = host_of(settings, place, storages)
-        container = container_of(settings, place, storages)
-        versions = {"host_fio": tool_version("fio"), "lxc": tool_version("lxc-start")}
-        router = local_router(vm, host, container, facts=versions)
+        kinds = tuple(BACKENDS.values())
+        backends = {kind.bus: kind.make(settings, place, storages) for kind in kinds}
+        router = local_router(vm, backends, kinds)
         # During runs of the host or a container, the idle VM's counters are not used.
         probe = ProcProbe(
             lambda: None if router.replacement else vm.pid,
             lambda: (router.replacement or vm).volume_path,
-            container=lambda: container.pid,
+            container=lambda: container_of(backends),
         )
         networks = networks_of(settings)
         return [
@@ -421,20 +419,12 @@ class QemuEngine(Engine):
                 networks=networks,
                 faults=faults_of(settings),
                 identify=lambda name: identities_of(settings)[name](),
-                guards=guards_of(storages),
+                guards=guards_of(settings, storages),
                 take_snapshots=vm.take_snapshots,
                 operate=vm.operate,
                 further_vm=lambda number: make_vm(make_storages(settings, place, vm=number)),
             )
         ]
-
-    def durability_probe(
-        self, settings: QemuSettings, place: DriverContext, storage: str
-    ) -> QemuDurability:
-        options = directory_options(settings, storage)
-        image, accelerator = prepare(settings, place)
-        node = settings.node
-        return QemuDurability(options, node=node, image=image, accelerator=accelerator, place=place)
 
     def undo(self, settings: QemuSettings, journal: Journal) -> list[str]:
         instance = instance_id(settings.state)
@@ -445,7 +435,9 @@ class QemuEngine(Engine):
         return {(settings.node, name): look for name, look in functions.items()}
 
     def check(self, settings: QemuSettings, cases: Sequence[Case]) -> Iterator[Finding]:
-        yield from check_host(settings, cases)
+        yield from check_networks(settings)
+        for kind in BACKENDS.values():
+            yield from kind.check(settings, cases)
         for tool, package in TOOLS.items():
             where = shutil.which(tool)
             yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"

@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -21,8 +21,10 @@ from pvebench.errors import AlreadyRunning, DriverError, NotWritable
 from pvebench.files import read_own, write_own
 from pvebench.log import log
 from pvebench.model.disk import Disk
+from pvebench.model.ports import Guard, Journal
+from pvebench.model.rules import StorageKind
 from pvebench.model.scenario import Scenario
-from pvebench.model.volume import Volume
+from pvebench.model.volume import Identity, Volume
 
 # --- interface of storages to the drivers that create test volumes
 
@@ -139,6 +141,7 @@ class StorageOptions:
         pool: of a Ceph cluster (`rbd`), volume group (`lvmthin`) or dataset (`zfs`).
         conf, user: of a Ceph cluster; empty: Ceph's own defaults.
         own_path: whether a run creates a missing path, which is below the state directory.
+        options: options of a kind of a plug-in.
         owner: the instance's id, which distinguishes volumes of instances that share a storage.
     """
 
@@ -154,9 +157,44 @@ class StorageOptions:
     pool: str = ""
     conf: str = ""
     user: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 Undo = Callable[[Mapping[str, str]], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Kind of storage.
+
+    Attributes:
+        holds: its capabilities, for the planner.
+        make: returns a storage of this kind.
+        required, optional: required and optional keys in the settings.
+        either: keys of which exactly one must be set.
+        together: keys of which all or none must be set.
+        options: keys in the settings' `options`, for kinds of plug-ins.
+        port: default port of its server; 0: no server.
+        undo: kind of a journal entry -> function that undoes it and returns a line about it.
+        identify: returns the current identity; raises DriverError: it is missing.
+        look: returns a line about the storage for `pvebench check`, or raises PvebenchError;
+            None: no check.
+        guard: returns the guard of all storages of this kind; None: they have no activity of
+            their own.
+    """
+
+    holds: StorageKind
+    make: Callable[[StorageOptions, Journal], Storage]
+    identify: Callable[[StorageOptions], Identity]
+    required: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    either: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+    options: frozenset[str] = frozenset()
+    port: int = 0
+    undo: Mapping[str, Undo] = field(default_factory=dict)
+    look: Callable[[StorageOptions], str] | None = None
+    guard: Callable[[Mapping[str, Any]], Guard] | None = None
 
 
 _FILE: Final = "instance"

@@ -25,7 +25,6 @@ from pvebench.drivers.driver import (
 from pvebench.drivers.linux.block_devices import mount_of
 from pvebench.drivers.linux.drive_wear import wear_below
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.ceph import CephGuard, RbdStorage
 from pvebench.drivers.storages.contract import MARK, Storage, StorageOptions, instance_id, is_bound
 from pvebench.drivers.storages.directory import (
     existing,
@@ -121,7 +120,7 @@ class StorageSettings(Strict):
         kind: `dir`: a directory on any host file system; `loop`: loop devices over files in a
             directory; `block`: a whole device, whose content is destroyed; `nbd`, `nfs`: a server
             that QEMU accesses over the network; `rbd`: a pool of a Ceph cluster, likewise;
-            `lvmthin`, `zfs`: a thin pool or dataset for each volume.
+            `lvmthin`, `zfs`: a thin pool or dataset for each volume; or the kind of a plug-in.
         path: the directory or the device.
         write_budget: maximum bytes written to it in 24 hours; `off`: no limit. Default: 5% of its
             size, at least 10 GiB.
@@ -131,6 +130,7 @@ class StorageSettings(Strict):
             /etc/ceph/ceph.conf and admin by default.
         vgname: LVM volume group; thin pools are created in its free space.
         dataset: ZFS dataset, below which datasets and zvols are created.
+        options: options of the kind of a plug-in.
         faults: name -> command that causes this fault of the storage while a workload with that
             `fault` runs, and ends it before it exits. Empty: no fault is ever caused.
         link_bits_per_second: capacity of the network to the server. For a `dir` or `block` on a
@@ -149,6 +149,7 @@ class StorageSettings(Strict):
     user: StrictStr = Field(default="", pattern=_CEPH_NAME)
     vgname: StrictStr = Field(default="", pattern=r"^[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,126}$")
     dataset: StrictStr = Field(default="", pattern=_DATASET)
+    options: dict[Slug, StrictStr] = Field(default_factory=dict)
     faults: dict[Slug, Annotated[list[StrictStr], Field(min_length=1)]] = Field(
         default_factory=dict
     )
@@ -157,11 +158,13 @@ class StorageSettings(Strict):
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> StorageSettings:
         kind = KINDS[self.kind]
-        present = self.model_fields_set - {"kind", "faults", "write_budget"}
+        present = self.model_fields_set - {"kind", "faults", "write_budget", "options"}
         if missing := kind.required - present:
             raise ValueError(f"a storage of kind {self.kind} needs {', '.join(sorted(missing))}")
         if extra := present - kind.required - kind.optional:
             raise ValueError(f"a storage of kind {self.kind} has no {', '.join(sorted(extra))}")
+        if unknown := set(self.options) - kind.options:
+            raise ValueError(f"options: kind {self.kind} has no {', '.join(sorted(unknown))}")
         if kind.either and sum(bool(getattr(self, key)) for key in kind.either) != 1:
             raise ValueError(
                 f"a storage of kind {self.kind} needs either {' or '.join(kind.either)}"
@@ -264,17 +267,18 @@ def _options(
         pool=entry.pool or entry.vgname or entry.dataset,
         conf=str(entry.conf.absolute()) if entry.conf else "",
         user=entry.user,
+        options=dict(entry.options),
     )
 
 
-def guards_of(storages: Mapping[str, Storage]) -> list[Guard]:
-    """Return the guards of storages with activity of their own: Ceph clusters."""
-    statuses = {
-        name: storage.status
-        for name, storage in storages.items()
-        if isinstance(storage, RbdStorage)
-    }
-    return [CephGuard(statuses)] if statuses else []
+def guards_of(settings: LocalSettings, storages: Mapping[str, Storage]) -> list[Guard]:
+    """Return the guards of storages with activity of their own, one for each kind."""
+    kinds: dict[str, dict[str, Storage]] = {}
+    for name, entry in settings.active_storages().items():
+        if name in storages:
+            kinds.setdefault(entry.kind, {})[name] = storages[name]
+    guards = ((KINDS[kind].guard, own) for kind, own in kinds.items())
+    return [guard(own) for guard, own in guards if guard is not None]
 
 
 def networks_of(settings: LocalSettings) -> dict[str, ServerLink]:

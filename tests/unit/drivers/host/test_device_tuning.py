@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.drivers.host.device_tuning import DriveCache, Scheduler, Tuner
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import SwitchFailed
@@ -20,6 +19,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.store.current import Results
+from pvebench_lab.host.device_tuning import DriveCache, Scheduler, Tuner
 from testing.packs import SMALL, tool_workload, write_pack
 from testing.stores import TemporaryStore
 

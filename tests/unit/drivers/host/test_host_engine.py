@@ -13,15 +13,12 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine, local_router, undo_scratch
 from pvebench.drivers.linux import host_tools
 from pvebench.drivers.linux.block_devices import users_of
 from pvebench.drivers.linux.host_tools import HostTools, run_program
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
-from pvebench.drivers.storages import STORAGE_KINDS, ceph
+from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import loops_of
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
@@ -45,6 +42,10 @@ from pvebench.model.volume import Plug
 from pvebench.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.store import Store
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine, local_router, undo_scratch
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
+from pvebench_lab.storages import ceph
 from testing.captured_logs import captured_logs
 from testing.packs import SMALL, Recorder, simulate, write_pack
 from testing.stores import TemporaryStore
@@ -279,7 +280,7 @@ def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
 def test_a_pack_with_host_has_that_row_first(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, HOSTED))
     for seed in range(8):
-        matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]})
+        matrix = expand(pack, node="lab", storages={"local": KINDS["dir"].holds})
         plan = make_plan(matrix, seed=seed)
         assert plan.cases[0].scenario.slug == "local.host.raw.none"
         assert plan.restarts == 1
@@ -290,7 +291,7 @@ def test_each_setting_of_the_device_below_has_a_host_row_to_compare_with(tmp_pat
         "volume:", "variants:\n  - {scheduler: none}\nvolume:"
     )
     pack = load_pack(write_pack(tmp_path, swept))
-    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["block"]})
+    matrix = expand(pack, node="lab", storages={"local": KINDS["block"].holds})
     hosts = [case.scenario.slug for case in matrix.cases if case.scenario.disk.on_host]
     assert hosts == [
         "local.host.raw.none.read_ahead-0",
@@ -303,7 +304,7 @@ def test_each_setting_of_the_device_below_has_a_host_row_to_compare_with(tmp_pat
 
 def test_without_a_vm_only_the_hosts_rows_are_left(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path))
-    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
+    matrix = expand(pack, node="lab", storages={"local": KINDS["dir"].holds}, rows=Rows.HOST)
     assert [case.scenario.slug for case in matrix.cases] == ["local.host.raw.none"]
     assert {left.reason for left in matrix.excluded} == {
         "this instance measures without VMs (driver: host)"
@@ -331,7 +332,7 @@ def real_site(host: HostDisk, folder: Path) -> Site:
 def test_a_workload_measures_on_the_host_for_real(tmp_path: Path, host: HostDisk) -> None:
     text = HOSTED.replace("size: 64M", "size: 16M").replace("ramp: 1s", "ramp: 200ms")
     pack = load_pack(write_pack(tmp_path, text))
-    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
+    matrix = expand(pack, node="lab", storages={"local": KINDS["dir"].holds}, rows=Rows.HOST)
     runner = Runner(real_site(host, tmp_path), Recorder())
     run = runner.run(matrix.cases[0], cycle="", conduct=pack.conduct)
     runner.close()

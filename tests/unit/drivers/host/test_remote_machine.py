@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pvebench.config import Settings
-from pvebench.drivers.host.remote_host import RemoteDirectory, wear_at
-from pvebench.drivers.host.remote_machine import RemoteMachine
 from pvebench.drivers.linux.block_devices import MAX_DEVICES, parse_devices, show_devices
 from pvebench.drivers.linux.procfs import Fetched, read_snapshot
 from pvebench.drivers.proxmox.containers.container import (
@@ -32,6 +30,8 @@ from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
+from pvebench_lab.host.remote_host import RemoteDirectory, wear_at
+from pvebench_lab.host.remote_machine import RemoteMachine
 from testing.fixed_ssh_answers import SSH, Saying
 from testing.null_journal import NullJournal
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pvebench.drivers.host import DRIVER, HostSettings, remote_host
 from pvebench.drivers.linux import drive_wear
 from pvebench.drivers.linux.drive_wear import parse_wear, wear_below
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import ServerGone
 from pvebench.model.ports import Completed
 from pvebench.model.write_cost import Wear, WriteCost
+from pvebench_lab.host import DRIVER, HostSettings, remote_host
 from testing.fixed_ssh_answers import SSH
 
 GOLDEN = Path(__file__).parents[3] / "golden/smartctl"

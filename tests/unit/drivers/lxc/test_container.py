@@ -14,24 +14,12 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host import DRIVER as HOST_DRIVER
-from pvebench.drivers.host import HostSettings
 from pvebench.drivers.linux import cgroups
 from pvebench.drivers.linux.block_devices import mounts
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
-from pvebench.drivers.lxc import container, container_disk
-from pvebench.drivers.lxc.container import (
-    Container,
-    config,
-    container_support,
-    cpu_list,
-    memory_limit,
-    undo_root,
-)
-from pvebench.drivers.lxc.container_disk import ContainerDisk
 from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages
-from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages import KINDS
 from pvebench.errors import SwitchFailed
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, unpack_archive
 from pvebench.model.definition import Definition, configuration_text
@@ -39,6 +27,18 @@ from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.scheduler.plan import expand, make_plan
+from pvebench_lab.host import DRIVER as HOST_DRIVER
+from pvebench_lab.host import HostSettings
+from pvebench_lab.lxc import container, container_disk
+from pvebench_lab.lxc.container import (
+    Container,
+    config,
+    container_support,
+    cpu_list,
+    memory_limit,
+    undo_root,
+)
+from pvebench_lab.lxc.container_disk import ContainerDisk
 from testing.packs import SMALL, simulate, write_pack
 from testing.stores import TemporaryStore
 
@@ -52,7 +52,7 @@ def test_a_pack_with_lxc_has_that_row_behind_the_hosts(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, WITH_BOTH))
     for seed in range(8):
         plan = make_plan(
-            expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}), seed=seed
+            expand(pack, node="lab", storages={"local": KINDS["dir"].holds}), seed=seed
         )
         first = [case.scenario.slug for case in plan.cases[:2]]
         assert first == ["local.host.raw.none", "local.lxc.raw.none.filesystem-ext4"]
@@ -62,14 +62,14 @@ def test_a_pack_with_lxc_has_that_row_behind_the_hosts(tmp_path: Path) -> None:
 def test_a_container_has_the_guests_file_system_and_the_settings_below(tmp_path: Path) -> None:
     text = WITH_BOTH.replace("axes:", "axes:\n  filesystem: [xfs]\n  read_ahead: [1M]")
     pack = load_pack(write_pack(tmp_path, text.replace("size: 64M", "size: 1G")))
-    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["loop"]})
+    matrix = expand(pack, node="lab", storages={"local": KINDS["loop"].holds})
     slugs = {one.scenario.slug for one in matrix.cases if one.scenario.disk.in_container}
     assert slugs == {"local.lxc.raw.none.read_ahead-1M.filesystem-xfs"}
 
 
 def test_without_a_vm_containers_are_left_and_by_ssh_they_are_not_offered(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, WITH_BOTH))
-    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
+    matrix = expand(pack, node="lab", storages={"local": KINDS["dir"].holds}, rows=Rows.HOST)
     assert [case.scenario.disk.bus for case in matrix.cases] == ["host", "lxc"]
     key = tmp_path / "key"
     settings = HostSettings.model_validate(

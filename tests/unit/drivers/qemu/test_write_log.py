@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.qemu.write_log import Entry, durable_count, read_log, replay
 from pvebench.errors import OutputUnreadable
+from pvebench_lab.durability.write_log import Entry, durable_count, read_log, replay
 
 FLUSH, FUA, DISCARD = 1, 2, 4
 

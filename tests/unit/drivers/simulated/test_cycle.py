@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.errors import Interrupted, StoreError
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.workloads import TOOLS
+from pvebench_lab.simulated.simulated_guest import Fault
 from testing.packs import SMALL, STORAGES, simulate, write_pack
 
 

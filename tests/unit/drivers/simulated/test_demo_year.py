@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pvebench.cli.demo import NODES, simulated_runs
-from pvebench.drivers.simulated.demo_year import YEAR, history
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.run import LATENCY_BOUNDS, Run
+from pvebench_lab.cli.demo import NODES, simulated_runs
+from pvebench_lab.simulated.demo_year import YEAR, history
 from testing.demo_year import assignments
 
 END = datetime(2026, 7, 1, tzinfo=UTC)

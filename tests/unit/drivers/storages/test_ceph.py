@@ -15,8 +15,7 @@ import pytest
 
 from pvebench.config import load_settings
 from pvebench.drivers.ceph_state import trouble
-from pvebench.drivers.storages import KINDS, ceph
-from pvebench.drivers.storages.ceph import CephGuard
+from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.errors import ConfigError, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache
@@ -24,6 +23,8 @@ from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case
+from pvebench_lab.storages import ceph
+from pvebench_lab.storages.ceph import CephGuard
 from testing.packs import tool_workload
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "ceph"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine, remove_scratch
 from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
@@ -20,6 +18,8 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.store import Store
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine, remove_scratch
 from testing.stores import TemporaryStore
 
 ROW = Scenario(

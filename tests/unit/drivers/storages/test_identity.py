@@ -12,7 +12,6 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.linux.block_devices import facts_of, hardware_of, parts_of
-from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.drivers.storages.settings import LocalSettings, identities_of, require_paths
 from pvebench.errors import ServerGone, VolumeError
 from pvebench.model.run import Outcome, Run
@@ -22,6 +21,7 @@ from pvebench.runner import Runner
 from pvebench.scheduler.plan import expand
 from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.mounted_storage import MountedStorage
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 from testing.stores import TemporaryStore

@@ -8,8 +8,6 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
-from pvebench.drivers.host.host_engine import KIND as SCRATCH
-from pvebench.drivers.host.host_engine import undo_scratch
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages.contract import instance_id
 from pvebench.drivers.storages.directory import DirectoryStorage
@@ -19,6 +17,8 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.store import Store
+from pvebench_lab.host.host_engine import KIND as SCRATCH
+from pvebench_lab.host.host_engine import undo_scratch
 from testing.stores import TemporaryStore
 
 ROW = Scenario(

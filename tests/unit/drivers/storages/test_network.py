@@ -13,8 +13,6 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_settings
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.host_engine import ThisMachine
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
@@ -29,6 +27,8 @@ from pvebench.model.workload import Case, Conduct
 from pvebench.report.html import Subject, report_html
 from pvebench.report.table import result_rows
 from pvebench.runner import Runner
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.host_engine import ThisMachine
 from testing.packs import SMALL, Recorder, Simulation, simulate, tool_workload, write_pack
 from testing.stores import TemporaryStore
 

@@ -17,13 +17,14 @@ from typing import Any, Final
 import pytest
 
 from pvebench.drivers.local_undo import undo_pending
-from pvebench.drivers.storages import KINDS, pools
+from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import Storage, StorageOptions, pool_options
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Bus, Cache, Compression, Disk, Format, PrimaryCache, Sync
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, KIB, MIB
 from pvebench.store import Store
+from pvebench_lab.storages import pools
 from testing.stores import TemporaryStore
 
 OWNER: Final = "0123456789abcdef"

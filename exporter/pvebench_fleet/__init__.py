@@ -1,0 +1,4 @@
+"""The hub of a fleet, and a site's connection to it.
+
+It joins `pvebench` by entry points only, see `pvebench.plugins`.
+"""

@@ -1,0 +1,79 @@
+"""`pvebench export runs` and `pvebench import runs`: all runs as a file, for another machine."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+
+from pvebench.analysis.verdict import count_text
+from pvebench.cli.options import PATH, output_option, pairs_of, read_settings, settings_options
+from pvebench.cli.selection import results_of
+from pvebench.errors import NotWritable
+from pvebench.store import StateDirectory, Store
+from pvebench_fleet import pseudonyms, run_files
+
+_NODE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,98}[A-Za-z0-9])?")
+
+
+@click.command(name="runs")
+@settings_options
+@click.option("--anonymous", is_flag=True, help="Replace names of nodes, storages and packs.")
+@output_option("File to write, with gzip if it ends in .gz; default: standard output.")
+def export_runs(output: Path | None, *, anonymous: bool, **options: Any) -> None:
+    """Export all runs with environments and definitions, for `pvebench import runs`.
+
+    One JSON object per line. Raw output is not included.
+    """
+    with results_of(read_settings(**options)) as store, ExitStack() as stack:
+        simulated = store.simulated
+        names = pseudonyms.Pseudonyms(simulated=simulated)
+        try:
+            file: IO[bytes] = (
+                stack.enter_context(run_files.opened_for_writing(output))
+                if output
+                else sys.stdout.buffer
+            )
+            lines = store.fleet.stored()
+            count = run_files.write_runs(
+                file, lines, simulated=simulated, pseudonyms=names.replaced if anonymous else None
+            )
+        except OSError as error:
+            raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
+    if output is not None:
+        click.echo(f"wrote {output}: {count_text(count, 'run')}")
+
+
+@click.command(name="runs")
+@settings_options
+@click.argument("file", type=PATH)
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="NODE=NAME",
+    help="Name of a node here, if another machine has its name; may be repeated.",
+)
+def import_runs(file: Path, renames: tuple[str, ...], **options: Any) -> None:
+    """Import runs of `pvebench export runs` into a state directory of their own.
+
+    pvebench never measures there. Runs that are there already stay as they are.
+    """
+    names = pairs_of("--rename", renames)
+    for name in names.values():
+        if not _NODE.fullmatch(name):
+            raise click.UsageError(f"invalid name {name!r}; use letters, digits, - or _")
+    settings = read_settings(**options)
+    with run_files.opened(file, names) as found, ExitStack() as stack:
+        directory = stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
+        store = Store(directory.database)
+        stack.callback(store.close)
+        count = store.add_imported(found.runs(), simulated=found.head.simulated)
+    nodes = f" of {', '.join(sorted(count.nodes))}" if count.nodes else ""
+    text = f"{count_text(count.added, 'run')}{nodes} imported; {count.known} were there already"
+    older = f"; {count.older} left out, older than the stored ones of their node"
+    click.echo(text + older * bool(count.older))

@@ -1,0 +1,219 @@
+"""What the sites of a fleet have in common, in sentences: upgrades to blame, and sites behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pvebench.analysis.node_effects import NodeEffect
+from pvebench.analysis.verdict import count_text
+from pvebench.log import log
+from pvebench.model.environment import KnownIssue
+from pvebench.verdicts.change_text import (
+    change_of,
+    change_text,
+    differences_text,
+    group_text,
+    listed,
+)
+from pvebench_fleet.across_sites import FleetEffect, fleet_effects
+
+LEAST_SHIFT: Final = 0.005
+"""Smallest shift of the other sites that is named; a logarithm."""
+SILENT_SECONDS: Final = 86400.0
+"""Time without a request after which a site is silent."""
+NO_SITE_SECONDS: Final = 3600.0
+"""Time without a request of any site after which the hub itself is to be checked; an idle site asks
+every ten minutes."""
+SKEW_SECONDS: Final = 300.0
+"""Difference of a site's clock that page, `doctor` and alert name."""
+BEHIND_SECONDS: Final = 2 * 86400.0
+"""Age of the verdicts of a node with new runs after which judging is behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """Everything that is judged, at a moment.
+
+    Attributes:
+        effects: site -> effects of each of its nodes.
+        facts: site -> facts of the present environment of each of its nodes.
+    """
+
+    effects: Mapping[str, Sequence[Sequence[NodeEffect]]] = field(default_factory=dict)
+    facts: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteLine:
+    """State of a site; times in UNIX seconds, None: never.
+
+    Attributes:
+        skew: seconds that the site's clock is ahead.
+        newest_run: end of the newest run that arrived.
+        critical, warnings: number of open regressions; `worst`: sentence of the worst one.
+    """
+
+    name: str
+    state: str
+    contact: float | None
+    skew: float | None
+    newest_run: float | None
+    runs: int
+    refused: int
+    critical: int
+    warnings: int
+    worst: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """State of the judging of a node; `judged_at` in UNIX seconds, 0: never."""
+
+    site: str
+    node: str
+    unjudged: int
+    judged_at: float
+    failed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstCase:
+    """Case with a confirmed loss; `change`: a ratio."""
+
+    site: str
+    node: str
+    key: str
+    direction: str
+    metric: str
+    state: str
+    change: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """Sites, their nodes, and the worst cases of all."""
+
+    sites: Sequence[SiteLine] = ()
+    nodes: Sequence[NodeLine] = ()
+    worst: Sequence[WorstCase] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseLine:
+    """Newest run of a case, and its worst verdict about throughput; `finished` in UNIX seconds.
+
+    Attributes:
+        values: numbers of its newest successful run: (metric, direction, part, unit) -> value.
+        state: of the verdict; empty: none. `change`: a ratio; None: unknown.
+    """
+
+    key: str
+    finished: float
+    outcome: str
+    values: Mapping[tuple[str, ...], float]
+    state: str
+    change: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteView:
+    """One site: its open changes, worst first, and the newest runs of its cases."""
+
+    site: SiteLine
+    changes: Sequence[tuple[str, float, str]]
+    cases: Sequence[CaseLine]
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """An upgrade to blame, in words.
+
+    Attributes:
+        behind: sites that still have the version before.
+    """
+
+    effect: FleetEffect
+    text: str
+    behind: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What sites have in common; `failed`: site -> why its data cannot be compared."""
+
+    upgrades: Sequence[Upgrade] = ()
+    issues: Sequence[tuple[KnownIssue, Sequence[str]]] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def compared(view: FleetView, issues: Sequence[KnownIssue]) -> Compared:
+    """Compare the sites: first each alone, then all those whose data did not fail."""
+    found, failed = Compared(), dict[str, str]()
+    sites = sorted({*view.effects, *view.facts})
+    for names in (*([site] for site in sites), sites):
+        part = FleetView(
+            effects={name: view.effects.get(name, ()) for name in names if name not in failed},
+            facts={name: view.facts.get(name, ()) for name in names if name not in failed},
+        )
+        try:
+            found = Compared(upgrades=upgrades(part), issues=unfixed(part, issues))
+        except Exception as error:
+            log.exception("sites cannot be compared", sites=names)
+            found, failed = Compared(), failed | dict.fromkeys(names, type(error).__name__)
+    return replace(found, failed=failed)
+
+
+def upgrades(view: FleetView) -> list[Upgrade]:
+    """Return the upgrades that changed several sites, the most certain first."""
+    found: list[Upgrade] = []
+    for effect in fleet_effects(view.effects):
+        passed, different = {one.site for one in effect.sites}, effect.difference
+        behind = tuple(
+            site
+            for site, nodes in sorted(view.facts.items())
+            if site not in passed
+            and any(facts.get(different.fact) == different.before for facts in nodes)
+        )
+        found.append(Upgrade(effect, sentence(effect, behind), behind))
+    return found
+
+
+def sentence(effect: FleetEffect, behind: Sequence[str] = ()) -> str:
+    """Return an effect in words; `behind`: sites that still have the version before."""
+    moved, figure = effect.moved, effect.figure
+    typical = sum(one.effect for one in moved) / len(moved)
+    subject = group_text(effect.group)
+    changed = change_text(typical, figure)
+    is_rate = figure.name == "throughput"
+    begin = f"{subject} is {changed}" if is_rate else f"{changed} for {subject}"
+    causes = differences_text((effect.difference, *effect.also))
+    text = f"{begin} at {len(moved)} of {len(effect.sites)} sites since {causes}"
+    low, high = sorted(change_of(end, figure) for end in (effect.low, effect.high))
+    details = [
+        f"mean of all sites {change_of(effect.mean, figure):+.1%}",
+        f"95% CI {low:+.1%} to {high:+.1%}",
+        f"spread between sites {effect.between:.1%}",
+        listed([one.site for one in moved]),
+    ]
+    if effect.others:
+        other = change_of(effect.shift, figure)
+        same = "unchanged" if abs(effect.shift) < LEAST_SHIFT else f"{other:+.1%}"
+        details.append(f"{count_text(effect.others, 'site')} without it: {same} at that time")
+    text = f"{text[0].upper()}{text[1:]} ({'; '.join(details)})"
+    return f"{text}. Still to come: {listed(behind)}" if behind else text
+
+
+def unfixed(view: FleetView, issues: Sequence[KnownIssue]) -> list[tuple[KnownIssue, list[str]]]:
+    """Return the known issues that explain changes, and the sites with such a version."""
+    found: list[tuple[KnownIssue, list[str]]] = []
+    for issue in issues:
+        sites = [
+            site
+            for site, nodes in sorted(view.facts.items())
+            if issue.moves and any(issue.holds(facts) is not None for facts in nodes)
+        ]
+        if sites:
+            found.append((issue, sites))
+    return found

@@ -1,0 +1,250 @@
+"""Rules of the protocol at the hub. Pure: a transaction does the storing.
+
+Each request of a site runs in one transaction, which locks the site's row; the answer leaves after
+the commit. A cursor (number, chain) is what the site was acknowledged; the turn belongs to the one
+process of the site that may push. Two processes that ask for the turn alternately are twins: the
+site and a clone of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from pvebench.errors import FleetMessageInvalid
+from pvebench_fleet.wire import MAJOR, Head, Hello, Line, Position, Rewind, read_line, read_message
+
+FIRST: Final[Position] = (0, "")
+STEP: Final = 2**20
+"""Largest step between two turns. A random step makes the turns of a hub that was restored from a
+backup differ from those that it gave before: a late request cannot match them."""
+_SEQ: Final = re.compile(rb'"seq": ?([0-9]{1,18})[,}]')
+AHEAD_SECONDS: Final = 86400.0
+"""Time ahead of the hub's clock from which a run is refused: it would stay the newest one."""
+HELD: Final = "two processes push for this site; select one with `pvebench hub sites hold`"
+Answered = tuple[int, dict[str, Any]]
+"""HTTP status, and fields of the answer."""
+
+
+class SiteBusy(Exception):  # a state, not an error
+    """Another request of the site is at work, or all places are taken."""
+
+
+class State(StrEnum):
+    """State of a site at the hub."""
+
+    ACTIVE = "active"
+    HELD = "held"
+    FORGOTTEN = "forgotten"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteRow:
+    """State of a site.
+
+    Attributes:
+        turn: number of the present turn; process: that has it, empty: none.
+        cursor: place up to which everything is stored.
+    """
+
+    state: State = State.ACTIVE
+    turn: int = 0
+    process: str = ""
+    cursor: Position = FIRST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Process that has or had the turn.
+
+    Attributes:
+        turn: its newest turn.
+        banned: a person said that it is not the site.
+    """
+
+    process: str
+    turn: int
+    banned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Content of a push.
+
+    Attributes:
+        lines: valid lines in their order.
+        refused: (number of the line in the log or 0, reason, text) of the others.
+    """
+
+    head: Head
+    lines: Sequence[Line] = ()
+    refused: Sequence[tuple[int, str, str]] = field(default=())
+
+
+class Transaction(Protocol):
+    """What the rules need of the database, for one site whose row is locked."""
+
+    site: SiteRow
+
+    def save(self, site: SiteRow) -> None:
+        """Store the state of the site."""
+
+    def holder(self, process: str) -> Holder | None:
+        """Return a process that has or had the turn."""
+
+    def put_holder(self, holder: Holder) -> None:
+        """Store a process."""
+
+    def ban_others(self, process: str) -> None:
+        """Ban all processes but this one."""
+
+    def marks(self, before: int, most: int) -> Sequence[Position]:
+        """Return the newest places of the cursor below a number, newest first."""
+
+    def add_mark(self, place: Position) -> None:
+        """Store a place of the cursor."""
+
+    def drop_marks(self, after: int) -> None:
+        """Remove the places with higher numbers."""
+
+    def store(self, batch: Batch, turn: int) -> Sequence[int]:
+        """Store lines, of which the later replaces the earlier; return refused numbers.
+
+        The version of a run that a line replaces is kept under the turn, for `undo`.
+        """
+
+    def undo(self, after: int) -> None:
+        """Restore the versions of runs that turns after this one have replaced."""
+
+
+def hello(change: Transaction, request: Hello, step: Callable[[], int]) -> Answered:
+    """Give the turn to a process, or hold the site if two processes alternate."""
+    site = change.site
+    if (stopped := _stopped(site)) is not None:
+        if site.state is State.HELD and change.holder(request.process) is None:
+            # A person may select it: the processes from before the hold may have ended.
+            change.put_holder(Holder(process=request.process, turn=site.turn))
+        return stopped
+    if MAJOR not in request.schemas:
+        known = f"this hub understands schema {MAJOR}; upgrade the hub"
+        return HTTPStatus.UNPROCESSABLE_ENTITY, {"error": known}
+    if request.process == site.process:
+        return HTTPStatus.OK, _cursor(site)
+    if request.seen != site.turn:
+        # Whatever arrives late cannot take the turn.
+        return HTTPStatus.PRECONDITION_FAILED, {"turn": site.turn}
+    if (known_holder := change.holder(request.process)) is not None:
+        return _hold(change, known_holder)
+    site = replace(site, turn=site.turn + step(), process=request.process)
+    change.put_holder(Holder(process=site.process, turn=site.turn))
+    change.save(site)
+    return HTTPStatus.OK, _cursor(site)
+
+
+def _hold(change: Transaction, twin: Holder) -> Answered:
+    """Hold the site; what the asking process was acknowledged does not stay replaced."""
+    if not twin.banned:
+        change.undo(twin.turn)
+        change.save(replace(change.site, state=State.HELD))
+    return HTTPStatus.LOCKED, {"error": HELD}
+
+
+def release(change: Transaction, keep: str, step: Callable[[], int]) -> bool:
+    """End the hold: `keep` is the site, and the other processes are not.
+
+    The site sends everything again, so that nothing of the others replaces its own results.
+
+    Returns:
+        Whether the process is known.
+    """
+    if change.holder(keep) is None:
+        return False
+    turn = change.site.turn + step()
+    change.ban_others(keep)
+    change.put_holder(Holder(process=keep, turn=turn))
+    change.drop_marks(0)
+    change.save(SiteRow(turn=turn, process=keep))
+    return True
+
+
+def push(change: Transaction, head: Head, texts: Sequence[bytes]) -> Answered:
+    """Store the lines of a push, if they continue what is stored; else they are not even read."""
+    site = change.site
+    if (rejected := _rejected(site, head.turn, head.process)) is not None:
+        return rejected
+    if (head.after, head.chain) != site.cursor:
+        return HTTPStatus.CONFLICT, _cursor(site)
+    refused = change.store(read_lines(head, texts), site.turn)
+    site = replace(site, cursor=head.to)
+    change.add_mark(site.cursor)
+    change.save(site)
+    return HTTPStatus.OK, {**_cursor(site), "refused": [*refused]}
+
+
+def rewind(change: Transaction, request: Rewind) -> Answered:
+    """Move the cursor back to a place that both sides have; stored runs stay."""
+    site = change.site
+    if (rejected := _rejected(site, request.turn, request.process)) is not None:
+        return rejected
+    known = request.to == FIRST or request.to in change.marks(request.to[0] + 1, 1)
+    if request.seen != site.cursor or not known:
+        return HTTPStatus.CONFLICT, _cursor(site)
+    change.drop_marks(request.to[0])
+    site = replace(site, cursor=request.to)
+    change.save(site)
+    return HTTPStatus.OK, _cursor(site)
+
+
+def _stopped(site: SiteRow) -> Answered | None:
+    if site.state is State.FORGOTTEN:
+        return HTTPStatus.GONE, {"error": "this hub no longer knows the site"}
+    if site.state is State.HELD:
+        return HTTPStatus.LOCKED, {"error": HELD}
+    return None
+
+
+def _rejected(site: SiteRow, turn: int, process: str) -> Answered | None:
+    if (stopped := _stopped(site)) is not None:
+        return stopped
+    if (turn, process) != (site.turn, site.process):
+        return HTTPStatus.PRECONDITION_FAILED, {"turn": site.turn}
+    return None
+
+
+def _cursor(site: SiteRow) -> dict[str, Any]:
+    return {"turn": site.turn, "acked": site.cursor[0], "chain": site.cursor[1]}
+
+
+def read_push(content: bytes) -> tuple[Head, list[bytes]]:
+    """Return the head of a push and its lines, still as text.
+
+    Raises:
+        FleetMessageInvalid: the head is invalid, or lines are missing.
+    """
+    first, *texts = content.splitlines() or [b""]
+    head = read_message(Head, first)
+    if len(texts) != head.count or head.to[0] < head.after:
+        raise FleetMessageInvalid(f"{len(texts)} lines instead of {head.count}, to {head.to[0]}")
+    return head, texts
+
+
+def read_lines(head: Head, texts: Sequence[bytes]) -> Batch:
+    """Return the lines of a push; those that break the protocol are among the refused."""
+    lines: list[Line] = []
+    refused: list[tuple[int, str, str]] = []
+    for text in texts:
+        try:
+            lines.append(read_line(text))
+        except FleetMessageInvalid as error:
+            refused.append((_number(text), error.reason, text[:1000].decode("utf-8", "replace")))
+    return Batch(head=head, lines=lines, refused=refused)
+
+
+def _number(text: bytes) -> int:
+    """Return the number of an invalid line, as far as it can be read; 0: unknown."""
+    found = _SEQ.search(text)
+    return int(found[1]) if found else 0

@@ -1,0 +1,288 @@
+"""The database of the hub: connections, sites and their tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg.sql import SQL, Identifier
+
+from pvebench.errors import HubDatabaseError
+from pvebench_fleet.hub.fleet_view import FleetView, Overview, SiteView
+from pvebench_fleet.hub.rules import SiteRow, State, release
+from pvebench_fleet.hub.schema import HEAD
+from pvebench_fleet.hub.store.node_transaction import CHOOSE, NodeTransaction
+from pvebench_fleet.hub.store.overview import read_fleet_view, read_overview, read_site_view
+from pvebench_fleet.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
+from pvebench_fleet.hub.store.upkeep import drop_month, old_months, settings, thin
+
+CONNECTIONS: Final = 4
+"""Maximum connections of the door, and so of requests that work at once."""
+CONNECT_SECONDS: Final = 5
+
+
+class HubDatabase:
+    """Connections to the database.
+
+    Args:
+        url: connection string of libpq; passwords belong into its `passfile`.
+        role: role to use after the login, with only the needed rights; empty: the login's own.
+    """
+
+    def __init__(self, url: str, *, role: str = "") -> None:
+        self._url = url
+        self._role = role
+        self._free: queue.LifoQueue[Connection | None] = queue.LifoQueue()
+        for _ in range(CONNECTIONS):
+            self._free.put(None)
+
+    @contextmanager
+    def connection(self, role: str = "") -> Iterator[Connection]:
+        """Yield a connection in a transaction.
+
+        Args:
+            role: role of this transaction; empty: that of the database.
+
+        Raises:
+            HubDatabaseError: PostgreSQL is unreachable, the schema is not this version's, or the
+                login lacks a right.
+        """
+        connection = self._free.get()
+        try:
+            connection = self._opened(connection)
+            with connection.transaction():
+                if role:
+                    _change_role(connection, "SET LOCAL ROLE {}", role)
+                yield connection
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise HubDatabaseError(
+                f"the hub's database refused: {str(error).strip()}"[:500],
+                cause="the login is not the role that migrated the database",
+                next_step="log in as the role that ran `pvebench hub migrate`",
+            ) from error
+        except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
+            failed = HubDatabaseError(
+                f"the hub's database failed: {str(error).strip()}"[:500],
+                cause="PostgreSQL is down, full or refuses this role",
+                next_step="check PostgreSQL; sites send again",
+            )
+            failed.full = isinstance(error, psycopg.errors.DiskFull)
+            raise failed from error
+        finally:
+            broken = connection is not None and (connection.closed or connection.broken)
+            self._free.put(None if broken else connection)
+
+    def _opened(self, connection: Connection | None) -> Connection:
+        if connection is not None and not connection.closed:
+            return connection
+        opened = psycopg.connect(
+            self._url, row_factory=dict_row, autocommit=True, connect_timeout=CONNECT_SECONDS
+        )
+        try:
+            _check_schema(opened)
+            if self._role:
+                _change_role(opened, "SET ROLE {}", self._role)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def close(self) -> None:
+        """Close all free connections; one in use ends with its request."""
+        with suppress(queue.Empty):
+            while True:
+                if (connection := self._free.get_nowait()) is not None:
+                    connection.close()
+
+    @contextmanager
+    def begin(
+        self, site: str, sent: float | None, *, wait: bool = False
+    ) -> Iterator[SiteTransaction]:
+        """Open the transaction of a site and lock its row; see `rules.Transaction`.
+
+        Args:
+            sent: clock of the site in the request, UNIX seconds.
+            wait: whether to wait for another request of the site.
+
+        Raises:
+            SiteUnknown: there is no such site. SiteBusy: another request has the lock.
+        """
+        with self.connection() as connection:
+            yield SiteTransaction(connection, site, sent, wait=wait)
+
+    # --- Judging.
+
+    @contextmanager
+    def begin_judging(self, now: float) -> Iterator[NodeTransaction | None]:
+        """Lock the next node with unjudged runs, in a transaction; None: there is none."""
+        with self.connection() as connection:  # apart: another worker would wait for new rows
+            connection.execute(
+                "INSERT INTO node_state (site, node) SELECT site, node FROM arrived "
+                "ON CONFLICT DO NOTHING"
+            )
+            chosen = connection.execute(CHOOSE, {"now": now}).fetchone()
+        with self.connection() as connection:
+            yield None if chosen is None else NodeTransaction.of(connection, chosen)
+
+    def postpone(self, site: int, node: str, due: float, reason: str) -> None:
+        """Record that the judging of a node failed; `due`: when to try again, UNIX seconds."""
+        query = "UPDATE node_state SET due = %s, failed = %s WHERE site = %s AND node = %s"
+        with self.connection() as connection:
+            connection.execute(query, (due, reason[:300], site, node))
+
+    # --- Reading.
+
+    def overview(self, role: str = "") -> Overview:
+        """Return the sites that a role sees, their nodes and the worst cases."""
+        with self.connection(role) as connection:
+            return read_overview(connection)
+
+    def site_view(self, name: str, role: str = "") -> SiteView | None:
+        """Return one of these sites with its changes and cases; None: there is none."""
+        with self.connection(role) as connection:
+            return read_site_view(connection, name)
+
+    def fleet_view(self, role: str = "") -> FleetView:
+        """Return the effects of upgrades at these sites, and their present versions."""
+        with self.connection(role) as connection:
+            return read_fleet_view(connection)
+
+    # --- Upkeep, by the owner.
+
+    def prune(self, keep_months: int, now: float, *, apply: bool) -> list[str]:
+        """Return the months that ended longer ago, and remove them and outdated rows if `apply`."""
+        with self.connection() as connection:
+            months = old_months(connection, keep_months, now)
+        if not apply:
+            return months
+        for month in months:  # each in a transaction of its own: sites wait as briefly as possible
+            with self.connection() as connection:
+                drop_month(connection, month)
+        with self.connection() as connection:
+            thin(connection, keep_months, now)
+        return months
+
+    def settings(self) -> dict[str, str]:
+        """Return settings of PostgreSQL that protect results, and the size of the database."""
+        with self.connection() as connection:
+            return settings(connection)
+
+    # --- Sites and their tokens.
+
+    def site_of(self, token: str) -> str:
+        """Return the name of the site with a token; raises SiteUnknown."""
+        query = "SELECT name FROM token JOIN site USING (site) WHERE sha256 = %s"
+        with self.connection() as connection:
+            row = connection.execute(query, (_digest(token),)).fetchone()
+        if row is None:
+            raise SiteUnknown("unknown token")
+        return str(row["name"])
+
+    def add_token(self, name: str, token: str) -> None:
+        """Create the site if it is new, and let a token speak for it; of older ones, one stays."""
+        with self.connection() as connection:
+            connection.execute(
+                "INSERT INTO site (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,)
+            )
+            _check_known(SiteTransaction(connection, name, None, wait=True))
+            connection.execute(
+                "INSERT INTO token SELECT %s, site, %s FROM site WHERE name = %s",
+                (_digest(token), time.time(), name),
+            )
+            connection.execute(
+                "DELETE FROM token WHERE sha256 IN (SELECT sha256 FROM token JOIN site USING (site)"
+                " WHERE name = %s ORDER BY made DESC OFFSET 2)",
+                (name,),
+            )
+
+    def sites(self) -> list[dict[str, Any]]:
+        """Return the sites with their processes and the number of their refused lines."""
+        query = (
+            "SELECT s.name, s.state, s.acked, s.contact, s.skew_seconds, s.process AS current, "
+            "(SELECT count(*) FROM refused f WHERE f.site = s.site) AS refused, "
+            "(SELECT coalesce(sum(count), 0) FROM arrived a WHERE a.site = s.site) AS runs, "
+            "ARRAY(SELECT p.process FROM process p WHERE p.site = s.site AND NOT p.banned "
+            "ORDER BY p.seen DESC LIMIT 5) AS processes FROM site s ORDER BY s.name"
+        )
+        with self.connection() as connection:
+            return connection.execute(query).fetchall()
+
+    def keep(self, name: str, process: str, step: Callable[[], int]) -> bool:
+        """Select the process that is the site; return whether the hub knows it."""
+        with self.begin(name, None, wait=True) as change:
+            _check_known(change)
+            return release(change, process, step)
+
+    def hold(self, name: str) -> None:
+        """Hold a site until `keep`."""
+        with self.begin(name, None, wait=True) as change:
+            _check_known(change)
+            change.save(SiteRow(state=State.HELD, turn=change.site.turn, cursor=change.site.cursor))
+
+    def forget(self, name: str, *, apply: bool) -> int:
+        """Return the number of a site's runs; remove them and refuse the site if `apply`."""
+        with self.connection() as connection:
+            row = connection.execute(
+                "SELECT site FROM site WHERE name = %s FOR UPDATE", (name,)
+            ).fetchone()
+            if row is None:
+                raise SiteUnknown(f"no site {name!r}")
+            site = (row["site"],)
+            counted = connection.execute("SELECT count(*) AS n FROM run WHERE site = %s", site)
+            count = int((counted.fetchone() or {"n": 0})["n"])
+            if apply:
+                for table in _OF_SITE:
+                    connection.execute(f'DELETE FROM "{table}" WHERE site = %s', site)  # noqa: S608 # constants
+                query = (
+                    "UPDATE site SET state = 'forgotten', process = '', bytes = 0 WHERE site = %s"
+                )
+                connection.execute(query, site)
+        return count
+
+
+_OF_SITE: Final = (
+    *("run", "replaced", "shape", "case", "environment", "cycle", "decision", "arrived"),
+    *("mark", "process", "refused", "node_state", "case_state", "verdict", "change"),
+    "effect",
+)
+
+
+def _change_role(connection: Connection, query: LiteralString, role: str) -> None:
+    try:
+        connection.execute(SQL(query).format(Identifier(role)))
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.InvalidParameterValue) as error:
+        raise HubDatabaseError(
+            f"the hub's database refused the role: {str(error).strip()}"[:500],
+            cause="it does not exist, or was not granted to the login",
+            next_step="log in as the role that ran `pvebench hub migrate`; grant it the roles of "
+            "users",
+        ) from error
+
+
+def _check_known(change: SiteTransaction) -> None:
+    if change.site.state is State.FORGOTTEN:
+        raise SiteUnknown("the site was forgotten", next_step="add a site of another name")
+
+
+def _check_schema(connection: Connection) -> None:
+    try:
+        revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except psycopg.errors.UndefinedTable:
+        revision = None
+    found = revision["version_num"] if revision else "none"
+    if found != HEAD:
+        raise HubDatabaseError(
+            f"the hub's database has schema {found}, this pvebench has {HEAD}",
+            cause="it was never migrated, or by another version",
+            next_step="run `pvebench hub migrate`",
+        )
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,281 @@
+"""Site of a machine that is reached by ssh, with host cases."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pvebench.drivers.driver import DriverContext, Finding, attempt
+from pvebench.drivers.linux.drive_wear import NOT_INSTALLED, most_worn
+from pvebench.drivers.remote_tools import (
+    KIND,
+    NOT_FOUND,
+    Refused,
+    RemoteCommands,
+    left,
+    parse_device,
+    undo_left,
+    whole,
+)
+from pvebench.drivers.ssh import SshSettings
+from pvebench.drivers.ssh.connection import SshConnection
+from pvebench.drivers.storages.contract import MARK, Node, StorageOptions, Undo, instance_id
+from pvebench.drivers.storages.server_link import ServerLink
+from pvebench.drivers.storages.settings import networks_of, space_needed, storage_options
+from pvebench.errors import PvebenchError, SwitchFailed, ToolsMissing, VolumeError
+from pvebench.guest.recipe import PROGRAMS
+from pvebench.model.disk import Disk
+from pvebench.model.ports import HostSnapshot, Journal, Site
+from pvebench.model.scenario import Scenario
+from pvebench.model.space import Space
+from pvebench.model.units import show_bytes, whole_number
+from pvebench.model.volume import Identity, Volume
+from pvebench.model.workload import Case
+from pvebench.model.write_cost import Wear
+from pvebench.workloads import TOOLS
+from pvebench_lab.host import HostSettings
+from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.host.remote_machine import RemoteMachine
+
+# --- test volumes on another machine: files in a directory, with the ownership marker
+
+_FILE: Final = re.compile(
+    r"regular (?:empty )?file\|(?P<which>[0-9]{1,20}\|[0-9]{1,20})\|[0-9]{1,20}"
+)
+
+
+class RemoteDirectory:
+    """Storage of kind `dir` on another machine."""
+
+    def __init__(self, options: StorageOptions, journal: Journal, commands: RemoteCommands) -> None:
+        self._name = options.name
+        self._directory = options.path
+        self._prefix = f"{options.path}/{MARK}{options.owner}-"
+        self._journal = journal
+        self._commands = commands
+        self._entries: dict[str, int] = {}
+        self._created: dict[str, str] = {}
+        """Path -> identity of the created file."""
+
+    def create(self, scenario: Scenario) -> Volume:
+        """Create an unfilled volume."""
+        path, size = f"{self._prefix}{scenario.volume}", scenario.volume_bytes
+        entry = self._journal.open(KIND, left(self._commands, path))
+        self._entries.setdefault(path, entry)
+        if self._entries[path] != entry:
+            self._journal.close(entry)
+        self._commands.ask("end", path)  # leftover of a crash: the name contains this instance's id
+        self._check_space(size)
+        self._created[path] = self._known(self._commands.do("make", path, str(size)), path)
+        return Volume(
+            storage=self._name, volid=path, format=str(scenario.disk.format), size_bytes=size
+        )
+
+    def _check_space(self, size: int) -> None:
+        """Raise NoSpace if the file system has no space for `size` bytes."""
+        free = whole(
+            self._commands.ask("space", self._directory), f"bytes free in {self._directory}"
+        )
+        where = f"in {self._directory} on {self._commands.where}"
+        Space(free=free, where=where).require(self._name, size)
+
+    def _known(self, output: bytes, path: str) -> str:
+        match = _FILE.fullmatch(output.decode("utf-8", "replace").strip())
+        if match is None:
+            raise _changed(path, f"is no longer a regular file ({output[:60]!r})")
+        return match["which"]
+
+    def remove(self, volume: Volume) -> None:
+        self._commands.ask("end", volume.volid)
+        self._created.pop(volume.volid, None)
+        entry = self._entries.pop(volume.volid, None)
+        if entry is not None:
+            self._journal.close(entry)
+
+    def check(self, volume: Volume) -> None:
+        path = volume.volid
+        if self._known(self._commands.ask("known", path), path) != self._created[path]:
+            raise _changed(path, "was replaced by another file")
+
+    def node(self, volume: Volume, disk: Disk) -> Node:
+        """Raise SwitchFailed: a QEMU on this machine cannot open it."""
+        raise SwitchFailed(f"{volume.volid} is on {self._commands.where}; local VMs cannot use it")
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        """Drop the file from that machine's page cache; None: it has no fincore to verify this."""
+        output = self._commands.ask("drop", volume.volid)
+        return (
+            whole(output, f"bytes of {volume.volid} in the page cache") if output.strip() else None
+        )
+
+    def opened(self, volume: Volume) -> str:
+        return volume.volid
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def _changed(path: str, what: str) -> VolumeError:
+    return VolumeError(
+        f"volume {path} {what}; not changed",
+        cause="removed, replaced or moved outside pvebench during its use",
+        next_step="inspect it, remove it if you don't need it, and restart pvebench",
+    )
+
+
+_POLL_SECONDS: Final = 0.3
+"""Each poll starts a process on the measured machine."""
+_SBIN: Final = "/usr/sbin:/sbin"
+"""Directories that are not on every user's PATH, but that jobs search too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteProbe:
+    """`model.ports.HostProbe` of the other machine."""
+
+    host: HostDisk
+    machine: RemoteMachine
+
+    def snapshot(self) -> HostSnapshot:
+        """Return the current counters; unreadable ones are absent."""
+        return self.machine.snapshot(str(self.host.volume_path or ""))
+
+
+def site(settings: HostSettings, ssh: SshSettings, place: DriverContext) -> Site:
+    """Return the site of the machine; nothing is sent yet."""
+    commands = RemoteCommands(SshConnection(ssh))
+    machine = RemoteMachine(commands, owner=instance_id(settings.state), journal=place.journal)
+    storages = {
+        name: RemoteDirectory(options, place.journal, commands)
+        for name, options in storage_options(settings).items()
+    }
+    host = HostDisk(node=settings.node, storages=storages, machine=machine)
+    return Site(
+        node=settings.node,
+        hypervisor=host,
+        probe=RemoteProbe(host, machine),
+        clock=place.clock,
+        poll_seconds=_POLL_SECONDS,
+        networks={
+            # Round trips would have to start on that machine: only the declared link is known.
+            name: ServerLink(link_bits_per_second=link.link_bits_per_second)
+            for name, link in networks_of(settings).items()
+            if link.link_bits_per_second
+        },
+    )
+
+
+def unidentified(settings: HostSettings) -> dict[str, Callable[[], Identity]]:
+    """Return an unknown identity for each storage: identities over ssh are not supported."""
+    return dict.fromkeys(settings.storages, dict)
+
+
+def undo(ssh: SshSettings | None) -> dict[str, Undo]:
+    """Return the functions that undo journal entries of another machine."""
+
+    def undo_one(details: Mapping[str, str]) -> str:
+        if ssh is None:
+            raise VolumeError(
+                f"{details['path']} is on {details['where']}, but the settings have no `ssh`",
+                next_step="start once with such settings, or remove it there by hand",
+            )
+        connection = SshConnection(ssh)
+        try:
+            return undo_left(RemoteCommands(connection), details)
+        finally:
+            connection.close()
+
+    return {KIND: undo_one}
+
+
+def wear(settings: HostSettings, ssh: SshSettings) -> dict[str, Wear | str]:
+    """Return storage -> wear of the drives below its path, or why it is unknown."""
+    connection = SshConnection(ssh)
+    try:
+        commands = RemoteCommands(connection)
+        return {name: wear_at(commands, str(one.path)) for name, one in settings.storages.items()}
+    except PvebenchError as error:
+        return dict.fromkeys(settings.storages, error.happened)
+    finally:
+        connection.close()
+
+
+def wear_at(commands: RemoteCommands, path: str) -> Wear | str:
+    """Return the wear of the drives below a path, or why it is unknown. Raises as `ask`."""
+    try:
+        _, devices = parse_device(commands.ask("device", path), path)
+        numbers = [f"{os.major(device)}:{os.minor(device)}" for device in devices]
+        output = commands.ask("wear", *numbers)
+    except Refused as error:
+        if error.code != NOT_FOUND:
+            return error.happened
+        return f"{NOT_INSTALLED} on {commands.where}"
+    found = most_worn(output.split(b"\0")[:-1])
+    return found if isinstance(found, Wear) else f"{found} on {commands.where}"
+
+
+def check(settings: HostSettings, ssh: SshSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yield the checks of the machine. Changes nothing."""
+    connection = SshConnection(ssh)
+    try:
+        reached = attempt("ssh", partial(_system, connection))
+        yield reached
+        if reached[1]:
+            yield from _checks(settings, RemoteCommands(connection), cases)
+    finally:
+        connection.close()
+
+
+def _system(connection: SshConnection) -> str:
+    output = connection.ask(["uname", "-srm"]).stdout.decode("utf-8", "replace").strip()
+    return f"{connection.settings.where}: {output[:200]}"
+
+
+def _checks(
+    settings: HostSettings, commands: RemoteCommands, cases: Sequence[Case]
+) -> Iterator[Finding]:
+    programs = {TOOLS[case.workload.tool].program for case in cases} - {""}
+    for name in sorted(programs | {"fio", "setsid"}):
+        yield attempt(name, partial(_program, commands, name))
+    yield "fincore", True, _fincore(commands)
+    needs = space_needed(settings, cases)
+    for name, entry in settings.storages.items():
+        space = partial(_space, commands, name, str(entry.path), needs.get(name, 0))
+        yield attempt(f"storage {name}", space)
+
+
+def _program(commands: RemoteCommands, name: str) -> str:
+    script = f'PATH=$PATH:{_SBIN}; command -v "$1" && {{ "$1" --version 2>&1 | head -n 1; }}'
+    done = commands.shell.ask(["sh", "-c", script, "sh", name])
+    if done.exit_code:
+        package = PROGRAMS.get(name, name)
+        raise ToolsMissing(
+            f"{name} is not installed on {commands.where}",
+            cause="it is neither on that user's PATH nor in Debian's directories of programs",
+            next_step=f"run `apt-get install {package}` there",
+        )
+    return " ".join(done.stdout.decode("utf-8", "replace").split())[:200]
+
+
+def _fincore(commands: RemoteCommands) -> str:
+    if commands.shell.ask(["sh", "-c", "command -v fincore"]).exit_code:
+        return "not installed: empty page caches cannot be verified (package util-linux-extra)"
+    return "verifies before each run that the page cache has no data of the volume"
+
+
+def _space(commands: RemoteCommands, name: str, path: str, need: int) -> str:
+    script = 'test -d "$1" && test -w "$1" && df -B1 --output=avail -- "$1" | tail -n 1'
+    done = commands.shell.ask(["sh", "-c", script, "sh", path])
+    free = whole_number(done.stdout.strip())
+    if done.exit_code or free is None:
+        raise VolumeError(
+            f"{path} on {commands.where} is not a writable directory",
+            next_step=f"run there `install -d -o {commands.where.partition('@')[0]} -m 700 {path}`",
+        )
+    space = Space(free=free, where=f"in {path} on {commands.where}")
+    space.require(name, need)
+    return f"{show_bytes(need)} needed, {space.text}"

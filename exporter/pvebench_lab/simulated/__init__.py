@@ -1,0 +1,46 @@
+"""Driver `simulated`: deterministic by seed, in simulated time, with optional faults.
+
+All of its results are marked `simulated`, and the store rejects mixing them with measured ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from pydantic import StrictInt
+
+from pvebench.drivers.driver import Driver, MeasuredStorage
+from pvebench.drivers.storages.settings import LocalSettings, local_storages
+from pvebench.fields import Strict
+
+
+class SimulationSettings(Strict):
+    """Settings of the simulation. `seed` determines every number."""
+
+    seed: StrictInt = 1
+
+
+class SimulatedSettings(LocalSettings):
+    """Settings of driver `simulated`."""
+
+    simulation: SimulationSettings = SimulationSettings()
+
+
+def _storages(settings: SimulatedSettings, node: str | None) -> Mapping[str, MeasuredStorage]:
+    """Return the storages, without a default write budget: nothing is written."""
+    return {
+        name: replace(storage, budget_bytes=None)
+        if settings.active_storages()[name].write_budget is None
+        else storage
+        for name, storage in local_storages(settings, node).items()
+    }
+
+
+DRIVER: Final = Driver(
+    settings=SimulatedSettings,
+    engine="pvebench_lab.simulated.simulated_hypervisor",
+    storages=_storages,
+    simulated=True,
+)

@@ -1,0 +1,1 @@
+"""More benchmark tools: bonnie++, dd, hdparm and sysbench."""
