@@ -13,8 +13,12 @@ import pytest
 
 from pvebench.drivers.linux.block_devices import memory_below
 from pvebench.errors import PvebenchError
+from testing import core_only
 
 _CREATED: list[str] = []
+
+if core_only.hidden():
+    core_only.hide()
 
 
 def _use_a_disk() -> None:
@@ -40,6 +44,13 @@ def pytest_unconfigure() -> None:
     """Remove the folder of `_use_a_disk`."""
     for place in _CREATED:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave tests of other packages out, where the core is tested alone."""
+    if not core_only.hidden() or not collection_path.name.startswith("test_"):
+        return None
+    return core_only.needs_others(collection_path) or None
 
 
 @pytest.hookimpl(wrapper=True)

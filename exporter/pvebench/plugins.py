@@ -38,6 +38,10 @@ class SkippedPlugin:
     reason: str
 
 
+GROUPS: Final = frozenset(
+    {"backends", "commands", "drivers", "references", "services", "storages", "tools", "undo"}
+)
+"""Groups of entry points, without `pvebench.`."""
 SKIPPED: Final[dict[tuple[str, str, str], SkippedPlugin]] = {}
 """Group, name and package -> the plug-ins that this process skipped."""
 
@@ -123,6 +127,21 @@ def _order(point: EntryPoint) -> tuple[bool, str, str]:
 def package_of(point: EntryPoint) -> str:
     """Return the name of the package with an entry point."""
     return point.dist.name if point.dist is not None else ""
+
+
+def skipped() -> list[SkippedPlugin]:
+    """Return all plug-ins that cannot be used, after an attempt to load each."""
+    found = entry_points()
+    for group in sorted(name for name in found.groups if name.startswith("pvebench.")):
+        for point in found.select(group=group):
+            if group.removeprefix("pvebench.") not in GROUPS:
+                skip(point, f"unknown group; known: {', '.join(sorted(GROUPS))}")
+                continue
+            try:
+                point.load()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 # another package's code
+                skip(point, f"{type(error).__name__}: {error}")
+    return sorted(SKIPPED.values(), key=lambda entry: (entry.group, entry.name, entry.package))
 
 
 def skip(point: EntryPoint, reason: str) -> SkippedPlugin:

@@ -16,8 +16,8 @@ from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.server import make_app
 from testing.changes import START, upgrade
-from testing.packs import simulate
 from testing.simulated_site import Instance, app_of, lively, results_of, served
+from testing.simulations import simulate
 from testing.stores import TemporaryStore
 
 Open = Callable[..., Page]

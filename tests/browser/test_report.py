@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Page
 
 from pvebench.cli.main import run_cli
-from testing.packs import simulate, write_pack
+from testing.packs import write_pack
+from testing.simulations import simulate
 
 PACK = """\
 pack: shown

@@ -45,8 +45,8 @@ from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.store.journal import journal_details
 from pvebench.store.state import holder_of
-from testing.packs import simulate
 from testing.simulated_site import app_of
+from testing.simulations import simulate
 
 PVE = Path(__file__).resolve().parents[1] / "pve"
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

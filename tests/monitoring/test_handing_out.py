@@ -19,9 +19,10 @@ from ruamel.yaml import YAML
 from pvebench.cli.main import run_cli
 from pvebench.provision.grafana import shipped_dashboards
 from testing.metrics_page import page_of
-from testing.packs import ROOT, simulate
+from testing.packs import ROOT
 from testing.prometheus import prometheus
 from testing.simulated_site import app_of, served
+from testing.simulations import simulate
 
 Captured = pytest.CaptureFixture[str]
 

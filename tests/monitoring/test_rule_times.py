@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from testing.metrics_page import page_of
-from testing.packs import simulate
 from testing.prometheus import evaluated, late_groups, prometheus
 from testing.simulated_site import app_of, served
+from testing.simulations import simulate
 
 INTERVAL = 4
 FOLDERS = 40

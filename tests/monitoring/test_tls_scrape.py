@@ -13,9 +13,10 @@ from pvebench.cli.main import run_cli
 from pvebench.web import Access, WebServer, listen
 from testing.certificates import make_certificate
 from testing.metrics_page import page_of
-from testing.packs import ROOT, simulate
+from testing.packs import ROOT
 from testing.prometheus import free_port, prometheus
 from testing.simulated_site import app_of
+from testing.simulations import simulate
 
 
 def documented(first: str) -> str:

@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from testing import http_client
 from testing.metrics_page import page_of
-from testing.packs import simulate
 from testing.prometheus import prometheus
 from testing.simulated_site import app_of, served
+from testing.simulations import simulate
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
-from testing.packs import Simulation
+from testing.simulations import Simulation
 
 
 def snapshot_of(simulation: Simulation, **changes: object) -> Snapshot:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pvebench.config import Pack, load_pack
-from pvebench.drivers.clocks import START, SimulatedClock
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import ConfigError
-from pvebench.model.ports import Guard
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case, Workload
-from pvebench.scheduler.plan import Assignment, Matrix, expand
-from pvebench.scheduler.worker import Worker
-from pvebench.store import Store
-from pvebench.store.current import Results
+from pvebench.scheduler.plan import Matrix, expand
 from pvebench.workloads import TOOLS
-from pvebench_lab.simulated.simulated_guest import Fault, Faults
-from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
-from testing.stores import TemporaryStore
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ROOT / "scenarios" / "quick.yaml"
@@ -91,57 +81,3 @@ class Recorder:
 
     def finished(self, run: Run) -> None:
         self.runs.append(run)
-
-
-@dataclass
-class Simulation:
-    """A worker on a simulated node, with everything around it."""
-
-    results: Results
-    world: SimulatedHypervisor
-    worker: Worker
-    recorder: Recorder
-
-    @property
-    def store(self) -> Store:
-        return self.results.store
-
-    def level(self, key: str) -> float:
-        """Return the median IOPS of the case's `ok` runs, which the ranking uses."""
-        return statistics.median(
-            sample.value
-            for run in self.recorder.runs
-            if run.case.key == key and run.outcome is Outcome.OK
-            for sample in run.samples
-            if sample.metric == "iops"
-        )
-
-
-def simulate(
-    directory: Path,
-    *,
-    seed: int = 1,
-    cycles: int | None = 1,
-    pack: Path = QUICK,
-    faults: Mapping[Fault, float] | None = None,
-    start: datetime = START,
-    guards: Callable[[SimulatedClock, Store], Sequence[Guard]] = lambda *_: (),
-) -> Simulation:
-    store = TemporaryStore(directory / "pvebench.db", simulated=True)
-    results = Results(store)
-    clock = SimulatedClock(start)
-    world = SimulatedHypervisor(
-        node="lab", seed=seed, clock=clock, journal=store.journal, faults=Faults(seed, faults)
-    )
-    loaded = load_pack(pack)
-    matrix = expand(loaded, node="lab", storages=STORAGES)
-    recorder = Recorder()
-    worker = Worker(
-        site=simulated_site(world),
-        assignments=[Assignment(loaded, matrix)],
-        results=results,
-        observer=recorder,
-        cycles=cycles,
-        guards=guards(clock, store),
-    )
-    return Simulation(results, world, worker, recorder)

@@ -19,8 +19,8 @@ from pvebench.verdicts import Verdicts
 from pvebench.web import WebServer, listen
 from pvebench.web.server import make_app
 from pvebench_lab.simulated.simulated_guest import Fault
-from testing.packs import Simulation, simulate
 from testing.prometheus import free_port
+from testing.simulations import Simulation, simulate
 
 
 def results_of(simulation: Simulation) -> Results:

@@ -75,7 +75,8 @@ PLACES: Final = {
         drivers/proxmox/node/node_ssh.py: drivers/proxmox/vm/vm_create.py:_upload
         guest/archives.py:make_iso guest/build.py:_build guest/image.py:_read_manifest
         guest/recipe.py:script provision/grafana.py:shipped_dashboards
-        provision/scrape.py:prometheus_files pvebench_lab/references/library.py:published version.py:commit
+        provision/scrape.py:prometheus_files version.py:commit
+        pvebench_lab/references/library.py:published
         pvebench_lab/references/library.py:ReferenceLibrary.get web/responses.py:_read_static
         web/server.py:sections
     """,
@@ -95,8 +96,10 @@ PLACES: Final = {
     """,
     WRAPPED: """
         cli/verdict.py:_rows config/document.py:read_document config/tls_and_users.py:_context
-        cli/proxmox.py:_holds_another cli/upgrade.py:_text pvebench_lab/references/library.py:read_file
-        pvebench_fleet/connection.py:HubAddress._exchange pvebench_fleet/run_files.py:RunsFile._read_lines
+        cli/proxmox.py:_holds_another cli/upgrade.py:_text
+        pvebench_lab/references/library.py:read_file
+        pvebench_fleet/connection.py:HubAddress._exchange
+        pvebench_fleet/run_files.py:RunsFile._read_lines
         files.py:read_secret http_responses.py:read_body
         drivers/linux/host_tools.py:_content drivers/linux/host_tools.py:_launch
         drivers/linux/host_tools.py:_Started.wait

@@ -16,6 +16,7 @@ from pvebench.drivers.storages.directory import existing
 from pvebench.errors import NoSpace, NotWritable, PvebenchError
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.write_cost import cost_lines
+from pvebench.plugins import skipped
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
 from pvebench.store import identities_at
 
@@ -34,6 +35,9 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
             meaningless.
     """
     yield "settings", True, f"{_nodes(settings)}, driver {settings.driver}"
+    for entry in skipped():
+        text = f"{entry.group} of package {entry.package} skipped: {entry.reason}"
+        yield f"plug-in {entry.name}", False, f"{text}; reinstall or remove that package"
     planned = assignments(settings, scale=scale)
     try:
         fits, _ = fitting(settings, planned)  # the driver reports why free space is unknown

@@ -50,9 +50,10 @@ from pvebench.verdicts.summary import after_cycles, summaries
 from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
 from testing.http_client import get
-from testing.packs import QUICK, STORAGES, simulate
+from testing.packs import QUICK, STORAGES
 from testing.simulated_results import case, trend, view_of
 from testing.simulated_site import app_of, served
+from testing.simulations import simulate
 
 Captured = pytest.CaptureFixture[str]
 QCOW2 = "scsi.qcow2.none.preallocation-off"

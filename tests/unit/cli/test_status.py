@@ -12,8 +12,9 @@ from pvebench.cli.main import run_cli
 from pvebench.model.units import show_bytes
 from pvebench.store import StateDirectory
 from testing.http_client import get
-from testing.packs import QUICK, simulate
+from testing.packs import QUICK
 from testing.simulated_site import app_of, served
+from testing.simulations import simulate
 from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]

@@ -24,8 +24,9 @@ from pvebench.store import Message, StateDirectory, Store
 from pvebench_fleet.connection import _send_all
 from pvebench_fleet.push import Reply, Sender
 from pvebench_lab.cli.demo import demo_page
-from testing.packs import SMALL, Simulation, simulate, write_pack
+from testing.packs import SMALL, write_pack
 from testing.simulated_site import app_of, served
+from testing.simulations import Simulation, simulate
 
 Captured = pytest.CaptureFixture[str]
 NOTE = Message(about="change", kind="changed", title="title", body="text")

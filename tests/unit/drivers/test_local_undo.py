@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import text
 
 from pvebench.drivers import driver_of, engine_of
-from pvebench.drivers.local_undo import HANDLERS
+from pvebench.drivers.local_undo import UNDO
 from pvebench.drivers.local_undo import VM_KIND as LOCAL_VM
 from pvebench.drivers.proxmox.containers.container import KIND as NODE_CONTAINER
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND as PROXMOX_VM
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.drivers.remote_tools import KIND as REMOTE
-from pvebench.drivers.storages import UNDO
+from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK, instance_id
 from pvebench.errors import SwitchFailed
 from pvebench.sanitize import printable
@@ -31,7 +31,8 @@ from pvebench_lab.lxc import container
 from pvebench_lab.simulated.simulated_guest import VM_KIND, VOLUME_KIND, Reality, undo_simulated
 from testing.stores import TemporaryStore
 
-LOCAL = sorted({*HANDLERS, *UNDO, LOCAL_VM, REMOTE})
+OF_STORAGES = {name for kind in KINDS.values() for name in kind.undo}
+LOCAL = sorted({*UNDO, *OF_STORAGES, LOCAL_VM, REMOTE})
 PROXMOX = [PROXMOX_VM, NODE_CONTAINER, KEPT]
 SIMULATED = [VM_KIND, VOLUME_KIND]
 KEYS = [

@@ -25,9 +25,9 @@ from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.captured_logs import captured_logs
 from testing.metrics_page import page_of, snapshot_of
-from testing.packs import Simulation, simulate
 from testing.prometheus import free_port
 from testing.simulated_site import app_of, served
+from testing.simulations import Simulation, simulate
 
 
 def _is_verdict(name: str) -> bool:

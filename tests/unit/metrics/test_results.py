@@ -10,8 +10,9 @@ from pvebench.drivers.clocks import START
 from pvebench.metrics.results import collect_info, collect_settings
 from pvebench.metrics.snapshot import Snapshot, snapshot_of
 from pvebench.metrics.text_format import Families
-from testing.packs import SMALL, simulate, write_pack
+from testing.packs import SMALL, write_pack
 from testing.simulated_site import results_of
+from testing.simulations import simulate
 
 PACK = SMALL.replace("[virtio, scsi]", "[scsi]").replace("[none]", "[none, writethrough, unsafe]")
 

@@ -13,7 +13,7 @@ from pvebench.errors import ConfigError
 from pvebench.metrics import Snapshot
 from pvebench.metrics.snapshot import collect_wall
 from pvebench.metrics.text_format import Families
-from testing.packs import simulate
+from testing.simulations import simulate
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,9 @@ from pvebench.verdicts import Verdicts
 from pvebench.web.views.details import case_view
 from testing.durabilities import DURABLE
 from testing.metrics_page import snapshot_of
-from testing.packs import ROOT, SMALL, simulate, write_pack
+from testing.packs import ROOT, SMALL, write_pack
 from testing.simulated_results import case
+from testing.simulations import simulate
 
 
 def test_it_survives_json_unchanged() -> None:

@@ -29,8 +29,9 @@ from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 from testing import http_client
 from testing.changes import START, upgrade
-from testing.packs import SMALL, Simulation, simulate, write_pack
+from testing.packs import SMALL, write_pack
 from testing.simulated_site import app_of, results_of, served
+from testing.simulations import Simulation, simulate
 from testing.stores import TemporaryStore
 
 EVIL = "<script>\u202e\x1b[31m" + "W" * 5000 + "\n\U0001f4a9 {{7*7}}"

@@ -44,7 +44,8 @@ from pvebench.store import StateDirectory, Store
 from pvebench.workloads import TOOLS, Parsed, Target
 from pvebench.workloads.fio import Fio
 from testing.changes import CASES
-from testing.packs import SMALL, simulate, tool_workload, write_pack
+from testing.packs import SMALL, tool_workload, write_pack
+from testing.simulations import simulate
 
 HOST_TOO = SMALL.replace("cache: [none]", "cache: [none]\nhost: true")
 EVERY_TOOL = (

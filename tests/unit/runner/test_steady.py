@@ -13,7 +13,8 @@ from pvebench.model.status import Phase
 from pvebench.model.workload import SteadyRule
 from pvebench.runner.steady import is_steady, steadiness
 from pvebench_lab.simulated.simulated_guest import SimulatedJob
-from testing.packs import SMALL, simulate, write_pack
+from testing.packs import SMALL, write_pack
+from testing.simulations import simulate
 
 STEADY = SMALL.replace(
     "  runtime: 2s\n", "  runtime: 2s\n  steady: {interval: 10s, window: 5, limit: 5m}\n"

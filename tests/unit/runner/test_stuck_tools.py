@@ -23,7 +23,8 @@ from pvebench.runner.measure import (
 )
 from pvebench.workloads import Job
 from pvebench_lab.simulated.simulated_guest import Fault, SimulatedGuest
-from testing.packs import ROOT, Simulation, simulate, write_pack
+from testing.packs import ROOT, write_pack
+from testing.simulations import Simulation, simulate
 
 Answer = Callable[[SimulatedGuest], Completed]
 

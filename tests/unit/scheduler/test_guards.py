@@ -26,7 +26,8 @@ from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, Quiet
 from pvebench.store import StateDirectory, Store, writes_at
 from pvebench_lab.simulated.simulated_guest import Fault, Faults
 from testing.captured_logs import captured_logs
-from testing.packs import Simulation, simulate, write_pack
+from testing.packs import write_pack
+from testing.simulations import Simulation, simulate
 
 VIENNA = ZoneInfo("Europe/Vienna")
 

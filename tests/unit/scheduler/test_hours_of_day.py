@@ -23,7 +23,8 @@ from pvebench.model.week import QuietHours, parse_window
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.guards import QuietGuard
 from pvebench_lab.simulated.simulated_guest import Fault
-from testing.packs import SMALL, Simulation, simulate, write_pack
+from testing.packs import SMALL, write_pack
+from testing.simulations import Simulation, simulate
 
 START = datetime(2026, 3, 2, 14, 30, tzinfo=UTC)
 HOUR, DAY = 3600.0, 86400.0

@@ -17,7 +17,8 @@ from pvebench.model.run import Outcome, Run
 from pvebench.report.table import csv_text, of_pass, result_rows
 from pvebench.scheduler.due_cases import Passes
 from pvebench.web.views.details import case_view, run_view
-from testing.packs import SMALL, Simulation, simulate, write_pack
+from testing.packs import SMALL, write_pack
+from testing.simulations import Simulation, simulate
 
 Captured = pytest.CaptureFixture[str]
 THREE = SMALL.replace("  ramp: 1s", "  repeats: 3\n  ramp: 1s")

@@ -15,7 +15,8 @@ from pvebench.model.run import Outcome
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.scheduler.plan import Matrix, expand, make_plan, select
-from testing.packs import ROOT, SMALL, STORAGES, quick, simulate, write_pack
+from testing.packs import ROOT, SMALL, STORAGES, quick, write_pack
+from testing.simulations import simulate
 
 
 def full() -> Matrix:

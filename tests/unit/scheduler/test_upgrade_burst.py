@@ -17,7 +17,8 @@ from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
-from testing.packs import SMALL, STORAGES, Recorder, Simulation, simulate, write_pack
+from testing.packs import SMALL, STORAGES, Recorder, write_pack
+from testing.simulations import Simulation, simulate
 from testing.stores import TemporaryStore
 
 CORE = SMALL.replace("pack: small", "pack: heart\ntier: core").replace("[virtio, scsi]", "[scsi]")

@@ -16,8 +16,9 @@ from pvebench.metrics.live import collect_config
 from pvebench.metrics.text_format import Families
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
-from testing.packs import SMALL, simulate, write_pack
+from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port, prometheus
+from testing.simulations import simulate
 
 
 class Instance:

@@ -27,8 +27,8 @@ from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import StateDirectory, Store, backups_of
 from pvebench.store.backups import copy_database
 from pvebench.store.current import Results
-from testing.packs import simulate
 from testing.prometheus import free_port
+from testing.simulations import simulate
 from testing.stored_runs import run
 from testing.stores import TemporaryStore
 

@@ -38,8 +38,9 @@ from pvebench.verdicts.summary import (
 )
 from pvebench.web.views.tables import _gap, numbers_of, signed_percent
 from pvebench_lab.simulated.simulated_guest import Fault
-from testing.packs import SMALL, quick, simulate, tool_workload, write_pack
+from testing.packs import SMALL, quick, tool_workload, write_pack
 from testing.simulated_site import results_of
+from testing.simulations import simulate
 
 NOISE = 0.02
 ATTEMPTS = 10

@@ -18,9 +18,10 @@ from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.ranking import contests, shown_definitions
 from pvebench.verdicts.summary import after_cycles, summaries
 from pvebench.web.views.overview import index_view
-from testing.packs import SMALL, Simulation, simulate, write_pack
+from testing.packs import SMALL, write_pack
 from testing.simulated_results import case
 from testing.simulated_site import results_of
+from testing.simulations import Simulation, simulate
 
 MIXED = (
     SMALL.partition("axes:")[0]

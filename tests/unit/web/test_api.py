@@ -15,8 +15,9 @@ from pvebench.verdicts import Verdicts
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.changes import FINDING
-from testing.packs import ROOT, Simulation, simulate
+from testing.packs import ROOT
 from testing.simulated_site import app_of, served
+from testing.simulations import Simulation, simulate
 
 
 @pytest.fixture(scope="module")

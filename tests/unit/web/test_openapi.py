@@ -16,8 +16,8 @@ from starlette.routing import Route
 from pvebench.web.openapi import PATHS, document
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
-from testing.packs import Simulation, simulate
 from testing.simulated_site import app_of, served
+from testing.simulations import Simulation, simulate
 
 EXAMPLES = 25
 """Of each kind and address; enough for every parameter to be left out, right and wrong."""

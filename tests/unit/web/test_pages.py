@@ -32,8 +32,9 @@ from testing import http_client
 from testing.changes import FINDING, upgrade
 from testing.changes import START as UPGRADE_START
 from testing.demo_year import results_of as demo_results
-from testing.packs import QUICK, ROOT, SMALL, Simulation, quick, simulate, write_pack
+from testing.packs import QUICK, ROOT, SMALL, quick, write_pack
 from testing.simulated_site import app_of, results_of, served
+from testing.simulations import Simulation, simulate
 from testing.stores import TemporaryStore
 
 EVIL = """<script>alert(1)</script>"'&{{ 7*7 }}"""

@@ -20,9 +20,9 @@ from pvebench.web.server import accepts_gzip
 from testing import http_client
 from testing.connections import gone, hello
 from testing.metrics_page import page_of
-from testing.packs import simulate
 from testing.prometheus import free_port
 from testing.simulated_site import app_of, served
+from testing.simulations import simulate
 from testing.stores import TemporaryStore
 
 

@@ -23,7 +23,8 @@ from pvebench.workloads.fio import Fio
 from pvebench.workloads.tool import Target
 from pvebench_lab.host import HostSettings
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
-from testing.packs import SMALL, simulate, tool_refusal, tool_workload, write_pack
+from testing.packs import SMALL, tool_refusal, tool_workload, write_pack
+from testing.simulations import simulate
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 

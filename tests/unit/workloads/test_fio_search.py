@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pvebench.model.run import Outcome
-from testing.packs import SMALL, simulate, write_pack
+from testing.packs import SMALL, write_pack
+from testing.simulations import simulate
 
 SEARCH = SMALL.replace("iodepth: 8", "iodepth: 64, latency_target: 2ms")
 

@@ -20,7 +20,8 @@ from pvebench.model.workload import Caveat, Place, Workload
 from pvebench.workloads import TOOLS, Job, Parsed, Target
 from pvebench.workloads.tool import program
 from pvebench_lab.simulated.simulated_guest import SimulatedDisk
-from testing.packs import SMALL, simulate, tool_refusal, tool_workload, write_pack
+from testing.packs import SMALL, tool_refusal, tool_workload, write_pack
+from testing.simulations import simulate
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LEAST: dict[str, dict[str, Any]] = {

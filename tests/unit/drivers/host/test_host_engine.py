@@ -47,7 +47,8 @@ from pvebench_lab.host.host_engine import ThisMachine, local_router, undo_scratc
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench_lab.storages import ceph
 from testing.captured_logs import captured_logs
-from testing.packs import SMALL, Recorder, simulate, write_pack
+from testing.packs import SMALL, Recorder, write_pack
+from testing.simulations import simulate
 from testing.stores import TemporaryStore
 
 HOST = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)

@@ -39,7 +39,8 @@ from pvebench_lab.lxc.container import (
     undo_root,
 )
 from pvebench_lab.lxc.container_disk import ContainerDisk
-from testing.packs import SMALL, simulate, write_pack
+from testing.packs import SMALL, write_pack
+from testing.simulations import simulate
 from testing.stores import TemporaryStore
 
 WITH_BOTH = SMALL.replace("axes:", "host: true\nlxc: true\naxes:")

@@ -13,7 +13,8 @@ from pvebench.model.status import CycleStatus, Phase, State
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.workloads import TOOLS
 from pvebench_lab.simulated.simulated_guest import Fault
-from testing.packs import SMALL, STORAGES, simulate, write_pack
+from testing.packs import SMALL, STORAGES, write_pack
+from testing.simulations import simulate
 
 
 def test_a_cycle_of_the_quick_pack_gives_twelve_ok_runs_in_the_store(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ from pvebench.report.table import result_rows
 from pvebench.runner import Runner
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine
-from testing.packs import SMALL, Recorder, Simulation, simulate, tool_workload, write_pack
+from testing.packs import SMALL, Recorder, tool_workload, write_pack
+from testing.simulations import Simulation, simulate
 from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]

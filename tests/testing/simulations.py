@@ -1,0 +1,76 @@
+"""A worker on a simulated node."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pvebench.config import load_pack
+from pvebench.drivers.clocks import START, SimulatedClock
+from pvebench.model.ports import Guard
+from pvebench.model.run import Outcome
+from pvebench.scheduler.plan import Assignment, expand
+from pvebench.scheduler.worker import Worker
+from pvebench.store import Store
+from pvebench.store.current import Results
+from pvebench_lab.simulated.simulated_guest import Fault, Faults
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
+from testing.packs import QUICK, STORAGES, Recorder
+from testing.stores import TemporaryStore
+
+
+@dataclass
+class Simulation:
+    """A worker on a simulated node, with everything around it."""
+
+    results: Results
+    world: SimulatedHypervisor
+    worker: Worker
+    recorder: Recorder
+
+    @property
+    def store(self) -> Store:
+        return self.results.store
+
+    def level(self, key: str) -> float:
+        """Return the median IOPS of the case's `ok` runs, which the ranking uses."""
+        return statistics.median(
+            sample.value
+            for run in self.recorder.runs
+            if run.case.key == key and run.outcome is Outcome.OK
+            for sample in run.samples
+            if sample.metric == "iops"
+        )
+
+
+def simulate(
+    directory: Path,
+    *,
+    seed: int = 1,
+    cycles: int | None = 1,
+    pack: Path = QUICK,
+    faults: Mapping[Fault, float] | None = None,
+    start: datetime = START,
+    guards: Callable[[SimulatedClock, Store], Sequence[Guard]] = lambda *_: (),
+) -> Simulation:
+    store = TemporaryStore(directory / "pvebench.db", simulated=True)
+    results = Results(store)
+    clock = SimulatedClock(start)
+    world = SimulatedHypervisor(
+        node="lab", seed=seed, clock=clock, journal=store.journal, faults=Faults(seed, faults)
+    )
+    loaded = load_pack(pack)
+    matrix = expand(loaded, node="lab", storages=STORAGES)
+    recorder = Recorder()
+    worker = Worker(
+        site=simulated_site(world),
+        assignments=[Assignment(loaded, matrix)],
+        results=results,
+        observer=recorder,
+        cycles=cycles,
+        guards=guards(clock, store),
+    )
+    return Simulation(results, world, worker, recorder)
