@@ -18,7 +18,7 @@ from pvebench.model.run import Sample
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Identity, Volume
 from pvebench.model.workload import Direction, Place, Workload
-from pvebench.workloads import Estimate, Job, Parsed, SimulatedOutput, Target, Tool, ToolOptions
+from pvebench.workloads import Estimate, Job, Parsed, Target, Tool, ToolOptions
 
 __all__ = [
     "Direction",
@@ -45,7 +45,6 @@ __all__ = [
     "PvebenchError",
     "Sample",
     "Scenario",
-    "SimulatedOutput",
     "Site",
     "Storage",
     "StorageKind",

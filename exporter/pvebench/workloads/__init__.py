@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pvebench.plugins import Registry
-from pvebench.workloads.tool import (
-    Estimate,
-    Job,
-    Parsed,
-    SimulatedOutput,
-    Target,
-    Tool,
-    ToolOptions,
-)
+from pvebench.workloads.tool import Estimate, Job, Parsed, Target, Tool, ToolOptions
 
-__all__ = ["TOOLS", "Estimate", "Job", "Parsed", "SimulatedOutput", "Target", "Tool", "ToolOptions"]
+__all__ = ["TOOLS", "Estimate", "Job", "Parsed", "Target", "Tool", "ToolOptions"]
 
 TOOLS: Final = Registry[Tool](
     "tools",

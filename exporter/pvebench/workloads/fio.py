@@ -1,7 +1,7 @@
 """fio, the main tool: random and sequential, mixed and synced I/O, with separate latency types.
 
 This module has its pack options, their rules and the slug; job files are in `fio_job.py`, parsing
-in `fio_samples.py`, the simulation in `fio_simulation.py`.
+in `fio_samples.py`.
 """
 
 from __future__ import annotations
@@ -46,17 +46,7 @@ from pvebench.workloads.fio_job import (
 )
 from pvebench.workloads.fio_report import number, read_report
 from pvebench.workloads.fio_samples import parse
-from pvebench.workloads.fio_simulation import simulate
-from pvebench.workloads.tool import (
-    DiskModel,
-    Estimate,
-    Job,
-    Parsed,
-    SimulatedOutput,
-    Target,
-    Tool,
-    ToolOptions,
-)
+from pvebench.workloads.tool import Estimate, Job, Parsed, Target, Tool, ToolOptions
 
 __all__ = ["Fio", "check_fill", "fill_job"]
 
@@ -393,12 +383,6 @@ class Fio(Tool):
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in fio's JSON and IOPS log. Raises as `Tool.parse`."""
         return parse(workload, output, logs)
-
-    def simulate(
-        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
-    ) -> SimulatedOutput | None:
-        """Return simulated output of fio for a job file; see `Tool.simulate`."""
-        return simulate(argv, files, disk) if argv[0] == "fio" else None
 
 
 _DIFFERS: Final = re.compile(r"\bverify(: bad | failed )")

@@ -10,17 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from pvebench.model.workload import Workload
-from pvebench.workloads.tool import (
-    WORK_DIR,
-    DiskModel,
-    Estimate,
-    Job,
-    Parsed,
-    SimulatedOutput,
-    Target,
-    Tool,
-    ToolOptions,
-)
+from pvebench.workloads.tool import WORK_DIR, Estimate, Job, Parsed, Target, Tool, ToolOptions
 
 BOOT_SECONDS: Final = 10.0
 
@@ -86,13 +76,6 @@ class Still(Tool):
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return no samples: all metrics are measured outside the guest."""
         return Parsed(samples=())
-
-    def simulate(
-        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
-    ) -> SimulatedOutput | None:
-        """Return the duration of a sleep; see `Tool.simulate`."""
-        is_sleep = argv[0] == "/bin/sleep"
-        return SimulatedOutput(seconds=float(argv[1]), moves_data=False) if is_sleep else None
 
 
 class Idle(Still):

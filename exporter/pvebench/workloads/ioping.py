@@ -6,7 +6,6 @@ requests. ioping itself excludes the first request as a warm-up.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import shlex
@@ -24,17 +23,14 @@ from pvebench.model.run import Sample
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Caveat, Direction, Workload
 from pvebench.workloads.tool import (
-    DiskModel,
     Estimate,
     Job,
     Parsed,
-    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
     each_once,
     refuse,
-    written_to,
 )
 
 STATISTICS: Final = ("count", "size", "time", "iops", "bps")
@@ -166,40 +162,6 @@ class Ioping(Tool):
         refuse(_faults(stat, times), evidence=output[-200:])
         direction = workload.directions[0]
         return Parsed(samples=tuple(_samples(direction, stat, times)))
-
-    def simulate(
-        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
-    ) -> SimulatedOutput | None:
-        """Return simulated output of ioping for a command; see `Tool.simulate`."""
-        output = written_to(argv, "ioping.json")
-        return _simulate(argv[-1], output, disk) if output else None
-
-
-def _simulate(command: str, output: str, disk: DiskModel) -> SimulatedOutput:
-    words = shlex.split(command.partition(">")[0])
-    options = dict(itertools.pairwise(words))
-    count, size = int(options["-c"]), int(options["-s"])
-    mean = NANOSECONDS / disk.rate("write" if "-WWW" in words else "read", bs=size)
-    times = [round(mean * (1 + abs(disk.rng.gauss(0.0, 0.2)))) for _ in range(count)]
-    entries: list[dict[str, Any]] = [
-        {"io": {"request": place + 1, "size": size, "time": time, "ignored": place == 0}}
-        for place, time in enumerate(times)
-    ]
-    used, busy = times[1:], sum(times[1:])
-    stat = {
-        "count": len(used),
-        "size": len(used) * size,
-        "time": busy,
-        "iops": len(used) / busy * NANOSECONDS,
-        "bps": len(used) * size / busy * NANOSECONDS,
-        "min": min(used),
-        "avg": busy / len(used),
-        "max": max(used),
-        "mdev": statistics.pstdev(used),
-    }
-    pauses = count * int(options["-i"].removesuffix("us")) / 1e6
-    text = json.dumps([*entries, {"stat": stat}])
-    return SimulatedOutput(seconds=pauses + busy / NANOSECONDS, output=output, text=text)
 
 
 def _entries(output: str) -> list[dict[str, Any]]:

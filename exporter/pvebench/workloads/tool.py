@@ -7,8 +7,6 @@ and raw output into samples.
 from __future__ import annotations
 
 import math
-import random
-import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -178,51 +176,6 @@ def number_in(text: str) -> float:
     return value
 
 
-class DiskModel(Protocol):
-    """Simulated disk for simulated tool runs (driver `simulated`).
-
-    Attributes:
-        name: distinguishes it from others.
-        rng: source of all variation.
-    """
-
-    name: str
-    rng: random.Random
-
-    def iops(self, direction: str, *, bs: int, depth: float = 1, fsync: bool = False) -> float:
-        """Return its I/O per second, without noise."""
-
-    def rate(self, direction: str, *, bs: int, depth: float = 1) -> float:
-        """Return its I/O per second of one run, with noise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedOutput:
-    """Result of a simulated tool run.
-
-    Attributes:
-        seconds: from the tool's first I/O to its end.
-        output: path of its result; empty: none.
-        text: content of its result.
-        logs: path -> text of its further files.
-        flushes_per_second: flushes that QEMU would receive.
-        moves_data: whether it does any I/O.
-    """
-
-    seconds: float
-    output: str = ""
-    text: str = ""
-    logs: Mapping[str, str] = field(default_factory=dict)
-    flushes_per_second: float = 0.0
-    moves_data: bool = True
-
-
-def written_to(argv: list[str], name: str) -> str:
-    """Return the path of the file `name` that a shell command redirects to; empty: none."""
-    match = re.search(rf">(\S+/{re.escape(name)})\b", argv[-1])
-    return match[1] if match else ""
-
-
 def program(name: str) -> str:
     """Return shell text that expands to the path of a program's executable.
 
@@ -314,12 +267,4 @@ class Tool(Protocol):
         Raises:
             OutputUnreadable: truncated or in an unexpected format.
             ToolFailed: the tool itself reports an error.
-        """
-
-    def simulate(
-        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
-    ) -> SimulatedOutput | None:
-        """Simulate a command; None: it belongs to another tool.
-
-        Like the real tool, it sees only the command and the files of a job.
         """

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from pvebench.errors import GuestTimeout, HypervisorGone
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Completed, Guest, Journal
-from pvebench.workloads import TOOLS, SimulatedOutput
+from pvebench_lab.simulated import simulated_fio, simulated_tools
+from pvebench_lab.simulated.simulated_tools import SimulatedOutput
 
 if TYPE_CHECKING:
     from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
@@ -51,9 +52,13 @@ _WRITE_FACTOR: Final = {
 }
 
 
+SIMULATED: Final = (simulated_fio.simulate, *simulated_tools.TOOLS)
+"""Functions that simulate a command; None: it belongs to another tool."""
+
+
 @dataclass(slots=True, kw_only=True)
 class SimulatedDisk:
-    """`workloads.DiskModel` with the speed of a disk with these options.
+    """`DiskModel` with the speed of a disk with these options.
 
     Attributes:
         shift: factor of all rates; the effect of an upgrade.
@@ -232,7 +237,7 @@ class SimulatedGuest(Guest):
     def start(self, argv: list[str]) -> int:
         self._check()
         now, disk = self._node.clock.monotonic(), self._disk()
-        outputs = (tool.simulate(argv, self._files, disk) for tool in TOOLS.values())
+        outputs = (tool(argv, self._files, disk) for tool in SIMULATED)
         played = next((output for output in outputs if output is not None), None)
         # Other programs take no time.
         self.job = SimulatedJob(played, now) if played else None

@@ -22,18 +22,15 @@ from pvebench.model.run import Sample
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
-    DiskModel,
     Estimate,
     Job,
     Parsed,
-    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
     number_in,
     only_one,
     refuse,
-    written_to,
 )
 
 PASSES: Final = 5
@@ -142,19 +139,6 @@ class Bonnie(Tool):
         if seeks is not None:
             samples.append(SEEKS.sample(seeks))
         return Parsed(samples=tuple(samples), notes=tuple(notes))
-
-    def simulate(
-        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
-    ) -> SimulatedOutput | None:
-        """Return simulated output of bonnie++ for a command; see `Tool.simulate`."""
-        output = written_to(argv, "bonnie.csv")
-        if not output:
-            return None
-        read, write = (round(disk.rate(name, bs=MIB, depth=8) * KIB) for name in ("read", "write"))
-        seeks = disk.rate("read", bs=8 * KIB, depth=4)
-        fields = ["1.98", "2.00a", "pvebench", "1", "0", "64M", "", "8192", "5", "", "", write, 30]
-        fields += [write // 2, 30, "", "", read, 30, f"{seeks:.1f}", 30]
-        return SimulatedOutput(seconds=10.0, output=output, text=",".join(map(str, fields)) + "\n")
 
 
 def _row(output: str) -> list[str]:

@@ -20,11 +20,9 @@ from pvebench.model.figures import BANDWIDTH, BYTES, CLAT_MEAN, IOPS, OPERATIONS
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Workload
 from pvebench.workloads.tool import (
-    DiskModel,
     Estimate,
     Job,
     Parsed,
-    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -32,7 +30,6 @@ from pvebench.workloads.tool import (
     only_one,
     program,
     refuse,
-    written_to,
 )
 
 POOL_BYTES: Final = 16 * MIB
@@ -180,22 +177,6 @@ class Dd(Tool):
             ),
             notes=notes,
         )
-
-    def simulate(
-        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
-    ) -> SimulatedOutput | None:
-        """Return simulated output of dd for a command; see `Tool.simulate`."""
-        command, output = argv[-1], written_to(argv, "dd.txt")
-        if not output:
-            return None
-        operands = dict(re.findall(r"\b(bs|count)=(\d+)", command))
-        bs, count = int(operands["bs"]), int(operands["count"])
-        seconds = count / disk.rate("read" if "of=/dev/null" in command else "write", bs=bs)
-        text = (
-            f"{count}+0 records in\n{count}+0 records out\n"
-            f"{bs * count} bytes copied, {seconds:.6f} s, simulated\n"
-        )
-        return SimulatedOutput(seconds=seconds, output=output, text=text)
 
 
 def _blocks(workload: Workload, size_bytes: int) -> int:

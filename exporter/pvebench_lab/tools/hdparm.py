@@ -17,11 +17,9 @@ from pvebench.model.figures import BANDWIDTH, BYTES, RUNTIME
 from pvebench.model.units import MIB
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
-    DiskModel,
     Estimate,
     Job,
     Parsed,
-    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
@@ -29,7 +27,6 @@ from pvebench.workloads.tool import (
     only_one,
     program,
     refuse,
-    written_to,
 )
 
 SECONDS: Final = 6.0
@@ -117,14 +114,3 @@ class Hdparm(Tool):
                 RUNTIME.sample(seconds, Direction.READ),
             )
         )
-
-    def simulate(
-        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
-    ) -> SimulatedOutput | None:
-        """Return simulated output of hdparm for a command; see `Tool.simulate`."""
-        output = written_to(argv, "hdparm.txt")
-        if not output:
-            return None
-        rate = disk.rate("read", bs=MIB, depth=8)
-        text = f" Timing disk reads: {3 * rate:.0f} MB in  3.00 seconds = {rate:.2f} MB/sec\n"
-        return SimulatedOutput(seconds=3.0, output=output, text=text)

@@ -24,18 +24,15 @@ from pvebench.model.run import Sample
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
 from pvebench.workloads.tool import (
-    DiskModel,
     Estimate,
     Job,
     Parsed,
-    SimulatedOutput,
     Target,
     Tool,
     ToolOptions,
     each_once,
     number_in,
     refuse,
-    written_to,
 )
 
 READ, WRITE = (Direction.READ,), (Direction.WRITE,)
@@ -176,39 +173,6 @@ class Sysbench(Tool):
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in sysbench's report. Raises as `Tool.parse`."""
         return _parse(workload, output)
-
-    def simulate(
-        self, argv: list[str], files: Mapping[str, bytes], disk: DiskModel
-    ) -> SimulatedOutput | None:
-        """Return a simulated report of sysbench for a command; see `Tool.simulate`."""
-        output = written_to(argv, "sysbench.txt")
-        return _simulate(argv[-1], output, disk) if output and " prepare " not in argv[-1] else None
-
-
-def _simulate(command: str, output: str, disk: DiskModel) -> SimulatedOutput:
-    options = dict(re.findall(r"--?([\w-]+)=(\S+)", command))
-    times = [int(text) for text in re.findall(r"--time=(\d+)", command)]
-    bs, directions = int(options["file-block-size"]), MODES[options["file-test-mode"]]
-    shares = dict.fromkeys(directions, 1.0) if len(directions) == 1 else MIXED_SHARES
-    rates = {name: disk.rate(name, bs=bs) * share for name, share in shares.items()}
-    both = {Direction.READ: 0.0, Direction.WRITE: 0.0, **rates}
-    mib = {str(name): rate * bs / MIB for name, rate in both.items()}
-    mean = MILLISECONDS / sum(rates.values())
-    lines = [
-        f"[ {tick}s ] reads: {mib['read']:.2f} MiB/s writes: {mib['write']:.2f} MiB/s fsyncs: 0/s"
-        for tick in range(1, times[-1] + 1)
-    ]
-    lines += [
-        f"    reads/s:  {both[Direction.READ]:.2f}",
-        f"    writes/s:  {both[Direction.WRITE]:.2f}",
-        "    fsyncs/s:  0.00",
-        f"    total time:  {times[-1]:.4f}s",
-        f"    min:  {mean / 2:.2f}",
-        f"    avg:  {mean:.2f}",
-        f"    max:  {mean * 9:.2f}",
-        f"    99th percentile:  {mean * 3:.2f}",
-    ]
-    return SimulatedOutput(seconds=sum(times), output=output, text="\n".join(lines) + "\n")
 
 
 def _options(workload: Workload) -> list[str]:

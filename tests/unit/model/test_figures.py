@@ -26,7 +26,7 @@ OWN_NAMES = {
     "pvebench_lab/references/forms.py": "columns of published tables",
     "pvebench_lab/references/library.py": "columns of published tables",
     "workloads/fio_samples.py": "keys of fio's output",
-    "workloads/fio_simulation.py": "keys of fio's output",
+    "pvebench_lab/simulated/simulated_fio.py": "keys of fio's output",
 }
 
 

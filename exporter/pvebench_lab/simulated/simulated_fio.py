@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pvebench.workloads.fio_job import DIRECTIONS, is_mixed
-from pvebench.workloads.tool import DiskModel, SimulatedOutput
+from pvebench_lab.simulated.simulated_tools import DiskModel, SimulatedOutput
 
 NOISE: Final = 0.03
 _FILL_BYTES_PER_SECOND: Final = 200e6
@@ -45,8 +45,15 @@ class _Job:
     window: float = 0.0
 
 
-def simulate(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> SimulatedOutput:
-    """Return simulated output of fio; see `Tool.simulate`."""
+def simulate(
+    argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+) -> SimulatedOutput | None:
+    """Return simulated output of fio; None: the command belongs to another tool.
+
+    Like the real tool, it sees only the command and the files of a job.
+    """
+    if argv[0] != "fio":
+        return None
     job = _read(files[argv[-1]].decode("utf-8"))
     document = _document(job, disk)
     if "--output-format=json+" in argv:
