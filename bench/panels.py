@@ -41,7 +41,7 @@ from starlette.routing import Route
 from pvebench.log import log
 from pvebench.metrics.catalog import ENVIRONMENT_END, ENVIRONMENT_START
 from pvebench.verdicts import Feed, VerdictService
-from pvebench.web import WebServer, listen
+from pvebench.web.server import WebServer, listen
 from pvebench_lab.cli.demo import demo_page
 from testing import http_client
 from testing.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute

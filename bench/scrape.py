@@ -36,7 +36,7 @@ from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
 from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
-from pvebench.web import WebServer, listen
+from pvebench.web.server import WebServer, listen
 
 SERIES = 50_000
 ROUNDS = 120

@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from pvebench.log import log
 from pvebench.model.workload import Case
 from pvebench.store import Store
-from pvebench.web import WebServer
-from pvebench.web import listen as open_socket
+from pvebench.web.server import WebServer
+from pvebench.web.server import listen as open_socket
 from pvebench_fleet import connection, push
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.hub.app import FleetPages, Readers, make_app, make_pages

@@ -20,8 +20,7 @@ from pvebench.metrics.text_format import Families
 from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.store import Store
 from pvebench.verdicts import Verdicts
-from pvebench.web import WebServer, listen
-from pvebench.web.server import make_app
+from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import demo_page
 from testing import http_client
 from testing.changes import FINDING

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from pvebench.web import WebServer, listen
-from pvebench.web.server import make_app
+from pvebench.web.server import WebServer, listen, make_app
 from testing.boards import chosen, dashboards, queries, substitute
 from testing.monitored_demo import filled_store, page_of, results_of, statuses
 from testing.packs import ROOT

@@ -10,7 +10,8 @@ import bcrypt
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.web import Access, WebServer, listen
+from pvebench.web.request_filter import Access
+from pvebench.web.server import WebServer, listen
 from testing.certificates import make_certificate
 from testing.metrics_page import page_of
 from testing.packs import ROOT

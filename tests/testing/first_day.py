@@ -15,8 +15,7 @@ from pvebench.model.run import Run
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
-from pvebench.web import WebServer, listen
-from pvebench.web.server import make_app
+from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, simulated_runs
 from pvebench_lab.simulated.demo_year import history
 from testing.demo_year import assignments, last_days, results_of

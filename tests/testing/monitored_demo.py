@@ -14,8 +14,7 @@ from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
 from pvebench.store.current import Results
 from pvebench.verdicts import Verdicts
-from pvebench.web import WebServer, listen
-from pvebench.web.server import make_app
+from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN
 from testing.demo_year import assignments, filled_store, results_of
 from testing.prometheus import Prometheus, backfill, free_port, prometheus

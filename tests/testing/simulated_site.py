@@ -16,8 +16,7 @@ from pvebench.model.disk import Disk
 from pvebench.model.status import Phase, State
 from pvebench.store.current import PlannedCase, Results
 from pvebench.verdicts import Verdicts
-from pvebench.web import WebServer, listen
-from pvebench.web.server import make_app
+from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing.prometheus import free_port
 from testing.simulations import Simulation, simulate

@@ -95,7 +95,7 @@ PLACES: Final = {
         guest/content.py:unpacked_module
     """,
     WRAPPED: """
-        cli/verdict.py:_rows config/document.py:read_document config/tls_and_users.py:_context
+        cli/verdict.py:_rows config/document.py:read_document web/tls_and_users.py:_context
         cli/proxmox.py:_holds_another cli/upgrade.py:_text
         pvebench_lab/references/library.py:read_file
         pvebench_fleet/connection.py:HubAddress._exchange

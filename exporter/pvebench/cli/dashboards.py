@@ -14,12 +14,12 @@ import click
 
 from pvebench.cli.options import PATH, output_option
 from pvebench.config import load_settings
-from pvebench.config.tls_and_users import scheme_of
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.files import read_secret
 from pvebench.provision.grafana import Grafana, choose_source, shipped_dashboards, to_import_format
 from pvebench.provision.grafana import push as push_dashboards
 from pvebench.provision.scrape import Targets, prometheus_files, scrape_job
+from pvebench.web.tls_and_users import scheme_of
 
 # --- `pvebench grafana push`: dashboards in an existing Grafana.
 

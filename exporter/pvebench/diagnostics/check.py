@@ -8,7 +8,6 @@ from typing import Final
 
 from pvebench.analysis.verdict import count_text
 from pvebench.config import Settings
-from pvebench.config.tls_and_users import scheme_of
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import Finding, attempt
 from pvebench.drivers.linux.block_devices import memory_below
@@ -19,6 +18,7 @@ from pvebench.model.write_cost import cost_lines
 from pvebench.plugins import skipped
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
 from pvebench.store import identities_at
+from pvebench.web.tls_and_users import scheme_of
 
 ACCEPT: Final = "mount the right one, or start a new history with `pvebench storage accept {}`"
 """Action for a storage on another device."""

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from pvebench.analysis.verdict import count_text
 from pvebench.config import Settings
-from pvebench.config.tls_and_users import scheme_of
 from pvebench.diagnostics.check import findings
 from pvebench.diagnostics.outgoing import Observation, Severity, check_fleet, check_notifications
 from pvebench.diagnostics.pipeline import (
@@ -41,6 +40,7 @@ from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
 from pvebench.store import backups_of, damaged_blocks_at, holder_of, summarize_store
 from pvebench.verdicts import NUMBERS
+from pvebench.web.tls_and_users import scheme_of
 
 # --- The parts, which run in parallel.
 

@@ -36,7 +36,7 @@ from pvebench.verdicts.summary import cycle_end_lines
 
 if TYPE_CHECKING:
     from pvebench.service.publisher import Front, Publisher
-    from pvebench.web import StartupApp
+    from pvebench.web.server import StartupApp
 
 
 class Screen(Protocol):

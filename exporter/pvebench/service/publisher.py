@@ -10,7 +10,6 @@ from typing import Self
 
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
-from pvebench.config.tls_and_users import scheme_of
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import Interrupted, PvebenchError
 from pvebench.metrics import Page, Snapshot
@@ -34,9 +33,10 @@ from pvebench.service.notifications import make_sender
 from pvebench.service.workers import GuardFactory, Supervisor
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
-from pvebench.web import Access, StartupApp, WebServer
-from pvebench.web import listen as open_socket
-from pvebench.web.server import make_app
+from pvebench.web.request_filter import Access
+from pvebench.web.server import StartupApp, WebServer, make_app
+from pvebench.web.server import listen as open_socket
+from pvebench.web.tls_and_users import scheme_of
 
 
 def access_of(settings: Settings) -> Access:

@@ -20,11 +20,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pvebench.config.tls_and_users import RateLimit, WebConfig, load_web_config
 from pvebench.errors import ConfigError
 from pvebench.files import signature
 from pvebench.log import log
 from pvebench.web.responses import HEADERS, Refused, refuse
+from pvebench.web.tls_and_users import RateLimit, WebConfig, load_web_config
 
 # --- Allowed host names, and the web configuration, which is reloaded when it changes.
 

@@ -22,8 +22,9 @@ from pvebench.fields import MAX_NAME, listen_address
 from pvebench.model.units import show_seconds
 from pvebench.sanitize import one_line
 from pvebench.service.workers import handle_signals
-from pvebench.web import Access, WebServer
-from pvebench.web import listen as open_socket
+from pvebench.web.request_filter import Access
+from pvebench.web.server import WebServer
+from pvebench.web.server import listen as open_socket
 
 if TYPE_CHECKING:
     from pvebench_fleet.hub.store import HubDatabase

@@ -22,7 +22,8 @@ from starlette.routing import Route
 from pvebench.errors import HubDatabaseError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
-from pvebench.web import is_in, security_headers, user_of
+from pvebench.web.request_filter import is_in, user_of
+from pvebench.web.responses import security_headers
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.fleet_view import Compared, compared
 from pvebench_fleet.hub.pages import metrics, page, site_page

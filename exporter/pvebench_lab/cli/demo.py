@@ -41,9 +41,8 @@ from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService, past_verdicts
 from pvebench.verdicts.outages import OVERDUE, Outage
-from pvebench.web import WebServer
-from pvebench.web import listen as open_socket
-from pvebench.web.server import make_app
+from pvebench.web.server import WebServer, make_app
+from pvebench.web.server import listen as open_socket
 from pvebench_lab.simulated.demo_year import YEAR, Story, history
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 

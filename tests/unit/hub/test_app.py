@@ -16,8 +16,8 @@ import pytest
 
 from pvebench.model.run import Outcome
 from pvebench.store import ReplacedRun
-from pvebench.web import WebServer
-from pvebench.web import listen as open_socket
+from pvebench.web.server import WebServer
+from pvebench.web.server import listen as open_socket
 from pvebench_fleet import connection
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.hub.app import make_app

@@ -12,8 +12,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from pvebench.model.environment import Affected, KnownIssue
-from pvebench.web import WebServer
-from pvebench.web import listen as open_socket
+from pvebench.web.server import WebServer
+from pvebench.web.server import listen as open_socket
 from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
 from pvebench_fleet.hub.doctor import findings
 from pvebench_fleet.hub.fleet_view import (

@@ -19,8 +19,9 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import HubDatabaseError
-from pvebench.web import Access, WebServer
-from pvebench.web import listen as open_socket
+from pvebench.web.request_filter import Access
+from pvebench.web.server import WebServer
+from pvebench.web.server import listen as open_socket
 from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
 from pvebench_fleet.hub.store import HubDatabase
 from testing.prometheus import free_port

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.web import WebServer
-from pvebench.web import listen as open_socket
+from pvebench.web.server import WebServer
+from pvebench.web.server import listen as open_socket
 from pvebench_fleet.hub.app import has_little_space, make_app
 from pvebench_fleet.hub.doctor import findings
 from pvebench_fleet.hub.door import Door

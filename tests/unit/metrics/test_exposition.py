@@ -20,7 +20,7 @@ from pvebench.model import figures
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.current import PlannedCase
 from pvebench.verdicts import Verdicts
-from pvebench.web import listen
+from pvebench.web.server import listen
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.captured_logs import captured_logs

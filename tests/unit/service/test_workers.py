@@ -18,8 +18,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from pvebench.service.workers import Supervisor
-from pvebench.web import WebServer
-from pvebench.web import listen as open_socket
+from pvebench.web.server import WebServer
+from pvebench.web.server import listen as open_socket
 
 MOMENT = "3000"
 """Microseconds after which systemd would end a silent service: a beat a millisecond."""

@@ -18,8 +18,9 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pvebench.web import Access, WebServer, listen
 from pvebench.web.connection_limits import MAX_CONNECTIONS, MAX_WAITING, RESERVED_CONNECTIONS
+from pvebench.web.request_filter import Access
+from pvebench.web.server import WebServer, listen
 from testing.certificates import make_certificate
 from testing.connections import hello
 from testing.prometheus import free_port

@@ -11,7 +11,8 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError
-from pvebench.web import Access, StartupApp, WebServer, listen
+from pvebench.web.request_filter import Access
+from pvebench.web.server import StartupApp, WebServer, listen
 from testing import http_client
 from testing.captured_logs import captured_logs
 from testing.packs import ROOT

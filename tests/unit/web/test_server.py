@@ -15,8 +15,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from pvebench.cli.logs import configure_logging
-from pvebench.web import WebServer, connection_limits, listen
-from pvebench.web.server import accepts_gzip
+from pvebench.web import connection_limits
+from pvebench.web.server import WebServer, accepts_gzip, listen
 from testing import http_client
 from testing.connections import gone, hello
 from testing.metrics_page import page_of

@@ -21,7 +21,9 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pvebench.web import Access, WebServer, connection_limits, listen, request_filter
+from pvebench.web import connection_limits, request_filter
+from pvebench.web.request_filter import Access
+from pvebench.web.server import WebServer, listen
 from testing import http_client
 from testing.captured_logs import captured_logs
 from testing.certificates import Certificate, make_certificate

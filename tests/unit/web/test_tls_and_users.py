@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.config.tls_and_users import CIPHERS, TLS_13_CIPHERS, WebConfig, load_web_config
 from pvebench.errors import ConfigError
+from pvebench.web.tls_and_users import CIPHERS, TLS_13_CIPHERS, WebConfig, load_web_config
 from testing.certificates import make_certificate
 
 HASH = "$2y$10$" + "a" * 53
