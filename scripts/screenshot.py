@@ -21,8 +21,8 @@ from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.ranking import of_storage
 from testing.demo_year import filled_store
 from testing.demo_year import results_of as demo_results
-from testing.packs import simulate
 from testing.simulated_site import app_of, lively, served
+from testing.simulations import simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "images" / "page.png"

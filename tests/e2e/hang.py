@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.qemu import machine, qemu_hypervisor
+from pvebench.drivers.vm_lifecycle import Power
 from pvebench.errors import DriverError, ToolStuck
 from pvebench.guest import build_image, default_directory
 from pvebench.model.disk import Aio, Bus, Format
@@ -94,7 +95,7 @@ def is_hung(site: Site, evidence: str) -> bool:
 
 
 def end(place: Lab) -> None:
-    place.qemu._broken = True
+    place.qemu._state.power = Power.BROKEN
     place.qemu.power_off()
 
 

@@ -67,9 +67,9 @@ class ThrottledLab(QemuHypervisor):
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         found = super().attach(volume, disk)
-        if self.share < 1 and self._attached:
+        if self.share < 1 and self._state.disk:
             zero = dict.fromkeys(("bps", "bps_rd", "bps_wr", "iops_rd", "iops_wr"), 0)
-            device = self._attached[0].device
+            device = self._state.disk.names.device
             if disk.bus is Bus.VIRTIO:  # there the device proper is a child of the PCI one
                 device = f"/machine/peripheral/{device}/virtio-backend"
             self._qemu.qmp.execute(

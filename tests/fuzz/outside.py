@@ -35,9 +35,10 @@ from pvebench.drivers.proxmox.node.node_state import node_facts
 from pvebench.drivers.proxmox.setup.survey import survey
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.qemu.block_graph import STATISTICS, Names, block_counters
-from pvebench.drivers.qemu.disk_readback import find_in_guest, look, read_back
+from pvebench.drivers.qemu.disk_readback import look, read_back
 from pvebench.drivers.qemu.qemu_hypervisor import qemu_facts
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.drivers.vm_lifecycle import find_in_guest
 from pvebench.errors import GuestTimeout, HypervisorGone, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
@@ -97,7 +98,7 @@ def agent(content: bytes) -> None:
             lambda: fresh().poll(7),
             lambda: fresh().read_file("/x"),
             lambda: fresh().write_file("/x", b"y"),
-            lambda: find_in_guest(fresh(), Names(1), clock, seconds=5.0),
+            lambda: find_in_guest(fresh(), "pvebench1", seconds=5.0),
         )
     )
 
@@ -201,7 +202,7 @@ def _ask_qemu(path: str, disk: Disk, content: bytes) -> None:
             effective = read_back(
                 Names(1), disk, look(machine, Names(1), disk, guest=guest, opened="")
             )
-        except (KeyError, StopIteration) as error:  # as in `QemuHypervisor.attach`
+        except (KeyError, StopIteration) as error:  # as in `QemuHypervisor._read_back`
             raise HypervisorGone(f"the node is not there: {error}") from error
         told = channel.ask("query-blockstats", shape=STATISTICS)
         counters = block_counters(Names(1), disk, told)

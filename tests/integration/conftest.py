@@ -16,7 +16,7 @@ from pvebench.drivers.storages.contract import StorageOptions, release
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Guest, Site, StorageNetwork
+from pvebench.model.ports import Guest, Site, StorageFunctions, StorageNetwork, VmFunctions
 from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
@@ -103,10 +103,12 @@ class LabBench:
             hypervisor=lab.qemu,
             probe=ProcProbe(lambda: lab.qemu.pid, lambda: lab.qemu.volume_path),
             clock=lab.clock,
-            networks=networks or {},
-            take_snapshots=lab.qemu.take_snapshots,
-            operate=lab.qemu.operate,
-            further_vm=lab.further_vm,
+            vms=VmFunctions(
+                take_snapshots=lab.qemu.take_snapshots,
+                operate=lab.qemu.operate,
+                further_vm=lab.further_vm,
+            ),
+            storages=StorageFunctions(networks=networks or {}),
         )
         self.runner = Runner(site, Recorder())
 

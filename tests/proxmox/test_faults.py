@@ -150,7 +150,7 @@ def test_a_volume_that_is_plugged_in_already_is_never_plugged_in_twice(site: Sit
     vm = site.cluster.vms[site.node.vmid]
     vm.config["scsi5"] = vm.config.pop("scsi1")  # somebody moved it
     site.machine.slots["scsi5"] = site.machine.slots.pop("scsi1")
-    site.node._plugged = None  # the driver has not seen it
+    site.node._state.disk = None  # the driver has not seen it
     site.clock.sleep(6)  # and has forgotten what it saw last
     volume, _ = site.node.volume(scenario())
     with pytest.raises(SwitchFailed, match="still plugged in as scsi5"):

@@ -24,7 +24,7 @@ from pve.tasks import Task, Tasks
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.api.connection import Connection, Server, Token
 from pvebench.drivers.proxmox.vm.agent import LAUNCH
-from pvebench.drivers.proxmox.vm.hotplug import _FIND
+from pvebench.drivers.vm_lifecycle import _FIND
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Completed
 from pvebench.model.volume import Volume

@@ -26,6 +26,7 @@ from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.errors import AlreadyRunning, Interrupted, ServerGone
 from pvebench.model.disk import Bus
+from pvebench.model.ports import StorageFunctions, VmFunctions
 from pvebench.model.run import Run
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import Assignment
@@ -353,14 +354,17 @@ class _Life:
             site=replace(
                 site,
                 hypervisor=hypervisor,
-                take_snapshots=(
-                    site.take_snapshots if self._story.on_node else hypervisor.take_snapshots
-                ),
-                further_vm=lambda number: UnreliableHypervisor(
-                    self._world.further_vm(number), self._clock, trouble
+                vms=VmFunctions(
+                    take_snapshots=(
+                        self._world if self._story.on_node else hypervisor
+                    ).take_snapshots,
+                    operate=self._world.operate,
+                    further_vm=lambda number: UnreliableHypervisor(  # type: ignore[arg-type,return-value] # stands in
+                        self._world.further_vm(number), self._clock, trouble
+                    ),
                 ),
                 probe=WrongProbe(site.probe, trouble),
-                identify=self._story.copies.device.identify,
+                storages=StorageFunctions(identify=self._story.copies.device.identify),
             ),
             assignments=self._reloader.current.assignments,
             results=results,

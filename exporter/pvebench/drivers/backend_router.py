@@ -16,35 +16,9 @@ from typing import Generic, Protocol, TypeVar
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Guest, Hypervisor
+from pvebench.model.ports import Backend, Guest, Hypervisor, VolumeSource
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
-
-
-class Backend(Protocol):
-    """Backend that replaces the VM for the cases of one bus."""
-
-    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        """Return the guest that runs tools."""
-
-    def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Open a volume and read back its effective configuration."""
-
-    def detach(self) -> None:
-        """Release the volume."""
-
-    def power_off(self) -> None:
-        """End its processes."""
-
-    def drop_caches(self, volume: Volume) -> int | None:
-        """As `Hypervisor.drop_caches`."""
-
-    def counters(self) -> BlockCounters | None:
-        """As `Hypervisor.counters`."""
-
-    def shutdown(self) -> None:
-        """Remove everything that it created."""
-
 
 B = TypeVar("B", bound=Backend)
 
@@ -65,13 +39,6 @@ class LocalBackend(Backend, Protocol):
         """Apply the options of the device below a volume; return their read-back."""
         del volume, disk
         return {}
-
-
-class VolumeSource(Protocol):
-    """Backend with volumes of its own."""
-
-    def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """As `Hypervisor.volume`."""
 
 
 def _no_device_options(volume: Volume, disk: Disk) -> dict[str, str]:

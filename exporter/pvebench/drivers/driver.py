@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.errors import DriverError, PvebenchError, SwitchFailed
+from pvebench.errors import PvebenchError
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.files import RUNTIME
 from pvebench.guest import GuestImage, build_image, default_directory, load_image, needs_build
@@ -246,21 +246,6 @@ def image_summary(settings: DriverSettings) -> str:
     if needs_build(settings.image_directory):
         return f"the first run builds it in {settings.image_directory}"
     return f"{load_image(settings.image_directory).digest[:12]} in {settings.image_directory}"
-
-
-def switch_failed(what: str, error: DriverError, *, cause: str = "") -> SwitchFailed:
-    """Return the error of a failed attach or detach, with cause and next step of the inner error.
-
-    Args:
-        what: the attempted action, such as `detach scsi1`.
-        cause: a more specific cause than that of `error`.
-    """
-    return SwitchFailed(
-        f"could not {what}: {error.happened}",
-        cause=cause or error.cause,
-        next_step=error.next_step or "no action needed; pvebench restarts the VM for the next run",
-        evidence=error.evidence,
-    )
 
 
 def attempt(name: str, look: Callable[[], str]) -> Finding:

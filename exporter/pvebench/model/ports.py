@@ -204,8 +204,8 @@ class Guest(Protocol):
         return self.run(["/bin/sh", "-c", f"test -f {shlex.quote(path)}"]).exit_code == 0
 
 
-class Hypervisor(Protocol):
-    """Hypervisor of one benchmark VM and its test disk. Owned by one worker thread."""
+class Backend(Protocol):
+    """Place where tools run on a volume: a VM, a host or a container."""
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         """Return the running guest, booting or restarting it where needed.
@@ -219,21 +219,8 @@ class Hypervisor(Protocol):
             GuestTimeout, HypervisorGone, GuestImageError, SwitchFailed.
         """
 
-    @property
-    def boot_seconds(self) -> float:
-        """Seconds of the last boot, from power-on to the agent's first response; 0: none yet."""
-
     def power_off(self) -> None:
         """Shut the VM down, so that the next boot starts from power-on."""
-
-    def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the scenario's volume and whether it is new (its former content is lost).
-
-        A linked clone is new each time.
-
-        Raises:
-            NoSpace, VolumeError.
-        """
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         """Attach `volume` with the options of `disk`; read back the effective configuration.
@@ -261,6 +248,30 @@ class Hypervisor(Protocol):
         blocks QEMU.
         """
 
+    def shutdown(self) -> None:
+        """End the VM and remove the volumes. Never raises for what is already gone."""
+
+
+class VolumeSource(Protocol):
+    """Backend with volumes of its own."""
+
+    def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
+        """Return the scenario's volume and whether it is new (its former content is lost).
+
+        A linked clone is new each time.
+
+        Raises:
+            NoSpace, VolumeError.
+        """
+
+
+class Hypervisor(Backend, VolumeSource, Protocol):
+    """Hypervisor of one benchmark VM and its test disk. Owned by one worker thread."""
+
+    @property
+    def boot_seconds(self) -> float:
+        """Seconds of the last boot, from power-on to the agent's first response; 0: none yet."""
+
     def statistics(self) -> str:
         """Return QEMU's own statistics of all disks for the evidence of a failure, as text.
 
@@ -275,9 +286,6 @@ class Hypervisor(Protocol):
 
     def host_environment(self) -> Environment:
         """Return the part of the environment that is known without a VM. Never raises."""
-
-    def shutdown(self) -> None:
-        """End the VM and remove the volumes. Never raises for what is already gone."""
 
 
 class FurtherVm(Hypervisor, Protocol):
@@ -301,7 +309,7 @@ class FurtherVm(Hypervisor, Protocol):
         """
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:
-        """As `Site.take_snapshots`."""
+        """As `VmFunctions.take_snapshots`."""
 
 
 class HostProbe(Protocol):
@@ -389,10 +397,6 @@ class Operation(Protocol):
         """End it if it runs. Raises DriverError."""
 
 
-def _no_operation(name: str, target_rate: int) -> Operation:
-    raise SwitchFailed(f"this driver has no operation {name} with a target at {target_rate} B/s")
-
-
 class Journal(Protocol):
     """Journal of changes: each is recorded durably before it is made, so that it can be undone."""
 
@@ -430,17 +434,42 @@ class FillNotes(Protocol):
         """
 
 
-def _no_snapshots(volume: Volume, disk: Disk) -> None:
-    raise SwitchFailed(f"cannot take {disk.chain} snapshots of {volume.volid} with this driver")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmFunctions:
+    """What a node does with its VMs, beyond `Hypervisor`.
+
+    Attributes:
+        take_snapshots: gives a detached volume the missing snapshots of its chain, and removes
+            what was written since the newest one. Raises DriverError.
+        operate: (name, bytes per second of its target or 0) -> operation on the attached disk.
+        further_vm: number from 2 on -> another VM on the node.
+    """
+
+    take_snapshots: Callable[[Volume, Disk], None]
+    operate: Callable[[str, int], Operation]
+    further_vm: Callable[[int], FurtherVm]
 
 
-def _no_further_vm(number: int) -> FurtherVm:
-    raise SwitchFailed(f"this driver has no VM {number}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageFunctions:
+    """What a node knows of its storages, by storage id; empty: nothing.
 
+    Attributes:
+        identify: returns the current identity of a storage; empty: unknown. Raises DriverError: it
+            is missing, or does not answer.
+        networks: network to its server.
+        faults: (storage id, name) -> fault that may be caused.
+        free: free bytes at the last check; kept up to date.
+        seen: metric -> share, other observations of that check; unknown ones are absent.
+        copies: returns storage -> maximum bytes that the operation of a case writes.
+    """
 
-def _unidentified(storage: str) -> Identity:
-    del storage
-    return {}
+    identify: Callable[[str], Identity] = lambda _: {}
+    networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
+    faults: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
+    free: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    copies: Callable[[Case], Mapping[str, int]] = lambda _: {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,42 +477,30 @@ class Site:
     """Everything that one worker needs of one node.
 
     Attributes:
+        vms: None: the node measures without VMs.
         guards: guards of the node, the cheapest first.
-        free: storage id -> free bytes at the last check; kept up to date.
-        seen: storage id -> metric -> share, other observations of that check; unknown ones are
-            absent.
-        identify: storage id -> current identity of the storage; empty: unknown. Raises
-            DriverError: it is missing, or does not answer.
         fill_notes: notes about the fills of volumes that stay from start to start.
         poll_seconds: interval for polling the hypervisor and the guest during a run.
         traffic: counts of requests to the node's API; None: no API.
-        networks: storage id -> network to its server.
-        faults: (storage id, name) -> fault that may be caused.
         upkeep: returns the software installed since the start of the VM, where this is checked;
             cheap enough to be called before every run, at most 30 s old. Never raises DriverError.
-        take_snapshots: gives a detached volume the missing snapshots of its chain, and removes
-            what was written since the newest one. Raises DriverError.
-        operate: (name, bytes per second of its target or 0) -> operation on the attached disk.
-        further_vm: number from 2 on -> another VM on the node.
-        copies: returns storage -> maximum bytes that the operation of a case writes.
     """
 
     node: str
     hypervisor: Hypervisor
     probe: HostProbe
     clock: Clock
+    vms: VmFunctions | None = None
+    storages: StorageFunctions = field(default_factory=StorageFunctions)
+    guards: Sequence[Guard] = ()
     simulated: bool = False
     poll_seconds: float = 0.1
-    networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
-    faults: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
-    upkeep: Callable[[], PendingUpdates] = PendingUpdates
-    guards: Sequence[Guard] = ()
-    free: Mapping[str, int] = field(default_factory=dict)
-    seen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    identify: Callable[[str], Identity] = _unidentified
     fill_notes: FillNotes | None = None
     traffic: Traffic | None = None
-    take_snapshots: Callable[[Volume, Disk], None] = _no_snapshots
-    operate: Callable[[str, int], Operation] = _no_operation
-    further_vm: Callable[[int], FurtherVm] = _no_further_vm
-    copies: Callable[[Case], Mapping[str, int]] = lambda _: {}
+    upkeep: Callable[[], PendingUpdates] = PendingUpdates
+
+    def require_vms(self) -> VmFunctions:
+        """Return the functions of its VMs. Raises SwitchFailed: the driver has none."""
+        if self.vms is None:
+            raise SwitchFailed("this driver has no VMs")
+        return self.vms

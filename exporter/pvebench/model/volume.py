@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pvebench.model.disk import Disk
 
@@ -152,6 +152,18 @@ class BlockCounters:
     def operations(self) -> int:
         """All operations that move or discard data."""
         return self.read_operations + self.write_operations + self.unmap_operations
+
+    @classmethod
+    def of_qemu(cls, row: Mapping[str, Any]) -> BlockCounters:
+        """Return the counters of a disk in QEMU's statistics."""
+        return cls(
+            read_operations=int(row["rd_operations"]),
+            write_operations=int(row["wr_operations"]),
+            flush_operations=int(row["flush_operations"]),
+            read_bytes=int(row["rd_bytes"]),
+            write_bytes=int(row["wr_bytes"]),
+            unmap_operations=int(row.get("unmap_operations") or 0),
+        )
 
     def since(self, before: BlockCounters) -> BlockCounters:
         """Return the difference from `before`."""

@@ -57,10 +57,9 @@ class Companions:
         if not count:
             return None
         for number in range(len(self._vms), count):
-            vm = self._site.further_vm(number + 2)
-            own = replace(
-                self._site, hypervisor=vm, take_snapshots=vm.take_snapshots, fill_notes=None
-            )
+            vm = self._site.require_vms().further_vm(number + 2)
+            vms = replace(self._site.require_vms(), take_snapshots=vm.take_snapshots)
+            own = replace(self._site, hypervisor=vm, vms=vms, fill_notes=None)
             self._vms.append((vm, Setup(own)))
         used = self._vms[:count]
         report(Phase.BOOT)

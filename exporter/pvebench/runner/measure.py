@@ -56,7 +56,7 @@ def check_identity(
     Raises:
         Invalid: it is another storage. DriverError: it is missing. StoreError.
     """
-    now = site.identify(storage)
+    now = site.storages.identify(storage)
     evidence["storage_identity"] = show(now)
     was = records.recorded(site.node, storage)
     if was is None:

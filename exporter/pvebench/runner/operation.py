@@ -46,7 +46,8 @@ class Watch:
         parameters = case.workload.parameters
         self._operation: Operation | None = None
         if name := case.workload.during:
-            self._operation = site.operate(name, int(parameters.get("target_rate", 0)))
+            rate = int(parameters.get("target_rate", 0))
+            self._operation = site.require_vms().operate(name, rate)
             if team is not None:
                 self._operation = team.neighbor(case, self._operation)
             self._operation.prepare()

@@ -178,7 +178,7 @@ class Setup:
             self._ready = None
             self._site.hypervisor.detach()
         report(Phase.ATTACH)
-        self._site.take_snapshots(volume, scenario.disk)
+        self._site.require_vms().take_snapshots(volume, scenario.disk)
         self._contents.snapshots_taken(volume)
 
     def _switch(self, scenario: Scenario, report: ReportPhase) -> Ready:

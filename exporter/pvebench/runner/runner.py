@@ -78,7 +78,7 @@ class Disturbance:
     def __init__(self, site: Site, case: Case) -> None:
         self._clock = site.clock
         self._name = str(case.workload.parameters.get("fault", ""))
-        self._fault = site.faults.get((case.scenario.storage, self._name))
+        self._fault = site.storages.faults.get((case.scenario.storage, self._name))
         self._begun = False
 
     @property
@@ -316,7 +316,9 @@ class Runner:
         case = with_bins(case)
         workload, tool = case.workload, TOOLS[case.workload.tool]
         if workload.directions:
-            result.samples += network_samples(self._site.networks.get(case.scenario.storage))
+            result.samples += network_samples(
+                self._site.storages.networks.get(case.scenario.storage)
+            )
         job = tool.job(workload, ready.target)
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
@@ -364,7 +366,7 @@ class Runner:
             window = of_all(window) if team else window
             in_vm = case.scenario.disk.in_vm  # without a VM there are no QEMU counters
             result.samples += [s for s in window if in_vm or not s.metric.startswith("qemu_")]
-        known = self._site.seen.get(case.scenario.storage, {})
+        known = self._site.storages.seen.get(case.scenario.storage, {})
         result.samples += condition_samples(
             case,
             {**known, **ready.attachment.conditions, **measured.end.host.conditions},

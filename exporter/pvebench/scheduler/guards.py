@@ -164,7 +164,7 @@ class BudgetGuard:
     Attributes:
         limits: storage -> bytes per 24 hours.
         written: storage -> bytes written in the last 24 hours.
-        copies: `Site.copies`.
+        copies: `StorageFunctions.copies`.
     """
 
     limits: Mapping[str, int]

@@ -374,7 +374,7 @@ class Worker:
         try:
             self._apply_updates()
             run = self._runner.run(case, cycle=uid, conduct=self._conduct)
-            run = replace(run, copies=self._site.copies(case))
+            run = replace(run, copies=self._site.storages.copies(case))
         finally:
             disturbed = self._guards.leave(case)
         self._finish(self._passes.counted(self._disturbed(run, disturbed)))
@@ -382,7 +382,7 @@ class Worker:
 
     def _disturbed(self, run: Run, by: str) -> Run:
         """Return the run with its disturbance; noisy if there was one."""
-        known = self._site.seen.get(run.case.scenario.storage, {}).get("disturbed")
+        known = self._site.storages.seen.get(run.case.scenario.storage, {}).get("disturbed")
         if known is not None and run.outcome.good:
             sample = DISTURBED.sample(known)
             run = replace(run, samples=(*run.samples, sample))

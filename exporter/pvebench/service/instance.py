@@ -312,7 +312,7 @@ class Instance:
         self, site: Site, assignments: list[Assignment], between: Callable[[Worker], None]
     ) -> Worker:
         return Worker(
-            site=replace(site, copies=self._guards.budgets.copies),
+            site=replace(site, storages=replace(site.storages, copies=self._guards.budgets.copies)),
             assignments=assignments,
             results=self._results,
             observer=self,

@@ -57,7 +57,7 @@ class GuardFactory:
         if limits and self.endless:  # a limited number of cycles only warns
             written = partial(self.counted, site.node)
             guards.append(BudgetGuard(limits, written, self.budgets.copies))
-        self.free[site.node] = site.free
+        self.free[site.node] = site.storages.free
         guards += site.guards
         shared = frozenset(name for name, storage in storages.items() if storage.shared)
         return [*guards, TurnGuard(self.turns, shared)] if shared else guards

@@ -27,6 +27,7 @@ from pvebench.drivers.proxmox.vm.drive import (
     slot_name,
     unused_volumes,
 )
+from pvebench.drivers.vm_lifecycle import find_in_guest
 from pvebench.errors import ConfigError, Problem, SwitchFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.durability import Durability, Sync, Touch
@@ -151,7 +152,7 @@ class ClusterDurability:
         serial = serial_of(next(self._numbers))
         text = drive_text(disk, test.volume.volid, serial, has_aio=self._has_aio)
         hotplug.plug(self._bench_vm, test.slot, text)
-        return hotplug.find_in_guest(guest, serial)["device"]
+        return find_in_guest(guest, serial, seconds=hotplug.SEEN_SECONDS)["device"]
 
     def _write(self, guest: Guest, disk: Disk, tests: Sequence[_TestDisk]) -> tuple[str, int]:
         """Write to all disks, and on in the background.

@@ -28,10 +28,9 @@ from pvebench.drivers.storages.contract import MARK, Storage, instance_id
 from pvebench.drivers.storages.settings import (
     LocalSettings,
     check_networks,
-    faults_of,
     identities_of,
     make_storages,
-    networks_of,
+    storage_functions,
 )
 from pvebench.errors import MachineError
 from pvebench.files import remove_tree
@@ -145,9 +144,7 @@ class HostEngine(Engine):
                 hypervisor=router,
                 probe=probe,
                 clock=place.clock,
-                networks=networks_of(settings),
-                faults=faults_of(settings),
-                identify=lambda name: identities_of(settings)[name](),
+                storages=storage_functions(settings),
             )
         ]
 

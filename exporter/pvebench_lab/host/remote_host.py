@@ -29,7 +29,7 @@ from pvebench.drivers.storages.settings import networks_of, space_needed, storag
 from pvebench.errors import PvebenchError, SwitchFailed, ToolsMissing, VolumeError
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Disk
-from pvebench.model.ports import HostSnapshot, Journal, Site
+from pvebench.model.ports import HostSnapshot, Journal, Site, StorageFunctions
 from pvebench.model.scenario import Scenario
 from pvebench.model.space import Space
 from pvebench.model.units import show_bytes, whole_number
@@ -160,12 +160,14 @@ def site(settings: HostSettings, ssh: SshSettings, place: DriverContext) -> Site
         probe=RemoteProbe(host, machine),
         clock=place.clock,
         poll_seconds=_POLL_SECONDS,
-        networks={
-            # Round trips would have to start on that machine: only the declared link is known.
-            name: ServerLink(link_bits_per_second=link.link_bits_per_second)
-            for name, link in networks_of(settings).items()
-            if link.link_bits_per_second
-        },
+        storages=StorageFunctions(
+            networks={
+                # Round trips would have to start on that machine: only the declared link is known.
+                name: ServerLink(link_bits_per_second=link.link_bits_per_second)
+                for name, link in networks_of(settings).items()
+                if link.link_bits_per_second
+            }
+        ),
     )
 
 

@@ -10,10 +10,11 @@ from typing import Final
 
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.driver import DriverContext, Engine
+from pvebench.drivers.vm_lifecycle import VmLifecycle
 from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, ChainKind, Disk, option_text
 from pvebench.model.environment import Environment, PendingUpdates
-from pvebench.model.ports import Clock, Guest, HostSnapshot, Journal, Progress, Site
+from pvebench.model.ports import Clock, HostSnapshot, Journal, Progress, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench.model.workload import COPIES
@@ -45,8 +46,13 @@ class PluggedDisk:
         """Name that distinguishes this disk from others."""
         return f"{self.volume.volid} {self.disk.bus} {self.disk.cache}"
 
+    @property
+    def plug(self) -> Plug:
+        """The volume and its options."""
+        return Plug(self.volume, self.disk)
 
-class SimulatedHypervisor:
+
+class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
     """`model.ports.Hypervisor` of a simulated node.
 
     Args:
@@ -66,6 +72,7 @@ class SimulatedHypervisor:
         reality: Reality | None = None,
         instance: str = "",
     ) -> None:
+        super().__init__(clock)
         self.node = node
         self._instance = instance
         self.reality = reality or Reality()
@@ -80,52 +87,48 @@ class SimulatedHypervisor:
             "fio": "simulated",
         }
         self.shift: Callable[[Disk], float] = lambda _: 1.0
-        self.plugged: PluggedDisk | None = None
-        self.guest: SimulatedGuest | None = None
         self.volumes: dict[str, Volume] = {}
         self._entries: dict[str, int] = {}
         self._journal = journal
-        self._machine: Machine | None = None
-        self._cold: Plug | None = None
-        self._launched: float | None = None
-        self.boot_seconds = 0.0
 
-    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        same = (machine, cold) == (self._machine, self._cold)
-        if self.guest is not None and self.guest.alive and same:
-            return self.guest
-        if self._launched is None:
-            self._end_vm()
-        begun = self.clock.monotonic() if self._launched is None else self._launched
-        if self._launched is None:
-            self._power_on()
-        self._launched = None
-        self.clock.sleep(max(0.0, begun + BOOT_SECONDS - self.clock.monotonic()))
-        if self.faults.strikes(Fault.BOOT_HANGS):
-            self._end_vm()
-            raise GuestTimeout("simulated: no response of the guest agent")
-        self.guest, self._machine, self._cold = SimulatedGuest(self), machine, cold
-        self._running = dict(self.facts)
-        self.boot_seconds = self.clock.monotonic() - begun
-        return self.guest
+    @property
+    def guest(self) -> SimulatedGuest | None:
+        """The guest of the running VM."""
+        return self._state.guest
 
-    def _power_on(self) -> None:
-        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self._own(self.node)})
-        self.reality.start_vm(self._own(self.node))
+    @property
+    def plugged(self) -> PluggedDisk | None:
+        """The attached disk."""
+        return self._state.disk
 
     def prepare(self, machine: Machine, *, count: int) -> None:
         """As `FurtherVm.prepare`."""
-        del machine, count
-        self._end_vm()
+        del count
+        self._set_up(machine)
 
-    def launch(self, machine: Machine) -> None:
-        """As `FurtherVm.launch`."""
+    def _configure(self, machine: Machine, cold: Plug | None) -> PluggedDisk | None:
         del machine
-        self._power_on()
-        self._launched = self.clock.monotonic()
+        return PluggedDisk(cold.volume, cold.disk) if cold is not None else None
+
+    def _begin_start(self, machine: Machine) -> None:
+        del machine
+        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self._own(self.node)})
+        self.reality.start_vm(self._own(self.node))
+
+    def _await_guest(self) -> SimulatedGuest:
+        self.clock.sleep(max(0.0, self._state.begun + BOOT_SECONDS - self.clock.monotonic()))
+        if self.faults.strikes(Fault.BOOT_HANGS):
+            self._power_off()
+            raise GuestTimeout("simulated: no response of the guest agent")
+        self._running = dict(self.facts)
+        return SimulatedGuest(self)
+
+    def _require_usable(self, guest: SimulatedGuest) -> None:
+        if not guest.alive:
+            raise HypervisorGone("simulated: QEMU has exited")
 
     def further_vm(self, number: int) -> SimulatedHypervisor:
-        """As `Site.further_vm`."""
+        """As `VmFunctions.further_vm`."""
         other = SimulatedHypervisor(
             node=self.node,
             seed=number,
@@ -137,9 +140,6 @@ class SimulatedHypervisor:
         )
         other.facts, other.shift = self.facts, self.shift
         return other
-
-    def power_off(self) -> None:
-        self._end_vm()
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         known = self.volumes.get(scenario.volume)
@@ -163,7 +163,7 @@ class SimulatedHypervisor:
         return volume, True
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:
-        """As `Site.take_snapshots`; each overlay is one more volume."""
+        """As `VmFunctions.take_snapshots`; each overlay is one more volume."""
         name = volume.volid.partition(":")[2]
         overlays = disk.chain if disk.chain_kind is ChainKind.VOLUME else 0
         for key in (f"{name}.snap{number + 1}" for number in range(overlays)):
@@ -173,7 +173,7 @@ class SimulatedHypervisor:
         self.clock.sleep(SWITCH_SECONDS)
 
     def operate(self, name: str, target_rate: int) -> SimulatedOperation:
-        """As `Site.operate`."""
+        """As `VmFunctions.operate`."""
         del target_rate
         return SimulatedOperation(self, name)
 
@@ -187,33 +187,35 @@ class SimulatedHypervisor:
             self.reality.remove_volume(self._own(_TARGET))
             self._journal.close(self._entries.pop(_TARGET))
 
-    def attach(self, volume: Volume, disk: Disk) -> Attachment:
+    def _plug(self, plug: Plug) -> PluggedDisk:
+        return PluggedDisk(plug.volume, plug.disk)
+
+    def _read_back(self, disk: PluggedDisk, guest: SimulatedGuest) -> Attachment:
+        del guest
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)
         if self.faults.strikes(Fault.ATTACH_FAILS):
-            self._end_vm()
+            self._power_off()
             raise SwitchFailed("simulated: hot-plug failed")
         if self.faults.strikes(Fault.WRONG_CACHE):
-            disk = replace(disk, cache=next(cache for cache in Cache if cache is not disk.cache))
-        self.plugged = PluggedDisk(volume, disk)
-        effective = {key: option_text(getattr(disk, key)) for key in Disk.__dataclass_fields__} | {
-            "size_bytes": str(volume.size_bytes)
-        }
+            cache = next(cache for cache in Cache if cache is not disk.disk.cache)
+            disk.disk = replace(disk.disk, cache=cache)
+        effective = {
+            key: option_text(getattr(disk.disk, key)) for key in Disk.__dataclass_fields__
+        } | {"size_bytes": str(disk.volume.size_bytes)}
         return Attachment(device="/dev/simulated", effective=effective, raw="simulated")
 
-    def detach(self) -> None:
-        if self.plugged is None:
-            return
-        if self.plugged.disk.cold or self.guest is None or not self.guest.alive:
-            self._end_vm()
+    def _unplug(self, disk: PluggedDisk) -> None:
+        del disk
+        if self.guest is None or not self.guest.alive:
+            self._power_off()
             return
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)
         if self.faults.strikes(Fault.DETACH_FAILS):
-            self._end_vm()
+            self._power_off()
             raise SwitchFailed("simulated: the guest does not release the disk")
         self._remove_target()
-        self.plugged = None
 
     def drop_caches(self, volume: Volume) -> int | None:
         return 0
@@ -252,7 +254,7 @@ class SimulatedHypervisor:
         return self.environment()
 
     def shutdown(self) -> None:
-        self._end_vm()
+        self._power_off()
         for key in list(self.volumes):
             self._remove(key)
 
@@ -267,10 +269,9 @@ class SimulatedHypervisor:
             self.reality.remove_volume(self._own(own))
             self._journal.close(self._entries.pop(own))
 
-    def _end_vm(self) -> None:
+    def _end(self) -> None:
         if self.guest is not None:
             self.guest.alive = False
-        self.guest = self.plugged = self._launched = None
         self._remove_target()
         entry = self._entries.pop("vm", None)
         if entry is not None:
@@ -281,7 +282,7 @@ class SimulatedHypervisor:
         if self.guest is None or not self.guest.alive:
             raise HypervisorGone("simulated: QEMU has exited")
         if self.faults.strikes(Fault.QEMU_EXITS):
-            self._end_vm()
+            self._power_off()
             raise HypervisorGone("simulated: QEMU has exited")
 
 
@@ -337,9 +338,11 @@ def simulated_site(hypervisor: SimulatedHypervisor) -> Site:
         clock=hypervisor.clock,
         simulated=True,
         upkeep=hypervisor.upkeep,
-        take_snapshots=hypervisor.take_snapshots,
-        operate=hypervisor.operate,
-        further_vm=hypervisor.further_vm,
+        vms=VmFunctions(
+            take_snapshots=hypervisor.take_snapshots,
+            operate=hypervisor.operate,
+            further_vm=hypervisor.further_vm,
+        ),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from pvebench.config import load_pack
 from pvebench.errors import GuestTimeout, SwitchFailed
 from pvebench.model.disk import Cache
-from pvebench.model.ports import Completed, Guest, Traffic
+from pvebench.model.ports import Completed, Guest, StorageFunctions, Traffic
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Machine
 from pvebench.model.status import Phase
@@ -251,7 +251,9 @@ def test_a_run_keeps_what_was_seen_of_its_storage(
     case = here.cases[0]
     site = replace(
         simulated_site(here.world),
-        seen={case.scenario.storage: {"storage_used": 0.83}, "other": {"storage_used": 0.1}},
+        storages=StorageFunctions(
+            seen={case.scenario.storage: {"storage_used": 0.83}, "other": {"storage_used": 0.1}}
+        ),
     )
     attach = site.hypervisor.attach
     monkeypatch.setattr(

@@ -7,10 +7,12 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from pvebench.drivers.linux.host_tools import HostTools
+from pvebench.drivers.vm_lifecycle import Power, VmState
 from pvebench.errors import GuestTimeout, Interrupted, ToolFailed, ToolStuck
 from pvebench.model.ports import Completed
 from pvebench.model.run import Outcome, Run
@@ -138,7 +140,8 @@ def test_waiting_for_the_first_io_in_vain_says_the_same(tmp_path: Path) -> None:
     site = booted(tmp_path).worker._site
     guest = SimulatedGuest(site.hypervisor)  # type: ignore[arg-type] # it is the world
     guest._ends = math.inf  # a tool that does nothing, for ever
-    site.hypervisor.guest = guest  # type: ignore[attr-defined] # likewise
+    disk = Mock()  # nothing of it is read
+    site.hypervisor._state = VmState(Power.RUNNING, guest=guest, disk=disk)  # type: ignore[attr-defined] # likewise
     with pytest.raises(ToolStuck, match="moved no data") as caught:
         wait_for_io(site, guest, 1)
     assert "QEMU's counters" in caught.value.evidence

@@ -15,7 +15,7 @@ from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
 from pvebench.errors import Interrupted
 from pvebench.metrics.live import collect_scheduler, collect_storages
 from pvebench.metrics.text_format import Families
-from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot
+from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot, StorageFunctions
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import State, StorageState
 from pvebench.model.units import MIB
@@ -109,7 +109,7 @@ def test_whether_a_run_was_disturbed_is_kept_with_it_where_it_is_known(
 ) -> None:
     simulation = guarded(tmp_path, Scripted())
     worker = simulation.worker
-    worker._site = replace(worker._site, seen={"local": known})
+    worker._site = replace(worker._site, storages=StorageFunctions(seen={"local": known}))
     worker.run()
     for run in simulation.recorder.runs:
         found = {one.metric: one.value for one in run.samples if one.metric == "disturbed"}

@@ -15,7 +15,7 @@ from pvebench.drivers import driver_of
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.settings import ClusterSettings, ClusterStorageSettings
 from pvebench.drivers.storages.directory import size_at
-from pvebench.model.ports import Guard
+from pvebench.model.ports import Guard, StorageFunctions
 from pvebench.model.run import Outcome
 from pvebench.model.units import GIB, MIB
 from pvebench.model.write_cost import MIN_BUDGET_BYTES, cost_lines, default_budget
@@ -116,8 +116,9 @@ def test_the_budget_counts_the_copies_that_the_intervals_count(
     path = write_pack(tmp_path, text)
     pack = load_pack(path)
     budgets = WriteBudgets(limits={}, targets={HERE: {"move": ("fast",)}})
+    storages = StorageFunctions(copies=budgets.copies)
     monkeypatch.setattr(
-        packs, "simulated_site", lambda world: replace(simulated_site(world), copies=budgets.copies)
+        packs, "simulated_site", lambda world: replace(simulated_site(world), storages=storages)
     )
 
     def guards(clock: SimulatedClock, store: Store) -> Sequence[Guard]:

@@ -15,7 +15,7 @@ import pytest
 
 from pvebench.drivers.storages.settings import FaultCommand, faults_of
 from pvebench.errors import FaultFailed
-from pvebench.model.ports import Fault
+from pvebench.model.ports import Fault, StorageFunctions
 from pvebench.model.run import Outcome, Run
 from pvebench.scheduler.worker import Worker
 from pvebench.workloads.fault_dip import Dip, find_dip
@@ -72,7 +72,7 @@ PACK = SMALL.replace("runtime: 2s", "runtime: 12s").replace("iodepth: 8", "fault
 def runs_with(tmp_path: Path, faults: dict[tuple[str, str], Fault]) -> list[Run]:
     simulation = simulate(tmp_path, pack=write_pack(tmp_path, PACK))
     worker = simulation.worker
-    site = replace(simulated_site(simulation.world), faults=faults)
+    site = replace(simulated_site(simulation.world), storages=StorageFunctions(faults=faults))
     worker = Worker(
         site=site,
         assignments=worker.assignments,

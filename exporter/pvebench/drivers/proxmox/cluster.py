@@ -52,7 +52,17 @@ from pvebench.errors import AccessDenied, PvebenchError
 from pvebench.guest import GuestImage, load_image, needs_build
 from pvebench.model.audit import AuditedCluster
 from pvebench.model.disk import Bus
-from pvebench.model.ports import Clock, Guard, HostProbe, Hypervisor, Journal, Site, Traffic
+from pvebench.model.ports import (
+    Clock,
+    Guard,
+    HostProbe,
+    Hypervisor,
+    Journal,
+    Site,
+    StorageFunctions,
+    Traffic,
+    VmFunctions,
+)
 from pvebench.model.space import Space
 from pvebench.model.volume import UNSEEN, Identity
 from pvebench.model.workload import Case
@@ -250,12 +260,6 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         url = exporter_url(cluster, node)
         counters = NodeExporterProbe(url) if url else None
     probe = NodeProbe(vm, counters)
-    # pvebench does not run on the node, so it cannot measure round trips; only declared values.
-    networks = {
-        name: ServerLink(link_bits_per_second=entry.link_bits_per_second)
-        for name, entry in cluster.storages.items()
-        if entry.link_bits_per_second
-    }
     api = connect(cluster, node, place.clock, traffic)
     guard = _guard(cluster, vm, node, api, place.clock)
     guard.needs = needs
@@ -266,7 +270,20 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         probe=probe,
         clock=place.clock,
         poll_seconds=_POLL_SECONDS,
-        networks=networks,
+        vms=VmFunctions(
+            take_snapshots=vm.take_snapshots, operate=vm.operate, further_vm=vm.further_vm
+        ),
+        storages=StorageFunctions(
+            identify=lambda name: identity_of(api, storages_of(cluster, node)[name].id, drives()),
+            networks={
+                # pvebench does not run on the node, so it cannot measure round trips.
+                name: ServerLink(link_bits_per_second=entry.link_bits_per_second)
+                for name, entry in cluster.storages.items()
+                if entry.link_bits_per_second
+            },
+            free=guard.free,
+            seen=guard.seen,
+        ),
         upkeep=vm.upkeep,
         guards=(
             guard,
@@ -274,14 +291,8 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
             *_operation_guards(cluster, node, api),
             *_load_guards(cluster, probe, place.clock),
         ),
-        free=guard.free,
-        seen=guard.seen,
-        identify=lambda name: identity_of(api, storages_of(cluster, node)[name].id, drives()),
         fill_notes=vm if cluster.keep_volumes else None,
         traffic=traffic,
-        take_snapshots=vm.take_snapshots,
-        operate=vm.operate,
-        further_vm=vm.further_vm,
     )
 
 

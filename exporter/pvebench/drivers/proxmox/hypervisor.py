@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import switch_failed
 from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
@@ -40,12 +39,13 @@ from pvebench.drivers.proxmox.vm.operations import OperationSite, VmOperation
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, cpu_options
 from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
-from pvebench.errors import Busy, DriverError, OutputUnreadable, SwitchFailed
+from pvebench.drivers.vm_lifecycle import VmLifecycle
+from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.log import log
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates
-from pvebench.model.ports import Clock, Guest, Journal
+from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import require_memory, volume_space
 from pvebench.model.units import MIB
@@ -59,7 +59,7 @@ _SAME_MOMENT_SECONDS: Final = 0.1
 """Maximum age of a status response that counters are read from, seconds."""
 
 
-class ProxmoxNode:
+class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
     """Benchmark VM on a node, and its volumes. Owned by one worker thread."""
 
     def __init__(
@@ -78,10 +78,10 @@ class ProxmoxNode:
         Args:
             storages: name in packs -> cluster storage.
         """
+        super().__init__(clock)
         self._on_node: NodeSsh | None = None
         self._api = api
         self._place = place
-        self._clock = clock
         self._options = options
         self._image = image
         self._further: dict[int, ProxmoxNode] = {}
@@ -102,21 +102,11 @@ class ProxmoxNode:
         self._journal = journal
         self.targets = OperationTargets()
         self._operation: VmOperation | None = None
-        self._guest: AgentGuest | None = None
-        self._machine: Machine | None = None
-        self._scsihw = ScsiHw.SINGLE
-        self._next_scsihw = ScsiHw.SINGLE
-        self._cold: Plug | None = None
-        self._plugged: Plugged | None = None
-        self._broken = False
-        self._devices: tuple[int, ...] = ()
+        self._scsihw = self._next_scsihw = ScsiHw.SINGLE
         self._last_status: tuple[float, Mapping[str, Any]] = (0.0, {})
         """Time of the last status request, monotonic seconds, and its response."""
-        self._attempt = 0
-        self._count = 0
         self._starting = ""
-        """Task of a start whose guest has not answered yet; empty: none."""
-        self._begun = self._boot_seconds = 0.0
+        """Task of the last start."""
         self._versions = Versions(api, place.node, image, clock, self._storage_options)
 
     def use_ssh(self, on_node: NodeSsh) -> None:
@@ -124,7 +114,7 @@ class ProxmoxNode:
         self._on_node = self._storage_options.on_node = on_node
 
     def further_vm(self, number: int) -> ProxmoxNode:
-        """As `Site.further_vm`; nothing is created yet, and it is never kept."""
+        """As `VmFunctions.further_vm`; nothing is created yet, and it is never kept."""
         if number not in self._further:
             other = self._further[number] = ProxmoxNode(
                 self._api,
@@ -153,72 +143,38 @@ class ProxmoxNode:
         """The VM; None: none."""
         return self._held.vm
 
-    @property
-    def boot_seconds(self) -> float:
-        return self._boot_seconds
-
-    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        self._ensure_vm(machine)
-        if self._starting and (machine, cold) == (self._machine, None):
-            return self._await_guest()  # of `launch`
-        if self._guest is not None and not self._must_restart(machine, cold):
-            return self._guest
-        self._guest = None
-        return self._restart(machine, cold)
-
     def prepare(self, machine: Machine, *, count: int) -> None:
         """As `FurtherVm.prepare`. While it runs, its claim says that its instance lives."""
         require_memory(machine, count, available_memory(self._api, self._place.node))
-        self._ensure_vm(machine)
-        self._configure(machine, None)
+        self._ensure(machine)
+        self._set_up(machine)
         now = node_time(self._api, self._place.node, self._clock)
         self._held.the_vm.claim(now + CLAIM_SECONDS)
 
-    def launch(self, machine: Machine) -> None:
-        """As `FurtherVm.launch`."""
-        if machine != self._machine:
-            raise SwitchFailed("VM not prepared")
-        self._begin_start()
-
-    def _ensure_vm(self, machine: Machine) -> None:
+    def _ensure(self, machine: Machine, cold: Plug | None = None) -> None:
+        del cold
         refuse_without_rights(self._api, self._place.pool)
         if not self._held.vm_exists():
-            self._reset()
+            self._forget()
             self._version = version_number(self._api)
             self._held.reuse_or_create(machine)
         if self._options.number == 1:
             self._held.tidy({self.vmid, *self.further_vmids()})
 
-    def _reset(self) -> None:
-        """Reset the state of a running VM: it is new or gone."""
-        self._guest = self._machine = self._cold = self._plugged = self._operation = None
-        self._devices = ()
+    def _forget(self) -> None:
+        super()._forget()
+        self._operation = None
         self._last_status = 0.0, {}
-        self._starting = ""
 
-    def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
-        other = machine != self._machine or cold != self._cold
-        # A controller cannot be hot-plugged; the last call of `volume` selects it.
-        other = other or self._next_scsihw is not self._scsihw
-        if self._broken or other or self._guest is None:
-            return True
-        if self._guest.answered_within(_ALIVE_SECONDS):
-            return False
-        try:
-            self._guest.ping()
-        except DriverError:
-            return True
-        return False
+    def _require_usable(self, guest: AgentGuest) -> None:
+        if self._next_scsihw is not self._scsihw:
+            # A controller cannot be hot-plugged; the last call of `volume` selects it.
+            raise SwitchFailed(f"VM {self.vmid} runs with {self._scsihw}")
+        if not guest.answered_within(_ALIVE_SECONDS):
+            guest.ping()
 
-    def _restart(self, machine: Machine, cold: Plug | None) -> AgentGuest:
-        self._configure(machine, cold)
-        self._begin_start()
-        return self._await_guest()
-
-    def _configure(self, machine: Machine, cold: Plug | None) -> None:
-        """Power the VM off and apply the options of its next start."""
+    def _configure(self, machine: Machine, cold: Plug | None) -> Plugged | None:
         vm, scsihw = self._held.the_vm, self._next_scsihw
-        self.power_off()
         hotplug.clear(vm)
         hotplug.reshape(
             vm,
@@ -226,19 +182,17 @@ class ProxmoxNode:
             scsihw=str(scsihw),
             **cpu_options(self._options, machine),
         )
-        if cold is not None:
-            self._plug(cold)
-        self._machine, self._cold, self._scsihw = machine, cold, scsihw
+        plugged = self._plug(cold) if cold is not None else None
+        self._scsihw = scsihw
+        return plugged
 
-    def _begin_start(self) -> None:
-        self._begun = self._clock.monotonic()
+    def _begin_start(self, machine: Machine) -> None:
+        del machine
         with self._explained_start():
             self._starting = self._held.the_vm.begin_start()
 
     def _await_guest(self) -> AgentGuest:
-        """Wait for the guest of the start that has begun."""
         vm = self._held.the_vm
-        task, self._starting = self._starting, ""
         guest = AgentGuest(
             self._api,
             vm.path,
@@ -247,13 +201,11 @@ class ProxmoxNode:
             why_silent=self._why_silent,
         )
         with self._explained_start():
-            warnings = vm.await_start(task).warnings
+            warnings = vm.await_start(self._starting).warnings
         if "iothread" in warnings:
             # QEMU runs, but without the requested I/O thread; other warnings do not matter.
             raise SwitchFailed(f"VM {vm.vmid} started with warnings: {warnings}", evidence=warnings)
         guest.wait(seconds=_BOOT_SECONDS)
-        self._boot_seconds = self._clock.monotonic() - self._begun
-        self._guest, self._broken = guest, False
         return guest
 
     @contextlib.contextmanager
@@ -277,19 +229,16 @@ class ProxmoxNode:
             full = stopped_by_storage(self._held.the_vm.status())
             if full is None:
                 return self._held.the_vm.stopped_by()
-            if self._plugged is not None:
-                volume = self._plugged.plug.volume
-                self.power_off()
+            if (plugged := self._state.disk) is not None:
+                self._power_off()
                 hotplug.clear(self._held.the_vm)
-                self._held.the_volumes.discard(volume)
+                self._held.the_volumes.discard(plugged.plug.volume)
         except DriverError as error:
             log.warning("finding out why the guest is silent failed", reason=error.reason)
         return full
 
     def operate(self, name: str, target_rate: int) -> VmOperation:
-        """As `Site.operate`, on the plugged disk."""
-        if self._plugged is None:
-            raise SwitchFailed(f"no disk for operation {name}")
+        """As `VmFunctions.operate`."""
         site = OperationSite(
             api=self._api,
             clock=self._clock,
@@ -299,7 +248,7 @@ class ProxmoxNode:
             floors={one.id: one.min_free for one in self._storages.values()},
         )
         self._operation = VmOperation(
-            site, self._held.the_vm, self._plugged, name=name, target_rate=target_rate
+            site, self._held.the_vm, self._disk, name=name, target_rate=target_rate
         )
         return self._operation
 
@@ -309,11 +258,10 @@ class ProxmoxNode:
             self._operation.cancel()
             self._operation = None
 
-    def power_off(self) -> None:
+    def _end(self) -> None:
         self._end_operation()
         if self._held.vm is not None:
             self._held.vm.stop()
-        self._reset()
 
     def needs_of(self, case: Case) -> int:
         """Return the bytes that the volumes of `case` in all VMs still need; 0 if unknown."""
@@ -333,7 +281,7 @@ class ProxmoxNode:
         return need - (known.size_bytes if known else 0)
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        self._ensure_vm(scenario.machine)
+        self._ensure(scenario.machine)
         if scenario.disk.bus is Bus.SCSI:
             self._next_scsihw = scenario.disk.scsihw
         volumes = self._held.the_volumes
@@ -346,7 +294,7 @@ class ProxmoxNode:
         return volumes.create(scenario), True
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:
-        """As `Site.take_snapshots`, with snapshots of the VM, which is off meanwhile."""
+        """As `VmFunctions.take_snapshots`, with snapshots of the VM, which is off meanwhile."""
         self.power_off()
         vm = self._held.the_vm
         hotplug.clear(vm)
@@ -355,43 +303,18 @@ class ProxmoxNode:
         self._held.the_volumes.snapshots.extend(volume.volid, disk.chain)
         hotplug.clear(vm)
 
-    def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        plug = Plug(volume, disk)
-        what = f"attach {volume.volid} as {disk.bus}, cache={disk.cache}, aio={disk.aio}"
-        with self._verified(what):
-            if not disk.cold:
-                self.detach()
-                self._plug(plug)
-            return self._read_back(plug)
-
-    @contextlib.contextmanager
-    def _verified(self, what: str) -> Iterator[None]:
-        """Stop using VM and slot after a failed switch. Raises SwitchFailed, Busy."""
-        try:
-            yield
-        except Busy:
-            raise  # nothing was changed
-        except DriverError as error:
-            self._broken = True
-            self._attempt += 1
-            raise switch_failed(what, error) from error
-
-    def _plug(self, plug: Plug) -> None:
+    def _plug(self, plug: Plug) -> Plugged:
         self._count += 1
-        slot = slot_name(plug.disk.bus, self._attempt)
-        serial = serial_of(self._count)
+        slot, serial = slot_name(plug.disk.bus, self._failed), serial_of(self._count)
         has_aio = not STORAGE_TYPES[self._storages[plug.volume.storage].type].network
         text = drive_text(plug.disk, plug.volume.volid, serial, has_aio=has_aio)
-        seen = hotplug.plug(self._held.the_vm, slot, text)
-        self._plugged = Plugged(plug, slot, serial, seen)
+        return Plugged(plug, slot, serial, hotplug.plug(self._held.the_vm, slot, text))
 
-    def _read_back(self, plug: Plug) -> Attachment:
-        now = self._plugged
-        if now is None or now.plug != plug or self._guest is None:
-            raise SwitchFailed("disk missing after power-on")
+    def _read_back(self, disk: Plugged, guest: AgentGuest) -> Attachment:
+        plug = disk.plug
         form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
-        attachment = look(self._held.the_vm, self._guest, now, volume_format=form)
-        return self._with_state(self._with_chain(attachment, plug, form), plug.volume)
+        attachment = look(self._held.the_vm, guest, disk, volume_format=form)
+        return self._with_state(self._with_chain(attachment, plug, form), disk)
 
     def _with_chain(self, attachment: Attachment, plug: Plug, volume_format: str) -> Attachment:
         """Read back the snapshots of the volume, if it should have any."""
@@ -402,13 +325,13 @@ class ProxmoxNode:
         chain = {"chain": str(depth), "chain_kind": str(kind)}
         return replace(attachment, effective={**attachment.effective, **chain})
 
-    def _with_state(self, attachment: Attachment, volume: Volume) -> Attachment:
+    def _with_state(self, attachment: Attachment, disk: Plugged) -> Attachment:
         """Record the devices for counters; add the node's state to the evidence."""
-        self._devices = ()
+        volume = disk.plug.volume
         if self._on_node is None:
             return attachment
         with contextlib.suppress(DriverError, OutputUnreadable):
-            self._devices = self._on_node.devices(volume.volid)
+            disk.devices = self._on_node.devices(volume.volid)
         state = self._on_node.state()
         pool = self._pool_names.below(self._storages[volume.storage])
         return replace(
@@ -419,14 +342,10 @@ class ProxmoxNode:
 
     def detach(self) -> None:
         self._end_operation()
-        if self._plugged is None:
-            return
-        if self._broken or self._plugged.plug.disk.cold:
-            self.power_off()  # it is detached while the VM is off
-            return
-        with self._verified(f"detach {self._plugged.slot}"):
-            hotplug.unplug(self._held.the_vm, self._plugged.slot)
-        self._plugged = None
+        super().detach()
+
+    def _unplug(self, disk: Plugged) -> None:
+        hotplug.unplug(self._held.the_vm, disk.slot)
 
     def content(self, volume: Volume) -> str:
         """Return the content of a filled volume; containers do not outlive a start."""
@@ -439,7 +358,7 @@ class ProxmoxNode:
     @property
     def devices(self) -> tuple[int, ...]:
         """Numbers of the node's block devices below the volume in use; empty: unknown."""
-        return self._devices
+        return self._state.disk.devices if self._state.disk else ()
 
     def drop_caches(self, volume: Volume) -> int | None:
         if self._on_node is None or STORAGE_TYPES[self._storages[volume.storage].type].network:
@@ -447,17 +366,16 @@ class ProxmoxNode:
         try:
             return self._on_node.drop(volume.volid)
         except (DriverError, OutputUnreadable):
-            if self._plugged is not None and self._plugged.plug.disk.cache.direct:
+            if self._state.disk is not None and self._state.disk.plug.disk.cache.direct:
                 return None  # the disk bypasses that cache
             raise
 
     def counters(self) -> BlockCounters | None:
-        if self._plugged is None:
-            raise SwitchFailed("no test disk is attached")
+        slot = self._disk.slot
         status = self._status(seconds=_SAME_MOMENT_SECONDS)
         if self._operation is not None and self._operation.blocks_monitor(status):
             return None  # the end of the operation says why the run failed, if it did
-        return block_counters(status, self._plugged.slot)
+        return block_counters(status, slot)
 
     def _status(self, *, seconds: float) -> Mapping[str, Any]:
         """Return status/current, at most `seconds` old."""
@@ -473,14 +391,14 @@ class ProxmoxNode:
         return json.dumps(self._held.the_vm.status().get("blockstat"), indent=1)
 
     def environment(self) -> Environment:
-        return self._versions.running(self._held.vm if self._guest else None)
+        return self._versions.running(self._held.vm if self._state.guest else None)
 
     def host_environment(self) -> Environment:
         return self._versions.host()
 
     def upkeep(self) -> PendingUpdates:
         """Return the packages installed since the VM started. Never raises DriverError."""
-        return self._versions.upkeep(running=self._guest is not None)
+        return self._versions.upkeep(running=self._state.guest is not None)
 
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
         try:
@@ -498,7 +416,7 @@ class ProxmoxNode:
         if self._operation is not None:
             with contextlib.suppress(DriverError):
                 self._operation.stop()  # the journal and the end of the VM cover what it created
-        self._reset()
+        self._forget()
         self._held.give_up(SystemClock())
         if self._on_node is not None:
             self._on_node.close()

@@ -253,12 +253,4 @@ def block_counters(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]])
     Raises:
         HypervisorGone: QEMU does not report them.
     """
-    own = _own(names, disk, stats)
-    return BlockCounters(
-        read_operations=own["rd_operations"],
-        write_operations=own["wr_operations"],
-        flush_operations=own["flush_operations"],
-        read_bytes=own["rd_bytes"],
-        write_bytes=own["wr_bytes"],
-        unmap_operations=own.get("unmap_operations") or 0,
-    )
+    return BlockCounters.of_qemu(_own(names, disk, stats))

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from pvebench.drivers.qemu.block_graph import Names, devices, is_limited
 from pvebench.drivers.qemu.machine import QemuMachine
-from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.responses import Shape, count, fields, rows, text, truth
-from pvebench.errors import GuestTimeout
 from pvebench.model.disk import (
     DEFAULT_CLUSTER,
     OVERLAY_CLUSTER,
@@ -25,7 +24,6 @@ from pvebench.model.disk import (
     ScsiHw,
     option_text,
 )
-from pvebench.model.ports import Clock
 from pvebench.model.units import MIB
 
 UNVERIFIED: Final = ("aio", "discard", "preallocation")
@@ -193,25 +191,6 @@ def _cache(names: Names, disk: Disk, seen: Seen) -> str:
 
 def _both(of_qemu: bool, of_guest: str) -> bool | None:
     return of_qemu if of_guest == ("write-back" if of_qemu else "write-through") else None
-
-
-def find_in_guest(
-    guest: QemuGuest, names: Names, clock: Clock, *, seconds: float
-) -> dict[str, str]:
-    """Wait until the guest has the disk; return the guest's description (`device=…` words).
-
-    Raises:
-        GuestTimeout: the disk is not visible after `seconds`.
-    """
-    deadline = clock.monotonic() + seconds
-    while True:
-        done = guest.run(["/usr/bin/pvebench-disk", names.serial], timeout=seconds)
-        if done.exit_code == 0:
-            words = done.stdout.decode("utf-8", "replace").split()
-            return dict(word.split("=", 1) for word in words if "=" in word)
-        if clock.monotonic() > deadline:
-            raise GuestTimeout(f"disk not visible in the guest after {seconds:.0f} s")
-        clock.sleep(0.1)
 
 
 def look(

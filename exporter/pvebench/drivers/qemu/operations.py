@@ -303,4 +303,8 @@ class DiskOperation:
             self._qmp.execute("blockdev-del", {"node-name": node})
         if self._limits:
             self._qmp.execute("object-del", {"id": self._limits})
+        self.remove_files()
+
+    def remove_files(self) -> None:
+        """Remove its files, which no QEMU has open."""
         self._storage.remove_files(self._volume)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from pvebench.drivers.driver import (
     attempt,
     guest_image,
     image_summary,
-    switch_failed,
 )
 from pvebench.drivers.linux.procfs import ProcProbe, available_memory, host_facts, total_memory
 from pvebench.drivers.local_backends import BACKENDS, container_of, local_router
@@ -40,7 +40,7 @@ from pvebench.drivers.qemu.block_graph import (
     is_limited,
     objects,
 )
-from pvebench.drivers.qemu.disk_readback import UNVERIFIED, find_in_guest, look, read_back
+from pvebench.drivers.qemu.disk_readback import UNVERIFIED, look, read_back
 from pvebench.drivers.qemu.machine import (
     BOOT_SECONDS,
     SWITCH_SECONDS,
@@ -60,17 +60,17 @@ from pvebench.drivers.storages.contract import (
 from pvebench.drivers.storages.settings import (
     check_networks,
     check_storages,
-    faults_of,
     guards_of,
     identities_of,
     make_storages,
-    networks_of,
+    storage_functions,
 )
-from pvebench.errors import DriverError, OutcomeUnknown, SwitchFailed, ToolsMissing
+from pvebench.drivers.vm_lifecycle import Power, VmLifecycle, find_in_guest
+from pvebench.errors import OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Clock, Guest, Journal, Site
+from pvebench.model.ports import Clock, Journal, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import require_memory
 from pvebench.model.units import show_bytes
@@ -80,7 +80,22 @@ from pvebench.model.workload import Case
 # --- `model.ports.Hypervisor` for this machine's QEMU
 
 
-class QemuHypervisor:
+@dataclass(slots=True)
+class PluggedDisk:
+    """Test disk of QEMU.
+
+    Attributes:
+        logged: bytes of QEMU's output from before the attach.
+    """
+
+    names: Names
+    plug: Plug
+    logged: int = 0
+    operation: DiskOperation | None = None
+    name: str = "the test disk"
+
+
+class QemuHypervisor(VmLifecycle[QemuGuest, PluggedDisk]):
     """Benchmark VM under local QEMU, and its volumes. Owned by one worker thread."""
 
     def __init__(
@@ -94,24 +109,15 @@ class QemuHypervisor:
         journal: Journal,
         clock: Clock,
     ) -> None:
+        super().__init__(clock)
         self._node = node
         self._image = image
         self._accelerator = accelerator
         self._runtime = runtime
         self._journal = journal
-        self._clock = clock
         self._storages = dict(storages)
         self._volumes: dict[str, Volume] = {}
         self._vm: QemuMachine | None = None
-        self._guest: QemuGuest | None = None
-        self._machine: Machine | None = None
-        self._cold: Plug | None = None
-        self._attached: tuple[Names, Disk] | None = None
-        self._plugged: Volume | None = None
-        self._local: Path | None = None
-        self._operation: DiskOperation | None = None
-        self._count = self._said = 0
-        self._broken = False
 
     @property
     def pid(self) -> int | None:
@@ -121,63 +127,46 @@ class QemuHypervisor:
     @property
     def volume_path(self) -> Path | None:
         """The attached volume's file or device; None: none on this machine."""
-        return self._local
+        volume = self._state.disk.plug.volume if self._state.disk else None
+        return Path(volume.volid) if volume and volume.local else None
 
     @property
     def boot_seconds(self) -> float:
         return self._vm.boot_seconds if self._vm else 0.0
 
-    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        used = cold.volume if cold else self._plugged
-        if used is not None:
-            self._storages[used.storage].check(used)
-        if self._guest is not None and not self._must_restart(machine, cold):
-            if self._vm is not None:
-                self._vm.bound_console()
-            return self._guest
-        if (
-            self._vm is not None
-            and self._guest is None
-            and (machine, cold) == (self._machine, None)
-        ):
-            self._guest = self._vm.wait(timeout=BOOT_SECONDS)  # of `launch`
-            return self._guest
-        self.power_off()
-        vm = QemuMachine(self._runtime, journal=self._journal, clock=self._clock)
-        options: list[str] = []
-        if cold is not None:
-            self._count += 1
-            self._storages[cold.volume.storage].drop_caches(cold.volume)
-            nodes = self._node_of(cold), self._below(cold)
-            options = command_line(Names(self._count), cold.disk, *nodes)
-        self._guest = vm.start(
-            self._image, machine, self._accelerator, timeout=BOOT_SECONDS, disk=options
-        )
-        self._vm, self._machine, self._cold, self._broken = vm, machine, cold, False
-        self._attached = (Names(self._count), cold.disk) if cold else None
-        self._plugged, self._said = cold.volume if cold else None, 0
-        return self._guest
-
     def prepare(self, machine: Machine, *, count: int) -> None:
         """As `FurtherVm.prepare`."""
         require_memory(machine, count, available_memory())
-        self.power_off()
+        self._set_up(machine)
 
-    def launch(self, machine: Machine) -> None:
-        """As `FurtherVm.launch`."""
+    def _ensure(self, machine: Machine, cold: Plug | None) -> None:
+        used = cold or (self._state.disk.plug if self._state.disk else None)
+        if used is not None:
+            self._storages[used.volume.storage].check(used.volume)
+
+    def _require_usable(self, guest: QemuGuest) -> None:
+        guest.ping(timeout=10.0)
+        self._qemu.bound_console()
+
+    def _configure(self, machine: Machine, cold: Plug | None) -> PluggedDisk | None:
         self._vm = QemuMachine(self._runtime, journal=self._journal, clock=self._clock)
-        self._machine, self._broken = machine, False
-        self._vm.launch(self._image, machine, self._accelerator)
+        return self._new_disk(cold) if cold is not None else None
 
-    def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
-        other = machine != self._machine or cold != self._cold
-        if self._broken or self.pid is None or other or self._guest is None:
-            return True
-        try:
-            self._guest.ping(timeout=10.0)
-        except DriverError:
-            return True
-        return False
+    def _new_disk(self, plug: Plug) -> PluggedDisk:
+        self._storages[plug.volume.storage].drop_caches(plug.volume)
+        self._count += 1
+        return PluggedDisk(Names(self._count), plug)
+
+    def _begin_start(self, machine: Machine) -> None:
+        disk = self._state.disk
+        options: list[str] = []
+        if disk is not None:
+            nodes = self._node_of(disk.plug), self._below(disk.plug)
+            options = command_line(disk.names, disk.plug.disk, *nodes)
+        self._qemu.launch(self._image, machine, self._accelerator, disk=options)
+
+    def _await_guest(self) -> QemuGuest:
+        return self._qemu.wait(timeout=BOOT_SECONDS)
 
     def _node_of(self, plug: Plug) -> dict[str, Any]:
         return self._storages[plug.volume.storage].node(plug.volume, plug.disk)
@@ -187,41 +176,38 @@ class QemuHypervisor:
         return storage.below(plug.volume, plug.disk) if isinstance(storage, SnapshotStorage) else []
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:
-        """As `Site.take_snapshots`."""
+        """As `VmFunctions.take_snapshots`."""
         storage = self._storages[volume.storage]
         if not isinstance(storage, SnapshotStorage):
             raise SwitchFailed(f"storage {volume.storage} has no snapshots")
         storage.take_snapshots(volume, disk)
 
     def operate(self, name: str, target_rate: int) -> DiskOperation:
-        """As `Site.operate`."""
-        volume, attached = self._plugged, self._attached
-        storage = self._storages[volume.storage] if volume else None
-        if volume is None or attached is None or not isinstance(storage, SnapshotStorage):
-            raise SwitchFailed(f"no disk for operation {name}")
-        self._operation = DiskOperation(
+        """As `VmFunctions.operate`."""
+        disk = self._disk
+        storage = self._storages[disk.plug.volume.storage]
+        if not isinstance(storage, SnapshotStorage):
+            raise SwitchFailed(f"storage {disk.plug.volume.storage} has no operations")
+        disk.operation = DiskOperation(
             self._qemu.qmp,
-            attached[0],
+            disk.names,
             storage,
-            Plug(volume, attached[1]),
+            disk.plug,
             self._clock,
             name=name,
             target_rate=target_rate,
         )
-        return self._operation
+        return disk.operation
 
-    def power_off(self) -> None:
+    def _end(self) -> None:
         if self._vm is not None:
-            if self._broken:
+            if self._state.power is Power.BROKEN:
                 self._vm.kill()
             else:
                 self._vm.quit()
-        storage = self._storages[self._plugged.storage] if self._plugged else None
-        if self._operation and self._plugged and isinstance(storage, SnapshotStorage):
-            storage.remove_files(self._plugged)
-        self._operation = None
-        self._vm = self._guest = self._machine = self._attached = self._cold = None
-        self._plugged = None
+        if (disk := self._state.disk) is not None and disk.operation is not None:
+            disk.operation.remove_files()
+        self._vm = None
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         known = self._volumes.get(scenario.volume)
@@ -238,74 +224,59 @@ class QemuHypervisor:
         return volume, True
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        plug = Plug(volume, disk)
         self._storages[volume.storage].check(volume)
-        self._local = Path(volume.volid) if volume.local else None
-        try:
-            if not disk.cold:
-                self._plug(plug)
-            return self._read_back(plug)
-        except (DriverError, KeyError, StopIteration) as error:
-            self._broken = True
-            what = f"attach {volume.volid} as {disk.bus}, cache={disk.cache}, aio={disk.aio}"
-            unreported = SwitchFailed(f"QEMU does not report the disk: {error!r}")
-            inner = error if isinstance(error, DriverError) else unreported
-            raise switch_failed(what, inner) from error
+        return super().attach(volume, disk)
 
-    def _plug(self, plug: Plug) -> None:
-        self.detach()
-        self._storages[plug.volume.storage].drop_caches(plug.volume)
-        self._count += 1
-        names = Names(self._count)
-        self._attached, self._plugged = (names, plug.disk), plug.volume
-        self._said = self._qemu.log_size
-        qmp = self._qemu.qmp
+    def _plug(self, plug: Plug) -> PluggedDisk:
+        # What an error leaves of the disk ends with the VM.
+        disk = self._state.disk = self._new_disk(plug)
+        disk.logged = self._qemu.log_size
+        names, qmp = disk.names, self._qemu.qmp
         for item in objects(names, plug.disk):
             qmp.execute("object-add", item)
         for node in block_nodes(names, plug.disk, self._node_of(plug), self._below(plug)):
             qmp.execute("blockdev-add", node)
         for device in devices(names, plug.disk):
             qmp.execute("device_add", device)
+        return disk
 
-    def _read_back(self, plug: Plug) -> Attachment:
-        if self._attached is None or self._guest is None:
-            raise SwitchFailed("disk missing after power-on")
-        names, _ = self._attached
-        guest = find_in_guest(self._guest, names, self._clock, seconds=SWITCH_SECONDS)
+    def _read_back(self, disk: PluggedDisk, guest: QemuGuest) -> Attachment:
+        try:
+            return self._seen(disk, guest)
+        except (KeyError, StopIteration) as error:
+            raise SwitchFailed(f"QEMU does not report the disk: {error!r}") from error
+
+    def _seen(self, disk: PluggedDisk, guest: QemuGuest) -> Attachment:
+        names, plug = disk.names, disk.plug
+        found = find_in_guest(guest, names.serial, seconds=SWITCH_SECONDS)
         storage = self._storages[plug.volume.storage]
         opened = storage.opened(plug.volume)
-        seen = look(self._qemu, names, plug.disk, guest=guest, opened=opened, old=self._said)
-        effective = read_back(names, plug.disk, seen) | {"size_bytes": guest["size_bytes"]}
+        seen = look(self._qemu, names, plug.disk, guest=found, opened=opened, old=disk.logged)
+        effective = read_back(names, plug.disk, seen) | {"size_bytes": found["size_bytes"]}
         effective |= pool_options(storage, plug.volume)
-        raw = {"nodes": seen.nodes, "blocks": seen.blocks, "guest": dict(guest)}
+        raw = {"nodes": seen.nodes, "blocks": seen.blocks, "guest": dict(found)}
         return Attachment(
-            device=guest["device"],
+            device=found["device"],
             effective=effective,
             unverified=tuple(name for name in UNVERIFIED if name not in effective),
             raw=json.dumps(raw, indent=1),
         )
 
-    def detach(self) -> None:
-        if self._attached is None:
-            return
-        names, disk = self._attached
-        if self.pid is None or self._broken or disk.cold:
-            self.power_off()  # detaches the disk as well
+    def _unplug(self, disk: PluggedDisk) -> None:
+        if self.pid is None:
+            self._power_off()
             return
         try:
-            self._unplug(names, disk)
-        except DriverError as error:
-            self._broken = True
-            silent = isinstance(error, OutcomeUnknown)
-            cause = "the guest hangs or still uses the disk" if silent else ""
-            raise switch_failed("detach the test disk", error, cause=cause) from error
-        self._attached = self._plugged = None
+            self._remove(disk)
+        except OutcomeUnknown as error:
+            error.cause = "the guest hangs or still uses the disk"
+            raise
 
-    def _unplug(self, names: Names, disk: Disk) -> None:
-        qmp = self._qemu.qmp
-        if self._operation is not None:
-            self._operation.cancel()
-        for device in reversed(devices(names, disk)):
+    def _remove(self, disk: PluggedDisk) -> None:
+        names, options, qmp = disk.names, disk.plug.disk, self._qemu.qmp
+        if disk.operation is not None:
+            disk.operation.cancel()
+        for device in reversed(devices(names, options)):
             qmp.execute_until(
                 "device_del",
                 {"id": device["id"]},
@@ -313,23 +284,22 @@ class QemuHypervisor:
                 device=device["id"],
                 timeout=SWITCH_SECONDS,
             )
-        if self._operation is not None:
-            self._operation.remove()
-            self._operation = None
-        nodes = [names.throttle] if is_limited(disk) else []
+        if disk.operation is not None:
+            disk.operation.remove()
+            disk.operation = None
+        nodes = [names.throttle] if is_limited(options) else []
         for node in (*nodes, names.format, names.file):
             qmp.execute("blockdev-del", {"node-name": node})
-        for item in objects(names, disk):
+        for item in objects(names, options):
             qmp.execute("object-del", {"id": item["id"]})
 
     def drop_caches(self, volume: Volume) -> int | None:
         return self._storages[volume.storage].drop_caches(volume)
 
     def counters(self) -> BlockCounters:
-        if self._attached is None:
-            raise SwitchFailed("no test disk is attached")
+        disk = self._disk
         stats = self._qemu.qmp.ask("query-blockstats", shape=STATISTICS)
-        return block_counters(*self._attached, stats)
+        return block_counters(disk.names, disk.plug.disk, stats)
 
     def statistics(self) -> str:
         """Return QEMU's response to query-blockstats."""
@@ -409,20 +379,19 @@ class QemuEngine(Engine):
             lambda: (router.replacement or vm).volume_path,
             container=lambda: container_of(backends),
         )
-        networks = networks_of(settings)
         return [
             Site(
                 node=settings.node,
                 hypervisor=router,
                 probe=probe,
                 clock=place.clock,
-                networks=networks,
-                faults=faults_of(settings),
-                identify=lambda name: identities_of(settings)[name](),
+                vms=VmFunctions(
+                    take_snapshots=vm.take_snapshots,
+                    operate=vm.operate,
+                    further_vm=lambda number: make_vm(make_storages(settings, place, vm=number)),
+                ),
+                storages=storage_functions(settings),
                 guards=guards_of(settings, storages),
-                take_snapshots=vm.take_snapshots,
-                operate=vm.operate,
-                further_vm=lambda number: make_vm(make_storages(settings, place, vm=number)),
             )
         ]
 

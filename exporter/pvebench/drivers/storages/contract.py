@@ -87,7 +87,7 @@ class SnapshotStorage(Protocol):
     """Storage that can give its volumes snapshots."""
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:
-        """As `Site.take_snapshots`. Raises NoSpace, VolumeError."""
+        """As `VmFunctions.take_snapshots`. Raises NoSpace, VolumeError."""
 
     def below(self, volume: Volume, disk: Disk) -> list[Node]:
         """Return the block nodes that open the volume's snapshots, newest first."""

@@ -37,7 +37,7 @@ from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import FaultFailed
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.model.disk import HostCache
-from pvebench.model.ports import Guard
+from pvebench.model.ports import Guard, StorageFunctions
 from pvebench.model.space import Space, SpaceNeed
 from pvebench.model.units import SECTOR
 from pvebench.model.volume import Identity
@@ -301,6 +301,15 @@ def faults_of(settings: LocalSettings) -> dict[tuple[str, str], FaultCommand]:
         for storage, entry in settings.active_storages().items()
         for name, command in entry.faults.items()
     }
+
+
+def storage_functions(settings: LocalSettings) -> StorageFunctions:
+    """Return what this machine knows of its storages."""
+    return StorageFunctions(
+        identify=lambda name: identities_of(settings)[name](),
+        networks=networks_of(settings),
+        faults=faults_of(settings),
+    )
 
 
 def check_networks(settings: LocalSettings) -> Iterator[Finding]:

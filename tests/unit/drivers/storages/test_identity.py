@@ -14,6 +14,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.linux.block_devices import facts_of, hardware_of, parts_of
 from pvebench.drivers.storages.settings import LocalSettings, identities_of, require_paths
 from pvebench.errors import ServerGone, VolumeError
+from pvebench.model.ports import StorageFunctions
 from pvebench.model.run import Outcome, Run
 from pvebench.model.volume import Identity, change, device_text, is_certain, is_same
 from pvebench.model.workload import Conduct
@@ -136,7 +137,9 @@ class Watched:
         self.world = SimulatedHypervisor(
             node="lab", seed=1, clock=SimulatedClock(), journal=store.journal
         )
-        site = replace(simulated_site(self.world), identify=self._identify)
+        site = replace(
+            simulated_site(self.world), storages=StorageFunctions(identify=self._identify)
+        )
         self._runner = Runner(site, Recorder(), identities=store.identities)
 
     def _identify(self, storage: str) -> Identity:

@@ -19,7 +19,7 @@ from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import ConfigError
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Site
+from pvebench.model.ports import Site, StorageFunctions
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
@@ -72,7 +72,7 @@ def measured(tmp_path: Path, link: ServerLink, load: str = "read") -> Run:
         hypervisor=host,
         probe=ProcProbe(lambda: None, lambda: tmp_path),
         clock=SystemClock(),
-        networks={"cifs": link},
+        storages=StorageFunctions(networks={"cifs": link}),
     )
     disk = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
     scenario = Scenario(

@@ -14,15 +14,9 @@ from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, Configuration, ForeignDisk
 from pvebench.drivers.proxmox.vm.drive import UNUSED, parse_drive, read_back, test_slots
-from pvebench.errors import (
-    GuestTimeout,
-    HypervisorGone,
-    OutputUnreadable,
-    SwitchFailed,
-    VolumeError,
-)
+from pvebench.drivers.vm_lifecycle import find_in_guest
+from pvebench.errors import HypervisorGone, SwitchFailed, VolumeError
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Guest
 from pvebench.model.volume import Attachment, BlockCounters, Plug
 
 
@@ -153,21 +147,13 @@ def _refuse_foreign(vm: BenchVm, volid: str) -> None:
         raise ForeignDisk(f"volume {volid} in VM {vm.vmid} not changed: not created by pvebench")
 
 
-_SEEN_SECONDS: Final = 20.0
+SEEN_SECONDS: Final = 20.0
 """Time within which the guest must detect a disk of QEMU, seconds."""
-_FIND: Final = """\
-end=$(($(date +%s) + $0))
-until /usr/bin/pvebench-disk "$1"; do
-    [ "$(date +%s)" -lt "$end" ] || exit 1
-    sleep 0.1 2>/dev/null || sleep 1
-done
-"""
-"""Script for /bin/sh; arguments: seconds, serial number. Waits in the guest to save API calls."""
 UNVERIFIED: Final = ("aio", "preallocation")
 """Options without read-back: QEMU does not report aio, and Proxmox does not report allocation."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plugged:
     """Test disk that is plugged into the VM.
 
@@ -175,12 +161,19 @@ class Plugged:
         slot: its slot.
         serial: its serial number in the guest.
         seen: configuration with it.
+        devices: numbers of the node's block devices below its volume; empty: unknown.
     """
 
     plug: Plug
     slot: str
     serial: str
     seen: Configuration
+    devices: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The slot, for errors."""
+        return self.slot
 
 
 def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str) -> Attachment:
@@ -193,7 +186,7 @@ def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str
         SwitchFailed: QEMU does not have it. GuestTimeout: the guest does not detect it.
     """
     slot, config = plugged.slot, plugged.seen.values
-    seen = find_in_guest(guest, plugged.serial)
+    seen = find_in_guest(guest, plugged.serial, seconds=SEEN_SECONDS)
     if slot not in vm.status().get("blockstat", {}):
         raise SwitchFailed(f"no disk in {slot} in QEMU of VM {vm.vmid}")
     effective = read_back(
@@ -213,29 +206,6 @@ def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str
         unverified=UNVERIFIED,
         raw=json.dumps(raw, indent=1, sort_keys=True),
     )
-
-
-def find_in_guest(guest: Guest, serial: str) -> dict[str, str]:
-    """Wait until the guest has the disk; return its properties (`device=…` words).
-
-    Raises:
-        GuestTimeout: the guest does not detect it.
-    """
-    argv = ["/bin/sh", "-c", _FIND, f"{_SEEN_SECONDS:.0f}", serial]
-    done = guest.run(argv, timeout=2 * _SEEN_SECONDS)
-    if done.exit_code:
-        raise GuestTimeout(
-            f"disk with serial {serial} not visible in the guest after {_SEEN_SECONDS:.0f} s"
-        )
-    words = [word.partition("=") for word in done.stdout.decode("utf-8", "replace").split()]
-    properties = {name: value for name, _, value in words}
-    if not properties.get("device"):
-        raise OutputUnreadable(
-            f"unexpected guest output about the disk: {done.stdout[:80]!r}",
-            cause="the program pvebench-disk in the guest image is damaged or of another version",
-            next_step="rebuild the image with `pvebench guest build --force`",
-        )
-    return properties
 
 
 def _seen_cache(configured: str, disk: Disk, seen: Mapping[str, str]) -> str:
@@ -283,11 +253,4 @@ def block_counters(status: Mapping[str, Any], slot: str) -> BlockCounters:
             f"QEMU does not report {slot} (status {status.get('qmpstatus')})",
             cause="the VM was stopped, or its monitor is busy",
         )
-    return BlockCounters(
-        read_operations=int(counters["rd_operations"]),
-        write_operations=int(counters["wr_operations"]),
-        flush_operations=int(counters["flush_operations"]),
-        read_bytes=int(counters["rd_bytes"]),
-        write_bytes=int(counters["wr_bytes"]),
-        unmap_operations=int(counters.get("unmap_operations", 0)),
-    )
+    return BlockCounters.of_qemu(counters)
