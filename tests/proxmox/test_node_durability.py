@@ -79,7 +79,7 @@ def probe(site: Site, stand: Stand, kind: Format = Format.RAW) -> ClusterDurabil
         node="pve1",
         storage="local",
         formats=(kind,),
-        has_aio=True,
+        kind="dir",
         clock=site.clock,
     )
 

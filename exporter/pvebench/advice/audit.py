@@ -10,21 +10,24 @@ from typing import Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
 from pvebench.analysis.joint_difference import JointDifference
-from pvebench.drivers.proxmox.vm.drive import SLOT, STORAGE_TYPES, parse_drive
+from pvebench.drivers.proxmox.vm.drive import (
+    DIRECT,
+    SLOT,
+    effective,
+    is_krbd,
+    is_on,
+    kind_of,
+    parse_drive,
+)
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.store.current import Trend
 from pvebench.verdicts.ranking import LEAST_RUNS, writes_unflushed
 
 _COMPARED: Final = ("bus", "format", "cache", "aio", "iothread")
 """Options that decide which measured configuration is nearest, the most important first."""
+_REPORTED: Final = (*_COMPARED, "discard", "scsihw")
 _CHANGED: Final = ("cache", "aio", "iothread")
 """Of these, options that a drive string can change on the same slot."""
-_DIRECT: Final = ("none", "directsync")
-_NATIVE: Final = ("lvm", "cifs")
-"""Types on which Proxmox VE uses native or threads instead of io_uring, because of known hangs."""
-_THIN: Final = ("lvmthin", "rbd", "zfspool")
-_NO_AIO: Final = ("rbd", "iscsidirect", "zfs")
-_TRUE: Final = ("1", "on", "yes", "true")
 _MACHINE: Final = re.compile(r"-(?P<major>[0-9]{1,9})\.[0-9]")
 _CREATED: Final = re.compile(r"creation-qemu=(?P<major>[0-9]{1,9})")
 _VOLUME_CHAINS: Final = 10
@@ -110,7 +113,10 @@ def _disk(
     volid, options = parse_drive(text)
     storage = volid.partition(":")[0] if ":" in volid else ""
     kind = cluster.storages.get(storage, {})
-    used = effective(vm, slot, volid, options, kind)
+    extension = volid.rpartition(".")[2]
+    found = effective(slot, options, scsihw=vm.config.get("scsihw", "lsi"), storage=kind)
+    found["format"] = extension if extension in ("qcow2", "vmdk") else "raw"
+    used = {name: found[name] for name in _REPORTED}
     findings = tuple(_findings(vm, slot, options, used, kind))
     same = [one for one in advice if one.storage in cluster.names.get(storage, ())]
     own = [one for one in same if one.node == vm.node] or (same if _is_shared(kind) else [])
@@ -131,46 +137,9 @@ def _disk(
     )
 
 
-def effective(
-    vm: AuditedVm, slot: str, volid: str, options: Mapping[str, str], kind: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the options of a disk with the defaults of Proxmox VE 8 and 9, as in `Disk`."""
-    bus, extension = slot.rstrip("0123456789"), volid.rpartition(".")[2]
-    page_cache = kind.get("type") == "btrfs" and kind.get("nocow", "0") not in _TRUE
-    cache = options.get("cache", "writeback" if page_cache else "none")
-    controller = vm.config.get("scsihw", "lsi") if bus == "scsi" else ""
-    real = bus == "virtio" or controller == "virtio-scsi-single"
-    return {
-        "bus": bus,
-        "format": extension if extension in ("qcow2", "vmdk") else "raw",
-        "cache": cache,
-        "aio": _aio(options, kind, direct=cache in _DIRECT),
-        "iothread": "1" if real and options.get("iothread") in _TRUE else "0",
-        "discard": "1" if options.get("discard") in ("on", "unmap") else "0",
-        "scsihw": controller,
-    }
-
-
-def _aio(options: Mapping[str, str], kind: Mapping[str, str], *, direct: bool) -> str:
-    """Return the method of a volume, by Proxmox VE's default; empty: QEMU's driver has none."""
-    name = kind.get("type", "")
-    if name in _NO_AIO and not _is_krbd(kind):
-        return ""
-    if asked := options.get("aio"):
-        return asked
-    if name in _NATIVE:
-        return "native" if direct else "threads"
-    return "threads" if _is_krbd(kind) and not direct else "io_uring"
-
-
 def _is_shared(kind: Mapping[str, str]) -> bool:
     """Return whether the storage has the same disks on all nodes, so that their results count."""
-    known = STORAGE_TYPES.get(kind.get("type", ""))
-    return kind.get("shared", "0") in _TRUE or (known is not None and known.of_server)
-
-
-def _is_krbd(kind: Mapping[str, str]) -> bool:
-    return kind.get("type") == "rbd" and kind.get("krbd", "0") in _TRUE
+    return is_on(kind.get("shared", "")) or kind_of(kind).of_server
 
 
 def _findings(
@@ -182,12 +151,12 @@ def _findings(
 ) -> Iterator[Finding]:
     yield from _cache_findings(options, used, kind)
     yield from _bus_findings(options, used)
-    name, chained = kind.get("type", ""), kind.get("snapshot-as-volume-chain", "0") in _TRUE
-    thin = name in _THIN or used["format"] == "qcow2"
+    name, chained = kind.get("type", ""), is_on(kind.get("snapshot-as-volume-chain", ""))
+    thin = kind_of(kind).thin or used["format"] == "qcow2"
     if thin and used["discard"] == "0":
         text = "discard is off on thin storage: deleted data keeps its space"
         yield Finding(text=text, changes={"discard": "on"})
-    if options.get("snapshot") in _TRUE:
+    if is_on(options.get("snapshot", "")):
         text = "snapshot=1: all writes are lost when the VM stops"
         yield Finding(text=text, severe=True, changes={"snapshot": None})
     if chained and used["format"] == "qcow2" and _has_old_machine(vm):
@@ -200,21 +169,22 @@ def _findings(
         yield Finding(text=f"has snapshots, the newest is {vm.config['parent']}")
     if slot in vm.pending:
         yield Finding(text="changed, in use only after the VM was stopped and started")
-    if vm.config.get("agent", "0").partition(",")[0] not in (*_TRUE, "enabled=1"):
+    agent = vm.config.get("agent", "").partition(",")[0]
+    if not is_on(agent.removeprefix("enabled=")):
         yield Finding(text="no guest agent: backups do not freeze the file systems")
 
 
 def _cache_findings(
     options: Mapping[str, str], used: Mapping[str, str], kind: Mapping[str, str]
 ) -> Iterator[Finding]:
-    name, asked, direct = kind.get("type", ""), options.get("aio"), used["cache"] in _DIRECT
+    name, asked, direct = kind.get("type", ""), options.get("aio"), used["cache"] in DIRECT
     if used["cache"] == "unsafe":
         text = "cache=unsafe ignores flushes: data is lost if the host crashes"
         yield Finding(text=text, severe=True, changes={"cache": None})
     if asked == "native" and not direct:
         text = "aio=native with the page cache: the VM does not start"
         yield Finding(text=text, severe=True, changes={"aio": None})
-    if asked == "io_uring" and (name in _NATIVE or (_is_krbd(kind) and not direct)):
+    if asked == "io_uring" and (kind_of(kind).uring_hangs or (is_krbd(kind) and not direct)):
         text = f"aio=io_uring on {'krbd' if name == 'rbd' else name} can hang; Proxmox VE avoids it"
         yield Finding(text=text, severe=True, changes={"aio": None})
 
@@ -223,7 +193,7 @@ def _bus_findings(options: Mapping[str, str], used: Mapping[str, str]) -> Iterat
     slow = used["scsihw"] if not used["scsihw"].startswith("virtio") else ""
     if used["bus"] in ("ide", "sata") or slow:
         yield Finding(text=f"emulated controller {slow or used['bus']}: slow, no I/O thread")
-    if options.get("iothread") in _TRUE and used["iothread"] == "0":
+    if is_on(options.get("iothread", "")) and used["iothread"] == "0":
         text = f"iothread=1 has no effect with {used['scsihw'] or used['bus']}"
         yield Finding(text=f"{text}; it needs virtio-scsi-single")
 
@@ -303,7 +273,7 @@ def _commands(
         suggested |= {
             name: options[name] for name in _CHANGED if used[name] not in ("", options[name])
         }
-    elif known.get("iothread") in _TRUE and old.startswith("virtio"):
+    elif is_on(known.get("iothread", "")) and old.startswith("virtio"):
         controller = "virtio-scsi-single"
     if controller != old and driven and "scsihw" not in vm.pending:
         yield f"qm set {vm.vmid} --scsihw {shlex.quote(controller)}"

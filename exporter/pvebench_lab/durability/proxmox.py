@@ -20,13 +20,7 @@ from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.settings import NO_KILL, ClusterSettings, nodes_of, section
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
-from pvebench.drivers.proxmox.vm.drive import (
-    STORAGE_TYPES,
-    drive_text,
-    serial_of,
-    slot_name,
-    unused_volumes,
-)
+from pvebench.drivers.proxmox.vm.drive import drive_text, serial_of, slot_name, unused_volumes
 from pvebench.drivers.vm_lifecycle import find_in_guest
 from pvebench.errors import ConfigError, Problem, SwitchFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -61,7 +55,7 @@ class ClusterDurability:
     """`DurabilityProbe` on one storage of a node.
 
     Args:
-        formats: formats of its volumes. has_aio: whether drives have the option `aio` there.
+        kind: type of the storage. formats: formats of its volumes.
     """
 
     def __init__(
@@ -71,15 +65,15 @@ class ClusterDurability:
         *,
         node: str,
         storage: str,
+        kind: str,
         formats: Sequence[Format],
-        has_aio: bool,
         clock: Clock,
     ) -> None:
         self._vm = vm
         self._on_node = on_node
         self._node = node
         self._storage = storage
-        self._has_aio = has_aio
+        self._kind = kind
         self._clock = clock
         self._numbers = count(1)
         self._disks = {
@@ -150,7 +144,7 @@ class ClusterDurability:
     def _plug(self, guest: Guest, disk: Disk, test: _TestDisk) -> str:
         """Plug a disk in and return its device in the guest."""
         serial = serial_of(next(self._numbers))
-        text = drive_text(disk, test.volume.volid, serial, has_aio=self._has_aio)
+        text = drive_text(disk, test.volume.volid, serial, self._kind)
         hotplug.plug(self._bench_vm, test.slot, text)
         return find_in_guest(guest, serial, seconds=hotplug.SEEN_SECONDS)["device"]
 
@@ -214,6 +208,6 @@ def probe(settings: ClusterSettings, place: DriverContext, storage: str) -> Clus
         node=node,
         storage=name,
         formats=cluster.durability_formats(name),
-        has_aio=not STORAGE_TYPES[known[name].type].network,
+        kind=known[name].type,
         clock=place.clock,
     )

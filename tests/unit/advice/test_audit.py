@@ -1,7 +1,6 @@
 """Audit of disks: defaults of Proxmox VE, findings, and what the measurements say.
 
-Defaults of aio, cache and controller are those of PVE/QemuServer/DriveDevice.pm and QemuServer.pm
-in qemu-server 8.4 and 9.2.
+The defaults of drives have tests of their own, in `test_drive.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.advice.audit import AuditedDisk, audit, effective
+from pvebench.advice.audit import AuditedDisk, audit
 from pvebench.advice.audit_text import audit_data, audit_lines
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.text import ids_text
@@ -50,33 +49,6 @@ def disk(one: AuditedVm, view: View | None = None) -> AuditedDisk:
 
 def texts(one: AuditedDisk) -> str:
     return "; ".join(finding.text for finding in one.findings)
-
-
-@pytest.mark.parametrize(
-    ("storage", "options", "aio"),
-    [
-        ("thin", {}, "io_uring"),
-        ("thin", {"cache": "writeback"}, "io_uring"),
-        ("lvm", {}, "native"),
-        ("lvm", {"cache": "writethrough"}, "threads"),
-        ("lvm", {"cache": "directsync"}, "native"),
-        ("krbd", {}, "io_uring"),
-        ("krbd", {"cache": "unsafe"}, "threads"),
-        ("ceph", {"aio": "native"}, ""),
-        ("lvm", {"aio": "threads"}, "threads"),
-    ],
-)
-def test_aio_has_the_default_of_the_storage(
-    storage: str, options: dict[str, str], aio: str
-) -> None:
-    one = vm("scsi0", "")
-    assert effective(one, "scsi0", "x:vm-100-disk-0", options, STORAGES[storage])["aio"] == aio
-
-
-def test_the_default_cache_uses_the_page_cache_on_btrfs_only() -> None:
-    one = vm("scsi0", "")
-    assert effective(one, "scsi0", "x:y", {}, {"type": "btrfs"})["cache"] == "writeback"
-    assert effective(one, "scsi0", "x:y", {}, {"type": "btrfs", "nocow": "1"})["cache"] == "none"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, node_time, re
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
-    THICK,
     ClusterStorage,
     OperationTargets,
     drive_text,
@@ -271,7 +270,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
 
     def needs_bytes(self, scenario: Scenario) -> int:
         """Return the bytes that the volume of `scenario` still needs; 0 if unknown."""
-        thick = self._storages[scenario.storage].type in THICK
+        thick = STORAGE_TYPES[self._storages[scenario.storage].type].thick
         need = volume_space(scenario, thick=thick)
         if self._held.vm is None:
             return 0 if self._options.keep else need
@@ -298,7 +297,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
         self.power_off()
         vm = self._held.the_vm
         hotplug.clear(vm)
-        text = drive_text(disk, volume.volid, serial_of(0))
+        text = drive_text(disk, volume.volid, serial_of(0), self._storages[volume.storage].type)
         hotplug.plug(vm, slot_name(Bus.SCSI, 0), text)
         self._held.the_volumes.snapshots.extend(volume.volid, disk.chain)
         hotplug.clear(vm)
@@ -306,14 +305,15 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
     def _plug(self, plug: Plug) -> Plugged:
         self._count += 1
         slot, serial = slot_name(plug.disk.bus, self._failed), serial_of(self._count)
-        has_aio = not STORAGE_TYPES[self._storages[plug.volume.storage].type].network
-        text = drive_text(plug.disk, plug.volume.volid, serial, has_aio=has_aio)
+        kind = self._storages[plug.volume.storage].type
+        text = drive_text(plug.disk, plug.volume.volid, serial, kind)
         return Plugged(plug, slot, serial, hotplug.plug(self._held.the_vm, slot, text))
 
     def _read_back(self, disk: Plugged, guest: AgentGuest) -> Attachment:
         plug = disk.plug
         form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
-        attachment = look(self._held.the_vm, guest, disk, volume_format=form)
+        storage = {"type": self._storages[plug.volume.storage].type}
+        attachment = look(self._held.the_vm, guest, disk, volume_format=form, storage=storage)
         return self._with_state(self._with_chain(attachment, plug, form), disk)
 
     def _with_chain(self, attachment: Attachment, plug: Plug, volume_format: str) -> Attachment:

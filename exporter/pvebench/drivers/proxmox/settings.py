@@ -11,8 +11,6 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, mo
 from pvebench.drivers.driver import DriverSettings, MeasuredStorage, budget_of
 from pvebench.drivers.proxmox.api.endpoints import DEFAULT_POOL, MAX_POOL
 from pvebench.drivers.proxmox.vm.drive import (
-    CHAINED,
-    SNAPSHOTS,
     STORAGE_TYPES,
     OperationTargets,
     storage_kind,
@@ -136,14 +134,15 @@ class ClusterStorageSettings(Strict):
         kind = STORAGE_TYPES[self.type]
         if Format.QCOW2 in kind.formats:
             return frozenset({ChainKind.INTERNAL})
-        return frozenset({ChainKind.STORAGE} if self.type in SNAPSHOTS else ())
+        return frozenset({ChainKind.STORAGE} if kind.snapshots else ())
 
     @model_validator(mode="after")
     def _chain_of_files(self) -> Self:
-        if self.snapshot_as_volume_chain and self.type not in CHAINED:
+        if self.snapshot_as_volume_chain and not STORAGE_TYPES[self.type].chained:
+            chained = sorted(name for name, kind in STORAGE_TYPES.items() if kind.chained)
             raise ValueError(
                 f"snapshot_as_volume_chain: storages of type {self.type} do not have it; "
-                f"it exists for {', '.join(sorted(CHAINED))}"
+                f"it exists for {', '.join(chained)}"
             )
         return self
 

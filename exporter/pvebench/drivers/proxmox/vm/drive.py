@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pvebench.model.disk import (
     VOLUME_OPTIONS,
+    Aio,
     Bus,
+    Cache,
     Disk,
     Filesystem,
     Format,
@@ -34,7 +36,6 @@ ISO_SLOT: Final = "ide2"
 LAST_INDEX: Final = {Bus.SCSI: 13, Bus.VIRTIO: 15, Bus.SATA: 5, Bus.IDE: 1}
 """Highest slot in use per bus. More scsi slots need a newer machine type; ide2 is the ISO's."""
 
-_TRUE: Final = frozenset({"1", "on", "yes", "true"})
 _SERIAL_START: Final = "pvebench"
 
 
@@ -52,15 +53,15 @@ def serial_of(number: int) -> str:
     return f"{_SERIAL_START}{number}"
 
 
-def drive_text(disk: Disk, volid: str, serial: str, *, has_aio: bool = True) -> str:
+def drive_text(disk: Disk, volid: str, serial: str, storage: str) -> str:
     """Return the value of a slot, with all relevant options explicit instead of default.
 
     Args:
-        has_aio: whether the storage's driver supports the option; librbd and iscsi do not.
+        storage: type of the volume's storage.
     """
     options = {
         "cache": str(disk.cache),
-        "aio": str(disk.aio) if has_aio else "",
+        "aio": "" if STORAGE_TYPES[storage].network else str(disk.aio),
         "iothread": "1" if disk.iothread else "",
         "discard": "on" if disk.discard else "ignore",
         "detect_zeroes": option_text(disk.detect_zeroes),
@@ -109,28 +110,84 @@ def unused_volumes(config: Mapping[str, object]) -> dict[str, str]:
     return {parse_drive(str(value))[0]: key for key, value in config.items() if UNUSED.match(key)}
 
 
-def read_back(slot: str, text: str, *, scsihw: str, volume_format: str) -> dict[str, str]:
-    """Return the effective options in the format of `Disk`, from the effective configuration.
+def is_on(text: str) -> bool:
+    """Return whether a boolean of a configuration is true, as Proxmox parses it."""
+    return text.lower() in ("1", "on", "yes", "true")
 
-    Options of the volume itself have Proxmox's defaults: its API cannot set them.
+
+def effective(
+    slot: str, options: Mapping[str, str], *, scsihw: str, storage: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the meaning of a drive's options as in `Disk`, with Proxmox VE's defaults.
+
+    They are those of `print_drive_commandline_full` and DriveDevice.pm in qemu-server 8.4 and 9.2.
+    Options of the volume itself are not included.
+
+    Args:
+        scsihw: the VM's option.
+        storage: configuration of the drive's storage, as far as it is known.
+
+    Returns:
+        Empty `aio`: QEMU's driver has none. Empty `scsihw`: not of this bus.
     """
-    match = SLOT.match(slot)
-    bus = match["bus"] if match else slot
-    _, options = parse_drive(text)
+    bus = slot.rstrip("0123456789")
+    page_cache = storage.get("type") == "btrfs" and not is_on(storage.get("nocow", ""))
+    cache = options.get("cache", str(Cache.WRITEBACK if page_cache else Cache.NONE))
+    threaded = bus == Bus.VIRTIO or (bus == Bus.SCSI and scsihw == ScsiHw.SINGLE)
     return {
         "bus": bus,
-        "format": volume_format,
-        "cache": options.get("cache", "none"),
-        "aio": options.get("aio", "io_uring"),
-        "iothread": _flag(options.get("iothread", "0")),
-        # On by default; see Proxmox's drive options.
-        "detect_zeroes": _flag(options.get("detect_zeroes", "1")),
-        "scsihw": scsihw if bus == Bus.SCSI else str(ScsiHw.SINGLE),
-        "discard": _flag(options.get("discard", "ignore")),
-        "ssd": _flag(options.get("ssd", "0")),
+        "cache": cache,
+        "aio": _aio(options, storage, direct=cache in DIRECT),
+        "iothread": option_text(threaded and is_on(options.get("iothread", ""))),
+        "detect_zeroes": option_text(is_on(options.get("detect_zeroes", "1"))),
+        "scsihw": scsihw if bus == Bus.SCSI else "",
+        "discard": option_text(options.get("discard") == "on"),
+        "ssd": option_text(is_on(options.get("ssd", ""))),
         "queues": options.get("queues", "0"),
         "iops": options.get("iops", "0"),
         "mbps": options.get("mbps", "0"),
+    }
+
+
+def _aio(options: Mapping[str, str], storage: Mapping[str, str], *, direct: bool) -> str:
+    kind = kind_of(storage)
+    if kind.network and not is_krbd(storage):
+        return ""
+    if asked := options.get("aio"):
+        return asked
+    if kind.uring_hangs:
+        return str(Aio.NATIVE if direct else Aio.THREADS)
+    return str(Aio.THREADS if is_krbd(storage) and not direct else Aio.IO_URING)
+
+
+def kind_of(storage: Mapping[str, str]) -> StorageType:
+    """Return the traits of a storage's type, also of types that hold no test volume."""
+    name = storage.get("type", "")
+    return STORAGE_TYPES.get(name) or StorageType(_RAW, _RAW, network=name == "iscsidirect")
+
+
+def is_krbd(storage: Mapping[str, str]) -> bool:
+    """Return whether the node's kernel opens the volumes of a Ceph cluster, not QEMU."""
+    return storage.get("type") == "rbd" and is_on(storage.get("krbd", ""))
+
+
+DIRECT: Final = frozenset(str(cache) for cache in Cache if cache.direct)
+
+
+def read_back(
+    slot: str, text: str, *, scsihw: str, volume_format: str, storage: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the effective options in the format of `Disk`, from the effective configuration.
+
+    Options of the volume itself have Proxmox's defaults: its API cannot set them. Args as
+    `effective`.
+    """
+    _, options = parse_drive(text)
+    found = effective(slot, options, scsihw=scsihw, storage=storage)
+    return {
+        **found,
+        "format": volume_format,
+        "scsihw": found["scsihw"] or str(ScsiHw.SINGLE),
         **{name: str(_DEFAULTS[name]) for name in VOLUME_OPTIONS},
     }
 
@@ -139,10 +196,6 @@ _DEFAULTS: Final = {
     name: option_text(Disk.__dataclass_fields__[name].default, size=name == "cluster_size")
     for name in VOLUME_OPTIONS
 }
-
-
-def _flag(text: str) -> str:
-    return option_text(text in _TRUE)
 
 
 _FILES: Final = frozenset({Format.RAW, Format.QCOW2, Format.VMDK})
@@ -160,6 +213,11 @@ class StorageType:
         network: QEMU implements the protocol, so the aio option has no effect.
         of_server: several nodes write to the same disks, unless the settings say otherwise.
         extension: volumes are files, whose names end with their format.
+        thick: its snapshots have the size of the volume (`alloc_lvm_image` in LVMPlugin.pm).
+        thin: deleted data keeps its space unless the disk has discard.
+        chained: has the option snapshot-as-volume-chain, from version 9 on (pve-storage 9.0.5).
+        snapshots: takes snapshots of raw volumes itself (`volume_has_feature` of the plugin).
+        uring_hangs: Proxmox uses native or threads instead of io_uring, because of known hangs.
         cache: how a volume's node page cache is emptied before a run with the API alone.
         no_container: why containers are not supported; empty: they are.
     """
@@ -169,6 +227,11 @@ class StorageType:
     network: bool = False
     of_server: bool = False
     extension: bool = False
+    thick: bool = False
+    thin: bool = False
+    chained: bool = False
+    snapshots: bool = False
+    uring_hangs: bool = False
     cache: HostCache = HostCache.REOPENED
     no_container: str = ""
 
@@ -186,17 +249,16 @@ _LOOP: Final = (
     "configuration has cache none"
 )
 _DATASET: Final = "Proxmox uses a ZFS dataset for a container there, not a volume with ext4"
+_ON_FILES: Final[Any] = {"extension": True, "cache": _BY_WRITING, "no_container": _LOOP}
 _NONE: Final = "Proxmox does not support containers on this storage type"
 
 STORAGE_TYPES: Final[dict[str, StorageType]] = {
-    "dir": StorageType(_FILES, _FILES, extension=True, cache=_BY_WRITING, no_container=_LOOP),
-    "nfs": StorageType(
-        _FILES, _FILES, of_server=True, extension=True, cache=_BY_WRITING, no_container=_LOOP
-    ),
+    "dir": StorageType(_FILES, _FILES, chained=True, **_ON_FILES),
+    "nfs": StorageType(_FILES, _FILES, of_server=True, chained=True, **_ON_FILES),
     "cifs": StorageType(
-        _FILES, _FILES, of_server=True, extension=True, cache=_BY_WRITING, no_container=_LOOP
+        _FILES, _FILES, of_server=True, chained=True, uring_hangs=True, **_ON_FILES
     ),
-    "btrfs": StorageType(_RAW, _RAW, extension=True, cache=_BY_WRITING, no_container=_LOOP),
+    "btrfs": StorageType(_RAW, _RAW, snapshots=True, **_ON_FILES),
     "glusterfs": StorageType(
         _FILES,
         frozenset(),
@@ -207,23 +269,19 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
         no_container=_NONE,
     ),
     # qcow2 only if the storage has snapshot-as-volume-chain; `check` verifies it.
-    "lvm": StorageType(_RAW, _CHAIN),
-    "lvmthin": StorageType(_RAW, _RAW),
+    "lvm": StorageType(_RAW, _CHAIN, thick=True, chained=True, uring_hangs=True),
+    "lvmthin": StorageType(_RAW, _RAW, thin=True, snapshots=True),
     # `zvol_read` in zvol_os.c of OpenZFS reads through the ARC, whatever the flags of the request.
-    "zfspool": StorageType(_RAW, _RAW, cache=HostCache.ARC, no_container=_DATASET),
+    "zfspool": StorageType(
+        _RAW, _RAW, thin=True, snapshots=True, cache=HostCache.ARC, no_container=_DATASET
+    ),
     # QEMU implements iSCSI: the node's cache is not involved.
     "zfs": StorageType(
         _RAW, _RAW, network=True, of_server=True, cache=HostCache.DROPPED, no_container=_NONE
     ),
-    "rbd": StorageType(_RAW, _RAW, network=True, of_server=True),
+    "rbd": StorageType(_RAW, _RAW, network=True, of_server=True, thin=True, snapshots=True),
 }
 """Types that can hold a test volume. iscsi, iscsidirect, pbs, cephfs and esxi cannot."""
-CHAINED: Final = frozenset({"dir", "nfs", "cifs", "lvm"})
-"""Types with the option snapshot-as-volume-chain, from version 9 on (pve-storage 9.0.5)."""
-SNAPSHOTS: Final = frozenset({"lvmthin", "zfspool", "rbd", "btrfs"})
-"""Types whose storage itself takes snapshots of raw volumes (`volume_has_feature` of each)."""
-THICK: Final = frozenset({"lvm"})
-"""Types whose snapshots have the size of the volume (`alloc_lvm_image` in LVMPlugin.pm)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +309,7 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
         network=kind.network,
         qcow2_options=False,
         host_cache=kind.cache,
-        thick=name in THICK,
+        thick=kind.thick,
         no_container=kind.no_container,
         container_filesystem=Filesystem.EXT4,
     )

@@ -176,11 +176,19 @@ class Plugged:
         return self.slot
 
 
-def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str) -> Attachment:
+def look(
+    vm: BenchVm,
+    guest: AgentGuest,
+    plugged: Plugged,
+    *,
+    volume_format: str,
+    storage: Mapping[str, str],
+) -> Attachment:
     """Read back the plugged disk.
 
     Args:
         volume_format: as the storage reports it.
+        storage: as `drive.effective`.
 
     Raises:
         SwitchFailed: QEMU does not have it. GuestTimeout: the guest does not detect it.
@@ -194,6 +202,7 @@ def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str
         str(config.get(slot, "")),
         scsihw=str(config.get("scsihw", "lsi")),
         volume_format=volume_format,
+        storage=storage,
     )
     effective["size_bytes"] = seen.get("size_bytes", "")
     effective["cache"] = _seen_cache(effective["cache"], plugged.plug.disk, seen)

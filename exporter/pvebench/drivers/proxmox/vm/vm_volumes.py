@@ -17,7 +17,6 @@ from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, VmPlace
 from pvebench.drivers.proxmox.vm.description import Filled, filled_of
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
-    THICK,
     ClusterStorage,
     test_slots,
     unused_volumes,
@@ -122,7 +121,7 @@ class Volumes:
             status = self._api.get(f"/nodes/{self._node}/storage/{storage}/status")
         except Rejected as error:
             raise VolumeError(f"storage {storage} of {self._node}: {error.text}") from error
-        need = volume_space(scenario, thick=known.type in THICK)
+        need = volume_space(scenario, thick=STORAGE_TYPES[known.type].thick)
         space_of(status, storage, self._node, known.min_free).require(storage, need)
         extension = STORAGE_TYPES[known.type].extension
         options = self._storage_options(scenario.storage)
