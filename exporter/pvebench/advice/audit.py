@@ -20,6 +20,7 @@ from pvebench.drivers.proxmox.vm.drive import (
     parse_drive,
 )
 from pvebench.model.audit import AuditedCluster, AuditedVm
+from pvebench.model.buses import BUSES
 from pvebench.store.current import Trend
 from pvebench.verdicts.ranking import LEAST_RUNS, writes_unflushed
 
@@ -191,7 +192,7 @@ def _cache_findings(
 
 def _bus_findings(options: Mapping[str, str], used: Mapping[str, str]) -> Iterator[Finding]:
     slow = used["scsihw"] if not used["scsihw"].startswith("virtio") else ""
-    if used["bus"] in ("ide", "sata") or slow:
+    if not BUSES[used["bus"]].hotplug or slow:
         yield Finding(text=f"emulated controller {slow or used['bus']}: slow, no I/O thread")
     if is_on(options.get("iothread", "")) and used["iothread"] == "0":
         text = f"iothread=1 has no effect with {used['scsihw'] or used['bus']}"

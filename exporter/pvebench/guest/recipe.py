@@ -1,4 +1,4 @@
-"""Content of the guest: packages, programs, kernel modules, scripts. All literal."""
+"""Content of the guest: packages, programs, kernel modules, scripts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import json
 from importlib import resources
 from typing import Final
+
+from pvebench.model.buses import modules_of
 
 FORMAT: Final = 3
 """Layout of the image directory and its manifest."""
@@ -67,12 +69,10 @@ MODULE_PLACE: Final = "usr/lib/modules/"
 MODULES: Final = (
     # buses and disks
     "virtio_pci",
-    "virtio_blk",
-    "virtio_scsi",
+    *modules_of(hotplug=True),
     "virtio_console",
     "virtio_rng",
-    "ahci",
-    "ata_piix",
+    *modules_of(hotplug=False),
     "sym53c8xx",
     "mptspi",
     "megaraid_sas",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from pvebench.model.buses import BUSES
 from pvebench.model.units import GIB, KIB, MIB, SECTOR, format_size
 
 # --- options of the test disk, with Proxmox's names
@@ -337,7 +338,7 @@ class Disk:
     def cold(self) -> bool:
         """Whether the disk must be attached at power-on: no hot-plug on its bus, or no VM."""
         old_controller = self.bus is Bus.SCSI and self.scsihw is ScsiHw.LSI
-        return self.bus in (Bus.SATA, Bus.IDE) or old_controller or not self.in_vm
+        return not BUSES[self.bus].hotplug or old_controller
 
     def differences(self, names: Iterable[str] = ()) -> list[tuple[str, str]]:
         """Return (option, value) for every option that is not at its default, in slug order.

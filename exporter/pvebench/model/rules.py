@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pvebench.model.buses import BUSES
 from pvebench.model.disk import (
     DEVICE_OPTIONS,
     HOST_OPTIONS,
@@ -161,13 +162,15 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "an I/O thread works only on virtio, and on scsi with virtio-scsi-single",
-        lambda disk, _: disk.iothread and disk.bus is not Bus.VIRTIO and not _single_scsi(disk),
+        lambda disk, _: disk.iothread and not BUSES[disk.bus].iothread and not _single_scsi(disk),
     ),
     Rule(
         "queues work only on scsi with virtio-scsi-single",
         lambda disk, _: bool(disk.queues) and not _single_scsi(disk),
     ),
-    Rule("a virtio disk has no ssd flag", lambda disk, _: disk.ssd and disk.bus is Bus.VIRTIO),
+    Rule(
+        "a virtio disk has no ssd flag", lambda disk, _: disk.ssd and not BUSES[disk.bus].rotation
+    ),
     Rule(
         "this storage cannot hold this format",
         lambda disk, storage: disk.format not in storage.formats,

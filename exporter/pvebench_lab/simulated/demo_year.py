@@ -17,6 +17,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Run, Sample, latency_bound
 from pvebench.model.workload import Case, Direction
+from pvebench_lab.simulated.simulated_guest import BUS_SPEED
 
 Matches = Callable[[Case], bool]
 
@@ -307,8 +308,6 @@ def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
 STALLED: Final = 3.0
 """Operations of a run that a stall holds up."""
 IDLE_CORES: Final = {"qemu": 0.018, "vcpu": 0.011, "iothread": 0.0, "other": 0.012}
-CPU_SECONDS: Final = {Bus.VIRTIO: 15e-6, Bus.SCSI: 18e-6, Bus.SATA: 42e-6, Bus.IDE: 55e-6}
-"""Host CPU time per I/O: the emulation of older controllers costs more."""
 CPU_SECONDS_PER_BYTE: Final = 6e-11
 CPU_CACHE: Final = 1.12
 CPU_QCOW2: Final = 1.15
@@ -321,7 +320,7 @@ def _host(disk: Disk, samples: Iterable[Sample], factors: _Factors) -> list[Samp
     for sample in samples:
         if sample.metric in rates:
             rates[sample.metric] += sample.value
-    busy = rates[figures.IOPS.name] * CPU_SECONDS.get(disk.bus, 10e-6)
+    busy = rates[figures.IOPS.name] * BUS_SPEED[disk.bus][1]
     busy += rates[figures.BANDWIDTH.name] * CPU_SECONDS_PER_BYTE
     busy *= CPU_CACHE if disk.cache in (Cache.WRITEBACK, Cache.WRITETHROUGH) else 1.0
     busy *= CPU_QCOW2 if disk.format is Format.QCOW2 else 1.0

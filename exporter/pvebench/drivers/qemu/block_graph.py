@@ -10,6 +10,7 @@ from typing import Any, Final
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.responses import count, fields, rows, text
 from pvebench.errors import HypervisorGone, SwitchFailed
+from pvebench.model.buses import BUSES
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
@@ -150,6 +151,7 @@ def _detect_zeroes(disk: Disk) -> str:
 def devices(names: Names, disk: Disk) -> list[dict[str, Any]]:
     """Return the arguments of the device_add commands, in order: controller first."""
     common = {
+        "driver": BUSES[disk.bus].device,
         "id": names.device,
         "drive": names.top(disk),
         "serial": names.serial,
@@ -160,19 +162,19 @@ def devices(names: Names, disk: Disk) -> list[dict[str, Any]]:
     rotation = {"rotation_rate": 1} if disk.ssd else {}
     match disk.bus:
         case Bus.VIRTIO:
-            return [{"driver": "virtio-blk-pci", **common, **thread}]
+            return [{**common, **thread}]
         case Bus.SCSI:
             return [
                 _scsi_controller(names, disk) | thread,
-                {"driver": "scsi-hd", **_scsi_place(names, disk), **common, **rotation},
+                {**_scsi_place(names, disk), **common, **rotation},
             ]
         case Bus.SATA:
             place = {"bus": f"{names.controller}.0"}
             ahci = {"driver": "ahci", "id": names.controller}
-            return [ahci, {"driver": "ide-hd", **place, **common, **rotation}]
+            return [ahci, {**place, **common, **rotation}]
         case Bus.IDE:
             # The machine type pc has its own IDE controller.
-            return [{"driver": "ide-hd", "bus": "ide.0", "unit": 0, **common, **rotation}]
+            return [{"bus": "ide.0", "unit": 0, **common, **rotation}]
         case Bus.HOST | Bus.LXC:
             raise SwitchFailed("host and container cases have no device in a VM")
 

@@ -12,6 +12,7 @@ from pvebench.drivers.qemu.block_graph import Names, devices, is_limited
 from pvebench.drivers.qemu.machine import QemuMachine
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.responses import Shape, count, fields, rows, text, truth
+from pvebench.model.buses import BUSES
 from pvebench.model.disk import (
     DEFAULT_CLUSTER,
     OVERLAY_CLUSTER,
@@ -32,7 +33,6 @@ _RINGS: Final = {Aio.IO_URING: "anon_inode:[io_uring]", Aio.NATIVE: "/[aio]"}
 """aio mode -> name of its memory in /proc/PID/maps."""
 _FALLBACK: Final = "falling back to thread pool"
 
-_BUS_OF_TYPE: Final = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI}
 _SCSIHW_OF_TYPE: Final = {"virtio-scsi-pci": ScsiHw.SINGLE, "lsi53c895a": ScsiHw.LSI}
 _OVERLAYS: Final = {(OVERLAY_CLUSTER, True): "0", (DEFAULT_CLUSTER, False): str(DEFAULT_CLUSTER)}
 """Cluster size and extended L2 of an overlay -> `Disk.overlay_cluster`."""
@@ -94,13 +94,13 @@ def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
     layout = next(node for node in seen.nodes if node["node-name"] == names.format)
     limits = seen.limits if is_limited(disk) else {}
     return {
-        "bus": str(_bus(seen)),
+        "bus": _bus(seen),
         "scsihw": _scsihw(disk, seen),
         "format": str(layout["drv"]),
         "cache": _cache(names, disk, seen),
         "iothread": option_text(bool(seen.iothread)),
         "detect_zeroes": option_text(layout["detect_zeroes"] != "off"),
-        "ssd": option_text(disk.bus is not Bus.VIRTIO and seen.guest.get("rotational") == "0"),
+        "ssd": option_text(BUSES[disk.bus].rotation and seen.guest.get("rotational") == "0"),
         "queues": str(seen.queues if disk.queues else 0),
         "iops": str(limits.get("iops-total", 0)),
         "mbps": str(limits.get("bps-total", 0) // MIB),
@@ -155,9 +155,12 @@ def _qcow2(names: Names, disk: Disk, layout: Mapping[str, Any], seen: Seen) -> d
 
 
 def _bus(seen: Seen) -> str:
-    if seen.device_type == "ide-hd":
-        return str(Bus.SATA if "ahci" in seen.controller_type else Bus.IDE)
-    return str(_BUS_OF_TYPE.get(seen.device_type, seen.device_type))
+    found = (
+        name
+        for name, bus in BUSES.items()
+        if bus.device == seen.device_type and bus.controller in seen.controller_type
+    )
+    return next(found, seen.device_type)
 
 
 def _scsihw(disk: Disk, seen: Seen) -> str:

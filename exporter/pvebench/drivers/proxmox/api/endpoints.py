@@ -24,6 +24,7 @@ from pvebench.drivers.responses import (
     text,
     whole,
 )
+from pvebench.model.buses import BUSES
 
 _UPID: Final = re.compile(r"UPID:[A-Za-z0-9-]{1,63}:([0-9A-Fa-f]+:){3}[^:\s/]*:[^:/]*:[^\s:/]+:\Z")
 
@@ -52,7 +53,7 @@ class Endpoint:
 
 
 _VM: Final = "/nodes/{node}/qemu/{vmid}"
-_SLOTS: Final = ("ide[n]", "sata[n]", "scsi[n]", "virtio[n]")
+_SLOTS: Final = tuple(sorted(f"{name}[n]" for name, bus in BUSES.items() if bus.slots))
 _PRESSURES: Final = {
     f"pressure{name}_": number
     for name in ("cpusome", "iosome", "iofull", "memorysome", "memoryfull")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.model.buses import BUSES
 from pvebench.model.disk import (
     VOLUME_OPTIONS,
     Aio,
@@ -27,25 +28,22 @@ from pvebench.model.units import MIB
 # The server sorts the keys, turns booleans into 1 and 0, adds `size` and drops keys. So strings
 # are never compared, only their parsed values.
 
-SLOT: Final = re.compile(r"(?P<bus>scsi|virtio|sata|ide)(?P<index>\d+)\Z")
+SLOT: Final = re.compile(
+    rf"(?P<bus>{'|'.join(name for name, bus in BUSES.items() if bus.slots)})(?P<index>\d+)\Z"
+)
 UNUSED: Final = re.compile(r"unused\d+\Z")
 _OTHERS: Final = ("efidisk0", "tpmstate0")
 """Keys of volumes that are not guest disks but are removed with their VM."""
 ISO_SLOT: Final = "ide2"
 """Slot of the guest image; never a test disk."""
-LAST_INDEX: Final = {Bus.SCSI: 13, Bus.VIRTIO: 15, Bus.SATA: 5, Bus.IDE: 1}
-"""Highest slot in use per bus. More scsi slots need a newer machine type; ide2 is the ISO's."""
 
 _SERIAL_START: Final = "pvebench"
 
 
 def slot_name(bus: Bus, index: int) -> str:
-    """Return the slot for the `index`-th attempt on a bus: `scsi1`, `ide0`.
-
-    Slot 0 of scsi and virtio is skipped: people use it for disks that they add.
-    """
-    first = 0 if bus is Bus.IDE else 1
-    return f"{bus}{first + index % (LAST_INDEX[bus] + 1 - first)}"
+    """Return the slot for the `index`-th attempt on a bus: `scsi1`, `ide0`."""
+    slots = BUSES[bus].slots
+    return f"{bus}{slots[index % len(slots)]}"
 
 
 def serial_of(number: int) -> str:
@@ -133,7 +131,7 @@ def effective(
     bus = slot.rstrip("0123456789")
     page_cache = storage.get("type") == "btrfs" and not is_on(storage.get("nocow", ""))
     cache = options.get("cache", str(Cache.WRITEBACK if page_cache else Cache.NONE))
-    threaded = bus == Bus.VIRTIO or (bus == Bus.SCSI and scsihw == ScsiHw.SINGLE)
+    threaded = BUSES[bus].iothread or (bus == Bus.SCSI and scsihw == ScsiHw.SINGLE)
     return {
         "bus": bus,
         "cache": cache,
