@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from fuzz.mutate import mutations
-from fuzz.targets import TARGETS, found
+from fuzz.targets import _TOOLS, TARGETS, found
+from pvebench.workloads import TOOLS
+
+
+def test_the_parser_of_every_tool_is_a_target() -> None:
+    parsed = {name for name, tool in TOOLS.items() if tool.program}
+    assert _TOOLS.keys() == parsed
+    assert {name.rstrip("+") for name in parsed} <= TARGETS.keys()
 
 
 @pytest.mark.parametrize("name", TARGETS)
