@@ -1,4 +1,4 @@
-"""Write the JSON schemas, the generated pages of docs/, and the grants in the script for a node.
+"""Write the JSON schemas, what is generated in docs/, and the grants in the script for a node.
 
 `--check` compares the files instead.
 """
@@ -9,13 +9,16 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Final
 
-from key_tables import keys_text
+from key_lists import keys_text
 from node_grants import SCRIPT, with_grants
+from reference_lists import addresses_text, commands_text
 
 from pvebench.config.settings import schema_text
 from pvebench.metrics.catalog import CATALOG
 from pvebench.model.durability import Durability
+from pvebench.model.metric import Metric
 from pvebench_fleet.wire import runs_schema_text
 from pvebench_fleet.wire import schema_text as fleet_schema_text
 from pvebench_lab.cli.durability import table
@@ -23,39 +26,82 @@ from pvebench_lab.cli.durability import table
 ROOT = Path(__file__).resolve().parents[1]
 
 
+CASE_LABELS: Final = ("node", "storage", "bus", "cache", "format", "scenario", "workload")
+LEAST_OF_A_SECTION: Final = 3
+"""Metrics that share their labels, from which on they get a section of their own."""
+METRICS_HEAD: Final = """# Metrics
+
+Generated from `metrics/catalog.py` and `model/figures.py` by `make generate`.
+
+`/metrics` also has the `process_*` metrics of the exporter. Metrics are gauges unless another
+type is given. The *case labels* are `node`, `storage`, `bus`, `cache`, `format`, `scenario` and
+`workload`.
+
+For annotations, use one point per change, in milliseconds at its start, with its summary. To
+select the changes that are open at the right edge of a panel, add `@ end()` after both names:
+
+```
+1000 * pvebench_change_since_timestamp_seconds
+  * on (job, instance, change) group_left (summary, severity) pvebench_change_info
+```
+
+For environment periods, use `1000 * pvebench_environment_start_timestamp_seconds`.
+`pvebench_environment_change_info` has the changed facts.
+"""
+
+
 def metrics_text() -> str:
-    """Return docs/metrics.md."""
-    rows = [
-        f"| `{metric.exposed}` | {metric.kind} | {', '.join(metric.labels)} | {metric.help} |"
-        for metric in CATALOG.values()
+    """Return docs/metrics.md: a section for each set of labels that several metrics share."""
+    sections: dict[tuple[str, ...], list[Metric]] = {}
+    for metric in CATALOG.values():
+        sections.setdefault(metric.labels, []).append(metric)
+    single = [
+        metric for few in sections.values() if len(few) < LEAST_OF_A_SECTION for metric in few
     ]
-    head = (
-        "# Metrics\n\nGenerated from `metrics/catalog.py` and `model/figures.py` by `make "
-        "generate`.\n\n"
-        "`/metrics` also has the `process_*` metrics of the exporter.\n\n"
-        "For annotations, use one point per change, in milliseconds at its start, with its "
-        "summary. To select the changes\nthat are open at the right edge of a panel, add "
-        "`@ end()` after both names:\n\n"
-        "```\n1000 * pvebench_change_since_timestamp_seconds\n"
-        "  * on (job, instance, change) group_left (summary, severity) pvebench_change_info\n"
-        "```\n\n"
-        "For environment periods, use `1000 * pvebench_environment_start_timestamp_seconds`. "
-        "`pvebench_environment_change_info`\nhas the changed facts.\n\n"
-        "| Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
-    )
-    return head + "\n".join(rows) + "\n"
+    lines = [METRICS_HEAD]
+    for labels, metrics in sections.items():
+        if len(metrics) >= LEAST_OF_A_SECTION:
+            lines += [f"## Labels: {_labels(labels)}", "", *map(_entry, metrics), ""]
+    lines += ["## Other labels", ""]
+    lines += [_entry(metric, _labels(metric.labels)) for metric in single]
+    return "\n".join(lines) + "\n"
 
 
-def with_durability(page: str) -> str:
-    """Return docs/durability.md with the table of the results of `make durability`."""
+def _labels(labels: tuple[str, ...]) -> str:
+    """Return the names of labels, those of a case as one."""
+    if labels[: len(CASE_LABELS)] == CASE_LABELS:
+        return ", ".join(["case labels", *labels[len(CASE_LABELS) :]])
+    return ", ".join(labels) or "none"
+
+
+def _entry(metric: Metric, *details: str) -> str:
+    kinds = [] if metric.kind == "gauge" else [metric.kind]
+    about = "; ".join((*kinds, *details))
+    return f"- `{metric.exposed}`{f' ({about})' if about else ''}: {metric.help}"
+
+
+def durability_text() -> str:
+    """Return the table of the results of `make durability`, equal rows as one."""
     results = json.loads((ROOT / "tests/golden/durability/results.json").read_text("utf-8"))
-    lines = "\n".join(table([Durability.from_json(json.dumps(row)) for row in results]))
-    mark = re.compile(r"(?<=<!-- table -->\n).*(?=<!-- end -->)", re.DOTALL)
-    return mark.sub(lambda _: f"{lines}\n", page)
+    head, line, *rows = table([Durability.from_json(json.dumps(row)) for row in results])
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        name, _, cells = row.removeprefix("| ").partition(" | ")
+        names.setdefault(cells, []).append(name)
+    return "\n".join([head, line, *(f"| {', '.join(names[row])} | {row}" for row in names)])
+
+
+def with_part(name: str, mark: str, text: str) -> str:
+    """Return a page of docs/ with the part between `<!-- mark -->` and `<!-- end -->` replaced."""
+    page = (ROOT / "docs" / name).read_text("utf-8")
+    part = re.compile(rf"(?<=<!-- {mark} -->\n).*(?=<!-- end -->)", re.DOTALL)
+    return part.sub(lambda _: f"{text}\n", page)
 
 
 FILES = {
-    "docs/durability.md": with_durability((ROOT / "docs/durability.md").read_text("utf-8")),
+    "docs/durability.md": with_part("durability.md", "table", durability_text()),
+    "docs/cli.md": with_part("cli.md", "commands", f"\n{commands_text()}\n"),
+    "docs/api.md": with_part("api.md", "addresses", f"\n{addresses_text()}\n"),
     "scenarios/schema/pack.schema.json": schema_text("pack"),
     "scenarios/schema/settings.schema.json": schema_text("settings"),
     "docs/pvebench-fleet-1.schema.json": fleet_schema_text(),

@@ -1,4 +1,4 @@
-"""Tables of all keys of settings and packs, generated from their JSON schemas."""
+"""Lists of all keys of settings and packs, generated from their JSON schemas."""
 
 from __future__ import annotations
 
@@ -11,16 +11,36 @@ Rules = Mapping[str, Any]
 _DAY = 86_400
 
 
+_FORMATS = {"8s": "duration", "256M": "size", "0.2": "share"}
+"""First example of a format -> its word, which the page explains once."""
+_FORMATS_TEXT = (
+    "A *duration* is a number with a unit, such as `8s`, `30m` or `1d`; a *size* is a number of "
+    "bytes or has a unit,\nsuch as `256M` or `4k`; a *share* is a number or a percentage, such as "
+    "`0.2` or `20%`."
+)
+
+
 def keys_text(title: str, intro: str, schema_text: str) -> str:
-    """Return a page with one table of the top-level keys, and one for each nested mapping."""
+    """Return a page with one list of the top-level keys, and one for each nested mapping."""
     schema = json.loads(schema_text)
     schema = _inlined(schema, schema["$defs"])
     parts = {"Top level": schema, **_with_keys(schema["$defs"])}
-    lines = [f"# {title}", "", "Generated from the schema by `make generate`.", "", intro]
+    lines = [f"# {title}", "", "Generated from the schema by `make generate`.", intro]
+    lines += ["", _FORMATS_TEXT]
     for name, part in parts.items():
-        lines += ["", f"## {name}", "", "| Key | Format | Default |", "|---|---|---|"]
-        lines += _rows(part)
+        lines += ["", f"## {name}", ""]
+        lines += _lists_of_options(part, parts) or _rows(part)
     return "\n".join(lines) + "\n"
+
+
+def _lists_of_options(part: Rules, parts: Rules) -> list[str]:
+    """Return a sentence for a mapping that has a list for each key of another one."""
+    options = parts.get("Options", {}).get("properties", {})
+    formats = {key: _format(rule) for key, rule in part["properties"].items()}
+    lists = {key: f"list of {_format(rule)}" for key, rule in options.items()}
+    if not options or formats != lists:
+        return []
+    return ["For each key of [Options](#options), a list of such values."]
 
 
 def _inlined(value: Any, definitions: Rules) -> Any:
@@ -39,20 +59,28 @@ def _with_keys(definitions: Rules) -> dict[str, Rules]:
     return {name: rules for name, rules in definitions.items() if "properties" in rules}
 
 
+def _first_example(rule: Rules) -> str:
+    return str(rule.get("examples", ("",))[0])
+
+
 def _rows(part: Rules) -> Iterator[str]:
     required = part.get("required", ())
     for key, rule in part["properties"].items():
-        default = rule.get("default")
-        text = "required" if key in required else _default(rule, default)
-        yield f"| `{key}` | {_format(rule)} | {text} |"
+        default = _default(rule, rule.get("default"))
+        text = "required" if key in required else default and f"default {default}"
+        yield f"- `{key}`: {_format(rule)}{text and f'; {text}'}"
 
 
 def _default(rule: Rules, value: Any) -> str:
-    # Nested mappings have their own table.
-    if value is None or value == "" or isinstance(value, dict):
+    # Nested mappings have their own list.
+    if value is None or value in ("", []) or isinstance(value, dict):
         return ""
-    if isinstance(value, float) and "30m" in rule.get("examples", ()):
+    word = _FORMATS.get(_first_example(rule))
+    if word == "duration":
         return f"`{value:g}s`" if value < _DAY else f"`{value / _DAY:g}d`"
+    if word == "size" and value:
+        units = min(3, ((value & -value).bit_length() - 1) // 10)
+        return f"`{value >> 10 * units}{('', 'k', 'M', 'G')[units]}`"
     return f"`{json.dumps(value)}`"
 
 
@@ -78,6 +106,9 @@ def _format_of_mapping(rule: Rules) -> str:
 
 
 def _format_of_value(rule: Rules) -> str:
+    word = _FORMATS.get(_first_example(rule))
+    if word:
+        return word
     kind = rule.get("type", "any")
     kinds = kind if isinstance(kind, list) else [kind]
     names = {"string": "text", "boolean": "true, false"}

@@ -1,0 +1,108 @@
+"""Lists of all commands and API addresses, generated for their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import click
+
+from pvebench.cli.main import GROUPS, cli
+from pvebench.web.openapi import document
+
+_PAGES: Final = {
+    "serve": "operations.md#web-ui",
+    "verdict": "verdict.md",
+    "results": "#results-and-reports",
+    "export": "operations.md#filling-gaps-in-prometheus",
+    "baseline": "verdict.md#baselines",
+    "judge": "verdict.md#judge-other-histories",
+    "import": "#import-reference-results",
+    "advise": "advice.md",
+    "durability": "durability.md",
+    "upgrade": "advice.md#before-an-upgrade",
+    "gate": "advice.md#during-an-upgrade",
+    "setup": "configuration.md#create-settings",
+    "packs": "configuration.md#packs",
+    "plan": "cost.md#see-the-cost",
+    "storage": "storages.md",
+    "proxmox": "proxmox.md#set-up-a-cluster",
+    "grafana": "existing-grafana.md",
+    "print": "operations.md#prometheus",
+    "fleet": "fleet.md#connect-a-site",
+    "hub": "fleet.md",
+    "doctor": "operations.md#diagnose-problems",
+    "notify": "notifications.md",
+    "cleanup": "operations.md#files-processes-and-cleanup",
+    "prune": "operations.md#database",
+    "restore": "operations.md#database",
+    "reparse": "measurement.md#parse-stored-output-again",
+}
+"""Command -> the page or heading that explains it; the others need none beside `--help`."""
+
+
+def commands_text() -> str:
+    """Return a list of all commands in the groups of the help."""
+    context = click.Context(cli)
+    lines = []
+    for group, names in GROUPS.items():
+        lines += [f"**{group}**", ""]
+        lines += [_entry(name, cli.get_command(context, name)) for name in names.split()]
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+def _entry(name: str, command: click.Command | None) -> str:
+    span = f"`pvebench {name}`"
+    link = f"[{span}]({_PAGES[name]})" if name in _PAGES else span
+    parts = sorted(command.commands) if isinstance(command, click.Group) else []
+    below = f" {', '.join(f'`{part}`' for part in parts)}" if parts else ""
+    return f"- {link}{below}: {command.get_short_help_str(limit=200) if command else ''}"
+
+
+# --- The API.
+
+
+def addresses_text() -> str:
+    """Return a section for each address: what it returns, its parameters and its keys."""
+    content = document()
+    shapes = content["components"]["schemas"]
+    sections = []
+    for path, methods in content["paths"].items():
+        operation = methods["get"]
+        queries = [one for one in operation["parameters"] if one["in"] == "query"]
+        body = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        sections.append(
+            "\n".join(
+                [
+                    f"## `{path.replace('{', '<').replace('}', '>')}`",
+                    "",
+                    f"{operation['summary']}.",
+                    *([""] if queries else []),
+                    *map(_parameter, queries),
+                    "",
+                    f"Keys: {', '.join(_keys(body, shapes))}.",
+                ]
+            )
+        )
+    return "\n\n".join(sections)
+
+
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    rule = parameter["schema"]
+    values = ", ".join(f"`{word}`" for word in rule.get("enum", ()))
+    if "maximum" in rule:
+        values = f"{rule['minimum']} to {rule['maximum']}, default {rule['default']}"
+    about = parameter["description"].rstrip(".")
+    return f"- `{parameter['name']}`: {about}{f': {values}' if values else ''}"
+
+
+def _keys(rule: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of a response, those of its parts in parentheses behind theirs."""
+    name = str(rule.get("$ref", "")).rpartition("/")[2]
+    for key, value in shapes[name]["properties"].items() if name else ():
+        listed = value.get("type") == "array"
+        options = value.get("anyOf", [value["items"] if listed else value])
+        inner = [part for option in options for part in _keys(option, shapes)]
+        span = f"`{key}[]`" if listed else f"`{key}`"
+        yield f"{span} ({', '.join(inner)})" if inner else span
