@@ -18,6 +18,8 @@ NODE_PAGES: Final = {
     "docs/install.md": "## A Proxmox VE node",
     "docs/proxmox.md": "## Start on a node",
 }
+FIRST_SCREEN: Final = 20
+"""Lines of a page that a reader sees without scrolling."""
 EVERY_DEBIAN: Final = {"apt", "dpkg"}
 WAYS: Final = {
     "pipx install": "pipx uninstall pvebench",
@@ -79,6 +81,12 @@ def test_the_page_begins_with_commands_that_a_reader_can_type_today() -> None:
     # What is installed later is what this leaves in dist/.
     assert "pipx install dist/" in page
     assert "./dist/pvebench_" in page
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/install.md"])
+def test_the_first_command_is_on_the_first_screen(page: str) -> None:
+    lines = text(page).splitlines()
+    assert "```console" in lines[:FIRST_SCREEN]
 
 
 @pytest.mark.parametrize("way", WAYS)
