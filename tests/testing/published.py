@@ -222,7 +222,7 @@ def known_of(case: Case) -> dict[str, str | int | bool]:
 
 
 SECTIONS: Final = {"where": where_table, "planned": planned_table, "beside": beside_table}
-PAGES: Final = {"where": REPORT, "planned": PAGE, "beside": PAGE}
+PAGES: Final = {"where": REPORT, "planned": PAGE, "beside": REPORT}
 """Section -> the page that contains it."""
 
 
