@@ -34,8 +34,8 @@ METRICS_HEAD: Final = """# Metrics
 Generated from `metrics/catalog.py` and `model/figures.py` by `make generate`.
 
 `/metrics` also has the `process_*` metrics of the exporter. Metrics are gauges unless another
-type is given. The *case labels* are `node`, `storage`, `bus`, `cache`, `format`, `scenario` and
-`workload`.
+type is given; those that end in `_info` are always 1. The *case labels* are `node`, `storage`,
+`bus`, `cache`, `format`, `scenario` and `workload`.
 
 For annotations, use one point per change, in milliseconds at its start, with its summary. To
 select the changes that are open at the right edge of a panel, add `@ end()` after both names:
@@ -77,7 +77,9 @@ def _labels(labels: tuple[str, ...]) -> str:
 def _entry(metric: Metric, *details: str) -> str:
     kinds = [] if metric.kind == "gauge" else [metric.kind]
     about = "; ".join((*kinds, *details))
-    return f"- `{metric.exposed}`{f' ({about})' if about else ''}: {metric.help}"
+    # The head says it once.
+    text = metric.help.replace(", always 1", "") if "_info" in metric.name else metric.help
+    return f"- `{metric.exposed}`{f' ({about})' if about else ''}: {text}"
 
 
 def durability_text() -> str:
