@@ -14,9 +14,9 @@ _DAY = 86_400
 _FORMATS = {"8s": "duration", "256M": "size", "0.2": "share"}
 """First example of a format -> its word, which the page explains once."""
 _FORMATS_TEXT = (
-    "A *duration* is a number with a unit, such as `8s`, `30m` or `1d`; a *size* is a number of "
-    "bytes or has a unit,\nsuch as `256M` or `4k`; a *share* is a number or a percentage, such as "
-    "`0.2` or `20%`."
+    "Defaults are in parentheses. A *duration* is a number with a unit, such as `8s`, `30m` or "
+    "`1d`; a *size* is a\nnumber of bytes or has a unit, such as `256M` or `4k`; a *share* is a "
+    "number or a percentage, such as `0.2` or `20%`."
 )
 
 
@@ -66,9 +66,8 @@ def _first_example(rule: Rules) -> str:
 def _rows(part: Rules) -> Iterator[str]:
     required = part.get("required", ())
     for key, rule in part["properties"].items():
-        default = _default(rule, rule.get("default"))
-        text = "required" if key in required else default and f"default {default}"
-        yield f"- `{key}`: {_format(rule)}{text and f'; {text}'}"
+        text = "required" if key in required else _default(rule, rule.get("default"))
+        yield f"- `{key}`: {_format(rule)}{text and f' ({text})'}"
 
 
 def _default(rule: Rules, value: Any) -> str:
@@ -111,8 +110,7 @@ def _format_of_value(rule: Rules) -> str:
         return word
     kind = rule.get("type", "any")
     kinds = kind if isinstance(kind, list) else [kind]
-    names = {"string": "text", "boolean": "true, false"}
-    text = " or ".join(names.get(kind, kind) for kind in kinds)
+    text = " or ".join("text" if kind == "string" else kind for kind in kinds)
     low, high = rule.get("minimum"), rule.get("maximum")
     if low is not None and high is not None:
         text += f", {low} to {high}"

@@ -66,7 +66,7 @@ def _entry(name: str, command: click.Command | None) -> str:
 def addresses_text() -> str:
     """Return a section for each address: what it returns, its parameters and its keys."""
     content = document()
-    shapes = content["components"]["schemas"]
+    shapes, known = content["components"]["schemas"], set[str]()
     sections = []
     for path, methods in content["paths"].items():
         operation = methods["get"]
@@ -81,7 +81,7 @@ def addresses_text() -> str:
                     *([""] if queries else []),
                     *map(_parameter, queries),
                     "",
-                    f"Keys: {', '.join(_keys(body, shapes))}.",
+                    f"Keys: {', '.join(_keys(_shape(body), shapes, known))}.",
                 ]
             )
         )
@@ -97,12 +97,22 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     return f"- `{parameter['name']}`: {about}{f': {values}' if values else ''}"
 
 
-def _keys(rule: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of a response, those of its parts in parentheses behind theirs."""
-    name = str(rule.get("$ref", "")).rpartition("/")[2]
-    for key, value in shapes[name]["properties"].items() if name else ():
-        listed = value.get("type") == "array"
-        options = value.get("anyOf", [value["items"] if listed else value])
-        inner = [part for option in options for part in _keys(option, shapes)]
+def _keys(shape: str, shapes: Mapping[str, Any], known: set[str]) -> Iterator[str]:
+    """Yield the keys of a shape, with those of its parts in parentheses, unless they are known."""
+    for key, rule in shapes[shape]["properties"].items():
+        listed = rule.get("type") == "array"
+        options = rule.get("anyOf", [rule["items"] if listed else rule])
+        parts = [part for part in map(_shape, options) if part]
         span = f"`{key}[]`" if listed else f"`{key}`"
-        yield f"{span} ({', '.join(inner)})" if inner else span
+        if not parts:
+            yield span
+        elif parts[0] in known:
+            yield f"{span} (as above)"
+        else:
+            known.add(parts[0])
+            yield f"{span} ({', '.join(_keys(parts[0], shapes, known))})"
+
+
+def _shape(rule: Mapping[str, Any]) -> str:
+    """Return the name of the shape that a schema refers to; empty: a plain value."""
+    return str(rule.get("$ref", "")).rpartition("/")[2]
