@@ -83,14 +83,27 @@ def _entry(metric: Metric, *details: str) -> str:
 
 
 def durability_text() -> str:
-    """Return the table of the results of `make durability`, equal rows as one."""
+    """Return the results of `make durability`: equal rows as one, equal columns in a sentence."""
     results = json.loads((ROOT / "tests/golden/durability/results.json").read_text("utf-8"))
-    head, line, *rows = table([Durability.from_json(json.dumps(row)) for row in results])
-    names: dict[str, list[str]] = {}
+    head, _, *rows = (
+        line.strip("| ").split(" | ")
+        for line in table([Durability.from_json(json.dumps(row)) for row in results])
+    )
+    columns = [{row[place] for row in rows} for place in range(len(head))]
+    same = [
+        f"{name} {min(cells)}" for name, cells in zip(head, columns, strict=True) if len(cells) == 1
+    ]
+    shown = [place for place, cells in enumerate(columns) if place and len(cells) > 1]
+    names: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
-        name, _, cells = row.removeprefix("| ").partition(" | ")
-        names.setdefault(cells, []).append(name)
-    return "\n".join([head, line, *(f"| {', '.join(names[row])} | {row}" for row in names)])
+        names.setdefault(tuple(row[place] for place in shown), []).append(row[0])
+    lines = [
+        [head[0], *(head[place] for place in shown)],
+        ["---"] * (len(shown) + 1),
+        *([", ".join(names[cells]), *cells] for cells in names),
+    ]
+    cells = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{cells}\n\nIn every row: {'; '.join(same)}."
 
 
 def with_part(name: str, mark: str, text: str) -> str:
