@@ -41,6 +41,7 @@ LONGEST_PAGE: Final = {
     "operations": 110,
     "packs": 190,
     "performance": 45,
+    "plugins": 60,
     "pools": 60,
     "proxmox": 230,
     "published": 80,
