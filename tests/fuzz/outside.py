@@ -27,9 +27,8 @@ from requests import RequestException, Response
 
 from fuzz.numbers_in import NumbersIn
 from pvebench.drivers.clocks import START, SimulatedClock
-from pvebench.drivers.proxmox.api.bounds import ResponseRejected, data_of
+from pvebench.drivers.proxmox.api.bounds import ResponseRejected, data_of, shape_of
 from pvebench.drivers.proxmox.api.connection import version_number
-from pvebench.drivers.proxmox.api.endpoints import endpoint_of
 from pvebench.drivers.proxmox.api.faults import translate
 from pvebench.drivers.proxmox.node.node_state import node_facts
 from pvebench.drivers.proxmox.setup.survey import survey
@@ -225,7 +224,7 @@ def qmp_seeds() -> list[bytes]:
 
 
 class _Server:
-    """An API of Proxmox that answers what is in a list, checked as `Connection` does."""
+    """An API of Proxmox that answers what is in a list, checked as `Api` does."""
 
     def __init__(self, bodies: list[bytes]) -> None:
         self._bodies = iter(bodies)
@@ -245,7 +244,7 @@ class _Server:
         response._content = next(self._bodies, b"")
         try:
             data = data_of(response)
-            if wrong := endpoint_of(method, path).answer(data):
+            if wrong := shape_of(method, path)(data):
                 raise ResponseRejected(wrong)
         except RequestException as error:
             raise translate(f"{method} {path}", error, reads=method == "GET") from error

@@ -8,20 +8,14 @@ from pathlib import Path
 import pytest
 
 from pve.site import POOL, QuickClock, Site
-from pvebench.drivers.proxmox.api.connection import (
-    TOKEN_VARIABLE,
-    Connection,
-    Server,
-    Token,
-    read_token,
-)
-from pvebench.drivers.proxmox.api.endpoints import (
+from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api, Server, Token, read_token
+from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
+from pvebench.drivers.proxmox.api.privileges import (
     excess_rights,
     missing_rights,
     sees_scrubs,
     vm_privileges,
 )
-from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
 from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
 from pvebench.metrics.live import collect_api
 from pvebench.metrics.text_format import Families
@@ -30,9 +24,9 @@ from pvebench.model.ports import Traffic
 SECRET = "0123-secret-4567"
 
 
-def connect(site: Site, **options: object) -> Connection:
+def connect(site: Site, **options: object) -> Api:
     server = Server(host="127.0.0.1", port=site.api.port, **options)  # type: ignore[arg-type] # by name
-    return Connection(server, site.token, QuickClock())
+    return Api(server, site.token, QuickClock())
 
 
 def test_a_pinned_fingerprint_is_trusted(both: Site) -> None:
@@ -145,12 +139,12 @@ def test_a_server_that_stays_away_is_named(site: Site) -> None:
 def test_a_server_that_does_not_listen_is_named(site: Site) -> None:
     server = Server(host="127.0.0.1", port=1, fingerprint="AB:" * 31 + "AB")
     with pytest.raises(ServerGone, match="refused or impossible"):
-        Connection(server, site.token, QuickClock()).post("/pools", poolid="x")
+        Api(server, site.token, QuickClock()).post("/pools", poolid="x")
 
 
 def test_requests_are_counted_and_only_a_server_in_trouble_is_a_failure(site: Site) -> None:
     traffic = Traffic()
-    api = Connection(site.server, site.token, site.clock, traffic)
+    api = Api(site.server, site.token, site.clock, traffic)
     api.get("/version")
     with pytest.raises(Rejected):
         api.get("/cluster/nextid", vmid="abc")

@@ -24,7 +24,7 @@ from pve.schema import Schema
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
-from pvebench.drivers.proxmox.api.endpoints import (
+from pvebench.drivers.proxmox.api.privileges import (
     MAX_POOL,
     NODE_PRIVILEGES,
     token_of,

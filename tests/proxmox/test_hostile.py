@@ -24,18 +24,12 @@ from urllib.parse import quote
 
 import pytest
 
+from pve.listed import REQUESTS, Request
 from pve.server import fingerprint, make_certificate
 from pve.site import MACHINE, QuickClock, Site, scenario
 from pvebench.drivers.proxmox.api import connection
-from pvebench.drivers.proxmox.api.connection import (
-    Api,
-    Connection,
-    Password,
-    Server,
-    Token,
-    version_number,
-)
-from pvebench.drivers.proxmox.api.endpoints import ENDPOINTS, Endpoint, endpoint_of
+from pvebench.drivers.proxmox.api.bounds import SHAPES, shape_of
+from pvebench.drivers.proxmox.api.connection import Api, Password, Server, Token, version_number
 from pvebench.drivers.proxmox.api.faults import InvalidResponse, LostReply, Rejected
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.orphans import OrphanVm, find_orphans
@@ -44,7 +38,13 @@ from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import pool_members
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
-from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, ServerUntrusted
+from pvebench.errors import (
+    DriverError,
+    OutputUnreadable,
+    PvebenchError,
+    ServerGone,
+    ServerUntrusted,
+)
 from pvebench.model.ports import Completed
 from testing import certificates
 
@@ -66,10 +66,10 @@ class Hostile:
     heard: list[bytes] = field(default_factory=list)
     sent_bytes: int = 0
 
-    def connect(self, login: Token | Password = TOKEN) -> Connection:
+    def connect(self, login: Token | Password = TOKEN) -> Api:
         pin = fingerprint(self.certificate)
         server = Server(host="127.0.0.1", port=self.port, fingerprint=pin)
-        return Connection(server, login, QuickClock())
+        return Api(server, login, QuickClock())
 
     def serve(self, raw: socket.socket, context: ssl.SSLContext) -> None:
         with suppress(OSError), context.wrap_socket(raw, server_side=True) as channel:
@@ -256,7 +256,7 @@ def test_a_handshake_that_stalls_ends_at_the_deadline(hostile: Hostile) -> None:
         server = Server(host="127.0.0.1", port=silent.getsockname()[1], fingerprint="AB" * 32)
         started = time.monotonic()
         with pytest.raises(DriverError):
-            Connection(server, TOKEN, QuickClock()).post("/pools", seconds=0.5, poolid="x")
+            Api(server, TOKEN, QuickClock()).post("/pools", seconds=0.5, poolid="x")
         assert time.monotonic() - started < 5
 
 
@@ -363,27 +363,22 @@ REASON = re.compile(
 )
 
 
-def name_of(entry: Endpoint) -> str:
-    return f"{entry.method} {entry.path}"
-
-
-@pytest.mark.parametrize("entry", ENDPOINTS, ids=name_of)
-def test_every_answer_is_of_its_shape_or_refused(entry: Endpoint) -> None:
+@pytest.mark.parametrize("entry", REQUESTS, ids=lambda entry: entry.name)
+def test_every_answer_is_of_its_shape_or_refused(entry: Request) -> None:
     """Whatever a shape lets pass has what the driver looks at; what it refuses is told."""
     said = {repr(value): entry.answer(value) for value in GARBAGE}
-    wanted = [
-        some for some, names in PASSING if name_of(entry) in map(str.strip, names.split("\n"))
-    ]
+    wanted = [some for some, names in PASSING if entry.name in map(str.strip, names.split("\n"))]
     assert len(wanted) <= 1
     passing = {repr(value) for some in wanted for value in some}
     assert {value for value, why in said.items() if not why} == passing
     assert [why for why in said.values() if why and not REASON.fullmatch(why)] == []
-    assert endpoint_of(entry.method, entry.path.replace("{", "").replace("}", "")) is entry
+    assert shape_of(entry.method, entry.path.replace("{", "").replace("}", "")) is entry.answer
 
 
 def test_every_request_of_which_garbage_passes_is_there() -> None:
     names = {line.strip() for _, some in PASSING for line in some.split("\n")}
-    assert names <= {name_of(entry) for entry in ENDPOINTS}
+    assert names <= {entry.name for entry in REQUESTS}
+    assert SHAPES.keys() <= {entry.name for entry in REQUESTS}
 
 
 def test_a_member_that_is_null_is_one_that_is_not_there(hostile: Hostile) -> None:
@@ -610,6 +605,38 @@ def test_a_password_and_its_ticket_are_in_no_message(hostile: Hostile) -> None:
         assert secret not in said
 
 
+def test_a_cookie_of_the_server_does_not_replace_the_ticket(hostile: Hostile) -> None:
+    replies = iter(
+        [
+            answer(
+                b'{"data":{"ticket":"T1","CSRFPreventionToken":"C1"}}', "Set-Cookie: a=b; Path=/"
+            ),
+            answer(b'{"data":{"version":"9.2"}}', "Set-Cookie: PVEAuthCookie=other; Path=/"),
+            data({"version": "9.2"}),
+        ]
+    )
+
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        next(replies)(channel, request)
+
+    hostile.reply = reply
+    api = hostile.connect(Password("root@pam", PASSWORD))
+    api.get("/version")
+    api.get("/version")
+    assert b"Cookie" not in hostile.heard[0]
+    for head in hostile.heard[1:]:
+        assert re.findall(rb"(?m)^Cookie: (.*)\r$", head) == [b"PVEAuthCookie=T1"]
+    assert PASSWORD.encode() not in b"".join(hostile.heard[1:])
+
+
+def test_a_login_without_an_answer_is_a_server_that_is_away(hostile: Hostile) -> None:
+    """It changed nothing, so it is repeated with the read that it is for."""
+    hostile.reply = lambda channel, _: channel.close()
+    with pytest.raises(ServerGone, match="POST /access/ticket: Proxmox API unreachable"):
+        hostile.connect(Password("root@pam", PASSWORD)).get("/version")
+    assert len(hostile.heard) == 4
+
+
 @pytest.mark.parametrize(
     "ticket", [None, {}, {"ticket": 7}, {"ticket": "x", "CSRFPreventionToken": False}, ["x"]]
 )
@@ -694,7 +721,7 @@ def test_a_certificate_out_of_its_time_is_called_so(
     with shaking_hands(pem) as port:
         server = Server(host="127.0.0.1", port=port, ca_file=authority.certificate)
         with pytest.raises(ServerUntrusted, match=said) as refused:
-            Connection(server, TOKEN, QuickClock()).get("/version")
+            Api(server, TOKEN, QuickClock()).get("/version")
     assert remedy in refused.value.next_step
     assert refused.value.cause
 
@@ -707,6 +734,6 @@ def test_an_authority_that_has_expired_is_no_matter_of_the_servers_certificate(
     with shaking_hands(pem) as port:
         server = Server(host="127.0.0.1", port=port, ca_file=tmp_path / "c.pem")
         with pytest.raises(ServerUntrusted, match=r"c\.pem: certificate expired \(Oct  1 ") as told:
-            Connection(server, TOKEN, QuickClock()).get("/version")
+            Api(server, TOKEN, QuickClock()).get("/version")
     assert "updatecerts" not in told.value.next_step
     assert "tls.fingerprint" in told.value.next_step

@@ -14,7 +14,7 @@ import pytest
 
 from pve.site import POOL, QuickClock, Site
 from pve.vms import Vm
-from pvebench.drivers.proxmox.api.connection import Api, Connection
+from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.vm import leftovers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, VmPlace
 from pvebench.drivers.proxmox.vm.description import description
@@ -32,7 +32,7 @@ class Killed(BaseException):
 class DyingApi:
     """Connection of a process that is killed before or after one of its requests."""
 
-    def __init__(self, api: Connection, dies_at: int, *, after: bool) -> None:
+    def __init__(self, api: Api, dies_at: int, *, after: bool) -> None:
         self._api, self._left, self._after = api, dies_at, after
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ import pytest
 from pve.server import RunningApi
 from pve.site import MACHINE, QuickClock, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.api.endpoints import OPERATION_PRIVILEGES
+from pvebench.drivers.proxmox.api.privileges import OPERATION_PRIVILEGES
 from pvebench.drivers.proxmox.vm import archives, leftovers
 from pvebench.drivers.proxmox.vm.drive import OperationTargets
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from pve.cluster import ORDERED
+from pve.listed import REQUESTS, Request
 from pve.server import RunningApi, fingerprint
 from pve.site import Site
 from pve.storage import Storage
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config.settings import load_settings
-from pvebench.drivers.proxmox.api.endpoints import ENDPOINTS, KEYS, Endpoint, ordered
+from pvebench.drivers.proxmox.api.bounds import KEYS, ordered
 from pvebench.drivers.proxmox.settings import section
 from pvebench.drivers.proxmox.setup.survey import survey
 from pvebench.drivers.responses import anything
@@ -25,7 +26,7 @@ from testing.prepared_cluster import api, config, findings, granted
 __all__ = ["api", "config", "granted"]
 
 
-def has_rows(one: Endpoint) -> bool:
+def has_rows(one: Request) -> bool:
     if one.method != "GET" or one.answer is anything:
         return False
     return not one.answer([]) and bool(one.answer({}))
@@ -33,7 +34,7 @@ def has_rows(one: Endpoint) -> bool:
 
 def test_every_list_of_the_api_but_a_log_has_a_key_that_sorts_it() -> None:
     """A row with only the keys is accepted, and without them it is not."""
-    lists = {f"{one.method} {one.path}": one.answer for one in ENDPOINTS if has_rows(one)}
+    lists = {one.name: one.answer for one in REQUESTS if has_rows(one)}
     assert len(lists) > 15
     keyed = dict.fromkeys(KEYS, "1") | {"starttime": 1, "pstart": 1, "type": "x", "t": "x"}
     assert [name for name, answer in lists.items() if answer([keyed])] == []

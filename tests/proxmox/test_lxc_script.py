@@ -27,8 +27,8 @@ from pve.cluster import Cluster
 from pve.server import RunningApi, running_api
 from pve.storage import Storage
 from pvebench.config import load_settings
-from pvebench.drivers.proxmox.api import endpoints
-from pvebench.drivers.proxmox.api.endpoints import NODE_ROLE, VM_ROLE, user_of, vm_privileges
+from pvebench.drivers.proxmox.api import privileges
+from pvebench.drivers.proxmox.api.privileges import NODE_ROLE, VM_ROLE, user_of, vm_privileges
 from pvebench.drivers.proxmox.settings import section
 from pvebench.drivers.proxmox.setup.permissions import RequiredGrants, grant_steps
 from testing.packs import ROOT
@@ -373,8 +373,7 @@ def test_the_generated_commands_are_those_of_the_table(monkeypatch: pytest.Monke
     text = SCRIPT.read_text("utf-8")
     assert with_grants(text) == text
     assert text.count(" VM.PowerMgmt") == 2  # a version each
-    changed = {**endpoints._VM_PRIVILEGES, "VM.Other": range(9, 10)}
-    monkeypatch.setattr(endpoints, "_VM_PRIVILEGES", changed)
+    monkeypatch.setattr(privileges, "_AGENT", "VM.Other")
     assert with_grants(text).count("VM.Other") == 1
 
 

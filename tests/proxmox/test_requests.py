@@ -1,29 +1,21 @@
 """Every request that the driver can make, against the recorded schema of versions 8 and 9.
 
 The server of tests/pve refuses, as a mistake of the test that made it, what the driver sends and
-`drivers.proxmox.endpoints` does not list: so the list is whole.
+requests.txt does not list: so the list is complete.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import pve
+from pve.listed import REQUESTS, Request, unlisted
 from pve.schema import Schema
-from pve.server import unlisted
 from pve.site import Site
-from pvebench.drivers.proxmox.api.endpoints import (
-    ENDPOINTS,
-    NODE_PRIVILEGES,
-    SCRUB_PATH,
-    Endpoint,
-    vm_privileges,
-)
+from pvebench.drivers.proxmox.api.privileges import NODE_PRIVILEGES, SCRUB_PATH, vm_privileges
 
 ADMINISTRATORS = re.compile(r"(GET|POST|PUT|DELETE) /access/(?!permissions)|(POST|PUT) /pools\Z")
 """Requests of `init` and `setup`, made with an administrator's login."""
@@ -38,10 +30,6 @@ OPTIONAL = {
 
 NOT_ON_8 = {("GET /nodes/{node}/qemu/{vmid}/agent/file-read", 8): {"offset", "count"}}
 """Parameters that the driver sends from version 9.1.5 on."""
-
-
-def names(entry: Endpoint) -> str:
-    return f"{entry.method} {entry.path}"
 
 
 def needs(rule: Mapping[str, Any]) -> Iterator[tuple[str, list[str], bool]]:
@@ -60,26 +48,26 @@ def granted(path: str, major: int, *, scrub_guard: bool = False) -> set[str]:
     return vm_privileges(major, operations=True)  # /vms, /storage and /pool: through the pool
 
 
-@pytest.mark.parametrize("entry", ENDPOINTS, ids=names)
+@pytest.mark.parametrize("entry", REQUESTS, ids=lambda entry: entry.name)
 @pytest.mark.parametrize("major", [8, 9])
 def test_every_request_is_in_the_schema_with_every_parameter_that_it_sends(
-    entry: Endpoint, major: int
+    entry: Request, major: int
 ) -> None:
     schema = Schema(major)
-    known = schema.data["endpoints"][names(entry)]["parameters"]
+    known = schema.data["endpoints"][entry.name]["parameters"]
     unknown = {name for name in entry.sends if name not in known}
-    assert unknown == NOT_ON_8.get((names(entry), major), set())
+    assert unknown == NOT_ON_8.get((entry.name, major), set())
     inside = set(re.findall(r"\{(\w+)\}", entry.path))
     wanted = {name for name, rule in known.items() if not rule.get("optional") and "[" not in name}
     assert wanted - inside <= set(entry.sends)
 
 
-@pytest.mark.parametrize("entry", ENDPOINTS, ids=names)
+@pytest.mark.parametrize("entry", REQUESTS, ids=lambda entry: entry.name)
 @pytest.mark.parametrize("major", [8, 9])
 def test_every_request_of_the_token_is_allowed_by_the_rights_that_init_gives(
-    entry: Endpoint, major: int
+    entry: Request, major: int
 ) -> None:
-    name = names(entry)
+    name = entry.name
     if ADMINISTRATORS.match(name) or name in OPTIONAL:
         return
     for path, privileges, any_of in needs(Schema(major).permissions(name)):
@@ -90,7 +78,7 @@ def test_every_request_of_the_token_is_allowed_by_the_rights_that_init_gives(
 @pytest.mark.parametrize("major", [8, 9])
 def test_every_option_of_the_vm_is_allowed_by_the_rights_that_init_gives(major: int) -> None:
     schema = Schema(major)
-    (change,) = (one for one in ENDPOINTS if names(one).endswith("POST /nodes/{node}/qemu"))
+    (change,) = (one for one in REQUESTS if one.name.endswith("POST /nodes/{node}/qemu"))
     told = schema.data["option_privileges"]
     of_restore = {"archive", "storage", "force", "unique"}  # no options of the VM
     for option in set(change.sends) - {"vmid", "pool"} - of_restore:
@@ -111,27 +99,18 @@ def test_no_right_is_given_that_nothing_needs(major: int) -> None:
     schema = Schema(major)
     asked = {
         privilege
-        for entry in ENDPOINTS
-        for _, privileges, _ in needs(schema.permissions(names(entry)))
+        for entry in REQUESTS
+        for _, privileges, _ in needs(schema.permissions(entry.name))
         for privilege in privileges
     }
     options = {"VM.Config.CDROM", "VM.Config.Disk"} | {
         privilege
         for privilege, names_ in schema.data["option_privileges"].items()
-        if any(name in names_ for entry in ENDPOINTS for name in entry.sends)
+        if any(name in names_ for entry in REQUESTS for name in entry.sends)
     }
     in_code = {"VM.Allocate", "Datastore.Audit"}  # create: facts of the schema's own code
     in_worker = {"VM.Backup"}  # `exec_backup` in PVE/VZDump.pm checks it
     assert vm_privileges(major, operations=True) <= asked | options | in_code | in_worker
-
-
-def listing() -> str:
-    """Return a line a request: its privilege on 8, then on 9 where that is another one."""
-    lines = []
-    for entry in ENDPOINTS:
-        told = [_told(Schema(major).permissions(names(entry))) for major in (8, 9)]
-        lines.append(" | ".join([names(entry), *dict.fromkeys(told)]))
-    return "\n".join(lines) + "\n"
 
 
 def _told(rule: Mapping[str, Any]) -> str:
@@ -144,8 +123,10 @@ def _told(rule: Mapping[str, Any]) -> str:
     return (found[0] if found else other) + more
 
 
-def test_the_list_of_requests_and_their_privileges_is_this() -> None:
-    assert listing() == Path(pve.__file__).with_name("requests.txt").read_text("utf-8")
+@pytest.mark.parametrize("entry", REQUESTS, ids=lambda entry: entry.name)
+def test_the_list_has_the_privileges_of_each_request(entry: Request) -> None:
+    told = [_told(Schema(major).permissions(entry.name)) for major in (8, 9)]
+    assert entry.privileges == " | ".join(dict.fromkeys(told))
 
 
 def test_what_the_driver_sends_beyond_its_list_is_a_mistake(site: Site) -> None:

@@ -16,7 +16,7 @@ from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import cli, run_cli
 from pvebench.cli.proxmox import CODE_VARIABLE, PASSWORD_VARIABLE
 from pvebench.config import load_settings
-from pvebench.drivers.proxmox.api.endpoints import token_of
+from pvebench.drivers.proxmox.api.privileges import token_of
 from pvebench.drivers.proxmox.settings import section
 from pvebench.drivers.proxmox.setup.survey import StorageInfo, certificate_fingerprint, names_of
 from pvebench.errors import ConfigError, ServerGone

@@ -19,7 +19,7 @@ from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config.settings import load_settings
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.api.endpoints import (
+from pvebench.drivers.proxmox.api.privileges import (
     OPERATION_PRIVILEGES,
     OPERATION_ROLE,
     vm_privileges,

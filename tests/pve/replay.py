@@ -28,7 +28,7 @@ from pve.drives import SLOT, UNUSED, parse
 from pve.machines import CheapMachine
 from pve.server import PREFIX, RunningApi, running_api
 from pve.storage import Storage
-from pvebench.drivers.proxmox.api.endpoints import vm_privileges
+from pvebench.drivers.proxmox.api.privileges import vm_privileges
 
 NOT_PLAYED = (
     (r"\Ahttp|\A(?!/)", "not below /api2/json"),

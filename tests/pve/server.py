@@ -6,14 +6,13 @@ import email.parser
 import email.policy
 import hashlib
 import json
-import re
 import socket
 import ssl
 import subprocess
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,21 +22,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pve.cluster import Cluster
 from pve.faults import Fault, Faults
+from pve.listed import unlisted
 from pve.refusals import Refused
-from pvebench.drivers.proxmox.api.endpoints import ENDPOINTS
 
 PREFIX = "/api2/json"
-
-
-def unlisted(name: str, params: Iterable[str]) -> str:
-    """Return what of a request the driver's own list of them does not have, empty if nothing."""
-    for entry in ENDPOINTS:
-        if f"{entry.method} {entry.path}" == name:
-            inside = set(re.findall(r"\{(\w+)\}", entry.path))
-            sent = {key if key in entry.sends else re.sub(r"\d+\Z", "[n]", key) for key in params}
-            more = sent - inside - set(entry.sends)
-            return f"{name} sends {', '.join(sorted(more))}" if more else ""
-    return f"{name} is not in drivers.proxmox.endpoints"
 
 
 def make_certificate(directory: Path) -> Path:

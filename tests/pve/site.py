@@ -11,8 +11,8 @@ from pve.cluster import Cluster
 from pve.faults import Faults
 from pve.machines import CheapMachine
 from pve.server import RunningApi, fingerprint
-from pvebench.drivers.proxmox.api.connection import Connection, Server, Token
-from pvebench.drivers.proxmox.api.endpoints import vm_privileges
+from pvebench.drivers.proxmox.api.connection import Api, Server, Token
+from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
@@ -97,8 +97,8 @@ class Site:
         pin = fingerprint(self.api.certificate)
         return Server(host="127.0.0.1", port=self.api.port, fingerprint=pin)
 
-    def connect(self, token: Token | None = None) -> Connection:
-        return Connection(self.server, token or self.token, self.clock)
+    def connect(self, token: Token | None = None) -> Api:
+        return Api(self.server, token or self.token, self.clock)
 
     def driver(self, node: str, **options: Any) -> ProxmoxNode:
         return ProxmoxNode(

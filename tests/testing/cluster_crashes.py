@@ -24,7 +24,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.proxmox import cluster, hypervisor
 from pvebench.drivers.proxmox.api.connection import Token
-from pvebench.drivers.proxmox.api.endpoints import vm_privileges
+from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from pvebench.drivers.proxmox.settings import ClusterSettings, section
 from pvebench.drivers.proxmox.vm import vm_volumes
 from pvebench.drivers.proxmox.vm.description import mark_of

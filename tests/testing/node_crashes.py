@@ -16,7 +16,7 @@ from pve.cluster import Cluster
 from pve.instance import write_settings
 from pve.server import running_api
 from pve.site import POOL
-from pvebench.drivers.proxmox.api.endpoints import vm_privileges
+from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from testing.container_node import ContainerNode, container_node
 from testing.crashes import CrashTest, kill
 

@@ -17,12 +17,12 @@ from requests.exceptions import ConnectionError as ConnectionLost
 
 from pve.cluster import Cluster
 from pve.drives import parse
+from pve.listed import unlisted
 from pve.machines import AgentRefusal, AgentSilence, CheapMachine
 from pve.refusals import Refused
-from pve.server import unlisted
 from pve.tasks import Task, Tasks
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.proxmox.api.connection import Connection, Server, Token
+from pvebench.drivers.proxmox.api.connection import Api, Server, Token
 from pvebench.drivers.proxmox.vm.agent import LAUNCH
 from pvebench.drivers.vm_lifecycle import _FIND
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -152,7 +152,7 @@ class SimulatedMachine(CheapMachine):
         return b"".join(b"%d %d\n%s" % (at, len(one), one) for at, one in enumerate(parts))
 
 
-class Directly(Connection):
+class Directly(Api):
     """A connection without a socket, whose process may be killed at one of its requests.
 
     Args:
@@ -173,22 +173,14 @@ class Directly(Connection):
         self._cluster, self._who = cluster, str(token)
         self._moment, self._lost, self._time = moment, lost, clock
 
-    def _session(self) -> Any:
-        return lambda path: SimpleNamespace(
-            **{
-                method: lambda _method=method, **sent: self._ask(_method.upper(), f"/{path}", sent)
-                for method in ("get", "post", "put", "delete")
-            }
-        )
-
-    def _ask(self, method: str, path: str, sent: dict[str, Any]) -> Any:
+    def _send(self, method: str, path: str, sent: Mapping[str, Any]) -> Any:
         self._moment(f"{method} {path}")
         self._time.sleep(0.02)
         tasks = self._cluster.tasks
         assert isinstance(tasks, LateTasks)
         tasks.catch_up()
         try:
-            answer = self._answer(method, path, sent)
+            answer = self._answer(method, path, dict(sent))
         except Refused as error:
             raise ResourceException(error.status, "", error.reason, errors=error.errors) from None
         self._moment(f"{method} {path}")

@@ -13,13 +13,12 @@ from pvebench.config import load_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.api.connection import (
     Api,
-    Connection,
     Password,
     Server,
     read_token,
     version_number,
 )
-from pvebench.drivers.proxmox.api.endpoints import TOKEN_NAME, missing_rights
+from pvebench.drivers.proxmox.api.privileges import TOKEN_NAME, missing_rights
 from pvebench.drivers.proxmox.cluster_access import server_of
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
 from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
@@ -103,7 +102,7 @@ def init(
         click.echo("\n".join(shell_script(needed)))
         return
     server = server_of(configured, settings.measured_nodes()[0])
-    api = Connection(server, ask_password(user), SystemClock())
+    api = Api(server, ask_password(user), SystemClock())
     needed = required_grants(configured, version_number(api)[0], **more)
     grant(api, server, needed, configured.token_file, config=config, new_token=new_token)
 
@@ -204,7 +203,7 @@ def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, ren
             "have it",
             next_step=f"copy the token_file of that instance; if there is none, {renewal}",
         )
-    api = Connection(server, read_token(token_file), SystemClock())
+    api = Api(server, read_token(token_file), SystemClock())
     try:
         table = api.get("/access/permissions")
     except AccessDenied as error:

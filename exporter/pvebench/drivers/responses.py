@@ -1,105 +1,92 @@
-"""Validation of external responses, before they are used."""
+"""Shapes of external responses, which are checked before they are used."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, LiteralString
 
-Shape = Callable[[Any], str]
-"""Returns the problem of a value; empty: valid."""
-
-_NUMBER: Final = re.compile(r"[+-]?\d{1,20}(\.\d{1,20})?\Z")
-_MOST_COUNTED: Final = 2**64
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}\Z")
+from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError, core_schema
 
 
-def anything(_: Any) -> str:
-    """Accept any value, because it is not used."""
-    return ""
+class Shape:
+    """Required structure. A call returns the problem of a value; empty: valid."""
+
+    def __init__(self, schema: core_schema.CoreSchema) -> None:
+        self.schema = schema
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        return SchemaValidator(self.schema)
+
+    def __call__(self, value: Any) -> str:
+        try:
+            self._validator.validate_python(value)
+        except ValidationError as invalid:
+            error = invalid.errors(include_url=False)[0]
+        else:
+            return ""
+        places = [f"row {at}" if isinstance(at, int) else f"{at[:80]!r}" for at in error["loc"]]
+        absent = error["input"] is None and places and not places[-1].startswith("row")
+        if absent or error["type"] == "missing":
+            return ": ".join([*places[:-1], f"no member {places[-1]}"])
+        nouns = {"list_type": "not a list", "dict_type": "not an object"}
+        text = nouns.get(error["type"], error["msg"])
+        return ": ".join([*places, f"{kind_of(error['input'])}, {text}"])
 
 
-def _within(value: Any, most: float) -> bool:
+def leaf(noun: LiteralString, accepts: Callable[[Any], object]) -> Shape:
+    """Accept a value if `accepts` returns true; messages say that others are not `noun`."""
+
+    def check(value: Any) -> Any:
+        if not accepts(value):
+            raise PydanticCustomError("leaf", f"not {noun}")
+        return value
+
+    return Shape(core_schema.no_info_plain_validator_function(check))
+
+
+def _counted(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64
+
+
+def _numeric(value: Any, most: float, digits: str) -> bool:
     # Not math.isfinite: JSON has integers that exceed a float's range.
-    return isinstance(value, int | float) and -most < value < most
+    within = isinstance(value, int | float) and -most < value < most
+    return within or (isinstance(value, str) and re.fullmatch(digits, value) is not None)
 
 
-def text(value: Any) -> str:
-    """Accept a string."""
-    return "" if isinstance(value, str) else f"{kind_of(value)}, not a string"
-
-
-def number(value: Any) -> str:
-    """Accept what `float` converts to a finite number, including strings of digits."""
-    if _within(value, 1e300):
-        return ""
-    return (
-        "" if isinstance(value, str) and _NUMBER.match(value) else f"{kind_of(value)}, not a number"
-    )
-
-
-def whole(value: Any) -> str:
-    """Accept what `int` converts to a number, including strings of digits."""
-    if _within(value, 1e19):
-        return ""
-    valid = isinstance(value, str) and _WHOLE.match(value)
-    return "" if valid else f"{kind_of(value)}, not an integer"
-
-
-def truth(value: Any) -> str:
-    """Accept true or false."""
-    return "" if isinstance(value, bool) else f"{kind_of(value)}, not a boolean"
-
-
-def count(value: Any) -> str:
-    """Accept a count: an integer that is not negative."""
-    valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_COUNTED
-    return "" if valid else f"{kind_of(value)}, not a count"
+anything: Final = Shape(core_schema.any_schema())
+text: Final = leaf("a string", lambda value: isinstance(value, str))
+truth: Final = leaf("a boolean", lambda value: isinstance(value, bool))
+count: Final = leaf("a count", _counted)
+number: Final = leaf("a number", lambda some: _numeric(some, 1e300, r"[+-]?\d{1,20}(\.\d{1,20})?"))
+"""What `float` converts to a finite number, including strings of digits."""
+whole: Final = leaf("an integer", lambda value: _numeric(value, 1e19, r"[+-]?[0-9]{1,20}"))
+"""What `int` converts to a number, including strings of digits."""
 
 
 def fields(**shapes: Shape) -> Shape:
     """Accept an object with these members; one whose name ends in `_` may be missing or null."""
-    members = {
-        name.rstrip("_").replace("__", "-"): (shape, name.endswith("_"))
-        for name, shape in shapes.items()
-    }
-
-    def check(value: Any) -> str:
-        if not isinstance(value, dict):
-            return f"{kind_of(value)}, not an object"
-        for name, (shape, optional) in members.items():
-            if value.get(name) is None:
-                if not optional:
-                    return f"no member {name!r}"
-            elif problem := shape(value[name]):
-                return f"{name!r}: {problem}"
-        return ""
-
-    return check
+    members = {}
+    for name, shape in shapes.items():
+        optional = name.endswith("_")
+        schema = core_schema.nullable_schema(shape.schema) if optional else shape.schema
+        member = core_schema.typed_dict_field(schema, required=not optional)
+        members[name.rstrip("_").replace("__", "-")] = member
+    return Shape(core_schema.typed_dict_schema(members, extra_behavior="ignore"))
 
 
-def rows(shape: Shape) -> Shape:
-    """Accept a list of such values."""
-
-    def check(value: Any) -> str:
-        if not isinstance(value, list):
-            return f"{kind_of(value)}, not a list"
-        problems = ((at, shape(row)) for at, row in enumerate(value))
-        return next((f"row {at}: {problem}" for at, problem in problems if problem), "")
-
-    return check
+def rows(shape: Shape | None = None, /, **shapes: Shape) -> Shape:
+    """Accept a list of such values, or of objects with these members."""
+    row = shape or fields(**shapes)
+    return Shape(core_schema.list_schema(row.schema, strict=True, fail_fast=True))
 
 
 def table(shape: Shape) -> Shape:
     """Accept an object with such values, under any name."""
-
-    def check(value: Any) -> str:
-        if not isinstance(value, dict):
-            return f"{kind_of(value)}, not an object"
-        problems = ((name, shape(member)) for name, member in value.items())
-        return next((f"{name[:80]!r}: {problem}" for name, problem in problems if problem), "")
-
-    return check
+    return Shape(core_schema.dict_schema(values_schema=shape.schema, strict=True))
 
 
 def kind_of(value: Any) -> str:

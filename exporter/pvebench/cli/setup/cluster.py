@@ -12,7 +12,7 @@ from pvebench.cli.proxmox import ask_password, grant
 from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.node_exporter import fetch, read_counters
-from pvebench.drivers.proxmox.api.connection import Connection, Server
+from pvebench.drivers.proxmox.api.connection import Api, Server
 from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.settings import bare_host
 from pvebench.drivers.proxmox.setup.permissions import RequiredGrants
@@ -33,7 +33,7 @@ NODE_EXPORTER = "http://{node}:9100/metrics"
 def set_up_cluster(answers: ClusterAnswers, ask: Questions) -> None:
     """Show the cluster, write settings and token, and create the required rights."""
     server = _server(answers, ask)
-    api = Connection(server, ask_password(answers.user), SystemClock())
+    api = Api(server, ask_password(answers.user), SystemClock())
     cluster = survey(api)
     _show(cluster)
     choice = _choice(answers, ask, server, cluster)

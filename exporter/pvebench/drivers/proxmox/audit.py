@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.endpoints import missing_audit_rights
 from pvebench.drivers.proxmox.api.faults import INIT
+from pvebench.drivers.proxmox.api.privileges import missing_audit_rights
 from pvebench.errors import AccessDenied, DriverError, ServerGone
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.ports import Clock
@@ -23,7 +23,7 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
         names: ID of a storage -> its names in packs.
 
     Raises:
-        AccessDenied: rights of `proxmox init --with-advice` are missing. Others as `Connection`.
+        AccessDenied: rights of `proxmox init --with-advice` are missing. Others as `Api`.
     """
     if missing := missing_audit_rights(api.get("/access/permissions")):
         raise AccessDenied(

@@ -13,7 +13,7 @@ from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext, Engine, Finding, attempt, guest_image
 from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_counters
-from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api, Connection
+from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api
 from pvebench.drivers.proxmox.api.faults import Rejected, readable
 from pvebench.drivers.proxmox.api.tasks import share_of_log
 from pvebench.drivers.proxmox.audit import read_cluster
@@ -329,7 +329,7 @@ def _undo_containers(settings: ClusterSettings, journal: Journal) -> list[str]:
 
 
 def _guard(
-    cluster: ProxmoxSettings, vm: ProxmoxNode, node: str, api: Connection, clock: Clock
+    cluster: ProxmoxSettings, vm: ProxmoxNode, node: str, api: Api, clock: Clock
 ) -> NodeGuard:
     return NodeGuard(
         api,
@@ -346,7 +346,7 @@ def _load_guards(cluster: ProxmoxSettings, probe: HostProbe, clock: Clock) -> li
     return [] if limits == LoadLimits() else [LoadGuard(probe, clock, limits)]
 
 
-def _operation_guards(cluster: ProxmoxSettings, node: str, api: Connection) -> list[Guard]:
+def _operation_guards(cluster: ProxmoxSettings, node: str, api: Api) -> list[Guard]:
     if cluster.operations is None:
         return []
     return [OperationGuard(api, node, str(api.login), per_day=cluster.operations.per_day)]
@@ -398,7 +398,7 @@ def _token_source(cluster: ProxmoxSettings) -> str:
     return f"{cluster.token_file}, mode {cluster.token_file.stat().st_mode & 0o777:04o}"
 
 
-def _image(settings: ClusterSettings, node: str, api: Connection, storage: str) -> Finding:
+def _image(settings: ClusterSettings, node: str, api: Api, storage: str) -> Finding:
     try:
         if needs_build(settings.image_directory):
             return "guest image", True, f"the first run builds it and uploads it to {storage}"
@@ -409,7 +409,7 @@ def _image(settings: ClusterSettings, node: str, api: Connection, storage: str) 
     return "guest image", True, volid or f"the first run uploads it to {storage}"
 
 
-def _orphans_on(api: Connection, pool: str, node: str) -> str:
+def _orphans_on(api: Api, pool: str, node: str) -> str:
     """Return the VMs of any pvebench on the node; the owning instance is unknown here."""
     vms = [vm.text for vm in find_orphans(api, pool=pool, known={}) if vm.node == node]
     advice = "; if no pvebench uses them, run pvebench cleanup --orphans" if vms else ""

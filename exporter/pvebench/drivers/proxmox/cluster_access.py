@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from pvebench.drivers.proxmox.api.connection import Connection, Server, read_token
+from pvebench.drivers.proxmox.api.connection import Api, Server, read_token
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
@@ -26,9 +26,9 @@ def server_of(cluster: ProxmoxSettings, node: str) -> Server:
 
 def connect(
     cluster: ProxmoxSettings, node: str, clock: Clock, traffic: Traffic | None = None
-) -> Connection:
+) -> Api:
     """Return a connection with the configured token; nothing is sent yet."""
-    return Connection(server_of(cluster, node), read_token(cluster.token_file), clock, traffic)
+    return Api(server_of(cluster, node), read_token(cluster.token_file), clock, traffic)
 
 
 def storages_of(cluster: ProxmoxSettings, node: str) -> dict[str, ClusterStorage]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Orphan
-from pvebench.drivers.proxmox.api.connection import Api, Connection
+from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected, readable
 from pvebench.drivers.proxmox.cluster_access import connect, ssh_access
 from pvebench.drivers.proxmox.containers.container import (
@@ -214,7 +214,7 @@ class ClusterOrphans:
             self._connect(), orphan, pool=self._pool, clock=SystemClock(), journal=journal
         )
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> Api:
         return connect(section(self._settings), nodes_of(self._settings)[0], SystemClock())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from pvebench.drivers.driver import DriverSettings, MeasuredStorage, budget_of
-from pvebench.drivers.proxmox.api.endpoints import DEFAULT_POOL, MAX_POOL
+from pvebench.drivers.proxmox.api.privileges import DEFAULT_POOL, MAX_POOL
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
     OperationTargets,

@@ -1,4 +1,4 @@
-"""Limits on server responses: deadline, size, strict JSON, and removal of secrets."""
+"""Limits on server responses: deadline, size, strict JSON, shapes, and removal of secrets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ import json
 import re
 import ssl
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import quote, quote_plus
 
 from requests import PreparedRequest, RequestException, Response
 from requests.adapters import HTTPAdapter
 
+from pvebench.drivers.ceph_state import STATUS as CEPH_STATUS
+from pvebench.drivers.responses import (
+    Shape,
+    anything,
+    fields,
+    leaf,
+    number,
+    rows,
+    table,
+    text,
+    whole,
+)
 from pvebench.errors import DriverError
 
 # --- Limits of a call
@@ -31,34 +43,29 @@ class ResponseRejected(RequestException):
     """Response that violates a limit; the text names the violation."""
 
 
-@dataclass(slots=True)
-class _Limit:
-    """Remaining allowance of a call: deadline (monotonic seconds) and bytes."""
-
-    until: float = 0.0
-    bytes: int = 0
-
-    def seconds(self) -> float:
-        remaining = self.until - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError("deadline passed")
-        return remaining
-
-
 class _Socket(ssl.SSLSocket):
-    limit: _Limit
+    """Socket whose class holds the rest of a call: deadline (monotonic seconds) and bytes."""
+
+    until = 0.0
+    left = 0
 
     def recv_into(self, *args: Any, **options: Any) -> int:
-        self.settimeout(self.limit.seconds())
+        self._limit_wait()
         received = super().recv_into(*args, **options)
-        self.limit.bytes -= received
-        if self.limit.bytes < 0:
+        type(self).left -= received
+        if self.left < 0:
             raise OSError("response exceeds the byte limit")
         return received
 
     def send(self, *args: Any, **options: Any) -> int:
-        self.settimeout(self.limit.seconds())
+        self._limit_wait()
         return super().send(*args, **options)
+
+    def _limit_wait(self) -> None:
+        remaining = self.until - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("deadline passed")
+        self.settimeout(remaining)
 
 
 class BoundedAdapter(HTTPAdapter):
@@ -71,8 +78,7 @@ class BoundedAdapter(HTTPAdapter):
     """
 
     def __init__(self, fingerprint: str) -> None:
-        self._limit = _Limit()
-        self._seconds = _CONNECT_SECONDS
+        self._sockets: type[_Socket] = type("Socket", (_Socket,), {})
         self._fingerprint = fingerprint
         super().__init__()
 
@@ -83,13 +89,13 @@ class BoundedAdapter(HTTPAdapter):
     @property
     def broken_off(self) -> str:
         """Limit that ended the last call; empty if none did."""
-        if self._limit.bytes < 0:
+        if self._sockets.left < 0:
             return f"longer than {self._bytes >> 20} MiB"
-        return "deadline passed" if time.monotonic() >= self._limit.until else ""
+        return "deadline passed" if time.monotonic() >= self._sockets.until else ""
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.sslsocket_class = type("Socket", (_Socket,), {"limit": self._limit})
+        context.sslsocket_class = self._sockets
         if self._fingerprint:
             # No CA is used, so none needs to be loaded for each connection.
             context.check_hostname = False
@@ -102,28 +108,26 @@ class BoundedAdapter(HTTPAdapter):
             # The server closes idle connections. On one that is closing, a change could be lost
             # without evidence of whether the server received it.
             self.poolmanager.clear()
-        self._limit.until = time.monotonic() + self._seconds
-        self._limit.bytes = self._bytes + _HEAD_BYTES
+        self._sockets.until = time.monotonic() + self._seconds
+        self._sockets.left = self._bytes + _HEAD_BYTES
         request.headers["Accept-Encoding"] = "identity"
         options["timeout"] = (min(_CONNECT_SECONDS, self._seconds), self._seconds)
         response = super().send(request, *args, **options)
-        if wrong := _refused(response):
+        wrong = ""
+        if 300 <= response.status_code < 400:
+            wrong = f"a redirect ({response.status_code}), which pvebench never follows"
+        elif response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            wrong = "compressed without being requested"
+        if wrong:
             response.close()
             raise ResponseRejected(wrong, response=response)
         return response
 
 
-def _refused(response: Response) -> str:
-    if 300 <= response.status_code < 400:
-        return f"a redirect ({response.status_code}), which pvebench never follows"
-    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        return "compressed without being requested"
-    return ""
-
+# --- Secrets
 
 _GUESSABLE: Final = 16
 """Minimum length in characters; shorter secrets can occur in a response by chance."""
-_HIDDEN: Final = "(secret)"
 
 F = TypeVar("F", bound=DriverError)
 
@@ -131,56 +135,50 @@ F = TypeVar("F", bound=DriverError)
 class Secrets:
     """Secrets to remove from text, in all encodings that a server could echo."""
 
-    def __init__(self, *secrets: str) -> None:
-        self._known: set[str] = set()
-        self._all = self._long = _any_of(self._known)
-        for secret in secrets:
-            self.add(secret)
+    def __init__(self, secret: str) -> None:
+        self._forms: set[str] = set()
+        self.add(secret)
 
     def add(self, secret: str) -> None:
         """Add a secret to remove."""
         coded = base64.b64encode(secret.encode()).decode().rstrip("=")
         escaped = "".join(f"\\u{ord(character):04x}" for character in secret)
         plain = {secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
-        self._known |= {*plain, coded, escaped} - {""}
-        self._all = _any_of(self._known)
-        self._long = _any_of({form for form in self._known if len(form) >= _GUESSABLE})
-
-    def hide(self, text: str) -> str:
-        """Replace the secrets in a message."""
-        return self._all.sub(_HIDDEN, text)
+        self._forms |= {*plain, coded, escaped} - {""}
 
     def without(self, value: Any) -> Any:
         """Remove null members and long secrets from a response.
 
-        Short secrets stay: they can occur by chance.
+        Short secrets stay: they can occur by chance. Callers treat a null member as missing.
         """
-        if isinstance(value, str):
-            return self._long.sub(_HIDDEN, value)
-        if isinstance(value, list):
-            return [self.without(item) for item in value]
-        if isinstance(value, dict):
-            # Callers treat a null member as missing.
-            members = ((key, item) for key, item in value.items() if item is not None)
-            return {self.without(key): self.without(item) for key, item in members}
-        return value
+        return _replaced(value, self._pattern(_GUESSABLE))
 
     def cleaned(self, fault: F) -> F:
         """Remove the secrets from all texts of an error; return it."""
-        for name in ("happened", "cause", "next_step", "evidence", "text"):
-            if isinstance(text := getattr(fault, name, None), str):
-                setattr(fault, name, self.hide(text))
-        fault.args = tuple(self.hide(str(argument)) for argument in fault.args)
-        if isinstance(fields := getattr(fault, "fields", None), dict):
-            fault.__dict__["fields"] = {
-                self.hide(key): self.hide(why) for key, why in fields.items()
-            }
+        pattern = self._pattern()
+        for name, value in [*vars(fault).items(), ("args", list(fault.args))]:
+            setattr(fault, name, _replaced(value, pattern))
         return fault
 
+    def _pattern(self, shortest: int = 1) -> re.Pattern[str]:
+        forms = (form for form in self._forms if len(form) >= shortest)
+        longest_first = sorted(forms, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)", re.IGNORECASE)
 
-def _any_of(secrets: set[str]) -> re.Pattern[str]:
-    longest_first = sorted(secrets, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)", re.IGNORECASE)
+
+def _replaced(value: Any, secrets: re.Pattern[str]) -> Any:
+    """Return a JSON value without secrets and null members."""
+    if isinstance(value, str):
+        return secrets.sub("(secret)", value)
+    if isinstance(value, list):
+        return [_replaced(item, secrets) for item in value]
+    if isinstance(value, dict):
+        members = ((key, item) for key, item in value.items() if item is not None)
+        return {_replaced(key, secrets): _replaced(item, secrets) for key, item in members}
+    return value
+
+
+# --- Content
 
 
 def data_of(response: Response) -> Any:
@@ -215,18 +213,160 @@ class ResponseReader:
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 
-    def get_accept_types(self) -> str:
-        return "application/json"
-
     def loads(self, response: Response) -> Any:
         return self._secrets.without(data_of(response))
 
     def loads_errors(self, response: Response) -> dict[str, str] | None:
         """Return parameter -> error of a rejected request; None if it lists none."""
         try:
-            errors = json.loads(response.content.decode("utf-8"))["errors"]
-        except (ValueError, RecursionError, KeyError, TypeError):
+            errors = json.loads(response.content)["errors"]
+            return {str(key): str(why) for key, why in list(errors.items())[:20]}
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             return None
-        if not isinstance(errors, dict):
-            return None
-        return {str(key): str(why) for key, why in list(errors.items())[:20]}
+
+
+# --- Shapes of the responses that the driver uses
+#
+# Responses are checked here once: a field that is missing or of another type is one error that
+# names it. tests/pve/requests.txt lists every request with its parameters and privileges.
+
+_UPID: Final = r"UPID:[A-Za-z0-9-]{1,63}:([0-9A-Fa-f]+:){3}[^:\s/]*:[^:/]*:[^\s:/]+:"
+_TASK: Final = leaf("a task", lambda value: isinstance(value, str) and re.fullmatch(_UPID, value))
+
+LOGIN: Final = "POST /access/ticket"
+_VM: Final = "/nodes/{node}/qemu/{vmid}"
+
+
+def _each(names: str, shape: Shape) -> dict[str, Shape]:
+    return dict.fromkeys(names.split(), shape)
+
+
+_COUNTERS: Final = _each(
+    "rd_operations wr_operations flush_operations rd_bytes wr_bytes unmap_operations_", number
+)
+SHAPES: Final[Mapping[str, Shape]] = {
+    # access rights, with an administrator's login: `init` and `setup`
+    "GET /access/permissions": table(table(number)),
+    "GET /access/roles": rows(roleid=text, privs_=text),
+    "GET /access/users": rows(userid=text),
+    "GET /access/users/{userid}/token": rows(tokenid=text, privsep_=number),
+    "POST /access/users/{userid}/token/{tokenid}": fields(value=text),
+    "GET /access/acl": rows(path=text, ugid=text, roleid=text, propagate_=number),
+    LOGIN: fields(ticket=text, CSRFPreventionToken_=text),
+    "GET /pools": rows(poolid=text),
+    "GET /pools/{poolid}": fields(
+        members=rows(id_=text, type_=text, vmid_=number, node_=text, storage_=text)
+    ),
+    # nodes and their activity
+    "GET /version": fields(version=text),
+    "GET /nodes": rows(node=text, status_=text),
+    "GET /nodes/{node}/version": fields(version=text),
+    "GET /nodes/{node}/time": fields(time=whole),
+    "GET /nodes/{node}/status": fields(
+        current__kernel_=fields(release_=text),
+        cpuinfo_=fields(model_=text, cpus_=number),
+        memory_=fields(total=whole, used=whole),
+        **_each("cpu_ wait_", number),
+    ),
+    "GET /nodes/{node}/apt/versions": rows(Package=text, OldVersion_=text),
+    "GET /nodes/{node}/tasks": rows(
+        **_each("upid type_ status_", text), **_each("starttime pstart", whole)
+    ),
+    "GET /nodes/{node}/tasks/{upid}/status": fields(status=text, exitstatus_=text),
+    "GET /nodes/{node}/tasks/{upid}/log": rows(t=text),
+    "GET /nodes/{node}/replication": rows(fields()),
+    "GET /nodes/{node}/disks/zfs": rows(name=text, frag_=number),
+    "GET /nodes/{node}/disks/zfs/{name}": fields(scan_=text),
+    "GET /nodes/{node}/disks/list": rows(
+        **_each("devpath parent_ used_ model_ serial_ type_", text)
+    ),
+    "GET /nodes/{node}/ceph/status": CEPH_STATUS,
+    "GET /cluster/nextid": number,
+    "GET /cluster/resources": rows(
+        **_each("type_ node_ status_ hastate_ lock_ tags_", text),
+        **_each("vmid_ template_", number),
+    ),
+    # storages
+    "GET /storage": rows(storage=text, pool_=text),
+    "GET /nodes/{node}/storage": rows(
+        **_each("storage type content_", text),
+        **_each("active_ enabled_ avail_ total_ shared_", whole),
+    ),
+    "GET /nodes/{node}/storage/{storage}/status": fields(type_=text, active_=number, avail_=number),
+    "GET /nodes/{node}/storage/{storage}/content": rows(
+        **_each("volid format_ notes_", text), **_each("size_ vmid_", number)
+    ),
+    "DELETE /nodes/{node}/storage/{storage}/content/{volume}": _TASK,
+    "POST /nodes/{node}/storage/{storage}/content": text,
+    "POST /nodes/{node}/storage/{storage}/upload": _TASK,
+    # the benchmark VM
+    "POST /nodes/{node}/qemu": _TASK,
+    f"DELETE {_VM}": _TASK,
+    f"GET {_VM}/config": fields(digest_=text),
+    f"GET {_VM}/pending": rows(key=text),
+    f"GET {_VM}/status/current": fields(
+        blockstat_=table(fields(**_COUNTERS)),
+        **_each("status qmpstatus_ lock_ running__qemu_ running__machine_", text),
+        **_each(
+            "pressurecpusome_ pressureiosome_ pressureiofull_ pressurememorysome_ "
+            "pressurememoryfull_",
+            number,
+        ),
+    ),
+    f"POST {_VM}/status/start": _TASK,
+    f"POST {_VM}/status/stop": _TASK,
+    f"POST {_VM}/monitor": text,
+    # operations: with `init --with-operations`
+    f"GET {_VM}/snapshot": rows(name=text),
+    f"POST {_VM}/snapshot": _TASK,
+    f"DELETE {_VM}/snapshot/{{snapname}}": _TASK,
+    f"POST {_VM}/snapshot/{{snapname}}/rollback": _TASK,
+    f"POST {_VM}/move_disk": _TASK,
+    "POST /nodes/{node}/vzdump": _TASK,
+    # the guest
+    f"POST {_VM}/agent/exec": fields(pid=whole),
+    f"GET {_VM}/agent/exec-status": fields(
+        exited=whole, exitcode_=whole, signal_=whole, out__data_=text, err__data_=text
+    ),
+    f"GET {_VM}/agent/file-read": fields(content=text, bytes__read_=number),
+}
+"""Method and path -> shape of the response; those of other requests are not used."""
+
+KEYS: Final = (
+    *("id", "node", "storage", "volid", "vmid", "key", "name", "devpath", "Package", "upid"),
+    *("path", "roleid", "userid", "tokenid", "poolid", "ugid"),
+)
+"""Members that sort the rows of a list. The server returns most lists in the order of a hash, which
+differs between calls; the lines of a task's log have none of these members, and keep theirs."""
+
+
+def ordered(answer: Any) -> Any:
+    """Return a response with the rows of its list sorted."""
+    if isinstance(answer, dict) and "members" in answer:  # of a pool
+        return {**answer, "members": ordered(answer["members"])}
+    if not isinstance(answer, list) or not all(isinstance(row, dict) for row in answer):
+        return answer
+    return sorted(answer, key=lambda row: [str(row.get(key, "")) for key in KEYS])
+
+
+def _pattern(request: str) -> re.Pattern[str]:
+    # Only volume names contain slashes, in the last part of these paths.
+    named = re.escape(request).replace(r"\{volume\}", ".+")
+    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", named))
+
+
+_PATTERNS: Final = [(_pattern(request), shape) for request, shape in SHAPES.items()]
+
+
+def shape_of(method: str, path: str) -> Shape:
+    """Return the shape of the response to a request; `anything` if the driver does not use it."""
+    request = f"{method} {path}"
+    return next((shape for known, shape in _PATTERNS if known.fullmatch(request)), anything)
+
+
+def most_bytes(path: str) -> int:
+    """Return the maximum size of a response.
+
+    Version 8 reads 16 MiB of a guest's file at once; some characters take several bytes.
+    """
+    return 48 << 20 if path.endswith("/agent/file-read") else 8 << 20

@@ -9,25 +9,26 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final
 
-from proxmoxer import ProxmoxAPI  # type: ignore[import-untyped] # proxmoxer has no types
-from proxmoxer.backends.https import ProxmoxHTTPAuthBase  # type: ignore[import-untyped] # proxmoxer has no types
-from proxmoxer.core import AuthenticationError, ResourceException  # type: ignore[import-untyped] # proxmoxer has no types
-from requests import PreparedRequest, Response, Session
+from proxmoxer.backends.https import ProxmoxHTTPAuthBase, ProxmoxHttpSession  # type: ignore[import-untyped] # proxmoxer has no types
+from proxmoxer.core import ProxmoxResource, ResourceException  # type: ignore[import-untyped] # proxmoxer has no types
+from requests import PreparedRequest
 from requests.exceptions import Timeout
 
 from pvebench import __version__
 from pvebench.drivers.proxmox.api.bounds import (
+    LOGIN,
     BoundedAdapter,
     ResponseReader,
     ResponseRejected,
     Secrets,
-    data_of,
+    most_bytes,
+    ordered,
+    shape_of,
 )
-from pvebench.drivers.proxmox.api.endpoints import endpoint_of, ordered, privileges_in
 from pvebench.drivers.proxmox.api.faults import (
     Forbidden,
     InvalidResponse,
@@ -35,6 +36,7 @@ from pvebench.drivers.proxmox.api.faults import (
     readable,
     translate,
 )
+from pvebench.drivers.proxmox.api.privileges import privileges_in
 from pvebench.errors import AccessDenied, DriverError, ServerGone, ServerUntrusted
 from pvebench.files import Signature, read_secret, signature
 from pvebench.model.ports import Clock, Traffic
@@ -64,36 +66,20 @@ class Server:
     fingerprint: str = ""
 
 
-class Api(Protocol):
-    """Requests to the API. Paths begin with `/`.
+class _Authentication(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no types
+    """Headers that authenticate a request. proxmoxer's login would bypass `BoundedAdapter`."""
 
-    Attributes:
-        refused: missing pool privileges for which calls were rejected; the caller that checks the
-            rights clears it.
-        login: whose requests they are.
-    """
+    def __init__(self, headers: Mapping[str, str], verify: bool | str) -> None:
+        super().__init__(timeout=_CALL_SECONDS, verify_ssl=verify)
+        self._headers = headers
 
-    refused: set[str]
-    login: Token | Password
-
-    def get(self, path: str, /, **params: Any) -> Any:
-        """Read; retried when the server is briefly unreachable."""
-
-    def once(self, path: str, /, **params: Any) -> Any:
-        """Read data that the server returns only once, or that must not wait; never retried."""
-
-    def post(self, path: str, /, *, seconds: float = _CALL_SECONDS, **params: Any) -> Any:
-        """Create or change something; never retried."""
-
-    def put(self, path: str, /, **params: Any) -> Any:
-        """Change something; never retried."""
-
-    def delete(self, path: str, /, **params: Any) -> Any:
-        """Remove something; never retried."""
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        request.headers.update(self._headers)
+        return request
 
 
-class Connection:
-    """`Api` over proxmoxer. Owned by one thread.
+class Api:
+    """Requests to the API, over proxmoxer. Paths begin with `/`. Owned by one thread.
 
     Every method raises ServerGone (not sent, or a read), OutcomeUnknown (sent, response lost),
     AccessDenied, ServerUntrusted, Busy, or `faults.Rejected` with the server's message. True and
@@ -101,67 +87,132 @@ class Connection:
 
     Args:
         traffic: request counters; may be shared with other connections of the same thread.
+
+    Attributes:
+        login: whose requests they are.
+        refused: missing pool privileges for which calls were rejected; the caller that checks the
+            rights clears it.
     """
 
     def __init__(
         self, server: Server, login: Token | Password, clock: Clock, traffic: Traffic | None = None
     ) -> None:
-        self.server = server
+        self.server, self.login = server, login
+        self.refused: set[str] = set()
         self._traffic = traffic or Traffic()
-        self.login = login
         self._clock = clock
-        self._adapter = BoundedAdapter(server.fingerprint.replace(":", "").lower())
         self._secrets = Secrets(login.secret)
         self._authority: Signature = ()
-        self.refused: set[str] = set()
-        self._api: ProxmoxAPI | None = None
+        self._adapter = BoundedAdapter(server.fingerprint.replace(":", "").lower())
+        self._headers: dict[str, str] = {}
+        if isinstance(login, Token):
+            self._headers["Authorization"] = f"PVEAPIToken={login}={login.secret}"
+        self._resource = self._connected()
 
     def get(self, path: str, /, **params: Any) -> Any:
+        """Read; retried when the server is briefly unreachable."""
         give_up = self._clock.monotonic() + _CALL_SECONDS
         for pause in _READ_PAUSES:
             try:
-                return self._call("GET", path, params, _CALL_SECONDS)
+                return self._call("GET", path, params)
             except ServerGone:
                 if self._clock.monotonic() > give_up:
                     raise
                 self._clock.sleep(pause)
-        return self._call("GET", path, params, _CALL_SECONDS)
+        return self._call("GET", path, params)
 
     def once(self, path: str, /, **params: Any) -> Any:
-        return self._call("GET", path, params, _CALL_SECONDS)
+        """Read data that the server returns only once, or that must not wait; never retried."""
+        return self._call("GET", path, params)
 
     def post(self, path: str, /, *, seconds: float = _CALL_SECONDS, **params: Any) -> Any:
+        """Create or change something; never retried."""
         return self._call("POST", path, params, seconds)
 
     def put(self, path: str, /, **params: Any) -> Any:
-        return self._call("PUT", path, params, _CALL_SECONDS)
+        """Change something; never retried."""
+        return self._call("PUT", path, params)
 
     def delete(self, path: str, /, **params: Any) -> Any:
-        return self._call("DELETE", path, params, _CALL_SECONDS)
+        """Remove something; never retried."""
+        return self._call("DELETE", path, params)
 
-    def _call(self, method: str, path: str, params: Mapping[str, Any], seconds: float) -> Any:
-        self._check_ca_file()
+    def _call(self, method: str, path: str, params: Mapping[str, Any], seconds: float = 0.0) -> Any:
         what = f"{method} {path}"
+        if isinstance(self.login, Password) and not (self._headers or what == LOGIN):
+            self._log_in(self.login)
+        self._check_ca_file()
         sent = {key: _plain(value) for key, value in params.items() if value is not None}
-        endpoint = endpoint_of(method, path)
-        self._adapter.allow(seconds, endpoint.most_bytes)
+        self._adapter.allow(seconds or _CALL_SECONDS, most_bytes(path))
         failed = True
         try:
-            resource = self._session()(path.lstrip("/"))
-            answer = getattr(resource, method.lower())(**sent)
-            if wrong := endpoint.answer(answer):
+            answer = self._send(method, path, sent)
+            if wrong := shape_of(method, path)(answer):
                 raise ResponseRejected(f"not a Proxmox VE response: {wrong}")
             failed = False
-            self._traffic.tasks += method != "GET" and str(answer).startswith("UPID:")
         # A RequestException is an OSError too; requests raises plain ones of its own.
-        except (ResourceException, AuthenticationError, OSError) as error:
-            fault = self._fault(what, error, reads=method == "GET")
+        except (ResourceException, OSError) as error:
+            fault = self._fault(what, error)
             failed = not isinstance(fault, Rejected)
             self.refused |= privileges_in(fault.happened) if isinstance(fault, Forbidden) else set()
             raise fault from None  # the original text may contain request data
         finally:
             self._traffic.count(method.lower(), failed=failed)
+        self._traffic.tasks += method != "GET" and str(answer).startswith("UPID:")
         return ordered(answer)
+
+    def _send(self, method: str, path: str, sent: Mapping[str, Any]) -> Any:
+        return getattr(self._resource(path.lstrip("/")), method.lower())(**sent)
+
+    def _fault(self, what: str, error: Exception) -> DriverError:
+        if what == LOGIN and isinstance(error, ResourceException):
+            return self._secrets.cleaned(self._no_login(str(error.content)[:200]))
+        broken_off = self._adapter.broken_off
+        if broken_off and not isinstance(error, ResponseRejected | ResourceException):
+            timeout = "deadline" in broken_off
+            error = Timeout(broken_off) if timeout else ResponseRejected(broken_off)
+        reads = what == LOGIN or what.startswith("GET ")
+        return self._secrets.cleaned(translate(what, error, reads=reads))
+
+    def _connected(self) -> ProxmoxResource:
+        """Return proxmoxer's client with a session of our own: its backend offers no pinning."""
+        session = ProxmoxHttpSession()
+        verify = str(self.server.ca_file) if self.server.ca_file else not self.server.fingerprint
+        session.auth = _Authentication(self._headers, verify)
+        session.headers.update(
+            {"User-Agent": f"pvebench/{__version__}", "Accept": "application/json"}
+        )
+        session.mount("https://", self._adapter)
+        # Proxies and .netrc of the environment are meant for the web, not for the cluster.
+        session.trust_env = False
+        host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
+        return ProxmoxResource(
+            base_url=f"https://{host}:{self.server.port}/api2/json",
+            session=session,
+            serializer=ResponseReader(self._secrets),
+        )
+
+    def _log_in(self, login: Password) -> None:
+        """Replace the password by a ticket; proxmoxer would send it before the pin is checked."""
+        answer = self.post("/access/ticket", username=login.user, password=login.secret)
+        if answer.get("NeedTFA"):
+            if not (code := login.second_factor()):
+                raise self._no_login("a second factor is required")
+            challenge = {"password": code, "tfa-challenge": answer["ticket"]}
+            for secret in challenge.values():
+                self._secrets.add(secret)
+            answer = self.post("/access/ticket", username=login.user, **challenge)
+        ticket, csrf = answer["ticket"], answer.get("CSRFPreventionToken") or ""
+        self._secrets.add(ticket)
+        self._secrets.add(csrf)
+        self._headers |= {"CSRFPreventionToken": csrf, "Cookie": f"PVEAuthCookie={ticket}"}
+
+    def _no_login(self, why: str) -> AccessDenied:
+        return AccessDenied(
+            f"{self.login.user} cannot log in: {why}",
+            cause="wrong password or code, locked account, or a second factor that cannot be typed",
+            next_step="try again, or run the commands of pvebench proxmox init as root on a node",
+        )
 
     def _check_ca_file(self) -> None:
         """Raise ServerUntrusted if ca_file is unusable; the file may change during operation."""
@@ -169,94 +220,6 @@ class Connection:
         if path and (current := signature([path])) != self._authority:
             _require_valid_ca(path)
             self._authority = current
-
-    def _fault(self, what: str, error: Exception, *, reads: bool) -> DriverError:
-        broken_off = self._adapter.broken_off
-        if broken_off and not isinstance(error, ResponseRejected | ResourceException):
-            timeout = "deadline" in broken_off
-            error = Timeout(broken_off) if timeout else ResponseRejected(broken_off)
-        return self._secrets.cleaned(translate(what, error, reads=reads))
-
-    def _session(self) -> ProxmoxAPI:
-        if self._api is None:
-            server, login = self.server, self.login
-            verify: bool | str = str(server.ca_file) if server.ca_file else not server.fingerprint
-            name, secret = (login.name, login.secret) if isinstance(login, Token) else ("-", "-")
-            api = ProxmoxAPI(
-                server.host,
-                port=server.port,
-                user=login.user,
-                verify_ssl=verify,
-                timeout=_CALL_SECONDS,
-                token_name=name,
-                token_value=secret,
-            )
-            api._store["serializer"] = ResponseReader(self._secrets)  # noqa: SLF001 # its own accepts any text
-            session = api._store["session"]  # noqa: SLF001 # proxmoxer offers no pinning
-            session.headers["User-Agent"] = f"pvebench/{__version__}"
-            session.mount("https://", self._adapter)
-            # Proxies and .netrc of the environment are meant for the web, not for the cluster.
-            session.trust_env = False
-            if isinstance(login, Password):
-                session.auth = self._ticket(login, verify)
-            self._api = api
-        return self._api
-
-    def _ticket(self, login: Password, verify: bool | str) -> ProxmoxHTTPAuthBase:
-        """Log in without proxmoxer, which would send the password before the pin is checked."""
-        host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
-        with Session() as session:
-            session.mount("https://", self._adapter)
-            session.trust_env = False
-
-            def request_ticket(**secrets: str) -> Mapping[str, Any]:
-                for secret in secrets.values():
-                    self._secrets.add(secret)
-                answer = session.post(
-                    f"https://{host}:{self.server.port}/api2/json/access/ticket",
-                    data={"username": login.user, **secrets},
-                    verify=verify,
-                )
-                return self._admitted(login, answer)
-
-            data = request_ticket(password=login.secret)
-            if data.get("NeedTFA"):
-                if not (code := login.second_factor()):
-                    raise _no_login(login, "a second factor is required")
-                data = request_ticket(password=code, **{"tfa-challenge": data["ticket"]})
-        ticket, csrf = data["ticket"], data.get("CSRFPreventionToken") or ""
-        self._secrets.add(ticket)
-        self._secrets.add(csrf)
-        return _TicketAuth(ticket, csrf, verify)
-
-    def _admitted(self, login: Password, answer: Response) -> Mapping[str, Any]:
-        if answer.status_code != 200:
-            raise _no_login(login, self._secrets.hide(str(answer.reason)[:200]))
-        data = data_of(answer)
-        if wrong := endpoint_of("POST", "/access/ticket").answer(data):
-            raise ResponseRejected(f"not a Proxmox VE response: {wrong}")
-        return cast("Mapping[str, Any]", data)
-
-
-def _no_login(login: Password, why: str) -> AccessDenied:
-    return AccessDenied(
-        f"{login.user} cannot log in: {why}",
-        cause="wrong password or code, locked account, or a second factor that cannot be typed",
-        next_step="try again, or run the commands of pvebench proxmox init as root on a node",
-    )
-
-
-class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no types
-    """Authentication by ticket instead of by token."""
-
-    def __init__(self, ticket: str, csrf: str, verify: bool | str) -> None:
-        super().__init__(timeout=_CALL_SECONDS, verify_ssl=verify)
-        self._ticket, self._csrf = ticket, csrf
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        request.headers["CSRFPreventionToken"] = self._csrf
-        request.headers["Cookie"] = f"PVEAuthCookie={self._ticket}"
-        return request
 
 
 def _require_valid_ca(path: Path) -> None:
@@ -284,10 +247,26 @@ def _require_valid_ca(path: Path) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
-    if isinstance(value, list | int | str | io.IOBase):
-        return value
-    return str(value)
+    return value if isinstance(value, list | int | str | io.IOBase) else str(value)
 
+
+_VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
+
+
+def version_number(api: Api) -> tuple[int, ...]:
+    """Return the version of pve-manager as numbers, such as (9, 2, 11). Raises as `Api`."""
+    reported = str(api.get("/version")["version"])
+    if not (match := _VERSION.match(reported)):
+        raise InvalidResponse("GET /version", f"{readable(reported):.80} is not a version")
+    return numbers_of(match[0])
+
+
+def numbers_of(text: str) -> tuple[int, ...]:
+    """Return the numbers in a version, in order: 6.8.12-4-pve -> (6, 8, 12, 4)."""
+    return tuple(int(part) for part in re.findall("[0-9]{1,9}", text))
+
+
+# --- logins
 
 TOKEN_VARIABLE: Final = "PVEBENCH_PROXMOX_TOKEN"  # noqa: S105 # the variable's name, not a secret
 _TOKEN: Final = re.compile(
@@ -302,10 +281,7 @@ class Token:
 
     user: str
     name: str
-    secret: str
-
-    def __repr__(self) -> str:
-        return f"Token({self})"
+    secret: str = field(repr=False)
 
     def __str__(self) -> str:
         return f"{self.user}!{self.name}"
@@ -321,11 +297,8 @@ class Password:
     """
 
     user: str
-    secret: str
+    secret: str = field(repr=False)
     second_factor: Callable[[], str] = str
-
-    def __repr__(self) -> str:
-        return f"Password({self.user})"
 
 
 def read_token(path: Path | None) -> Token:
@@ -338,43 +311,23 @@ def read_token(path: Path | None) -> Token:
         ConfigError: the file is not text, or other users can read it.
     """
     text, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+    wrong, cause = "holds no API token", "it was copied incompletely, or it is something else"
     if not text and path is not None:
         where = str(path)
         try:
             text = read_secret(path)
         except OSError as error:
-            raise AccessDenied(
-                f"token file {path}: {error.strerror}",
-                cause="no token was created yet, or the file belongs to another user",
-                next_step=_HOW,
-            ) from error
+            where, wrong = f"token file {path}:", str(error.strerror)
+            cause = "no token was created yet, or the file belongs to another user"
     # Editors add a byte order mark, env files quotes, and bash a backslash before `!`.
     plain = text.lstrip("\ufeff").strip().strip("\"'").replace("\\!", "!")
-    token = _TOKEN.match(plain)
-    if token is None:
-        what = "does not have the format USER@REALM!NAME=SECRET" if text else "holds no API token"
-        raise AccessDenied(
-            f"{where} {what}",
-            cause="it was copied incompletely, or it is something else",
-            next_step=_HOW,
-        )
-    return Token(token["user"], token["name"], token["secret"])
-
-
-_HOW: Final = "create a token with pvebench setup, or with the commands of pvebench proxmox init"
-
-
-_VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
-
-
-def version_number(api: Api) -> tuple[int, ...]:
-    """Return the version of pve-manager as numbers, such as (9, 2, 11). Raises as `Connection`."""
-    reported = str(api.get("/version")["version"])
-    if not (match := _VERSION.match(reported)):
-        raise InvalidResponse("GET /version", f"{readable(reported):.80} is not a version")
-    return numbers_of(match[0])
-
-
-def numbers_of(text: str) -> tuple[int, ...]:
-    """Return the numbers in a version, in order: 6.8.12-4-pve -> (6, 8, 12, 4)."""
-    return tuple(int(part) for part in re.findall("[0-9]{1,9}", text))
+    if token := _TOKEN.match(plain):
+        return Token(**token.groupdict())
+    if text:
+        wrong = "does not have the format USER@REALM!NAME=SECRET"
+    raise AccessDenied(
+        f"{where} {wrong}",
+        cause=cause,
+        next_step="create a token with pvebench setup, or with the commands of pvebench proxmox "
+        "init",
+    )

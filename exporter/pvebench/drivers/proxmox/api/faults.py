@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from proxmoxer.core import AuthenticationError, ResourceException  # type: ignore[import-untyped] # proxmoxer has no types
+from proxmoxer.core import ResourceException  # type: ignore[import-untyped] # proxmoxer has no types
 from requests import exceptions
 
 from pvebench.drivers.proxmox.api.bounds import ResponseRejected
@@ -34,11 +34,6 @@ INIT: Final = "pvebench proxmox init --config SETTINGS --apply"
 
 _LONGEST: Final = 2000
 """Maximum characters of server text in a message."""
-_LOCKED: Final = "VM is locked ("
-_CONFIG_LOCK: Final = "can't lock file"
-_CHANGED: Final = "file change by other user"
-_NO_QUORUM: Final = "no quorum"
-
 
 _CAUSES: Final = (
     (" is disabled", "the storage is disabled", "run `pvesm status` on the node"),
@@ -52,6 +47,7 @@ class Rejected(DriverError):
     """Request that the server understood and rejected.
 
     Attributes:
+        what: method and path, or name of the task.
         status: HTTP status; 0 for an error that ended a task.
         text: the server's message.
         fields: parameter -> error.
@@ -66,8 +62,7 @@ class Rejected(DriverError):
         fields: Mapping[str, str] | None = None,
         evidence: str = "",
     ) -> None:
-        self.status = status
-        self.text = text.strip()
+        self.what, self.status, self.text = what, status, text.strip()
         self.fields = dict(fields or {})
         details = "".join(f"; {name}: {' '.join(why.split())}" for name, why in self.fields.items())
         known, cause, step = next(row for row in _CAUSES if row[0] in self.text)
@@ -109,6 +104,11 @@ class ConfigLocked(Busy):
     """Short lock by another request on the VM's configuration; the call can be repeated."""
 
 
+def readable(text: str) -> str:
+    """Sanitize server text for terminals and limit its length."""
+    return printable(text.strip(), _LONGEST)
+
+
 def translate(what: str, error: Exception, *, reads: bool) -> DriverError:
     """Return the pvebench error for `error`.
 
@@ -119,39 +119,19 @@ def translate(what: str, error: Exception, *, reads: bool) -> DriverError:
     match error:
         case ResourceException():
             return _answered(what, error, reads=reads)
-        case AuthenticationError():
-            return AccessDenied(
-                f"{what}: user name or password rejected",
-                cause="wrong user name or password, or the account is disabled",
-                next_step="try again with the correct ones",
-            )
         case ResponseRejected():
             text = f"the response is {error}"
             return InvalidResponse(what, text) if reads else LostReply(what, text)
         case exceptions.SSLError() if untrusted := _untrusted(what, error):
             return untrusted
-        case _:
-            pass
-    text, sent = _broken(error)
-    return _gone(what, text) if reads or not sent else LostReply(what, text)
-
-
-def _broken(error: Exception) -> tuple[str, bool]:
-    """Return the failure of a connection, and whether the request may have been sent."""
-    match error:
         case exceptions.ConnectTimeout():
-            return "no connection within the deadline", False
+            return _gone(what, "no connection within the deadline")
         case exceptions.ConnectionError() if _never_sent(error):
-            return "connection refused or impossible", False
-        case exceptions.Timeout():
-            return "deadline passed", True
+            return _gone(what, "connection refused or impossible")
         case _:
-            return f"{type(error).__name__}, connection lost", True
-
-
-def readable(text: str) -> str:
-    """Sanitize server text for terminals and limit its length."""
-    return printable(text.strip(), _LONGEST)
+            timeout = isinstance(error, exceptions.Timeout)
+            text = "deadline passed" if timeout else f"{type(error).__name__}, connection lost"
+            return _lost(what, text, reads=reads)
 
 
 def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverError:
@@ -160,7 +140,7 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
     if status == UNREACHED:
         return _gone(what, text)
     if status in LOST_REPLY:
-        return _gone(what, f"{status} {text}") if reads else LostReply(what, f"{status} {text}")
+        return _lost(what, f"{status} {text}", reads=reads)
     if status == 401:
         return AccessDenied(
             f"{what}: the server rejects the credentials: {text}",
@@ -174,50 +154,46 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
             cause="the token or its user lacks this right, or the object does not exist",
             next_step=f"run `{INIT}`, also after an upgrade to version 9",
         )
-    fields = error.errors if isinstance(error.errors, dict) else {}
-    shown = {readable(str(key)): readable(str(why)) for key, why in fields.items()}
-    return refusal(what, text, status=status, fields=shown)
+    shown = {readable(key): readable(why) for key, why in (error.errors or {}).items()}
+    return specific(Rejected(what, text, status=status, fields=shown))
 
 
-def refusal(
-    what: str,
-    text: str,
-    *,
-    status: int = 0,
-    fields: Mapping[str, str] | None = None,
-    evidence: str = "",
-) -> DriverError:
-    """Return the error for a rejected call or a failed task, from the server's message."""
-    everything = " ".join([text, *(fields or {}).values()])
-    if _LOCKED in everything:
-        return vm_locked(what, text)
-    if _CHANGED in everything:
+_HELD_UP: Final = (
+    (
+        "VM is locked (",
+        Busy,
+        "a backup, snapshot or migration locks the VM",
+        "no action needed; pvebench retries later. If the lock is stale, run qm unlock {vmid}",
+    ),
+    (
         # The server checks the digest before the lock, and a lock changes the digest.
-        return Busy(
-            f"{what}: {text}",
-            cause="a backup, snapshot, migration or administrator changed the VM's configuration",
-            next_step="no action needed; pvebench reads the configuration again and retries",
-        )
-    if _CONFIG_LOCK in everything:
-        return ConfigLocked(
-            f"{what}: {text}",
-            cause="another request is changing the VM",
-            next_step="no action needed; pvebench retries",
-        )
-    if _NO_QUORUM in everything:
-        return _gone(what, text)
-    return Rejected(what, text, status=status, fields=fields, evidence=evidence)
+        "file change by other user",
+        Busy,
+        "a backup, snapshot, migration or administrator changed the VM's configuration",
+        "no action needed; pvebench reads the configuration again and retries",
+    ),
+    (
+        "can't lock file",
+        ConfigLocked,
+        "another request is changing the VM",
+        "no action needed; pvebench retries",
+    ),
+)
+"""Part of the server's text, error, cause, next step."""
 
 
-def vm_locked(what: str, text: str) -> Busy:
-    """Return the error for a locked VM, whose ID is in `what`."""
-    vmid = re.search(r"(?:VM |/qemu/)(\d+)", what)
-    return Busy(
-        f"{what}: {text}",
-        cause="a backup, snapshot or migration locks the VM",
-        next_step="no action needed; pvebench retries later. If the lock is stale, run "
-        f"qm unlock {vmid[1] if vmid else 'NUMBER'}",
-    )
+def specific(error: Rejected) -> DriverError:
+    """Return the error that the server's message stands for; `error` if it is no special one."""
+    for part, kind, cause, next_step in _HELD_UP:
+        if part in error.happened:
+            vmid = re.search(r"(?:VM |/qemu/)(\d+)", error.what)
+            step = next_step.format(vmid=vmid[1] if vmid else "NUMBER")
+            return kind(f"{error.what}: {error.text}", cause=cause, next_step=step)
+    return _gone(error.what, error.text) if "no quorum" in error.happened else error
+
+
+def _lost(what: str, text: str, *, reads: bool) -> DriverError:
+    return _gone(what, text) if reads else LostReply(what, text)
 
 
 def _gone(what: str, text: str) -> ServerGone:
@@ -228,15 +204,12 @@ def _gone(what: str, text: str) -> ServerGone:
     )
 
 
-_PINNED_NEXT: Final = (
-    "compare it with the output of pvenode cert info on the node, then update tls.fingerprint"
-)
 _CERTIFICATE: Final = (
     (
         "ingerprint",
         "the fingerprint differs",
         "the certificate was renewed, or this is another server",
-        _PINNED_NEXT,
+        "compare it with the output of pvenode cert info on the node, then update tls.fingerprint",
     ),
     (
         "has expired",
@@ -273,12 +246,8 @@ def _untrusted(what: str, error: Exception) -> ServerUntrusted | None:
     text = str(error)
     for word, wrong, cause, next_step in _CERTIFICATE:
         if word in text:
-            return ServerUntrusted(
-                f"{what}: server certificate not trusted: {wrong}",
-                cause=cause,
-                next_step=next_step,
-                evidence=text,
-            )
+            what = f"{what}: server certificate not trusted: {wrong}"
+            return ServerUntrusted(what, cause=cause, next_step=next_step, evidence=text)
     return None
 
 

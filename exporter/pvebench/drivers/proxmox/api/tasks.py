@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import ConfigLocked, Rejected, readable, refusal
+from pvebench.drivers.proxmox.api.faults import ConfigLocked, Rejected, readable, specific
 from pvebench.errors import DriverError, OutcomeUnknown, ServerGone
 from pvebench.model.ports import Clock
 
+T = TypeVar("T")
 _WARNINGS: Final = re.compile(r"WARNINGS: \d+\Z")
 _STOPPING: Final = frozenset(
     {"qmstop", "qmshutdown", "qmreboot", "qmsuspend", "qmigrate", "hastop", "hashutdown"}
@@ -73,19 +74,17 @@ class Tasks:
         self._known |= {str(entry["upid"]) for entry in self._listed("")}
         self._unidentified.clear()
 
-    def at_once(self, call: Callable[[], Any]) -> None:
+    def at_once(self, call: Callable[[], T]) -> T:
         """Make a synchronous `call`; repeat it while another request holds the lock."""
         give_up = self._clock.monotonic() + _LOCK_SECONDS
         while True:
             try:
-                call()
+                return call()
             except ConfigLocked:
                 # The server reports that it did nothing, so the call can be repeated safely.
                 if self._clock.monotonic() > give_up:
                     raise
                 self._clock.sleep(2.0)
-            else:
-                return
 
     def run(self, call: Callable[[], Any], *, kind: str, what: str, seconds: float) -> Ended:
         """Make `call`, which returns a UPID, and wait for the end of its task.
@@ -103,14 +102,7 @@ class Tasks:
 
     def begin(self, call: Callable[[], Any], *, kind: str) -> str:
         """Make `call` and return its UPID. Raises as `run`, but not for the task's outcome."""
-        upid = ""
-
-        def begin() -> None:
-            nonlocal upid
-            upid = self._upid(call, kind)
-
-        self.at_once(begin)
-        return upid
+        return self.at_once(lambda: self._upid(call, kind))
 
     def stop(self, upid: str) -> None:
         """Request the end of an own task; it may have ended already. Raises DriverError."""
@@ -123,7 +115,13 @@ class Tasks:
         status = self._status(path)
         if status is None or status["status"] != "stopped":
             return None
-        return self._judge(path, upid, readable(str(status.get("exitstatus") or "")), what)
+        text = readable(str(status.get("exitstatus") or ""))
+        if text == "OK":
+            return Ended(upid)
+        log = self._log(path)
+        if _WARNINGS.match(text):
+            return Ended(upid, warnings=log)
+        raise specific(Rejected(what, _reason(text, log), evidence=f"{upid}\n{log}"))
 
     def _upid(self, call: Callable[[], Any], kind: str) -> str:
         if self._unidentified.total() >= _MAX_UNIDENTIFIED:
@@ -153,14 +151,7 @@ class Tasks:
             self._clock.sleep(1.0)
 
     def _listed(self, kind: str) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = self._api.get(
-            f"/nodes/{self._node}/tasks",
-            source="all",
-            limit=50,
-            vmid=self._vmid or None,
-            typefilter=kind or None,
-        )
-        return entries
+        return _listed(self._api, self._node, kind, self._vmid)
 
     def stopped_by(self) -> str:
         """Return user, type and time of another client's task that stopped the VM; empty: none.
@@ -204,14 +195,6 @@ class Tasks:
             return None  # a server error says nothing about the task
         return status
 
-    def _judge(self, path: str, upid: str, text: str, what: str) -> Ended:
-        if text == "OK":
-            return Ended(upid)
-        log = self._log(path)
-        if _WARNINGS.match(text):
-            return Ended(upid, warnings=log)
-        raise refusal(what, _reason(text, log), evidence=f"{upid}\n{log}")
-
     def _log(self, path: str) -> str:
         try:
             lines = self._api.get(f"{path}/log", start=0, limit=5000)
@@ -222,15 +205,23 @@ class Tasks:
 
 def newest_task(api: Api, node: str, kind: str, vmid: str) -> str:
     """Return the UPID of the newest task of a type about a VM; empty: none is known."""
-    rows = api.get(f"/nodes/{node}/tasks", source="all", typefilter=kind, vmid=vmid, limit=50)
+    rows = _listed(api, node, kind, vmid)
     return str(max(rows, key=start_of)["upid"]) if rows else ""
 
 
 def runs_task(api: Api, node: str, kind: str, vmid: str = "") -> bool:
     """Return whether a task of a type runs on a node; with `vmid`, about that VM."""
-    only = {"vmid": vmid} if vmid else {}
-    rows = api.get(f"/nodes/{node}/tasks", source="active", typefilter=kind, limit=50, **only)
+    rows = _listed(api, node, kind, vmid, source="active")
     return any(str(row.get("status") or "RUNNING").upper() == "RUNNING" for row in rows)
+
+
+def _listed(
+    api: Api, node: str, kind: str, vmid: str | int, source: str = "all"
+) -> list[dict[str, Any]]:
+    """Return up to 50 tasks; an empty `kind` or `vmid` stands for all."""
+    only = {"typefilter": kind or None, "vmid": vmid or None}
+    rows: list[dict[str, Any]] = api.get(f"/nodes/{node}/tasks", source=source, limit=50, **only)
+    return rows
 
 
 def _path(upid: str) -> str:

@@ -90,7 +90,7 @@ def available_memory(api: Api, node: str) -> int:
     `used` does not contain caches, except the ZFS ARC (`read_meminfo` in PVE/ProcFSTools.pm).
 
     Raises:
-        AccessDenied: without Sys.Audit on the node. Others as `Connection`.
+        AccessDenied: without Sys.Audit on the node. Others as `Api`.
     """
     path = f"/nodes/{node}/status"
     memory = api.get(path).get("memory")

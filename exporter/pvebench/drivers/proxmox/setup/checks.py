@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from pvebench.drivers.driver import Finding
 from pvebench.drivers.proxmox.api.connection import Api, version_number
-from pvebench.drivers.proxmox.api.endpoints import (
+from pvebench.drivers.proxmox.api.faults import INIT, Rejected
+from pvebench.drivers.proxmox.api.privileges import (
     VM_ROLE,
     excess_rights,
     missing_rights,
     sees_scrubs,
 )
-from pvebench.drivers.proxmox.api.faults import INIT, Rejected
 from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE, UNKNOWN_NODE
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans

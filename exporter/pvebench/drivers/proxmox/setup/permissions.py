@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.endpoints import (
+from pvebench.drivers.proxmox.api.privileges import (
     AUDIT_PRIVILEGES,
     AUDIT_ROLE,
     NODE_PRIVILEGES,
@@ -259,7 +259,7 @@ def _acl(entry: Acl, *, remove: bool = False) -> GrantStep:
 
 
 def find_granted(api: Api, needed: RequiredGrants) -> ExistingGrants:
-    """Return the existing objects; reads only. Raises as `Connection`."""
+    """Return the existing objects; reads only. Raises as `Api`."""
     grants = ExistingGrants(
         roles={
             str(row["roleid"]): set(str(row.get("privs") or "").replace(",", " ").split())
@@ -334,7 +334,7 @@ def apply_steps(
         new_token: replace the token; its old secret becomes invalid.
 
     Raises:
-        Rejected: the server rejected a step. Others as `Connection`.
+        Rejected: the server rejected a step. Others as `Api`.
     """
     if new_token and (removal := no_token(needed.user)).needed(grants):
         removal.make(api)

@@ -98,7 +98,7 @@ def _unreachable(error: OSError) -> tuple[str, str]:
 
 
 def survey(api: Api) -> ClusterInfo:
-    """Return the inventory of the cluster; reads only. Raises as `Connection`."""
+    """Return the inventory of the cluster; reads only. Raises as `Api`."""
     nodes = {str(row["node"]): row.get("status") == "online" for row in api.get("/nodes")}
     storages: dict[str, StorageInfo] = {}
     for node in sorted(name for name, online in nodes.items() if online):

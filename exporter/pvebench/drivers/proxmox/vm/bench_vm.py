@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api, version_number
-from pvebench.drivers.proxmox.api.endpoints import missing_rights, privileges_in
-from pvebench.drivers.proxmox.api.faults import INIT, Forbidden, Rejected, vm_locked
+from pvebench.drivers.proxmox.api.faults import INIT, Forbidden, Rejected, specific
+from pvebench.drivers.proxmox.api.privileges import missing_rights, privileges_in
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
 from pvebench.drivers.proxmox.vm.description import (
     Filled,
@@ -173,7 +173,7 @@ class BenchVm:
         """Raise Busy if a backup, snapshot or migration locks the VM. Raises as `verify_owner`."""
         if lock := self.verify_owner().values.get("lock"):
             self._seen = None  # the end of the lock changes the digest
-            raise vm_locked(f"VM {self.vmid}: {what}", f"VM is locked ({lock})")
+            raise specific(Rejected(f"VM {self.vmid}: {what}", f"VM is locked ({lock})"))
 
     def change(self, what: str, seen: Configuration | None = None, /, **params: Any) -> None:
         """Change the configuration; applied immediately where Proxmox can, else pending.
@@ -354,7 +354,7 @@ class BenchVm:
         return sorted(volid for volid in others if is_given(volid, self.vmid))
 
     def has_snapshots(self) -> bool:
-        """Return whether it has snapshots. Raises as `Connection`."""
+        """Return whether it has snapshots. Raises as `Api`."""
         rows = self._api.get(f"{self.path}/snapshot")
         return any(row["name"] != "current" for row in rows)
 

@@ -91,7 +91,7 @@ def mark_again(api: Api, vm: BenchVm, place: VmPlace, newest: str) -> None:
         newest: as of `was_restored`.
 
     Raises:
-        Busy: it is still restored. Others as `Connection`.
+        Busy: it is still restored. Others as `Api`.
     """
     try:
         config = dict(vm.read().values)

@@ -50,7 +50,7 @@ def make_vm(
     """Create a VM with a free ID of the range; return it and its journal entry.
 
     Raises:
-        NotOwned: every ID of the range is taken. Others as `Connection` and `Tasks.run`.
+        NotOwned: every ID of the range is taken. Others as `Api` and `Tasks.run`.
     """
     first, last = place.vmids
     for vmid in range(first, last + 1):
@@ -206,7 +206,7 @@ def upload_iso(api: Api, node: str, storage: str, image: GuestImage, clock: Cloc
     """Return the volid of the image on the storage; upload it if missing.
 
     Raises:
-        GuestImageError: it is missing after the upload. Others as `Connection` and `Tasks.run`.
+        GuestImageError: it is missing after the upload. Others as `Api` and `Tasks.run`.
     """
     with _ONE_AT_A_TIME:
         return find_iso(api, node, storage, image) or _upload(api, node, storage, image, clock)

@@ -97,7 +97,7 @@ def _name(volid: str, level: str) -> str:
 def chain_kind(api: Api, storage: ClusterStorage, volume_format: str) -> ChainKind:
     """Return the place of a volume's snapshots, from the storage's configuration.
 
-    Raises as `Connection`.
+    Raises as `Api`.
     """
     if volume_format != Format.QCOW2:
         return ChainKind.STORAGE

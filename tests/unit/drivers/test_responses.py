@@ -1,0 +1,73 @@
+"""Shapes of external responses: what passes, and the one problem of what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pvebench.drivers.responses import (
+    Shape,
+    anything,
+    count,
+    fields,
+    number,
+    rows,
+    table,
+    text,
+    truth,
+    whole,
+)
+
+DISK = fields(name=text, size_=number, io__thread_=truth)
+
+
+@pytest.mark.parametrize(
+    ("shape", "value"),
+    [
+        (anything, None),
+        (text, ""),
+        (number, 1.5),
+        (number, "-12.5"),
+        (number, True),
+        (whole, "+7"),
+        (count, 0),
+        (count, 2**64 - 1),
+        (DISK, {"name": "a", "size": None, "other": []}),
+        (DISK, {"name": "a", "io-thread": False}),
+        (rows(DISK), []),
+        (rows(name=text), [{"name": "a"}, {"name": "b"}]),
+        (table(number), {"a": 1, "": "2"}),
+        (rows(fields()), [{}]),
+    ],
+)
+def test_a_value_of_the_shape_has_no_problem(shape: Shape, value: Any) -> None:
+    assert shape(value) == ""
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "problem"),
+    [
+        (text, 7, "a number, not a string"),
+        (truth, 0, "a number, not a boolean"),
+        (count, True, "a number, not a count"),
+        (count, 2**64, "a number, not a count"),
+        (count, -1, "a number, not a count"),
+        (number, float("inf"), "a number, not a number"),
+        (number, 10**400, "a number, not a number"),
+        (number, "7\n", "a string, not a number"),
+        (whole, "7.5", "a string, not an integer"),
+        (whole, "\u0663", "a string, not an integer"),
+        (DISK, None, "nothing, not an object"),
+        (DISK, {}, "no member 'name'"),
+        (DISK, {"name": None}, "no member 'name'"),
+        (DISK, {"name": "a", "size": "x", "io-thread": 1}, "'size': a string, not a number"),
+        (rows(DISK), {}, "an object, not a list"),
+        (rows(DISK), [{"name": "a"}, []], "row 1: a list, not an object"),
+        (rows(DISK), [None], "row 0: nothing, not an object"),
+        (fields(disks=rows(DISK)), {"disks": [{"name": 7}]}, "'disks': row 0: 'name': a number"),
+        (table(rows(text)), {"x" * 90: [7]}, f"{'x' * 80!r}: row 0: a number, not a string"),
+    ],
+)
+def test_the_first_problem_is_named_with_its_place(shape: Shape, value: Any, problem: str) -> None:
+    assert shape(value).startswith(problem)
