@@ -25,6 +25,7 @@ from pvebench_lab.cli.demo import demo_page
 from testing import http_client
 from testing.changes import FINDING
 from testing.demo_year import filled_store, results_of
+from testing.families import families_of
 from testing.packs import ROOT
 from testing.prometheus import Prometheus, backfill, free_port, prometheus
 
@@ -186,11 +187,13 @@ def test_past_alerts_are_those_that_the_rules_raise(tmp_path: Path) -> None:
     collect_changes(verdicts, families)
     infos = [
         sample.labels
-        for family in families.families()
+        for family in families_of(families)
         for sample in family.samples
         if sample.name == "pvebench_change_info"
     ]
-    alerts = [sample.labels for sample in firing_alerts(verdicts).samples]
+    fired = Families()
+    firing_alerts(verdicts, fired)
+    alerts = [sample.labels for family in families_of(fired) for sample in family.samples]
     assert {labels["change"] for labels in alerts} == {"slow", "gain"}
     series = [{"series": series_of("pvebench_change_info", one), "values": "1x10"} for one in infos]
     check = {

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from pvebench.metrics.changes import collect_changes
-from pvebench.metrics.text_format import Families, render
+from pvebench.metrics.text_format import Families, text_of
 from pvebench.model.judged import JUDGED
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import headline, verdicts_data
@@ -209,7 +209,7 @@ def test_boards_show_the_number_that_page_api_and_command_say(
     assert abs(of_api["moves"][0]["change_ratio"]) == pytest.approx(abs(ratio - 1))
     families = Families()
     collect_changes(verdicts, families)
-    text = render(families.families()).plain.decode()
+    text = text_of([families])
     some = re.findall(r"(?m)^(pvebench_\w+)\{(.*)\} (\S+)$", text)
     series = {
         f'{name}{{job="pvebench",instance="a",{labels}}}': [float(value)] * (HOURS + 1)

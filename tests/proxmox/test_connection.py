@@ -20,6 +20,7 @@ from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerU
 from pvebench.metrics.live import collect_api
 from pvebench.metrics.text_format import Families
 from pvebench.model.ports import Traffic
+from testing.families import families_of
 
 SECRET = "0123-secret-4567"
 
@@ -157,7 +158,7 @@ def test_requests_are_counted_and_only_a_server_in_trouble_is_a_failure(site: Si
     collect_api({"pve1": traffic}, families)
     told = {
         (family.name, sample.labels.get("operation", "")): sample.value
-        for family in families.families()
+        for family in families_of(families)
         for sample in family.samples
     }
     assert told["pvebench_pve_api_requests", "get"] == 5

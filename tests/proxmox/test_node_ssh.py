@@ -43,6 +43,7 @@ from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from testing.btrfs import btrfs
+from testing.families import families_of
 from testing.sshd import SshServer, ssh_server
 
 NAME = "vm-9500-pvebench-0123456789ab-raw-0.raw"
@@ -649,7 +650,7 @@ def test_exits_are_reported_for_each_operation() -> None:
         Sample("qemu_operations", None, 10.0, Unit.OPERATIONS, "flush"),
     )
     _add_switches(found, dict.fromkeys(catalog.CASE, "x"), samples)
-    (family,) = found.families()
+    (family,) = families_of(found)
     assert [one.value for one in family.samples] == [3.0]
 
 

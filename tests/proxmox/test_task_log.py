@@ -19,6 +19,7 @@ from pvebench.metrics.live import collect_api
 from pvebench.metrics.text_format import Families
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.ports import Traffic
+from testing.families import families_of
 
 SWITCHES = [(bus, cache) for bus in (Bus.SCSI, Bus.VIRTIO) for cache in (Cache.NONE, *Cache)]
 
@@ -48,7 +49,7 @@ def test_the_tasks_are_counted_as_the_node_lists_them(site: Site) -> None:
     kinds = measured(site)[started:]
     families = Families()
     collect_api({"pve1": traffic}, families)
-    (found,) = [one for one in families.families() if one.name == "pvebench_pve_tasks"]
+    (found,) = [one for one in families_of(families) if one.name == "pvebench_pve_tasks"]
     assert found.samples[0].value == len(kinds)
 
 

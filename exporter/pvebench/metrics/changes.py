@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from prometheus_client.metrics_core import Metric as Family
-
 from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import as_ratio
 from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
+from pvebench.model.metric import NODE, Metric
 from pvebench.sanitize import one_line
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import cause_text, listed
@@ -99,22 +98,24 @@ def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families
             families.add(catalog.CHANGE_CASE, {"change": change.id} | where, 1)
 
 
-def firing_alerts(verdicts: Verdicts) -> Family:
-    """Return the alerts about open changes, as Prometheus stores what its rules make of them."""
-    family = Family("ALERTS", "Alerts that fired.", "gauge")
+_ALERT: Final = ("alertname", "alertstate", "severity")
+_CHANGE_ALERT: Final = Metric("ALERTS", "gauge", (*_ALERT, "change", "kind"), "Alerts that fired.")
+_NODE_ALERT: Final = Metric("ALERTS", "gauge", (*_ALERT, *NODE), "Alerts that fired.")
+
+
+def firing_alerts(verdicts: Verdicts, families: Families) -> None:
+    """Add the alerts about open changes, as Prometheus stores what its rules make of them."""
     for change in verdicts.open_changes:
         if change.severity != "info":
             kind = change_kind(change)
             name = "PVEBenchImplausibleGain" if change.implausible else "PVEBenchChange"
             labels = {"change": change.id, "kind": kind, "severity": change.severity}
-            family.add_sample("ALERTS", {"alertname": name, "alertstate": "firing", **labels}, 1.0)
-    return family
+            alert = {"alertname": name, "alertstate": "firing", **labels}
+            families.add(_CHANGE_ALERT, alert, 1)
 
 
-def no_results_alerts(nodes: Iterable[str]) -> Family:
-    """Return the alerts about nodes without results, as Prometheus stores them."""
-    family = Family("ALERTS", "Alerts that fired.", "gauge")
+def no_results_alerts(nodes: Iterable[str], families: Families) -> None:
+    """Add the alerts about nodes without results, as Prometheus stores them."""
     kept = {"alertname": "PVEBenchNoResults", "alertstate": "firing", "severity": "warning"}
     for node in nodes:
-        family.add_sample("ALERTS", kept | {"node": node}, 1.0)
-    return family
+        families.add(_NODE_ALERT, kept | {"node": node}, 1)

@@ -17,11 +17,9 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
-from prometheus_client.metrics_core import Metric as Family
-
 from pvebench.metrics.results import CASE_COLLECTORS, collect_environments, collect_info
 from pvebench.metrics.snapshot import Snapshot, collect_wall
-from pvebench.metrics.text_format import EOF, Families
+from pvebench.metrics.text_format import Families, head_of, label_text
 from pvebench.model.run import Outcome
 from pvebench.store import CaseRecord, StoredRun, Sums, summed
 
@@ -32,10 +30,7 @@ _BOUND: Final = re.compile(r'(?<=[{,])le="[^"]*",?')
 
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
-Key = tuple[str, str]
-"""Exposed name of the sample, and its labels as text."""
-
-PastMetrics = tuple[float, Sequence[Family]]
+PastMetrics = tuple[float, Sequence[Families]]
 """Time of a verdict update, Unix seconds, and its metric families."""
 
 
@@ -56,49 +51,60 @@ class Window:
 
 @dataclass(slots=True)
 class _Series:
-    """Values of one series: (since, value); None: the series has ended."""
+    """Values of one series as text: (since, value); None: the series has ended."""
 
-    changes: list[tuple[float, float | None]] = field(default_factory=list)
+    changes: list[tuple[float, str | None]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Past:
-    """All series by family; `heads` are the TYPE and HELP lines of the families."""
+    """All series by family; `heads` are the TYPE and HELP lines of the families.
+
+    The key of a series is its name with its labels, as text.
+    """
 
     labels: Mapping[str, str]
     heads: dict[str, str] = field(default_factory=dict)
-    series: dict[str, dict[Key, _Series]] = field(default_factory=dict)
+    series: dict[str, dict[str, _Series]] = field(default_factory=dict)
 
     def note(
         self,
         moment: float,
-        families: Iterable[Family],
-        shown: set[Key],
+        families: Iterable[Families],
+        shown: set[str],
         more: Mapping[str, str] = NO_LABELS,
-    ) -> set[Key]:
+    ) -> set[str]:
         """Add the samples of a case from `moment` on; return the keys of its series.
 
         Args:
             shown: series of the case before `moment`; those without a new sample end.
         """
-        now: set[Key] = set()
-        for family in families:
-            self.heads.setdefault(family.name, _head(family))
-            known = self.series.setdefault(family.name, {})
-            for sample in family.samples:
-                key = (sample.name, _labels({**sample.labels, **self.labels, **more}))
-                known.setdefault(key, _Series()).changes.append((moment, float(sample.value)))
+        now: set[str] = set()
+        labels = "".join(f"{label_text(*label)}," for label in {**self.labels, **more}.items())
+        for metric, lines in (entry for part in families for entry in part.lines.values()):
+            self.heads.setdefault(metric.name, head_of(metric, opened=True))
+            known = self.series.setdefault(metric.name, {})
+            for line in lines:
+                where, _, value = line[:-1].rpartition(" ")
+                key = _with_labels(where, labels)
+                known.setdefault(key, _Series()).changes.append((moment, value))
                 now.add(key)
         self.end(moment, shown - now)
         return now
 
-    def end(self, moment: float, keys: set[Key]) -> None:
+    def end(self, moment: float, keys: set[str]) -> None:
         """End series."""
         if not keys:
             return
         for known in self.series.values():
             for key in keys & known.keys():
                 known[key].changes.append((moment, None))
+
+
+def _with_labels(where: str, labels: str) -> str:
+    """Return the key of a series with further labels, each as text with a comma."""
+    name, _, own = where.partition("{")
+    return f"{name}{{{labels}{own}" if own else f"{name}{{{labels[:-1]}}}" if labels else name
 
 
 def past_text(
@@ -132,7 +138,7 @@ def past_metrics_text(updates: Sequence[PastMetrics], window: Window) -> Iterato
     Args:
         updates: verdict updates, oldest first; each is valid until the next one.
     """
-    past, shown = _Past(window.labels), set[Key]()
+    past, shown = _Past(window.labels), set[str]()
     for number, (moment, families) in enumerate(updates):
         until = updates[number + 1][0] if number + 1 < len(updates) else math.inf
         if moment < window.end and until > window.start:
@@ -146,7 +152,7 @@ def _text(past: _Past, window: Window) -> Iterator[str]:
         if lines:
             yield head
             yield from lines
-    yield EOF.decode()
+    yield "# EOF\n"
 
 
 def _note_case(
@@ -162,7 +168,7 @@ def _note_case(
     good: StoredRun | None = None
     outcomes: dict[Outcome, int] = {}
     sums: Sums = {}
-    failures, shown, expiry = 0, set[Key](), math.inf
+    failures, shown, expiry = 0, set[str](), math.inf
     first = runs[0].started
     record = CaseRecord(
         last=runs[0], good=None, outcomes={}, failures_in_row=0, first_started=first
@@ -187,14 +193,14 @@ def _note_case(
             continue
         if moment > expiry:
             past.end(expiry, shown)
-        shown = past.note(moment, _case_families(record, snapshot), shown, more)
+        shown = past.note(moment, [_case_families(record, snapshot)], shown, more)
         expiry = moment + snapshot.max_age_seconds
     if expiry < window.end:
         past.end(expiry, shown)
     return record
 
 
-def _case_families(record: CaseRecord, snapshot: Snapshot) -> list[Family]:
+def _case_families(record: CaseRecord, snapshot: Snapshot) -> Families:
     families = Families()
     moment = Snapshot(
         now=record.last.finished,
@@ -204,14 +210,14 @@ def _case_families(record: CaseRecord, snapshot: Snapshot) -> list[Family]:
     )
     for collect in CASE_COLLECTORS.values():
         collect(moment, families)
-    return families.families()
+    return families
 
 
 def _note_summary(
     past: _Past, records: Sequence[CaseRecord], snapshot: Snapshot, window: Window
 ) -> None:
     """Add the environments in order, and the definitions of scenarios and workloads."""
-    shown: set[Key] = set()
+    shown: set[str] = set()
     moments = sorted({episode.started for episode in snapshot.episodes})
     begun = [moment for moment in moments if moment.timestamp() < window.end]
     first = max((start for start in begun if start.timestamp() <= window.start), default=None)
@@ -224,7 +230,7 @@ def _note_summary(
         then = Snapshot(now=moment, records=[], episodes=known, simulated=snapshot.simulated)
         families = Families()
         collect_environments(then, families)
-        shown = past.note(moment.timestamp(), families.families(), shown)
+        shown = past.note(moment.timestamp(), [families], shown)
     families = Families()
     present = Snapshot(
         now=datetime.fromtimestamp(window.end, UTC),
@@ -235,31 +241,31 @@ def _note_summary(
     collect_info(present, families)
     collect_wall(present, families)
     oldest = min((record.first_started.timestamp() for record in records), default=window.end)
-    past.note(max(window.start, min(oldest, window.end)), families.families(), set())
+    past.note(max(window.start, min(oldest, window.end)), [families], set())
 
 
-def _family_lines(series: Mapping[Key, _Series], window: Window) -> Iterator[str]:
+def _family_lines(series: Mapping[str, _Series], window: Window) -> Iterator[str]:
     """Yield a family's samples in OpenMetrics order: at each time a histogram stays together."""
     for _, group in itertools.groupby(series.items(), key=lambda entry: _labels_of(entry[0])):
         samples = [_samples(key, values.changes, window) for key, values in group]
         yield from (line for _, line in heapq.merge(*samples, key=operator.itemgetter(0)))
 
 
-def _labels_of(key: Key) -> str:
+def _labels_of(key: str) -> str:
     """Return the labels of a series without the bound of its bucket."""
-    return _BOUND.sub("", key[1])
+    _, brace, labels = key.partition("{")
+    return _BOUND.sub("", f"{brace}{labels}")
 
 
 def _samples(
-    key: Key, changes: Sequence[tuple[float, float | None]], window: Window
+    key: str, changes: Sequence[tuple[float, str | None]], window: Window
 ) -> Iterator[tuple[float, str]]:
     """Yield a sample at every change in the window, and one every step without a change."""
-    name, labels = key
     for number, (since, value) in enumerate(changes):
         until = changes[number + 1][0] if number + 1 < len(changes) else window.end
         if value is None or until <= window.start or since >= window.end:
             continue
-        text = f"{name}{labels} {value!r} "
+        text = f"{key} {value} "
         if since >= window.start:
             yield since, f"{text}{since:.3f}\n"
         step = math.floor(max(since, window.start) / window.step) + (
@@ -268,19 +274,3 @@ def _samples(
         while (moment := step * window.step) < min(until, window.end):
             yield moment, f"{text}{moment:.3f}\n"
             step += 1
-
-
-def _head(family: Family) -> str:
-    text = family.documentation.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-    return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.type}\n"
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = [f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items())]
-    return "{" + ",".join(pairs) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

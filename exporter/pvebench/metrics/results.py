@@ -197,23 +197,18 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
 
 def collect_info(snapshot: Snapshot, families: Families) -> None:
     """Add the definitions of the scenarios and workloads in the labels."""
-    scenarios: dict[tuple[str, str], dict[str, str]] = {}
-    workloads: dict[tuple[str, str], dict[str, str]] = {}
-    for record in shown(snapshot):
-        definition = record.last.definition
+    known = [record.last.definition for record in shown(snapshot)]
+    for definition in {(one.node, one.scenario): one for one in known}.values():
         unknown = dict.fromkeys(catalog.SCENARIO_INFO.labels, "")
         described = {
             "configuration": _configuration(definition),
             "disk": _configuration(definition, cache=False),
         }
         labels = {**unknown, **definition.options, **definition.labels, **described}
-        scenarios[definition.node, definition.scenario] = {name: labels[name] for name in unknown}
-        for direction in map(str, definition.directions or ("",)):
-            workloads[definition.workload, direction] = _workload_labels(definition, direction)
-    for labels in scenarios.values():
         families.add(catalog.SCENARIO_INFO, labels, 1)
-    for labels in workloads.values():
-        families.add(catalog.WORKLOAD_INFO, labels, 1)
+    ways = {(one.workload, way): one for one in known for way in map(str, one.directions or ("",))}
+    for (_, way), definition in ways.items():
+        families.add(catalog.WORKLOAD_INFO, _workload_labels(definition, way), 1)
 
 
 def _configuration(definition: Definition, *, cache: bool = True) -> str:

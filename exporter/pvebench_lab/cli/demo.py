@@ -98,7 +98,8 @@ def judge_past(store: Store, end: float) -> Sequence[PastMetrics]:
     for moment, verdicts in past_verdicts(results, issues, moments, known=verdict.changes):
         families = Families()
         collect_verdicts(verdicts, families)
-        past.append((moment, [*families.families(), firing_alerts(verdicts)]))
+        firing_alerts(verdicts, families)
+        past.append((moment, [families]))
     return with_outages(past, verdict.outages)
 
 
@@ -110,7 +111,9 @@ def with_outages(past: Sequence[PastMetrics], outages: Sequence[Outage]) -> Sequ
     for moment in sorted({at for at, _ in past} | begun | ended):
         before = [families for at, families in past if at <= moment][-1:]
         silent = [one for one in outages if one.begin + NO_RESULTS_SECONDS <= moment < one.end]
-        found.append((moment, [*chain(*before), no_results_alerts(one.node for one in silent)]))
+        alerts = Families()
+        no_results_alerts((one.node for one in silent), alerts)
+        found.append((moment, [*chain(*before), alerts]))
     return found
 
 

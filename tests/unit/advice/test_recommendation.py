@@ -49,6 +49,7 @@ from pvebench.verdicts.ranking import contests
 from pvebench.verdicts.summary import after_cycles, summaries
 from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
+from testing.families import families_of
 from testing.http_client import get
 from testing.packs import QUICK, STORAGES
 from testing.simulated_results import case, trend, view_of
@@ -167,7 +168,7 @@ def test_every_answer_names_the_same_fastest_configuration(load: dict[str, int |
     collect_settings(Snapshot(now=START, records=records, trends=view.trends), families)
     (info,) = [
         sample.labels
-        for family in families.families()
+        for family in families_of(families)
         for sample in family.samples
         if sample.labels.get("rank") == "fastest" and not sample.labels["excluded"]
     ]

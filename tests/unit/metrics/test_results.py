@@ -10,6 +10,7 @@ from pvebench.drivers.clocks import START
 from pvebench.metrics.results import collect_info, collect_settings
 from pvebench.metrics.snapshot import Snapshot, snapshot_of
 from pvebench.metrics.text_format import Families
+from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.simulated_site import results_of
 from testing.simulations import simulate
@@ -31,7 +32,7 @@ def of(snapshot: Snapshot, name: str) -> dict[str, tuple[dict[str, str], float]]
     collect_settings(snapshot, families)
     return {
         sample.labels["cache"]: (dict(sample.labels), sample.value)
-        for family in families.families()
+        for family in families_of(families)
         for sample in family.samples
         if sample.name == name
     }
@@ -76,14 +77,14 @@ def test_after_one_run_it_is_not_known_which_differ(tmp_path: Path) -> None:
 def test_an_empty_store_has_no_settings() -> None:
     families = Families()
     collect_settings(Snapshot(now=START, records=()), families)
-    assert [family for family in families.families() if family.samples] == []
+    assert families_of(families) == []
 
 
 def test_what_is_not_usual_stands_first_in_a_settings_name(tmp_path: Path) -> None:
     pack = SMALL.replace("volume:", "fixed: {iothread: true}\nvolume:")
     families = Families()
     collect_info(after(tmp_path, 1, pack), families)
-    samples = [sample for family in families.families() for sample in family.samples]
+    samples = [sample for family in families_of(families) for sample in family.samples]
     names = {
         sample.labels["configuration"] for sample in samples if "configuration" in sample.labels
     }

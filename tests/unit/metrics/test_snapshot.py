@@ -13,6 +13,7 @@ from pvebench.errors import ConfigError
 from pvebench.metrics import Snapshot
 from pvebench.metrics.snapshot import collect_wall
 from pvebench.metrics.text_format import Families
+from testing.families import families_of
 from testing.simulations import simulate
 
 
@@ -31,7 +32,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 def slots(snapshot: Snapshot) -> list[dict[str, str]]:
     families = Families()
     collect_wall(snapshot, families)
-    return [dict(sample.labels) for family in families.families() for sample in family.samples]
+    return [dict(sample.labels) for family in families_of(families) for sample in family.samples]
 
 
 def test_without_a_choice_the_default_configuration_of_proxmox_is_shown(snapshot: Snapshot) -> None:

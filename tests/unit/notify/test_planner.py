@@ -38,6 +38,7 @@ from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.headline import summary
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, FINDING, START, measured, upgrade
+from testing.families import families_of
 from testing.stores import TemporaryStore
 
 MONDAY = datetime(2026, 11, 16, 7, 0, tzinfo=UTC)
@@ -314,7 +315,7 @@ def test_a_message_is_tried_again_ever_more_seldom_until_it_arrives(world: World
     assert (counts.sent, counts.last) == (1, world.now.timestamp())
     families = Families()
     collect_notified(sender.states, families)
-    values = {one.name: one.samples[0].value for one in families.families()}
+    values = {one.name: one.samples[0].value for one in families_of(families)}
     assert values["pvebench_notification_failures"] == 10
     assert values["pvebench_notifications_sent"] == 1
     assert values["pvebench_notifications_queued"] == 0

@@ -26,6 +26,7 @@ from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, Quiet
 from pvebench.store import StateDirectory, Store, writes_at
 from pvebench_lab.simulated.simulated_guest import Fault, Faults
 from testing.captured_logs import captured_logs
+from testing.families import families_of
 from testing.packs import write_pack
 from testing.simulations import Simulation, simulate
 
@@ -64,7 +65,7 @@ def test_a_held_case_waits_shows_why_and_runs_later(tmp_path: Path) -> None:
     assert (worker.status.state, worker.status.hold) == (State.PAUSED, BUSY)
     families = Families()
     collect_scheduler([worker.status], families)
-    (hold,) = [f for f in families.families() if f.name == "pvebench_scheduler_hold"]
+    (hold,) = [f for f in families_of(families) if f.name == "pvebench_scheduler_hold"]
     assert hold.samples[0].labels == {"node": "lab", "reason": "busy"}
     worker.run()
     assert worker.status.hold is None
@@ -312,7 +313,7 @@ def test_budgets_and_space_are_on_the_page() -> None:
         floor_bytes=3,
     )
     collect_storages([state], families)
-    assert {family.name: family.samples[0].value for family in families.families()} == {
+    assert {family.name: family.samples[0].value for family in families_of(families)} == {
         "pvebench_storage_info": 1.0,
         "pvebench_write_budget_used_ratio": 0.9,
         "pvebench_day_written_bytes": 5.0,

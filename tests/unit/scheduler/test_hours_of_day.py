@@ -23,6 +23,7 @@ from pvebench.model.week import QuietHours, parse_window
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.guards import QuietGuard
 from pvebench_lab.simulated.simulated_guest import Fault
+from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.simulations import Simulation, simulate
 
@@ -65,7 +66,7 @@ def next_runs(simulation: Simulation) -> list[Sample]:
     """Return the samples of the next run and its case."""
     families = Families()
     collect_scheduler([simulation.worker.status], families)
-    samples = (sample for family in families.families() for sample in family.samples)
+    samples = (sample for family in families_of(families) for sample in family.samples)
     return [one for one in samples if one.name == NEXT_RUN.exposed]
 
 

@@ -17,6 +17,7 @@ from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
+from testing.families import families_of
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 from testing.simulations import Simulation, simulate
 from testing.stores import TemporaryStore
@@ -147,7 +148,7 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
         now=simulation.world.clock.now(), records=[], episodes=simulation.results.now.periods
     )
     collect_environments(snapshot, families)
-    found = {family.name: family.samples for family in families.families()}
+    found = {family.name: family.samples for family in families_of(families)}
     (pending,) = found["pvebench_environment_pending_info"]
     assert pending.labels == {"node": "lab", "fact": "qemu", "version": "simulated-2"}
     (change,) = found["pvebench_environment_change_info"]

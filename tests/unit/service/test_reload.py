@@ -16,6 +16,7 @@ from pvebench.metrics.live import collect_config
 from pvebench.metrics.text_format import Families
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
+from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port, prometheus
 from testing.simulations import simulate
@@ -42,7 +43,7 @@ class Instance:
     def metrics(self) -> dict[str, float]:
         families = Families()
         collect_config(self.reloader.state, families)
-        return {family.name: family.samples[0].value for family in families.families()}
+        return {family.name: family.samples[0].value for family in families_of(families)}
 
 
 @pytest.fixture

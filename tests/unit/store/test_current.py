@@ -36,6 +36,7 @@ from pvebench.web.api import results_data
 from pvebench.web.views import case_url
 from pvebench.web.views.details import case_view
 from pvebench.web.views.overview import index_view
+from testing.families import families_of
 from testing.packs import quick
 from testing.simulated_site import lively
 from testing.stores import TemporaryStore
@@ -246,7 +247,7 @@ def test_going_back_to_an_earlier_kernel_is_a_new_episode_and_an_event(store: St
     ]
     families = Families()
     collect_environments(Snapshot(now=START, records=[], episodes=results.now.periods), families)
-    found = {family.name: family.samples for family in families.families()}
+    found = {family.name: family.samples for family in families_of(families)}
     changes = found["pvebench_environment_change_info"]
     assert [(one.labels["before"], one.labels["after"]) for one in changes] == [
         ("6.8", "6.11"),

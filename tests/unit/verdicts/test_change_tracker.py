@@ -15,7 +15,7 @@ from pvebench.analysis.change import Change, Difference
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.metrics.changes import MAX_CLOSED, MAX_SHOWN, collect_changes
-from pvebench.metrics.text_format import Families, render
+from pvebench.metrics.text_format import Families, text_of
 from pvebench.sanitize import MAX_LETTERS, one_line
 from pvebench.store import Decision, KnownChange, Store
 from pvebench.store.changes import note_notified
@@ -58,7 +58,7 @@ def days_apart(_: str, one: float, other: float) -> int:
 def shown(verdicts: Verdicts) -> list[Shown]:
     families = Families()
     collect_changes(verdicts, families)
-    text = render(families.families()).plain.decode()
+    text = text_of([families])
     return [one for family in text_string_to_metric_families(text) for one in family.samples]
 
 

@@ -21,7 +21,7 @@ from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import show_verdicts
 from pvebench.metrics.changes import collect_changes
-from pvebench.metrics.text_format import Families, render
+from pvebench.metrics.text_format import Families, text_of
 from pvebench.model.judged import JUDGED
 from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Sender, weekly
 from pvebench.report.card import make_card
@@ -174,7 +174,7 @@ def test_every_output_says_the_same(story: str, store: Store, results: Results) 
 def state_of_metrics(verdicts: Verdicts, text: str) -> tuple[str, bool]:
     families = Families()
     collect_changes(verdicts, families)
-    shown = render(families.families()).plain.decode()
+    shown = text_of([families])
     samples = [one for family in text_string_to_metric_families(shown) for one in family.samples]
     (overall,) = [one.labels for one in samples if one.name == "pvebench_verdict_info"]
     assert one_line(text) in overall["summary"]

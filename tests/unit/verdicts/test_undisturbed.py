@@ -18,6 +18,7 @@ from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.ranking import contests, shown_definitions
 from pvebench.verdicts.summary import after_cycles, summaries
 from pvebench.web.views.overview import index_view
+from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.simulated_results import case
 from testing.simulated_site import results_of
@@ -140,7 +141,7 @@ def test_metrics_exclude_disturbed_cases_from_the_rank(view: View) -> None:
     collect_settings(snapshot_of(view, now=now, max_age_seconds=1e6), families)
     excluded = {
         f"{sample.labels['scenario']}/{sample.labels['workload']}": sample.labels["excluded"]
-        for family in families.families()
+        for family in families_of(families)
         for sample in family.samples
         if sample.name == "pvebench_scenario_rank_info"
     }

@@ -23,6 +23,7 @@ from pvebench.store.current import PlannedCase, Results, View, read_trends
 from pvebench.verdicts.ranking import Exclusion, contests
 from pvebench.verdicts.summary import after_cycles, summaries
 from pvebench.web.views.details import case_view
+from testing.families import families_of
 from testing.packs import quick
 from testing.stores import TemporaryStore
 
@@ -83,7 +84,7 @@ def test_warm_reads_are_excluded_in_the_ranking_and_named_in_every_output(
     collect_settings(
         snapshot_of(view, now=START + timedelta(hours=3), max_age_seconds=1e6), families
     )
-    labels = [one.labels for family in families.families() for one in family.samples]
+    labels = [one.labels for family in families_of(families) for one in family.samples]
     ranks = {one["cache"]: one["excluded"] for one in labels if "excluded" in one}
     assert ranks == {"none": "", "writeback": "warm"}
     warm = "possibly warm cache: no counters of the device" if mark.part else "warm cache: 99% of"
