@@ -52,9 +52,9 @@ def read_text(path: Path, *, most: int = MAX_BYTES, encoding: str = "utf-8") -> 
 
 @contextlib.contextmanager
 def open_regular(path: Path, *, flags: int = 0) -> Iterator[BinaryIO]:
-    """Open a regular file for reading. Raises OSError."""
+    """Open a regular file, for reading unless `flags` says otherwise. Raises OSError."""
     # Opening a pipe without a writer would block forever.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    fd = os.open(path, os.O_NONBLOCK | os.O_CLOEXEC | flags, 0o600)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)

@@ -62,7 +62,7 @@ class RealCopies:
         try:
             holder = recorded_holder(self._state)
             has_database = (self._state / "pvebench.db").exists()
-            if has_database and holder is not None and holder.pid == process.pid:
+            if has_database and holder is not None and holder[0] == process.pid:
                 self._start_copy(when)
         finally:
             process.send_signal(signal.SIGCONT)

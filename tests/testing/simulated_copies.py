@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from unittest import mock
@@ -21,7 +21,7 @@ from pvebench.errors import AlreadyRunning, VolumeError
 from pvebench.model.volume import Identity
 from pvebench.store import StateDirectory, Store, instance_lock
 from pvebench.store.backups import copy_database
-from pvebench.store.instance_lock import Holder, recorded_holder, stop_holder
+from pvebench.store.instance_lock import recorded_holder, stop_holder
 from pvebench_lab.simulated.simulated_guest import Reality, undo_simulated
 from testing.simulated_rules import Broken
 
@@ -65,7 +65,7 @@ class Copies:
         """Do one thing beside a running instance, which holds the lock unless a mutant does not."""
         if recorded_holder(self.state) is None:
             return
-        self.rng.choice((self._start_copy, self._reuse_id, self._abort_elsewhere, self._move))()
+        self.rng.choice((self._start_copy, self._reuse_id, self._move))()
 
     def act_between_lives(self, reality: Reality) -> None:
         """Do one thing while no instance runs."""
@@ -107,25 +107,19 @@ class Copies:
 
     def _reuse_id(self) -> None:
         """The recorded process has ended, and another one has its ID."""
-        self._abort(lambda holder: replace(holder, pid=os.getppid()))
+        self._abort(os.getppid())
 
-    def _abort_elsewhere(self) -> None:
-        """The process runs in another container; the one with its ID here is a pvebench too."""
-        with mock.patch.object(instance_lock, "holds_lock", return_value=True):
-            self._abort(lambda holder: replace(holder, place="boot/pid:[1]"))
-
-    def _abort(self, change: Callable[[Holder], Holder]) -> None:
-        lock = self.state / "lock"
-        holder, signaled = recorded_holder(self.state), mock.Mock()
-        assert holder is not None
-        lock.write_bytes(change(holder).record())
+    def _abort(self, pid: int) -> None:
+        lock, signaled = self.state / "lock", mock.Mock()
+        recorded = lock.read_bytes()
+        lock.write_bytes(f"{pid} host\n".encode())
         try:
             with mock.patch.object(instance_lock.signal, "pidfd_send_signal", signaled):
                 stop_holder(self.state)
         except AlreadyRunning:
             pass
         finally:
-            lock.write_bytes(holder.record())
+            lock.write_bytes(recorded)
         if signaled.called:
             self.broken.add("unproved", "a process was signaled that does not hold the lock")
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
@@ -28,7 +27,6 @@ from pvebench.scheduler.due_cases import Due
 from pvebench.service.housekeeping import Reloader
 from pvebench.store import StateDirectory, instance_lock
 from pvebench.store.current import Results
-from pvebench.store.instance_lock import Holder
 from pvebench_lab.simulated import simulated_guest, simulated_hypervisor
 from testing import simulated_crashes
 from testing.null_journal import NullJournal
@@ -261,17 +259,6 @@ def process_believed() -> AbstractContextManager[Any]:
     return mock.patch.object(instance_lock, "holds_lock", return_value=True)
 
 
-def place_believed() -> AbstractContextManager[Any]:
-    """A recorded process is believed to run here, and to be the one with that ID here."""
-    real = instance_lock.recorded_holder
-
-    def recorded(path: Path) -> Holder | None:
-        holder = real(path)
-        return holder and replace(holder, place=instance_lock._place())
-
-    return mock.patch.object(instance_lock, "recorded_holder", recorded)
-
-
 def device_believed() -> AbstractContextManager[Any]:
     """A storage is what its name says."""
     return mock.patch.object(runner_module, "check_identity")
@@ -287,7 +274,6 @@ MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]]
     "copy-believed": (copy_believed, "unproved"),
     "machine-ignored": (machine_ignored, "unproved"),
     "process-believed": (process_believed, "unproved"),
-    "place-believed": (place_believed, "unproved"),
     "device-believed": (device_believed, "moved"),
     "without-journal": (without_journal, "orphaned"),
     "journalled-too-late": (journalled_too_late, "orphaned"),

@@ -38,7 +38,7 @@ PROOFS: Final = {
     # what runs next to data of others
     "exporter/pvebench/files.py:remove_tree": "no link, no mount; callers prove the name",
     "exporter/pvebench/files.py:write_own": "a file's name with `.new`",
-    "exporter/pvebench/store/instance_lock.py:_signaled": "`holds_lock`, through a pidfd",
+    "exporter/pvebench/store/instance_lock.py:stop_holder": "`holds_lock`, through a pidfd",
     f"{LAB}/durability/qemu.py:QemuDurability._batch": "`QemuMachine.kill`, own volumes",
     f"{LAB}/durability/qemu.py:QemuDurability._use": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:_end_process": "UUID and directory, by pidfd",

@@ -64,7 +64,6 @@ PLACES: Final = {
         drivers/qemu/machine.py:_has_uuid
         drivers/storages/contract.py:machine_token drivers/storages/directory.py:size_at
         files.py:_is_mount files.py:mounted_below cli/setup/__init__.py:mounts
-        store/instance_lock.py:_place store/instance_lock.py:_start_of
         store/instance_lock.py:holds_lock
     """,
     SHIPPED: """

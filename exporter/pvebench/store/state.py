@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +15,11 @@ from sqlalchemy import Engine, create_engine
 
 from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME, read_own, write_own
+from pvebench.log import log
 from pvebench.store.backups import connect_read_only
 from pvebench.store.case_numbers import Numbers
 from pvebench.store.fleet_log import FleetLog, FleetState
-from pvebench.store.instance_lock import InstanceLock, holder_of, stop_holder
+from pvebench.store.instance_lock import holder_of, lock_instance, stop_holder
 from pvebench.store.journal import StorageIdentities, journal_details
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import Number
@@ -43,7 +44,7 @@ class StateDirectory:
 
     def __init__(self, path: Path, *, exclusive: bool, adopt: bool = False) -> None:
         self.path = path
-        self._held: InstanceLock | None = None
+        self._held = ExitStack()
         self._create()
         if exclusive:
             self._lock(adopt=adopt)
@@ -105,15 +106,24 @@ class StateDirectory:
 
     def _lock(self, *, adopt: bool) -> None:
         try:
-            self._held = InstanceLock(self.path, adopt=adopt)
+            self._held = lock_instance(self.path, adopt=adopt)
         except OSError as error:
             raise self._not_writable(error) from error
+        owner = str(uid := self.path.stat().st_uid)
+        if uid != os.geteuid():
+            with suppress(KeyError):
+                owner = self.path.owner()
+            log.warning(
+                "state directory belongs to another user",
+                directory=str(self.path),
+                owner=owner,
+                next_step=f"use `runuser -u {owner} -- pvebench`, or that user's service may not "
+                "start",
+            )
 
     def close(self) -> None:
         """Release the lock."""
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_abort_of_a_holder_that_is_not_proved_exits_with_4(
     with StateDirectory(state, exclusive=True):
         monkeypatch.setattr(instance_lock, "holds_lock", lambda *_: False)
         assert command(state, "abort") == 4
-    assert f"process {os.getpid()} not stopped" in capsys.readouterr().err
+    assert f"process {os.getpid()} on {socket.gethostname()} not stopped" in capsys.readouterr().err
 
 
 def test_abort_with_a_damaged_database_exits_with_5(state: Path) -> None:
