@@ -29,7 +29,6 @@ from pvebench_lab.host import device_tuning
 from pvebench_lab.host.device_tuning import undo_setting
 from pvebench_lab.lxc import container
 from pvebench_lab.simulated.simulated_guest import VM_KIND, VOLUME_KIND, Reality, undo_simulated
-from testing.stores import TemporaryStore
 
 OF_STORAGES = {name for kind in KINDS.values() for name in kind.undo}
 LOCAL = sorted({*UNDO, *OF_STORAGES, LOCAL_VM, REMOTE})
@@ -80,13 +79,6 @@ def owned(instance: str) -> Iterator[str]:
         for place in ("/nowhere/", "\0/", "/nowhere/\ud800"):
             name = f"{MARK}{instance}-x"
             yield json.dumps({**dict.fromkeys(KEYS, value), "name": name, "path": place + name})
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    yield made
-    made.close()
 
 
 def add(store: Store, kind: str, details: Any) -> None:

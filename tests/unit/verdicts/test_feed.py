@@ -8,7 +8,6 @@ import threading
 from array import array
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,14 +33,6 @@ from testing import http_client
 from testing.changes import CASES, NEW, OLD, START, measured, upgrade
 from testing.durabilities import DURABLE
 from testing.simulated_site import served
-from testing.stores import TemporaryStore
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-    return opened
 
 
 def test_a_stored_upgrade_that_made_virtio_slower_is_reported(store: Store) -> None:

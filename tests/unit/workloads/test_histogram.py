@@ -25,7 +25,6 @@ from pvebench.store.current import PlannedCase, Results
 from pvebench.workloads.fio import Fio
 from pvebench.workloads.tool import Target
 from testing.packs import quick, tool_workload
-from testing.stores import TemporaryStore
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -113,13 +112,6 @@ def run(number: int, *, of: Case, outcome: Outcome = Outcome.OK) -> Run:
             Sample("clat_histogram", READ, 2.006, Unit.SECONDS, "sum"),
         ),
     )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-    return opened
 
 
 def exposed(results: Results, of: Case) -> dict[str, float]:

@@ -20,7 +20,6 @@ from pvebench.model.units import MIB
 from pvebench.store import Store
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine, remove_scratch
-from testing.stores import TemporaryStore
 
 ROW = Scenario(
     node="lab",
@@ -31,11 +30,6 @@ ROW = Scenario(
 )
 CLONE = replace(ROW, disk=Disk(bus=Bus.SCSI, format=Format.QCOW2, cache=Cache.NONE, backing=True))
 PRECIOUS = b"somebody's accounts of ten years\n" * 100
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return TemporaryStore(tmp_path / "pvebench.db", simulated=False)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from pvebench.model.units import MIB
 from pvebench.store import Store
 from pvebench_lab.host.host_engine import KIND as SCRATCH
 from pvebench_lab.host.host_engine import undo_scratch
-from testing.stores import TemporaryStore
 
 ROW = Scenario(
     node="lab",
@@ -29,11 +28,6 @@ ROW = Scenario(
     disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
 )
 PRECIOUS = b"somebody's accounts of ten years\n" * 100
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return TemporaryStore(tmp_path / "pvebench.db", simulated=False)
 
 
 def host_with(state: Path, shared: Path, store: Store) -> DirectoryStorage:

@@ -25,7 +25,6 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, KIB, MIB
 from pvebench.store import Store
 from pvebench_lab.storages import pools
-from testing.stores import TemporaryStore
 
 OWNER: Final = "0123456789abcdef"
 NAME: Final = f"tank/bench/pvebench-test-{OWNER}-zfs.raw"
@@ -96,11 +95,6 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(pools, "_ZVOLS", tmp_path / "zvol")
     monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "mounted")
     return Node(tmp_path)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return TemporaryStore(tmp_path / "pvebench.db", simulated=False)
 
 
 OPTIONS: Final = StorageOptions(name="zfs", kind="zfs", owner=OWNER, pool="tank/bench")
