@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pvebench.analysis.change import Change, Move
 from pvebench.model.environment import Environment
 from pvebench.model.judged import JUDGED
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
-from pvebench.store import Store
+from pvebench.store import KnownChange, Store
+from pvebench.verdicts.headline import summary
 from testing.packs import quick
 
 DAY = 86400.0
@@ -31,6 +34,21 @@ START = datetime(2026, 5, 1, tzinfo=UTC)
 CASES = quick()[1].cases
 OLD = Environment(node="lab", facts={"kernel": "6.8.12-4-pve", "qemu_package": "9.0.2-5"})
 NEW = Environment(node="lab", facts={"kernel": "6.8.12-4-pve", "qemu_package": "9.2.0-2"})
+
+
+def named(name: str, **other: Any) -> Change:
+    """Return FINDING with an ID, as an update of the verdicts has it."""
+    return replace(
+        FINDING, **{"id": name, "storages": ("local-zfs",), "severity": "warning", **other}
+    )
+
+
+def known(change: Change, **other: Any) -> KnownChange:
+    """Return a change as it is stored."""
+    fields = {"id": change.id, "since": change.begin, "worse": True, "gradual": False}
+    return KnownChange(
+        **{**fields, "cases": frozenset(change.cases), "text": summary(change), **other}
+    )
 
 
 def measured(case: Case, day: int, *, slower: float = 1.0, upgraded: bool = False) -> Run:

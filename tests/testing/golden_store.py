@@ -72,10 +72,11 @@ def fill(store: Store) -> None:
         cases=frozenset({"lab/a/b/0"}),
         text="a is slower",
         notified="open",
+        notified_at=START.timestamp(),
     )
     store.changes.keep([change])
-    message = Message(about="c1", kind="changed", title="slower", body="a is slower")
-    store.outbox.put([message], ["mail"], now=START.timestamp())
+    message = Message(kind="changed", title="slower", body="a is slower", receiver="mail")
+    store.outbox.put([message])
     store.identities.record("lab", "local", {"fs": "0123"})
     store.fleet.begin()
     # A block has 50,000 runs; `pack` would not write one for three.

@@ -81,7 +81,7 @@ PLACES: Final = {
     """,
     OWN: """
         cli/setup/questions.py:write_settings
-        service/housekeeping.py:_digest notify/delivery.py:_deliver notify/delivery.py:main
+        service/housekeeping.py:_digest notify/delivery.py:send notify/delivery.py:main
     """,
     PROGRAM: """
         drivers/qemu/machine.py:QemuMachine._launch pvebench_lab/lxc/container.py:Container._launch

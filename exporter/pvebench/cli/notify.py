@@ -11,9 +11,8 @@ from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.errors import ConfigError, NotificationError, Problem
 from pvebench.notify.delivery import send
-from pvebench.notify.planner import show_time, trial
-from pvebench.notify.sender import address_of
-from pvebench.service.notifications import sender_of
+from pvebench.notify.planner import TRIAL, show_time
+from pvebench.notify.sender import address_of, text_of
 from pvebench.store import ReceiverCounts
 
 
@@ -38,9 +37,9 @@ def _send_test(settings: Settings) -> None:
     Raises:
         NotificationError: a receiver did not accept it.
     """
-    message, failed = trial(sender_of(settings)), []
+    text, failed = text_of(TRIAL, settings), []
     for receiver in settings.notify.to if settings.notify else ():
-        delivery = send(address_of(receiver), message.title, message.body)
+        delivery = send(address_of(receiver), *text)
         click.echo(f"{receiver.name}: {delivery.reason or 'sent'}")
         failed += [receiver.name] if delivery.reason else []
     if failed:
@@ -59,6 +58,4 @@ def _show(settings: Settings) -> None:
         )
     for entry in queued:
         reason = f", {entry.attempts} failed attempts: {entry.reason}" if entry.reason else ""
-        click.echo(
-            f"  {entry.receiver}  since {show_time(entry.made)}  {entry.message.title}{reason}"
-        )
+        click.echo(f"  {entry.receiver}  since {show_time(entry.made)}  {entry.title}{reason}")

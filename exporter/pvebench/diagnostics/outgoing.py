@@ -17,12 +17,12 @@ from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError
 from pvebench.files import is_open
 from pvebench.model.units import show_seconds
-from pvebench.notify.delivery import check_address
+from pvebench.notify.delivery import send
 from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
 from pvebench.store import (
     FleetState,
-    QueuedMessage,
+    Message,
     ReceiverCounts,
     fleet_state_at,
     outbox_at,
@@ -93,7 +93,7 @@ def _address_problem(receiver: NotifyTarget, seconds: float) -> tuple[Severity, 
         return severity, str(error)
     except OSError as error:
         return Severity.CRITICAL, f"{receiver.url_file} cannot be read: {error.strerror}"
-    checked = check_address(address, seconds=seconds)
+    checked = send(address, seconds=seconds)
     if checked.reason:
         return Severity.CRITICAL if checked.permanent else Severity.UNKNOWN, checked.reason
     if receiver.url_file is not None and is_open(receiver.url_file):
@@ -102,7 +102,7 @@ def _address_problem(receiver: NotifyTarget, seconds: float) -> tuple[Severity, 
     return None
 
 
-def _queue_state(waiting: Sequence[QueuedMessage]) -> tuple[Severity, str]:
+def _queue_state(waiting: Sequence[Message]) -> tuple[Severity, str]:
     oldest = waiting[0]
     text = f"{count_text(len(waiting), 'notification')} queued, oldest {show_time(oldest.made)}, "
     if not oldest.attempts:

@@ -465,7 +465,7 @@ NOTIFICATIONS_DROPPED = _counter(
     "Dropped notifications: repeatedly rejected, or more than 100 queued.",
 )
 NOTIFICATION_FAILURES = _counter(
-    "notification_failures", ("receiver",), "Failed delivery attempts since the exporter started."
+    "notification_failures", ("receiver",), "Failed delivery attempts."
 )
 NOTIFICATION_SUCCESS = _gauge(
     "notification_success_timestamp_seconds",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -122,27 +121,13 @@ def _planned(cost: WriteCost | None) -> Iterator[tuple[Metric, float | None]]:
         yield catalog.YEAR_WEAR, cost.year_wear
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetState:
-    """State of one notification receiver.
-
-    Attributes:
-        failures: failed delivery attempts since the exporter started.
-        counts: None: no notification for it yet.
-    """
-
-    target: str
-    failures: int = 0
-    counts: ReceiverCounts | None = None
-
-
-def collect_notified(states: Sequence[TargetState], families: Families) -> None:
+def collect_notified(receivers: Mapping[str, ReceiverCounts], families: Families) -> None:
     """Add the queued, sent and dropped notifications and the time of the last delivery."""
-    for state in states:
-        labels, counts = {"receiver": state.target}, state.counts or ReceiverCounts()
+    for name, counts in receivers.items():
+        labels = {"receiver": name}
         families.add(catalog.NOTIFICATIONS_QUEUED, labels, counts.queued)
         families.add(catalog.NOTIFICATIONS_SENT, labels, counts.sent)
         families.add(catalog.NOTIFICATIONS_DROPPED, labels, counts.dropped)
-        families.add(catalog.NOTIFICATION_FAILURES, labels, state.failures)
+        families.add(catalog.NOTIFICATION_FAILURES, labels, counts.failures)
         if counts.last is not None:
             families.add(catalog.NOTIFICATION_SUCCESS, labels, counts.last)

@@ -1,172 +1,218 @@
-"""Notifications: texts, and the planner of changes, ends, stops, restarts, weekly summaries."""
+"""Notifications as functions of changes, activity and what was notified before. Pure."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from math import inf
+from typing import Any, Final
 
 from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import count_text
-from pvebench.errors import StoreError
-from pvebench.log import log
-from pvebench.model.week import Weekly
+from pvebench.model.ports import HoldKind
+from pvebench.model.status import WorkerStatus
+from pvebench.model.week import parse_weekly
+from pvebench.report.text import without_secrets
 from pvebench.sanitize import one_line
-from pvebench.store import KnownChange, Message, Store
+from pvebench.store import KnownChange, Message
+from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.headline import headline, summary
 from pvebench.verdicts.outages import OVERDUE
 
-MAX_TITLE: Final = 120
-MAX_CASES: Final = 10
-MAX_CHANGES: Final = 10
-"""Maximum changes listed in one message; of more it gives the number."""
+ALONE: Final = 3
+"""Maximum new or ended changes with a message each; more share one."""
+LISTED: Final = 10
+"""Maximum cases or changes listed in a message; of more it gives the number."""
+RETURN_SECONDS: Final = 86400.0
+"""How long after its end a change is reported as back, at the earliest."""
+MIN_STOP_SECONDS: Final = 3600.0
+WEEK_SECONDS: Final = 7 * 86400.0
 _ENDINGS: Final = {
     "resolved": "Resolved: later changes have taken back more than half of it.",
     "accepted": "Accepted: the current level is the new baseline.",
     "unconfirmed": "No longer confirmed: no run of the last day shows it.",
 }
+TRIAL: Final = Message(kind="test", title="test", body="This is a test: notifications arrive.")
+"""The message of `pvebench notify --test`."""
+
+# --- Changes.
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """The instance that sends messages.
+def change_messages(
+    changes: Sequence[Change], known: Sequence[KnownChange], now: float
+) -> tuple[list[Message], list[KnownChange]]:
+    """Return the messages about new and ended changes, and the new state of these.
+
+    Args:
+        changes: the open ones. Improvements are only in the weekly summary.
+        known: all, with what was notified about them.
+    """
+    unreported = {
+        one.id: one
+        for one in known
+        if one.ended is None and one.notified != "open"
+        # A clock that was ahead delays nothing.
+        if not 0 <= now - one.notified_at < RETURN_SECONDS
+    }
+    new = [change for change in changes if change.id in unreported and change.severity != "info"]
+    over = [one for one in known if one.ended is not None and one.notified == "open"]
+    notified = [replace(unreported[one.id], notified="open", notified_at=now) for one in new]
+    notified += [replace(one, notified="ended", notified_at=now) for one in over]
+    first = not any(one.notified for one in known)
+    if new and (first or len(new) > ALONE):
+        messages = [_many_changed(new, first=first)]
+    else:
+        messages = [_changed(one, back=unreported[one.id].notified == "ended") for one in new]
+    messages += [_many_ended(over)] if len(over) > ALONE else map(_ended, over)
+    return messages, notified
+
+
+def _changed(change: Change, *, back: bool) -> Message:
+    names = list(dict.fromkeys(change.names))
+    nodes = f"{listed(change.nodes)}, " if change.nodes else ""
+    lines = [
+        *(["This change is back:"] if back else []),
+        *(sentence(change), "", f"Since: {_day(change.begin)}"),
+        *(f"Where: {nodes}storage {listed(change.storages)}", ""),
+        *(f"Cases ({len(names)}):", *_list(names), ""),
+        "To accept the current level: pvebench baseline accept --only CASE --reason WHY",
+    ]
+    return _message("changed", summary(change), lines)
+
+
+def _many_changed(changes: Sequence[Change], *, first: bool) -> Message:
+    lines = ["pvebench reports each new change once. Already open:", ""] if first else []
+    lines += _list([_dated(change) for change in changes])
+    return _message("changed", count_text(len(changes), "regression"), lines)
+
+
+def _ended(change: KnownChange) -> Message:
+    lines = [_ENDINGS[change.ending], "", change.text, "", f"Since: {_day(change.since)}"]
+    return _message("ended", f"resolved: {change.text}", lines)
+
+
+def _many_ended(changes: Sequence[KnownChange]) -> Message:
+    lines = _list([f"{change.text}: {_ENDINGS[change.ending]}" for change in changes])
+    return _message("ended", f"{len(changes)} changes resolved", lines)
+
+
+# --- Nodes without a successful run, and the service that has exited.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeActivity:
+    """The current activity of a node.
 
     Attributes:
-        name: of the machine, to distinguish instances.
-        link: address of the web UI; empty: unknown.
+        node: empty: the service, which has all nodes.
+        last_run: end of its latest successful run, Unix seconds; 0: none.
+        interval: shortest one of its cases, in seconds.
+        waiting: in quiet hours.
+        doing: in words.
     """
 
-    name: str
-    link: str = ""
-
-    def message(self, about: str, kind: str, title: str, lines: Iterable[str]) -> Message:
-        """Return a message with the common prefix and footer."""
-        footer = [f"pvebench on {one_line(self.name)}"]
-        footer += [f"{self.link}/"] if self.link else []
-        return Message(
-            about=about,
-            kind=kind,
-            title=one_line(f"pvebench: {title}", MAX_TITLE),
-            body="\n".join([*lines, "", *footer]),
-        )
+    node: str = ""
+    last_run: float = 0.0
+    interval: float = inf
+    waiting: bool = False
+    doing: str = ""
 
 
-def changed(sender: Sender, change: Change, *, about: str, again: bool = False) -> Message:
-    """Return the message about a new change; `again`: it had been reported as ended."""
-    lines = ["This change is back:"] if again else []
-    lines += [one_line(sentence(change)), "", f"Since: {_day(change.begin)}"]
-    lines += [f"Where: {_where(change)}", ""]
-    lines += [f"Cases ({len(set(change.names))}):", *_cases(change.names), ""]
-    lines += ["To accept the current level: pvebench baseline accept --only CASE --reason WHY"]
-    return sender.message(about, "changed", summary(change), lines)
+def node_activities(view: View, statuses: Iterable[WorkerStatus]) -> Iterator[NodeActivity]:
+    """Yield the activity of the service, and of each node with planned cases."""
+    ends = {key: case.good.finished.timestamp() for key, case in view.cases.items() if case.good}
+    yield NodeActivity(last_run=max(ends.values(), default=0.0))
+    for status in statuses:
+        cases = {
+            key: one for key, one in view.planned.items() if one.definition.node == status.node
+        }
+        if cases:
+            yield NodeActivity(
+                node=status.node,
+                last_run=max(ends.get(key, 0.0) for key in cases),
+                interval=min(case.every_seconds for case in cases.values()),
+                waiting=status.hold is not None and status.hold.kind is HoldKind.QUIET,
+                doing=_doing(status),
+            )
 
 
-def many_changed(sender: Sender, changes: Sequence[Change], *, about: str, first: bool) -> Message:
-    """Return one message about many new changes.
+def _doing(status: WorkerStatus) -> str:
+    if status.hold is not None:
+        return f"waiting: {without_secrets(status.hold.reason)}"
+    return f"error: {without_secrets(status.fault)}" if status.fault else str(status.state)
+
+
+def stop_messages(
+    activity: NodeActivity, before: Message | None, *, idle: float, exit_reason: str = ""
+) -> list[Message]:
+    """Return the message that a node or the service has stopped or resumed; none if neither.
 
     Args:
-        first: they may be old: there was no notification before.
+        before: the newest such message.
+        idle: seconds in which it could have measured, but had no successful run.
+        exit_reason: why the service ends; empty: it does not.
     """
-    title = count_text(len(changes), "regression")
-    lines = ["pvebench reports each new change once. Already open:", ""] if first else []
-    return sender.message(about, "changed", title, [*lines, *_listed(changes)])
-
-
-def ended(sender: Sender, change: KnownChange, *, about: str) -> Message:
-    """Return the message about an ended change."""
-    text = one_line(change.text)
-    lines = [_ENDINGS[change.ending], "", text, "", f"Since: {_day(change.since)}"]
-    return sender.message(about, "ended", f"resolved: {text}", lines)
-
-
-def many_ended(sender: Sender, changes: Sequence[KnownChange], *, about: str) -> Message:
-    """Return one message about many ended changes."""
-    lines = [
-        f"* {one_line(change.text)}: {_ENDINGS[change.ending]}" for change in changes[:MAX_CHANGES]
-    ]
-    lines += _more(len(changes) - MAX_CHANGES)
-    return sender.message(about, "ended", f"{len(changes)} changes resolved", lines)
-
-
-def stopped(sender: Sender, node: str, *, about: str, last: float | None, doing: str) -> Message:
-    """Return the message about a node without a successful run; `doing`: its state in words.
-
-    Args:
-        last: end of its latest successful run, Unix seconds.
-    """
-    latest = f"The latest one ended {show_time(last)}." if last else "There has been none yet."
-    lines = [f"No successful run on {one_line(node)}, though several were due.", latest]
-    lines += [f"Current state: {one_line(doing)}."] if doing else []
-    lines += ["", "Cause: see the web UI and the log, or run `pvebench check`."]
-    return sender.message(about, "stopped", f"measuring has stopped on {one_line(node)}", lines)
-
-
-def exited(sender: Sender, why: str, *, about: str) -> Message:
-    """Return the message about a service that ends with an error."""
-    lines = ["pvebench has exited; nothing is measured until it runs again.", "", one_line(why)]
-    return sender.message(about, "stopped", "measuring has stopped: pvebench has exited", lines)
-
-
-def resumed(sender: Sender, node: str, *, about: str) -> Message:
-    """Return the message about new runs after a stop; an empty node: on all nodes."""
-    where = f" on {one_line(node)}" if node else ""
-    return sender.message(
-        about, "going", f"measuring has resumed{where}", [f"New successful run{where}."]
-    )
-
-
-def weekly(
-    sender: Sender, verdicts: Verdicts, ends: Sequence[KnownChange], *, about: str
-) -> Message:
-    """Return the weekly summary; `ends`: changes that ended in the week."""
-    verdict = one_line(headline(verdicts))
-    lines = [verdict, ""]
-    for heading, better in (("Open regressions", False), ("Open improvements", True)):
-        changes = [
-            change for change in verdicts.open_changes if (change.severity == "info") == better
+    where = f" on {activity.node}" if activity.node else ""
+    stopped = before is not None and before.kind == "stopped"
+    if before is not None and stopped and activity.last_run <= before.last_run:
+        return []
+    kind, title = "stopped", f"measuring has stopped{where}"
+    if exit_reason and not activity.node:
+        title += ": pvebench has exited"
+        lines = ["pvebench has exited; nothing is measured until it runs again.", "", exit_reason]
+    elif stopped:
+        kind, title = "resumed", f"measuring has resumed{where}"
+        lines = [f"New successful run{where}."]
+    elif idle > max(OVERDUE * activity.interval, MIN_STOP_SECONDS):
+        latest = f"The latest one ended {show_time(activity.last_run)}."
+        lines = [
+            f"No successful run{where}, though several were due.",
+            latest if activity.last_run else "There has been none yet.",
+            f"Current state: {activity.doing}.",
+            *("", "Cause: see the web UI and the log, or run `pvebench check`."),
         ]
-        if changes:
-            lines += [f"{heading} ({len(changes)}):", *_listed(changes), ""]
-    if ends:
-        lines += [f"Resolved or accepted in the last week ({len(ends)}):"]
-        lines += [f"* {one_line(change.text)}" for change in ends[:MAX_CHANGES]]
-        lines += [*_more(len(ends) - MAX_CHANGES), ""]
+    else:
+        return []
+    return [_message(kind, title, lines, node=activity.node, last_run=activity.last_run)]
+
+
+# --- The week.
+
+
+def week_messages(
+    verdicts: Verdicts, known: Iterable[KnownChange], *, weekly: str, now: datetime, last: float
+) -> list[Message]:
+    """Return the weekly summary if it is due.
+
+    Args:
+        now: in the time zone of `weekly`.
+        last: time of the newest summary, or of the start, Unix seconds.
+    """
+    if weekly == "off" or not verdicts.version:
+        return []
+    if parse_weekly(weekly).last(now).timestamp() <= last <= now.timestamp():
+        return []
+    verdict, opened = headline(verdicts), verdicts.open_changes
     newest = max((report.judged_until for report in verdicts.reports), default=0.0)
+    begin = now.timestamp() - WEEK_SECONDS
+    parts = {
+        "Open regressions": [_dated(one) for one in opened if one.severity != "info"],
+        "Open improvements": [_dated(one) for one in opened if one.severity == "info"],
+        "Resolved or accepted in the last week": [
+            one.text for one in known if (one.ended or 0) > begin
+        ],
+    }
+    lines = [verdict, ""]
+    for heading, texts in parts.items():
+        lines += [f"{heading} ({len(texts)}):", *_list(texts), ""] if texts else []
     lines += [f"Latest run: {show_time(newest)}." if newest else "No successful run yet."]
-    return sender.message(about, "weekly", f"weekly summary: {verdict}", lines)
+    return [_message("weekly", f"weekly summary: {verdict}", lines)]
 
 
-def trial(sender: Sender) -> Message:
-    """Return the message of `pvebench notify --test`."""
-    return sender.message("test", "test", "test", ["This is a test: notifications arrive."])
-
-
-def _where(change: Change) -> str:
-    storages = f"storage {listed(change.storages)}"
-    return one_line(f"{listed(change.nodes)}, {storages}" if change.nodes else storages)
-
-
-def _listed(changes: Sequence[Change]) -> list[str]:
-    lines = [f"* {_day(change.begin)}: {summary(change)}" for change in changes[:MAX_CHANGES]]
-    return [*lines, *_more(len(changes) - MAX_CHANGES)]
-
-
-def _cases(names: Sequence[str]) -> list[str]:
-    different = list(dict.fromkeys(names))
-    lines = [f"* {one_line(name)}" for name in different[:MAX_CASES]]
-    return [*lines, *_more(len(different) - MAX_CASES)]
-
-
-def _more(count: int) -> list[str]:
-    return [f"* and {count} more"] if count > 0 else []
-
-
-def _day(time: float) -> str:
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
+# --- Texts.
 
 
 def show_time(time: float) -> str:
@@ -174,214 +220,18 @@ def show_time(time: float) -> str:
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-ALONE: Final = 3
-"""Maximum changes of one update that get a message each; more share one."""
-MIN_STOP_SECONDS: Final = 3600.0
-WEEK_SECONDS: Final = 7 * 86400.0
-SERVICE: Final = "service/"
-"""Prefix of events that concern all nodes."""
+def _day(time: float) -> str:
+    return show_time(time)[:10]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerActivity:
-    """The current activity of a node.
-
-    Attributes:
-        newest: end of its latest successful run, Unix seconds; None: there is none.
-        interval: shortest one of its cases, in seconds.
-        waiting: in quiet hours.
-        doing: in words, for the message; empty: unknown.
-    """
-
-    node: str
-    newest: float | None
-    interval: float
-    waiting: bool = False
-    doing: str = ""
+def _dated(change: Change) -> str:
+    return f"{_day(change.begin)}: {summary(change)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationPolicy:
-    """Notification settings.
-
-    Attributes:
-        targets: names of the receivers; empty: notifications are off.
-        weekly: time of the weekly summary; None: off.
-    """
-
-    targets: Sequence[str]
-    sender: Sender
-    weekly: Weekly | None = None
+def _list(texts: Sequence[str]) -> list[str]:
+    more = [f"* and {len(texts) - LISTED} more"] if len(texts) > LISTED else []
+    return [*(f"* {text}" for text in texts[:LISTED]), *more]
 
 
-class NotificationPlanner:
-    """Queue notifications in the outbox.
-
-    Args:
-        policy: policy of the current settings.
-        activities: of all nodes.
-        now: the time, in the time zone of the weekly summary.
-        monotonic: seconds of a clock that never jumps: it measures stops.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        policy: Callable[[], NotificationPolicy],
-        activities: Callable[[], Sequence[WorkerActivity]],
-        *,
-        now: Callable[[], datetime],
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._store, self._policy, self._activities = store, policy, activities
-        self._now, self._monotonic = now, monotonic
-        self._begun = now()
-        self._verdicts = Verdicts()
-        self._seen: dict[str, tuple[float | None, float]] = {}
-        self._one_at_a_time = threading.Lock()
-
-    def judged(self, verdicts: Verdicts) -> None:
-        """Queue notifications for new and ended changes; `VerdictService` calls this."""
-        self._verdicts = verdicts
-        policy = self._policy()
-        try:
-            with self._one_at_a_time:
-                if policy.targets:
-                    self._queue_changes(verdicts, policy)
-        except StoreError as error:
-            # Nothing is marked as notified: the next update queues it.
-            log.warning("queueing notifications failed", reason=str(error))
-
-    def plan(self) -> None:
-        """Queue what depends on time: a stop, a restart, the weekly summary. Raises StoreError."""
-        policy = self._policy()
-        if not policy.targets:
-            return
-        with self._one_at_a_time:
-            for activity in self._activities():
-                self._check_node(activity, policy)
-            self._check_service(policy)
-            self._check_week(policy)
-
-    def report_exit(self, why: str) -> None:
-        """Queue a message that the service ends with an error. Raises StoreError."""
-        policy = self._policy()
-        if policy.targets:
-            about = f"{SERVICE}stopped/{self._version()}"
-            self._put(policy, [exited(policy.sender, why, about=about)])
-
-    def _queue_changes(self, verdicts: Verdicts, policy: NotificationPolicy) -> None:
-        known = {change.id: change for change in self._store.changes.all()}
-        fresh = [change for change in verdicts.open_changes if change.id in known]
-        fresh = [change for change in fresh if known[change.id].notified != "open"]
-        ends = [
-            change
-            for change in known.values()
-            if change.ended is not None and change.notified == "open"
-        ]
-        # Improvements are only in the weekly summary.
-        regressions = [change for change in fresh if change.severity != "info"]
-        queued = self._of_changes(policy.sender, regressions, known)
-        queued += self._of_ends(
-            policy.sender, [change for change in ends if change.severity != "info"]
-        )
-        notified = [replace(known[change.id], notified="open") for change in fresh]
-        notified += [replace(change, notified="ended") for change in ends]
-        if notified:
-            self._put(policy, queued, notified)
-
-    def _of_changes(
-        self, sender: Sender, fresh: Sequence[Change], known: Mapping[str, KnownChange]
-    ) -> list[Message]:
-        first = bool(fresh) and all(change.notified == "" for change in known.values())
-        if first or len(fresh) > ALONE:
-            about = self._of_many("open", [change.id for change in fresh])
-            return [many_changed(sender, fresh, about=about, first=first)]
-        return [
-            changed(
-                sender,
-                change,
-                about=f"change/{change.id}/open/{self._day()}",
-                again=known[change.id].notified == "ended",
-            )
-            for change in fresh
-        ]
-
-    def _of_ends(self, sender: Sender, ends: Sequence[KnownChange]) -> list[Message]:
-        if len(ends) > ALONE:
-            about = self._of_many("ended", [change.id for change in ends])
-            return [many_ended(sender, ends, about=about)]
-        return [
-            ended(sender, change, about=f"change/{change.id}/ended/{self._day()}")
-            for change in ends
-        ]
-
-    def _of_many(self, what: str, ids: Sequence[str]) -> str:
-        return f"changes/{what}/{self._day()}/{len(ids)}/{min(ids)}"
-
-    def _check_node(self, activity: WorkerActivity, policy: NotificationPolicy) -> None:
-        """Queue a message that a node has stopped, or has resumed."""
-        name, run = f"node/{activity.node}/", f"{activity.newest or 0:.0f}"
-        still = self._still(activity)
-        last = self._store.outbox.newest("stopped", "going", about=name)
-        if last is not None and last.startswith(f"{name}stopped/"):
-            if last != f"{name}stopped/{run}":
-                about = f"{name}going/{run}"
-                self._put(policy, [resumed(policy.sender, activity.node, about=about)])
-        elif still > max(OVERDUE * activity.interval, MIN_STOP_SECONDS):
-            message = stopped(
-                policy.sender,
-                activity.node,
-                about=f"{name}stopped/{run}",
-                last=activity.newest,
-                doing=activity.doing,
-            )
-            self._put(policy, [message])
-
-    def _still(self, activity: WorkerActivity) -> float:
-        """Return for how many seconds a node could have measured without a successful run."""
-        newest, since = self._seen.get(activity.node, (None, 0.0))
-        if activity.node not in self._seen or activity.newest != newest or activity.waiting:
-            since = self._monotonic()
-        self._seen[activity.node] = activity.newest, since
-        return self._monotonic() - since
-
-    def _check_service(self, policy: NotificationPolicy) -> None:
-        last = self._store.outbox.newest("stopped", "going", about=SERVICE)
-        fallen = last is not None and last.startswith(f"{SERVICE}stopped/")
-        if last is None or not fallen or self._version() <= int(last.rpartition("/")[2]):
-            return
-        about = f"{SERVICE}going/{self._version()}"
-        self._put(policy, [resumed(policy.sender, "", about=about)])
-
-    def _check_week(self, policy: NotificationPolicy) -> None:
-        if policy.weekly is None or not self._verdicts.version:
-            return
-        now = self._now()
-        due = policy.weekly.last(now)
-        last = self._store.outbox.newest("weekly")
-        if last is None:
-            if due <= self._begun <= now:  # it was due before this instance started
-                return
-        elif f"weekly/{due:%Y-%m-%d}" <= last <= f"weekly/{now:%Y-%m-%d}":
-            return  # a later date than now comes from a clock that was wrong
-        since = now.timestamp() - WEEK_SECONDS
-        ends = [change for change in self._store.changes.all() if (change.ended or 0) > since]
-        about = f"weekly/{due:%Y-%m-%d}"
-        self._put(policy, [weekly(policy.sender, self._verdicts, ends, about=about)])
-
-    def _version(self) -> int:
-        """Return the number of the newest run."""
-        return max((run.number for run in self._store.runs(limit=1)), default=0)
-
-    def _day(self) -> str:
-        return f"{self._now():%Y-%m-%d}"
-
-    def _put(
-        self,
-        policy: NotificationPolicy,
-        queued: Sequence[Message],
-        notified: Iterable[KnownChange] = (),
-    ) -> None:
-        now = self._now().timestamp()
-        self._store.outbox.put(queued, policy.targets, now=now, notified=notified)
+def _message(kind: str, title: str, lines: Iterable[str], **about: Any) -> Message:
+    return Message(kind=kind, title=one_line(title), body="\n".join(map(one_line, lines)), **about)

@@ -1,34 +1,42 @@
-"""Deliver queued notifications and retry failures, in a separate thread."""
+"""Queue notifications, deliver them and retry failures, in a separate thread."""
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, Self
+from zoneinfo import ZoneInfo
 
 from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_secret
 from pvebench.log import log
-from pvebench.metrics.live import TargetState
-from pvebench.notify.delivery import Sent
-from pvebench.notify.planner import NotificationPlanner
-from pvebench.store import Outbox, QueuedMessage
-from pvebench.store.outbox import MAX_WAIT_SECONDS
+from pvebench.model.ports import Clock
+from pvebench.notify.delivery import Sent, send
+from pvebench.notify.planner import NodeActivity, change_messages, stop_messages, week_messages
+from pvebench.sanitize import one_line
+from pvebench.store import Message, QueueState, ReceiverCounts, Store
+from pvebench.verdicts import Verdicts
 
-# --- Addresses of receivers: from a file, the environment, or the settings.
-
-Address = Callable[[], str]
-"""Read an address at each call. Raises ConfigError, OSError."""
-
-
-def addresses_of(settings: Settings) -> dict[str, Address]:
-    """Return receiver -> function that reads its address."""
-    targets = settings.notify.to if settings.notify else ()
-    return {target.name: partial(address_of, target) for target in targets}
+LOOK_SECONDS: Final = 30.0
+FIRST_WAIT_SECONDS: Final = 60.0
+MAX_WAIT_SECONDS: Final = 3600.0
+"""Longest time between two attempts."""
+PERMANENT_FAILURE_ATTEMPTS: Final = 5
+"""Rejections after which a message is dropped."""
+MAX_ATTEMPTS: Final = 170
+"""Attempts after which a message is dropped: about a week."""
+MAX_QUEUED: Final = 100
+"""Queued messages per receiver. One that is down for weeks gets the newest."""
+END_SECONDS: Final = 2.0
+FINAL_SECONDS: Final = 20.0
+"""How long shutdown waits for the message about it."""
+MAX_TITLE: Final = 120
 
 
 def address_of(target: NotifyTarget) -> str:
@@ -41,102 +49,85 @@ def address_of(target: NotifyTarget) -> str:
         return target.url.get_secret_value()
     if target.url_file is not None:
         return read_secret(target.url_file)
-    name = target.url_env or ""
-    url = os.environ.get(name, "").strip()
+    url = os.environ.get(target.url_env or "", "").strip()
     if not url:
-        problem = Problem(f"notify target {target.name}", 0, 0, f"{name} is not set")
+        problem = Problem(f"notify target {target.name}", 0, 0, f"{target.url_env} is not set")
         raise ConfigError([problem], next_step="set it for the service or use url_file")
     return url
 
 
-# --- Delivery.
-
-
-LOOK_SECONDS: Final = 30.0
-FIRST_WAIT_SECONDS: Final = 60.0
-PERMANENT_FAILURE_ATTEMPTS: Final = 5
-"""Rejections after which a message is dropped."""
-MAX_ATTEMPTS: Final = 170
-"""Attempts after which a message is dropped: about a week."""
-END_SECONDS: Final = 2.0
-FINAL_SECONDS: Final = 20.0
-"""How long shutdown waits for the message about it."""
-
-Send = Callable[[str, str, str], Sent]
-"""(address, title, text) -> result."""
+def text_of(message: Message, settings: Settings) -> tuple[str, str]:
+    """Return title and text as receivers see them."""
+    link = f"\n{settings.external_url}/" if settings.external_url else ""
+    footer = f"pvebench on {one_line(socket.gethostname())}{link}"
+    return one_line(f"pvebench: {message.title}", MAX_TITLE), f"{message.body}\n\n{footer}"
 
 
 class NotificationSender:
-    """Deliver notifications, and let the planner check what depends on time.
+    """Delivers notifications about changes, stops and the week.
 
     Args:
-        planner: plans notifications.
-        addresses: of the receivers in the current settings.
-        now: Unix seconds.
-        rest: waits so many seconds, or until it is woken; None: until `wake`.
+        activities: of all nodes and the service.
+        send: (address, title, text) -> result.
+
+    Attributes:
+        counts: messages for every receiver in the settings.
     """
 
     def __init__(
         self,
-        planner: NotificationPlanner,
-        outbox: Outbox,
-        addresses: Callable[[], Mapping[str, Address]],
-        send: Send,
+        store: Store,
+        settings: Callable[[], Settings],
+        activities: Callable[[], Iterable[NodeActivity]],
+        clock: Clock,
         *,
-        now: Callable[[], float],
-        rest: Callable[[float], object] | None = None,
+        send: Callable[[str, str, str], Sent] = send,
     ) -> None:
-        self._planner, self._outbox = planner, outbox
-        self._addresses, self._send, self._now = addresses, send, now
+        self._changes, self._outbox = store.changes, store.outbox
+        self._settings, self._activities = settings, activities
+        self._clock, self._send = clock, send
+        self._begun, self._verdicts, self._exit_reason = self._now(), Verdicts(), ""
+        self._idle_since: dict[str, tuple[float, float]] = {}
         self._woken, self._stopped = threading.Event(), threading.Event()
-        self._rest = rest or self._woken.wait
-        self._final = False
-        self._failures: dict[str, int] = {}
-        self._states: tuple[TargetState, ...] = ()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+        self.counts: Mapping[str, ReceiverCounts] = {}
 
-    @property
-    def states(self) -> tuple[TargetState, ...]:
-        """Delivery counts of every receiver."""
-        return self._states
-
-    def wake(self) -> None:
-        """Wake the thread: there may be new messages."""
+    def judged(self, verdicts: Verdicts) -> None:
+        """Let the thread queue notifications about new verdicts."""
+        self._verdicts = verdicts
         self._woken.set()
 
-    def report_exit(self, why: str) -> None:
-        """Queue and send a message that the service ends with an error, within a time limit."""
-        try:
-            self._planner.report_exit(why)
-            self._final = True
-        except StoreError as error:
-            log.warning("queueing the exit notification failed", reason=str(error))
+    def report_exit(self, reason: str) -> None:
+        """Let the thread send a message that the service ends with an error as its last one."""
+        self._exit_reason = reason
 
     def step(self) -> None:
-        """Check what depends on time, and try the oldest due message of every receiver.
+        """Queue what is new, and try the oldest due message of every receiver.
 
         Raises:
             StoreError: nothing is lost; an attempt that could not be recorded is repeated.
         """
-        self._planner.plan()
-        targets = self._addresses()
-        waiting: set[str] = set()
-        for entry in self._outbox.queued():
-            if self._stopped.is_set() and not self._final:
+        settings = self._settings()
+        notify = settings.notify
+        targets = {target.name: target for target in notify.to} if notify else {}
+        if notify is not None:
+            self._plan(settings, notify.weekly, targets)
+        queue, failed = self._outbox.queued(), set[str]()
+        newer = Counter(message.receiver for message in queue)
+        for message in queue:
+            if self._stopped.is_set() and not self._exit_reason:
                 break
-            if entry.receiver not in targets:
-                self._outbox.drop(entry.number, self._now(), "receiver not in the settings")
-                self._outbox.faults.pop(f"notify {entry.receiver}", None)
-            elif entry.receiver not in waiting and not self._deliver(
-                entry, targets[entry.receiver]
-            ):
-                # Later ones wait: they would fail too, and arrive out of order.
-                waiting.add(entry.receiver)
+            receiver = message.receiver
+            newer[receiver] -= 1
+            if receiver not in targets:
+                self._outbox.faults.pop(f"notify {receiver}", None)
+                self._note(message, "dropped", "receiver not in the settings")
+            elif newer[receiver] >= MAX_QUEUED:
+                self._note(message, "dropped", f"more than {MAX_QUEUED} messages queued")
+            elif receiver not in failed and not self._deliver(message, targets[receiver], settings):
+                failed.add(receiver)  # later ones would fail too, and arrive out of order
         counts = self._outbox.counts()
-        self._states = tuple(
-            TargetState(target=name, failures=self._failures.get(name, 0), counts=counts.get(name))
-            for name in targets
-        )
+        self.counts = {name: counts.get(name, ReceiverCounts()) for name in targets}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -145,16 +136,14 @@ class NotificationSender:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._woken.set()
-        # An interrupted attempt is recorded as one that may have arrived.
-        self._thread.join(FINAL_SECONDS if self._final else END_SECONDS)
+        self._thread.join(FINAL_SECONDS if self._exit_reason else END_SECONDS)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            self._woken.clear()
             self._try_step()
-            if not self._stopped.is_set():
-                self._rest(LOOK_SECONDS)
-        if self._final:
+            self._woken.wait(LOOK_SECONDS)
+            self._woken.clear()
+        if self._exit_reason:
             self._try_step()
 
     def _try_step(self) -> None:
@@ -170,50 +159,66 @@ class NotificationSender:
         else:
             self._outbox.faults.pop("notifications", None)
 
-    def _deliver(self, entry: QueuedMessage, address: Address) -> bool:
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _plan(self, settings: Settings, weekly: str, receivers: Collection[str]) -> None:
+        """Queue messages about everything that is new."""
+        now, known = self._now(), self._changes.all()
+        new, notified = change_messages(self._verdicts.open_changes, known, now)
+        stops, weeks = self._outbox.newest("stopped", "resumed"), self._outbox.newest("weekly")
+        for one in self._activities():
+            idle, before = self._idle(one), stops.get(one.node)
+            new += stop_messages(one, before, idle=idle, exit_reason=self._exit_reason)
+        last = weeks[""].made if weeks else self._begun
+        local = self._clock.now().astimezone(ZoneInfo(settings.time_zone))
+        new += week_messages(self._verdicts, known, weekly=weekly, now=local, last=last)
+        if new:
+            queue = [
+                replace(one, receiver=to, made=now, due=now) for one in new for to in receivers
+            ]
+            self._outbox.put(queue, notified)
+
+    def _idle(self, activity: NodeActivity) -> float:
+        """Return for how many seconds a node could have measured without a successful run."""
+        now, seen = self._clock.monotonic(), self._idle_since.get(activity.node)
+        if seen is None or seen[0] != activity.last_run or activity.waiting:
+            seen = activity.last_run, now
+        self._idle_since[activity.node] = seen
+        return now - seen[1]
+
+    def _deliver(self, message: Message, target: NotifyTarget, settings: Settings) -> bool:
         """Try a due message; return whether the next one may be tried."""
-        if not entry.is_due(self._now()):
+        now = self._now()
+        if now < message.due <= now + 2 * MAX_WAIT_SECONDS:  # the clock may have been set back
             return False
-        if not self._outbox.begin(entry.number, self._now()):
-            return True
-        sent = self._sent(entry, address)
+        wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(message.attempts, 10))
+        message = replace(message, attempts=message.attempts + 1, due=now + wait)
+        # First: if its end cannot be stored, the message is repeated, but only after the wait.
+        self._outbox.save(message)
+        sent, fault = self._attempt(message, target, settings), f"notify {target.name}"
+        limit = PERMANENT_FAILURE_ATTEMPTS if sent.permanent else MAX_ATTEMPTS
         if sent.reason:
-            return self._failed(entry, sent)
-        self._outbox.arrived(entry.number, self._now())
-        self._outbox.faults.pop(f"notify {entry.receiver}", None)
-        log.info("notification sent", target=entry.receiver, about=entry.message.about)
-        return True
+            self._outbox.faults[fault] = sent.reason
+            self._note(message, "dropped" if message.attempts >= limit else "queued", sent.reason)
+        else:
+            self._outbox.faults.pop(fault, None)
+            self._note(message, "sent")
+        return not sent.reason or message.attempts >= limit
 
-    def _failed(self, entry: QueuedMessage, sent: Sent) -> bool:
-        """Record a failed attempt; return whether the message was dropped."""
-        attempts = entry.attempts + 1
-        self._outbox.faults[f"notify {entry.receiver}"] = sent.reason
-        self._failures[entry.receiver] = self._failures.get(entry.receiver, 0) + 1
-        dropped = attempts >= (PERMANENT_FAILURE_ATTEMPTS if sent.permanent else MAX_ATTEMPTS)
-        log.warning(
-            "notification failed",
-            target=entry.receiver,
-            about=entry.message.about,
-            attempts=attempts,
-            reason=sent.reason,
-            next_step="none: it is dropped"
-            if dropped
-            else "pvebench retries; run pvebench notify --test",
-        )
-        if dropped:
-            self._outbox.drop(entry.number, self._now(), sent.reason)
-            return True
-        wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempts - 1, 10))
-        due, doubtful = self._now() + wait, sent.doubtful
-        self._outbox.failed(entry.number, due=due, reason=sent.reason, doubtful=doubtful)
-        return False
-
-    def _sent(self, entry: QueuedMessage, address: Address) -> Sent:
-        text = entry.message.body
-        if entry.doubtful:
-            text = f"(Possible duplicate: an earlier attempt was interrupted.)\n\n{text}"
+    def _attempt(self, message: Message, target: NotifyTarget, settings: Settings) -> Sent:
         try:
-            where = address()
+            address = address_of(target)
         except (ConfigError, OSError) as error:
             return Sent(reason=f"reading the address failed: {error}")
-        return self._send(where, entry.message.title, text)
+        return self._send(address, *text_of(message, settings))
+
+    def _note(self, message: Message, state: QueueState, reason: str = "") -> None:
+        """Store and log the state of a message; `reason`: why it is not sent."""
+        done = None if state == "queued" else self._now()
+        self._outbox.save(replace(message, state=state, reason=reason, done=done))
+        fields = {"target": message.receiver, "kind": message.kind, "attempts": message.attempts}
+        if reason:
+            log.warning("notification failed", **fields, state=state, reason=reason)
+        else:
+            log.info("notification sent", **fields)

@@ -27,9 +27,10 @@ from pvebench.metrics.snapshot import snapshot_of
 from pvebench.metrics.text_format import Families
 from pvebench.model.ports import Site
 from pvebench.model.status import Statuses
+from pvebench.notify.planner import node_activities
+from pvebench.notify.sender import NotificationSender
 from pvebench.report.text import without_secrets
 from pvebench.service.housekeeping import Reloader
-from pvebench.service.notifications import make_sender
 from pvebench.service.workers import GuardFactory, Supervisor
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
@@ -107,7 +108,9 @@ class Publisher:
         self._statuses = statuses
         self._guards = guards
         self._endless = endless
-        self._notifications, self._sender = make_sender(results, self._settings, statuses, clock)
+        self._sender = NotificationSender(
+            results.store, self._settings, lambda: node_activities(results.now, statuses()), clock
+        )
         self._page = self._make_page(sites)
         self._verdicts = VerdictService(
             Feed(results),
@@ -153,8 +156,7 @@ class Publisher:
         """Publish new verdicts; an endless service also queues notifications of their news."""
         self._page.judged(verdicts)
         if self._endless:
-            self._notifications.judged(verdicts)
-            self._sender.wake()
+            self._sender.judged(verdicts)
 
     def _make_page(self, sites: Sequence[Site]) -> Page:
         traffic = {site.node: site.traffic for site in sites if site.traffic is not None}
@@ -167,7 +169,7 @@ class Publisher:
                 "storages": self._collect_storages,
                 "api": lambda families: collect_api(traffic, families),
                 "address": lambda families: collect_address(self._address(), families),
-                "notify": lambda families: collect_notified(self._sender.states, families),
+                "notify": lambda families: collect_notified(self._sender.counts, families),
                 "database": lambda families: collect_database(self._results.store.path, families),
             },
             now=self._clock.now,

@@ -14,7 +14,7 @@ from pvebench.store.fleet_log import FleetState
 from pvebench.store.imported import ImportCount, ImportedRun
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.journal import StoredJournal
-from pvebench.store.outbox import Message, Outbox, QueuedMessage, ReceiverCounts
+from pvebench.store.outbox import Message, Outbox, QueueState, ReceiverCounts
 from pvebench.store.records import (
     GOOD,
     CaseNumbers,
@@ -60,7 +60,7 @@ __all__ = [
     "Number",
     "Outbox",
     "Point",
-    "QueuedMessage",
+    "QueueState",
     "ReceiverCounts",
     "Removal",
     "ReplacedRun",

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    RowMapping,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.store.engine import reading, writing
@@ -104,6 +114,7 @@ class KnownChange:
         ended: when that was considered its end, UNIX seconds; None: it is open.
         ending: `resolved`; `accepted`; `unconfirmed`: no longer confirmed.
         notified: the newest notification about it.
+        notified_at: its time, UNIX seconds; 0: none.
     """
 
     id: str
@@ -117,6 +128,7 @@ class KnownChange:
     ended: float | None = None
     ending: Ending = ""
     notified: Notified = ""
+    notified_at: float = 0.0
 
 
 class Changes:
@@ -129,7 +141,7 @@ class Changes:
         """Return all known changes, oldest first."""
         with reading(self._engine) as connection:
             rows = connection.execute(select(changes).order_by(changes.c.since, changes.c.id))
-            return [_change(row) for row in rows.all()]
+            return [_change(row) for row in rows.mappings()]
 
     def keep(self, known: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
         """Store changes, except for their notification state; delete those to forget."""
@@ -142,7 +154,7 @@ class Changes:
             fresh = {
                 column.name: column
                 for column in added.excluded
-                if column.name not in {"id", "notified"}
+                if column.name not in {"id", "notified", "notified_at"}
             }
             if rows:
                 added = added.on_conflict_do_update(index_elements=["id"], set_=fresh)
@@ -154,41 +166,20 @@ class Changes:
 
 def note_notified(connection: Connection, notified: Iterable[KnownChange]) -> None:
     """Store the notification state of changes, within a transaction."""
-    rows = [{"change": change.id, "now": change.notified} for change in notified]
-    row = (
-        update(changes).where(changes.c.id == bindparam("change")).values(notified=bindparam("now"))
-    )
+    rows = [{"one": one.id, "what": one.notified, "at": one.notified_at} for one in notified]
+    row = update(changes).where(changes.c.id == bindparam("one"))
+    row = row.values(notified=bindparam("what"), notified_at=bindparam("at"))
     if rows:
         connection.execute(row, rows)
 
 
 def _row(change: KnownChange) -> dict[str, Any]:
-    return {
-        "id": change.id,
-        "since": change.since,
-        "worse": int(change.worse),
-        "gradual": int(change.gradual),
-        "severity": change.severity,
-        "cases": json.dumps(sorted(change.cases)),
-        "text": change.text,
-        "missing": change.missing,
-        "ended": change.ended,
-        "ending": change.ending,
-        "notified": change.notified,
-    }
+    return {**asdict(change), "cases": json.dumps(sorted(change.cases))}
 
 
-def _change(row: Any) -> KnownChange:
+def _change(row: RowMapping) -> KnownChange:
+    numbers = {name: float(row[name]) for name in ("since", "notified_at")}
+    flags = {name: bool(row[name]) for name in ("worse", "gradual")}
     return KnownChange(
-        id=row.id,
-        since=float(row.since),
-        worse=bool(row.worse),
-        gradual=bool(row.gradual),
-        severity=row.severity,
-        cases=frozenset(map(str, json.loads(row.cases))),
-        text=row.text,
-        missing=row.missing,
-        ended=row.ended,
-        ending=row.ending,
-        notified=row.notified,
+        **{**row, **numbers, **flags, "cases": frozenset(map(str, json.loads(row["cases"])))}
     )

@@ -19,7 +19,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    UniqueConstraint,
     text,
 )
 
@@ -216,26 +215,26 @@ changes = Table(
     Column("ended", Float),
     Column("ending", String, nullable=False),
     Column("notified", String, nullable=False),
+    Column("notified_at", Float, nullable=False),
 )
 
+# Notifications; the newest one about a node has its state.
 messages = Table(
     "messages",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("about", String, nullable=False),
-    Column("receiver", String, nullable=False),
     Column("kind", String, nullable=False),
+    Column("node", String, nullable=False),
+    Column("last_run", Float, nullable=False),
     Column("title", Text, nullable=False),
     Column("body", Text, nullable=False),
+    Column("receiver", String, nullable=False),
     Column("made", Float, nullable=False),
     Column("due", Float, nullable=False),
     Column("attempts", Integer, nullable=False),
-    # Start of an attempt with an unknown end: the message may have been delivered.
-    Column("begun", Float),
     Column("reason", Text, nullable=False),
     Column("state", String, nullable=False),
     Column("done", Float),
-    UniqueConstraint("about", "receiver", name="notified_once"),
 )
 
 # What a hub has to learn, in the order of its happening; see `fleet_log`. Written by triggers.

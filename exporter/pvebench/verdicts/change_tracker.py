@@ -59,8 +59,10 @@ class ChangeTracker:
         now = {change.id: self._as_known(change) for change in named}
         for number, place in enumerate(rest):
             if number in parts:  # part of a change that was reported as a whole
-                notified = self._known[parts[number]].notified
-                now[named[place].id] = replace(now[named[place].id], notified=notified)
+                whole, name = self._known[parts[number]], named[place].id
+                now[name] = replace(
+                    now[name], notified=whole.notified, notified_at=whole.notified_at
+                )
         missing = [one for one in known if one.id not in now]
         over = [change for change in verdicts.changes if change.state != "open"]
         past = recognized(over, missing, apart)
@@ -106,6 +108,7 @@ class ChangeTracker:
             cases=frozenset(change.cases),
             text=summary(change),
             notified=before.notified if before else "",
+            notified_at=before.notified_at if before else 0.0,
         )
 
     def _update(

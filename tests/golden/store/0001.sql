@@ -48,9 +48,10 @@ CREATE TABLE changes (
 	ended FLOAT, 
 	ending VARCHAR NOT NULL, 
 	notified VARCHAR NOT NULL, 
+	notified_at FLOAT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "changes" VALUES('c1',1777593600.0,1,0,'warning','["lab/a/b/0"]','a is slower',NULL,NULL,'','open');
+INSERT INTO "changes" VALUES('c1',1777593600.0,1,0,'warning','["lab/a/b/0"]','a is slower',NULL,NULL,'','open',1777593600.0);
 CREATE TABLE cycles (
 	uid VARCHAR NOT NULL, 
 	node VARCHAR NOT NULL, 
@@ -159,22 +160,21 @@ INSERT INTO "journal" VALUES(1,1.79561678691668605801e+09,1.79561678694191503521
 INSERT INTO "journal" VALUES(2,1.79561678695665621757e+09,NULL,'vm','{"uuid": "left"}');
 CREATE TABLE messages (
 	id INTEGER NOT NULL, 
-	about VARCHAR NOT NULL, 
-	receiver VARCHAR NOT NULL, 
 	kind VARCHAR NOT NULL, 
+	node VARCHAR NOT NULL, 
+	last_run FLOAT NOT NULL, 
 	title TEXT NOT NULL, 
 	body TEXT NOT NULL, 
+	receiver VARCHAR NOT NULL, 
 	made FLOAT NOT NULL, 
 	due FLOAT NOT NULL, 
 	attempts INTEGER NOT NULL, 
-	begun FLOAT, 
 	reason TEXT NOT NULL, 
 	state VARCHAR NOT NULL, 
 	done FLOAT, 
-	PRIMARY KEY (id), 
-	CONSTRAINT notified_once UNIQUE (about, receiver)
+	PRIMARY KEY (id)
 );
-INSERT INTO "messages" VALUES(1,'c1','mail','changed','slower','a is slower',1777593600.0,1777593600.0,0,NULL,'','queued',NULL);
+INSERT INTO "messages" VALUES(1,'changed','',0.0,'slower','a is slower','mail',0.0,0.0,0,'','queued',NULL);
 CREATE TABLE number_blocks (
 	block INTEGER NOT NULL, 
 	form TEXT NOT NULL, 

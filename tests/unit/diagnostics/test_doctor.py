@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -308,16 +309,16 @@ def test_the_environment_of_the_service_is_not_this_one(
     assert "PVEBENCH_PHONE is not set" in text
 
 
-NOTE = Message(about="note", kind="changed", title="title", body="text")
 NOON = 1795348800.0
 """2026-11-22 12:00 UTC."""
+NOTE = Message(kind="changed", title="title", body="text", receiver="phone", made=NOON)
 
 
 @pytest.mark.usefixtures("told")
 def test_what_cannot_be_delivered_is_reported_with_reason_and_since_when(
     config: Path, store: Store, capsys: Captured
 ) -> None:
-    store.outbox.put([NOTE], ["phone"], now=NOON)
+    store.outbox.put([NOTE])
     untried = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"]
     assert untried == (
         "warning",
@@ -325,8 +326,7 @@ def test_what_cannot_be_delivered_is_reported_with_reason_and_since_when(
         "a running `pvebench serve` sends them",
     )
     (queued,) = store.outbox.queued()
-    store.outbox.begin(queued.number, NOON)
-    store.outbox.failed(queued.number, due=NOON, reason="the server answered 500", doubtful=False)
+    store.outbox.save(replace(queued, attempts=1, reason="the server answered 500"))
     store.close()
     before = contents(config.parent)
     assert seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"] == (
@@ -341,16 +341,15 @@ def test_what_cannot_be_delivered_is_reported_with_reason_and_since_when(
 def test_a_message_that_was_given_up_is_reported_until_another_arrives(
     config: Path, store: Store, capsys: Captured
 ) -> None:
-    store.outbox.put([NOTE], ["phone"], now=NOON)
+    store.outbox.put([NOTE])
     (queued,) = store.outbox.queued()
-    store.outbox.drop(queued.number, NOON, "the server answered 404")
+    store.outbox.save(replace(queued, state="dropped", done=NOON))
     look = ("--exporter", "http://127.0.0.1:1")
     severity, text = seen(config, capsys, *look, code=3)["notify phone"]
     assert (severity, "dropped, 2026-11-22 12:00 UTC" in text) == ("critical", True)
-    other = Message(about="other", kind="changed", title="title", body="text")
-    store.outbox.put([other], ["phone"], now=NOON)
+    store.outbox.put([NOTE])
     (queued,) = store.outbox.queued()
-    store.outbox.arrived(queued.number, NOON + 60)
+    store.outbox.save(replace(queued, state="sent", done=NOON + 60))
     found = seen(config, capsys, *look, code=3)["notify phone"]
     assert found == ("ok", "1 sent, last 2026-11-22 12:01 UTC")
 

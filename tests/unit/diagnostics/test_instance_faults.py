@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,10 @@ import pytest
 from sqlalchemy import event
 
 from pvebench.cli.main import run_cli
+from pvebench.config import Settings
+from pvebench.config.settings import NotifySettings
 from pvebench.diagnostics import doctor
+from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import HubUnreachable
 from pvebench.model.status import State
 from pvebench.notify.delivery import Sent
@@ -29,7 +33,8 @@ from testing.simulated_site import app_of, served
 from testing.simulations import Simulation, simulate
 
 Captured = pytest.CaptureFixture[str]
-NOTE = Message(about="change", kind="changed", title="title", body="text")
+NOTE = Message(kind="changed", title="title", body="text", receiver="phone", due=1.0)
+TO = [{"name": "phone", "url": "json://phone"}]
 
 
 @contextmanager
@@ -61,14 +66,11 @@ def one_step(simulation: Simulation) -> None:
 
 
 def notify_step(simulation: Simulation, reason: str = "", now: float = 2.0) -> None:
-    sender = NotificationSender(
-        SimpleNamespace(plan=lambda: simulation.store.outbox.put([NOTE], ["phone"], now=1.0)),  # type: ignore[arg-type] # of the planner, only this is used
-        simulation.store.outbox,
-        lambda: {"phone": lambda: "address"},
-        lambda *_: Sent(reason=reason),
-        now=lambda: now,
-    )
-    sender._try_step()
+    settings = Settings(notify=NotifySettings.model_validate({"to": TO}))
+    clock = SimulatedClock(datetime.fromtimestamp(now, UTC))
+    NotificationSender(
+        simulation.store, lambda: settings, list, clock, send=lambda *_: Sent(reason=reason)
+    )._try_step()
 
 
 def fleet_step(simulation: Simulation, send: Callable[[str, str, bytes], Reply]) -> None:
@@ -120,6 +122,7 @@ def test_each_fault_of_a_running_instance_is_in_doctor_and_in_status(
     act, how, about, text = FAULTS[name]
     simulation = simulate(tmp_path, cycles=None, pack=write_pack(tmp_path, SMALL))
     simulation.store.fleet.begin()
+    simulation.store.outbox.put([NOTE])
     simulation.worker.step()
     with StateDirectory(tmp_path, exclusive=True), unwritable(simulation.store, how):
         act(simulation)
@@ -142,6 +145,7 @@ def test_each_fault_of_a_running_instance_is_in_doctor_and_in_status(
 def test_what_works_again_is_no_fault(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=None, pack=write_pack(tmp_path, SMALL))
     simulation.store.fleet.begin()
+    simulation.store.outbox.put([NOTE])
     notify_step(simulation, "status 500")
     fleet_step(simulation, refused)
     assert simulation.store.outbox.faults

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,20 +34,11 @@ from pvebench.verdicts.verdicts import changes_of
 from pvebench.web.views.overview import open_changes
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
-from testing.stores import TemporaryStore
 
 KNOWN = KnownChange(
     id="known", since=100 * DAY, worse=True, gradual=False, cases=frozenset(FINDING.cases)
 )
 KERNEL = Difference("kernel", "6.14.4-1-pve", "6.14.5-1-pve")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-    yield opened
-    opened.close()
 
 
 def days_apart(_: str, one: float, other: float) -> int:
@@ -263,7 +253,7 @@ def named(store: Store) -> KnownChange:
     ChangeTracker(store.changes).name(report(FINDING, until=110 * DAY))
     (one,) = store.changes.all()
     with writing(store.outbox._engine) as connection:  # as telling it does
-        note_notified(connection, [replace(one, notified="open")])
+        note_notified(connection, [replace(one, notified="open", notified_at=110 * DAY)])
     return store.changes.all()[0]
 
 
@@ -272,7 +262,8 @@ def test_another_process_knows_a_change_again(store: Store, named: KnownChange) 
     (change,) = ChangeTracker(store.changes).name(report(moved, until=120 * DAY))
     assert change.id == named.id
     (kept,) = store.changes.all()
-    assert (kept.notified, kept.since, kept.cases) == ("open", 103 * DAY, frozenset("abcde"))
+    assert (kept.notified, kept.notified_at) == ("open", 110 * DAY)
+    assert (kept.since, kept.cases) == (103 * DAY, frozenset("abcde"))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +315,8 @@ def test_a_part_of_what_was_reported_as_a_whole_is_no_news(
     changes = ChangeTracker(store.changes).name(report(*parts, until=120 * DAY))
     assert named.id in {one.id for one in changes}
     assert len({one.id for one in changes}) == 2
-    assert [one.notified for one in store.changes.all()] == ["open", "open"]
+    noted = {(one.notified, one.notified_at) for one in store.changes.all()}
+    assert noted == {("open", 110 * DAY)}
     # Told as one again, the other part has not ended: it is in the whole.
     ChangeTracker(store.changes).name(report(FINDING, until=121 * DAY))
     (kept,) = store.changes.all()

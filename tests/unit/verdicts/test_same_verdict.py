@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +22,7 @@ from pvebench.cli.verdict import show_verdicts
 from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.text_format import Families, text_of
 from pvebench.model.judged import JUDGED
-from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Sender, weekly
+from pvebench.notify.planner import change_messages, week_messages
 from pvebench.report.card import make_card
 from pvebench.sanitize import one_line
 from pvebench.store import Store
@@ -145,13 +144,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Results(store)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    yield opened
-    opened.close()
-
-
 @pytest.mark.parametrize("story", STORIES)
 def test_every_output_says_the_same(story: str, store: Store, results: Results) -> None:
     judged, expected = STORIES[story]
@@ -235,13 +227,9 @@ def of_page(verdicts: Verdicts, results: Results, text: str) -> bool:
 
 
 def of_notifications(verdicts: Verdicts, store: Store, text: str) -> bool:
-    sender = Sender("bench")
-    policy = NotificationPolicy(targets=["mail"], sender=sender)
-    planner = NotificationPlanner(
-        store, lambda: policy, tuple, now=lambda: NOW, monotonic=lambda: 0.0
-    )
-    planner.judged(verdicts)
-    queued = [one.message for one in store.outbox.queued()]
-    assert all(one.kind == "changed" and text in one.body for one in queued)
-    assert one_line(text) in weekly(sender, verdicts, (), about="week").body
-    return bool(queued)
+    known = store.changes.all()
+    messages, _ = change_messages(verdicts.open_changes, known, NOW.timestamp())
+    assert all(one.kind == "changed" and text in one.body for one in messages)
+    (week,) = week_messages(verdicts, known, weekly="Mon 08:00", now=NOW, last=0.0)
+    assert one_line(text) in week.body
+    return bool(messages)
