@@ -9,7 +9,6 @@ from math import inf
 from typing import Any, Final
 
 from pvebench.analysis.change import Change
-from pvebench.analysis.verdict import count_text
 from pvebench.model.ports import HoldKind
 from pvebench.model.status import WorkerStatus
 from pvebench.model.week import parse_weekly
@@ -61,12 +60,15 @@ def change_messages(
     over = [one for one in known if one.ended is not None and one.notified == "open"]
     notified = [replace(unreported[one.id], notified="open", notified_at=now) for one in new]
     notified += [replace(one, notified="ended", notified_at=now) for one in over]
-    first = not any(one.notified for one in known)
-    if new and (first or len(new) > ALONE):
-        messages = [_many_changed(new, first=first)]
+    if len(new) > ALONE:
+        messages = [_list_message("changed", "regressions", map(_dated, new))]
     else:
         messages = [_changed(one, back=unreported[one.id].notified == "ended") for one in new]
-    messages += [_many_ended(over)] if len(over) > ALONE else map(_ended, over)
+    if len(over) > ALONE:
+        texts = (f"{change.text}: {_ENDINGS[change.ending]}" for change in over)
+        messages += [_list_message("ended", "changes resolved", texts)]
+    else:
+        messages += map(_ended, over)
     return messages, notified
 
 
@@ -83,20 +85,14 @@ def _changed(change: Change, *, back: bool) -> Message:
     return _message("changed", summary(change), lines)
 
 
-def _many_changed(changes: Sequence[Change], *, first: bool) -> Message:
-    lines = ["pvebench reports each new change once. Already open:", ""] if first else []
-    lines += _list([_dated(change) for change in changes])
-    return _message("changed", count_text(len(changes), "regression"), lines)
+def _list_message(kind: str, what: str, texts: Iterable[str]) -> Message:
+    lines = list(texts)
+    return _message(kind, f"{len(lines)} {what}", _list(lines))
 
 
 def _ended(change: KnownChange) -> Message:
     lines = [_ENDINGS[change.ending], "", change.text, "", f"Since: {_day(change.since)}"]
     return _message("ended", f"resolved: {change.text}", lines)
-
-
-def _many_ended(changes: Sequence[KnownChange]) -> Message:
-    lines = _list([f"{change.text}: {_ENDINGS[change.ending]}" for change in changes])
-    return _message("ended", f"{len(changes)} changes resolved", lines)
 
 
 # --- Nodes without a successful run, and the service that has exited.

@@ -27,8 +27,9 @@ from pvebench.notify.planner import NodeActivity
 from pvebench.notify.sender import NotificationSender, address_of, text_of
 from pvebench.store import Message, QueueState, ReceiverCounts, Store
 from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import summary
 from testing.captured_logs import captured_logs
-from testing.changes import known, named
+from testing.changes import FINDING, known, named
 
 MONDAY = datetime(2026, 11, 16, 7, 0, tzinfo=UTC)
 NOTE = Message(kind="changed", title="title", body="text", receiver="mail")
@@ -94,7 +95,7 @@ def test_a_change_is_reported_later_if_the_queue_cannot_be_written(
     assert world.store.outbox.faults == {"notifications": "disk full"}
     sender._try_step()
     sender._try_step()
-    assert world.titles() == ["1 regression"]
+    assert world.titles() == [summary(FINDING)]
     assert world.store.outbox.faults == {}
 
 
@@ -145,13 +146,13 @@ def test_a_stop_and_the_next_run_are_reported_once_across_restarts(world: World)
     assert world.titles() == ["measuring has stopped on pve1", "measuring has resumed on pve1"]
 
 
-def test_without_receivers_nothing_is_queued_and_the_first_one_gets_the_sum(world: World) -> None:
+def test_the_first_receiver_gets_the_changes_that_are_open(world: World) -> None:
     world.receivers = ()
     sender = world.sender()
     world.report(sender, "old")
     world.receivers = ("mail",)
     world.report(sender, "old")
-    assert world.titles() == ["1 regression"]
+    assert world.titles() == [summary(FINDING)]
 
 
 def test_a_message_is_tried_again_ever_more_seldom_until_it_arrives(world: World) -> None:
