@@ -16,22 +16,7 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from builder import (
-    case,
-    compare,
-    cpu,
-    diskmark,
-    latency,
-    matrix,
-    operations,
-    overview,
-    regressions,
-    trends,
-    under_load,
-    upgrades,
-    wall,
-)
-from builder.panels import STATUS_HEIGHT, status
+from builder import case, compare, diskmark, matrix, operations, overview, upgrades, wall
 from builder.parts import table_query
 from builder.promql import HELD, RECENT, held, label, silent
 
@@ -44,31 +29,22 @@ OF_THE_PAST: Final = {"timeseries", "state-timeline", "heatmap"}
 DASHBOARDS: Final = {
     "overview": overview.build,
     "wall": wall.build,
-    "wall-720": wall.build_small,
     "configuration-matrix": matrix.build,
     "before-after-upgrade": upgrades.build,
     "case-detail": case.build,
-    "trends": trends.build,
-    "regressions": regressions.build,
     "compare": compare.build,
-    "latency": latency.build,
-    "cpu-cost": cpu.build,
     "diskmark": diskmark.build,
     "operations": operations.build,
-    "under-load": under_load.build,
 }
 
 
 def render(built: dashboard.Dashboard) -> str:
     """Return the text of a dashboard's file; the same source gives the same text."""
     data = _plain(built)
-    if data["panels"][0]["title"] != "Verdict":
-        for panel in all_panels(data):
-            panel["gridPos"]["y"] += STATUS_HEIGHT
-        data["panels"].insert(0, _plain(status()))
-    on_a_wall = data["uid"].startswith(wall.UID)
-    if on_a_wall:
-        _untitle(data)
+    on_a_wall = data["uid"] == wall.UID
+    for panel in data["panels"] if on_a_wall else data["panels"][:1]:
+        if on_a_wall or panel["title"] == "Status":
+            _untitle(panel)
     data["schemaVersion"] = SCHEMA_VERSION
     data["editable"] = False
     # The SDK omits empty lists, which older versions of Grafana expect.
@@ -87,11 +63,10 @@ def render(built: dashboard.Dashboard) -> str:
     return text.replace("${datasource}", wall.SOURCE) if on_a_wall else text
 
 
-def _untitle(data: dict[str, Any]) -> None:
-    """Move titles to the descriptions: they are too small for a wall, and take its space."""
-    for panel in data["panels"]:
-        panel["description"] = f"{panel['title']}. {panel['description']}"
-        panel["title"] = ""
+def _untitle(panel: dict[str, Any]) -> None:
+    """Move the title to the description: it is too small for a wall, and takes space."""
+    panel["description"] = f"{panel['title']}. {panel['description']}"
+    panel["title"] = ""
 
 
 def _plain(built: Builder[Any]) -> dict[str, Any]:

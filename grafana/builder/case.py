@@ -4,311 +4,380 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import dashboard, stat, statetimeline, table, timeseries
-from grafana_foundation_sdk.models import common
-from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, xychart
+from grafana_foundation_sdk.models import common as common_models
+from grafana_foundation_sdk.models import heatmap as heat_models
+from grafana_foundation_sdk.models import xychart as xy_models
+from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder.charts import FEWER_POINTS, in_own_unit, lines, timeline
+from builder import panels as p
+from builder import parts
+from builder import promql as q
+from builder.bars import ranking
+from builder.charts import FEW_POINTS, FEWER_POINTS, PADDING, chart, in_own_unit, lines, timeline
 from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, plain, prop
-from builder.panels import OVERDUE, good_or_bad, intro, names, number, verdict
-from builder.parts import (
-    base,
-    collapsed,
-    custom_variable,
-    instant,
-    label_variable,
-    node_variable,
-    place,
-    query,
-)
-from builder.promql import (
-    CASE_KEYS,
-    coded,
-    factors,
-    gains,
-    in_own,
-    recorded,
-    series,
-    with_descriptions,
-)
+from builder.results import results
 from builder.tables import Column, facts, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
+OTHERS: Final = {"node": "$node", "workload": "$workload"}
+LEGEND: Final = "{{configuration}} ({{storage}})"
+NO_HISTOGRAM: Final = f"{PADDING}no histogram yet"
 INTRO: Final = (
     "**All data of one case**: a disk configuration with a workload, its latest value and its "
-    "history. The web UI has the raw output and logs of each run."
+    "history. Latency is completion latency, measured in the guest; percentiles are per run and "
+    "never averaged. CPU is measured on the host during each run: 10 µs per I/O at 50,000 IOPS "
+    "keep half a core busy. The rows at the end show all configurations of the node with this "
+    "workload. The web UI has the raw output and logs of each run."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    attempts = m.RUN_ATTEMPT_TIMESTAMP
-    scenarios = label_variable("scenario", "Configuration", among='node=~"$node"', metric=attempts)
-    # The last one by default: the first in alphabetical order is `idle`, which has no IOPS.
-    workloads = label_variable(
-        "workload",
-        "Workload",
-        among='node=~"$node",scenario=~"$scenario"',
-        metric=attempts,
-        descending=True,
+    runs, node = m.RUN_ATTEMPT_TIMESTAMP, 'node=~"$node"'
+    among = f'{node},scenario=~"$scenario"'
+    board = parts.base(
+        "Case detail",
+        "pvebench-case",
+        "One configuration and workload: value, verdict, history, latency, CPU.",
+        parts.node_variable(multi=False),
+        parts.label_variable("scenario", "Configuration", among=node, metric=runs),
+        # The last one by default: the first in alphabetical order is `idle`, which has no IOPS.
+        parts.label_variable("workload", "Workload", among=among, descending=True, metric=runs),
+        parts.custom_variable("axis", "Axis", {"from zero": "0", "zoomed": "1"}),
+        scenario="$scenario",
+        workload="$workload",
     )
-    return (
-        base(
-            "Case detail",
-            "pvebench-case",
-            "One configuration and workload: value, verdict, history.",
-            scenario="$scenario",
-            workload="$workload",
-        )
-        .with_variable(node_variable(multi=False))
-        .with_variable(scenarios)
-        .with_variable(workloads)
-        .with_variable(custom_variable("axis", "Axis", {"from zero": "0", "zoomed": "1"}))
-        .with_panel(_name().grid_pos(place(0, 0, 24, 3)))
-        .with_panel(_last().grid_pos(place(0, 3, 5, 4)))
-        .with_panel(_baseline().grid_pos(place(0, 7, 5, 3)))
-        .with_panel(_judged().grid_pos(place(5, 3, 14, 7)))
-        .with_panel(_age().grid_pos(place(19, 3, 5, 4)))
-        .with_panel(_success().grid_pos(place(19, 7, 5, 3)))
-        .with_panel(_value().grid_pos(place(0, 10, 24, 10)))
-        .with_panel(_percentiles().grid_pos(place(0, 20, 14, 9)))
-        .with_panel(_verdicts().grid_pos(place(14, 20, 10, 9)))
-        .with_row(collapsed("CPU, syncs, variation", 29, _cpu(), _syncs(), _within()))
-        .with_row(collapsed("Definition and outcomes", 30, *_definition(), height=12))
-        .with_row(dashboard.Row("About").grid_pos(place(0, 31, 24, 1)))
-        .with_panel(intro(INTRO, y=32))
+    states = q.series(m.CHANGE_STATE, **CASE)
+    history = timeline(
+        "Verdict history",
+        "Blue: faster; gray: unchanged; orange: slower.",
+        states,
+        "{{metric}} {{direction}}",
+    )
+    return p.stacked(
+        board,
+        p.status(),
+        (3, _name()),
+        (4, *_strip()),
+        (10, _value()),
+        (7, (14, _judged()), (10, history)),
+        p.Section("Latency", ((9, (14, _percentiles()), (10, _distribution())),), collapsed=False),
+        p.section("Syncs, variation within a run, tail", (9, *_tails())),
+        p.section("CPU cost", (12, _cheapest(), _cloud()), *_cpu()),
+        p.section("All configurations with this workload", (11, _others())),
+        p.section("Definition and outcomes", (12, *_definition())),
+        p.intro(INTRO),
     )
 
 
-def _name() -> stat.Panel:
-    case = with_descriptions(
-        f"max by (job, instance, {CASE_KEYS}) ({series(m.RUN_ATTEMPT_TIMESTAMP, **CASE)})"
-    )
-    return names(
+def _name() -> p.Panel:
+    runs = q.series(m.RUN_ATTEMPT_TIMESTAMP, **CASE)
+    return p.names(
         "Case",
         "Workload, configuration, storage and node.",
-        case,
+        q.with_descriptions(f"max by (job, instance, {q.CASE_KEYS}) ({runs})"),
         "{{description}}  ·  {{configuration}}  ·  {{storage}} on {{node}}",
         missing="no run yet",
     )
 
 
 def _value_own() -> str:
-    return in_own(series(f.IOPS.metric, **CASE), series(f.BANDWIDTH.metric, **CASE))
+    return q.in_own(q.series(f.IOPS.metric, **CASE), q.series(f.BANDWIDTH.metric, **CASE))
 
 
 def _baseline_own() -> str:
-    level, size = (
-        series(m.BASELINE_IOPS, **CASE),
-        f"{series(f.BANDWIDTH.metric, **CASE)} / ({series(f.IOPS.metric, **CASE)} > 0)",
-    )
-    return in_own(level, f"{level} * ({size})")
+    level = q.series(m.BASELINE_IOPS, **CASE)
+    size = f"{q.series(f.BANDWIDTH.metric, **CASE)} / ({q.series(f.IOPS.metric, **CASE)} > 0)"
+    return q.in_own(level, f"{level} * ({size})")
 
 
-def _last() -> stat.Panel:
-    value = instant(_value_own(), legend="{{direction}}")
+def _strip() -> tuple[p.Panel, ...]:
+    """Return value, baseline, age and outcome of the latest run."""
     text = "Throughput of the latest successful run."
-    return in_own_unit(number("Latest value", text, "", missing="no IOPS yet").targets([value]))
+    age = "Age of the latest successful run, in intervals of its schedule. Stale from 2.5 up."
+    way = "{{direction}}"
+    value = p.number("Latest value", text, _value_own(), missing="no IOPS yet", legend=way)
+    level = p.number(
+        "Baseline", "Reference level.", _baseline_own(), missing="no baseline", legend=way
+    )
+    intervals = p.number(
+        "Age", age, f"max({q.recorded(p.OVERDUE, **CASE)})", unit="suffix: intervals", decimals=1
+    )
+    success = f"min({q.series(m.RUN_SUCCESS, **CASE)})"
+    return (
+        in_own_unit(value),
+        in_own_unit(level),
+        p.verdict(intervals, alarm_steps(2.5)),
+        p.good_or_bad(
+            "Latest run", "Result of the latest run.", success, ("ok", "FAILED", "none yet")
+        ),
+    )
 
 
-def _baseline() -> stat.Panel:
-    level = instant(_baseline_own(), legend="{{direction}}")
-    panel = number("Baseline", "Reference level.", "", missing="no baseline yet")
-    return in_own_unit(panel.targets([level]))
-
-
-def _judged() -> table.Panel:
+def _judged() -> p.Panel:
     by = "metric, direction"
+    change = f"max by ({by}) {q.coded(q.gains(**CASE), q.factors(**CASE))}"
     return rows(
         "Changes by metric",
         "Change from baseline per metric, ×1.67 for latency and CPU. A change within noise is not "
         "significant; *slower* and *faster* are confirmed.",
         ("metric", "direction"),
         (
-            Column("verdict", f"max by ({by}) ({series(m.CHANGE_STATE, **CASE)})", state=True),
-            Column(
-                "change",
-                f"max by ({by}) {coded(gains(**CASE), factors(**CASE))}",
-                change=True,
-                coded=True,
-            ),
-            noise_column(f"max by ({by}) ({series(m.CHANGE_THRESHOLD, **CASE)})"),
+            Column("verdict", f"max by ({by}) ({q.series(m.CHANGE_STATE, **CASE)})", state=True),
+            Column("change", change, change=True, coded=True),
+            noise_column(f"max by ({by}) ({q.series(m.CHANGE_THRESHOLD, **CASE)})"),
         ),
-        linked=False,
         missing=f"no verdict before run {LEAST_JUDGED}",
-    ).cell_height(common.TableCellHeight.SM)
+    ).cell_height(common_models.TableCellHeight.SM)
 
 
-def _age() -> stat.Panel:
-    panel = number(
-        "Age",
-        "Age of the latest successful run, in intervals of its schedule. Stale from 2.5 up.",
-        f"max({recorded(OVERDUE, **CASE)})",
-        unit="suffix: intervals",
-        decimals=1,
-        missing="none yet",
-    )
-    return verdict(panel, alarm_steps(2.5))
-
-
-def _success() -> stat.Panel:
-    success, text = f"min({series(m.RUN_SUCCESS, **CASE)})", "Result of the latest run."
-    return good_or_bad("Latest run", text, success, good="ok", bad="FAILED", missing="none yet")
-
-
-def _value() -> timeseries.Panel:
+def _value() -> p.Panel:
     value, baseline = _value_own(), _baseline_own()
-    noise = series(m.CHANGE_THRESHOLD, **CASE, metric="throughput")
-    chart = (
+    noise = q.series(m.CHANGE_THRESHOLD, **CASE, metric="throughput")
+
+    def edge(sign: str) -> str:
+        return f"{baseline} * ignoring (metric) (1 {sign} {noise})"
+
+    def custom(**values: object) -> list[DynamicConfigValue]:
+        return [prop(f"custom.{name}", value) for name, value in values.items()]
+
+    points = custom(drawStyle="points", showPoints="always", pointSize=6)
+    dashed = custom(lineStyle={"fill": "dash", "dash": [8, 6]})
+    unlisted = {"legend": True, "tooltip": False, "viz": False}
+    edges = custom(lineWidth=0, showPoints="never", hideFrom=unlisted)
+    panel = (
         lines(
             "Throughput, baseline and noise",
             "A step is a new run; a dot marks its end, colored by outcome. The dashed line is the "
             "baseline, the band its noise. *Axis* at the top selects where the axis begins.",
-            [
-                query(value, legend="{{direction}}", ref="A"),
-                query(_ended(value), legend="run: {{outcome}}", ref="B"),
-                query(baseline, legend="baseline {{direction}}", ref="C"),
-                query(_band(baseline, noise, "+"), legend="upper {{direction}}", ref="D"),
-                query(_band(baseline, noise, "-"), legend="lower {{direction}}", ref="E"),
-                query(
-                    f"(vector(0) == $axis) and on () {series(f.IOPS.metric, **CASE)}",
-                    legend="zero",
-                    ref="F",
-                ),
-            ],
+            {
+                "{{direction}}": value,
+                "run: {{outcome}}": _ended(value),
+                "baseline {{direction}}": baseline,
+                "upper {{direction}}": edge("+"),
+                "lower {{direction}}": edge("-"),
+                "zero": f"(vector(0) == $axis) and on () {q.series(f.IOPS.metric, **CASE)}",
+            },
             unit="none",
-            linked=False,
-            right=False,
             points=FEWER_POINTS,
         )
-        .override_by_query(
-            "B",
-            [
-                prop("custom.drawStyle", "points"),
-                prop("custom.showPoints", "always"),
-                prop("custom.pointSize", 6),
-                prop("color", plain(WORSE)),
-            ],
-        )
+        .override_by_query("B", [*points, prop("color", plain(WORSE))])
         .override_by_name("run: ok", [prop("color", plain("blue"))])
         .override_by_name("zero", UNSEEN)
-        .override_by_query(
-            "C",
-            [
-                prop("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
-                prop("color", plain(NEUTRAL)),
-            ],
-        )
-        .override_by_regexp(
-            "^(upper|lower).*",
-            [
-                prop("custom.lineWidth", 0),
-                prop("custom.showPoints", "never"),
-                prop("color", plain("#8E8E8E")),
-                prop("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
-            ],
-        )
-        .override_by_name("upper read", _filled_to("lower read"))
-        .override_by_name("upper write", _filled_to("lower write"))
+        .override_by_query("C", [*dashed, prop("color", plain(NEUTRAL))])
+        .override_by_regexp("^(upper|lower).*", [*edges, prop("color", plain("#8E8E8E"))])
     )
-    return in_own_unit(chart)
+    for way in ("read", "write"):
+        band = custom(fillBelowTo=f"lower {way}", fillOpacity=10)
+        panel = panel.override_by_name(f"upper {way}", band)
+    return in_own_unit(panel)
 
 
 def _ended(value: str) -> str:
     """Return the value at each step in which a run ended, per outcome."""
-    runs = f"sum by (outcome) ({series(m.RUNS, **CASE)})"
-    before = f"sum by (outcome) ({series(m.RUNS, **CASE)} offset $__interval)"
+    runs = f"sum by (outcome) ({q.series(m.RUNS, **CASE)})"
+    before = f"sum by (outcome) ({q.series(m.RUNS, **CASE)} offset $__interval)"
     return f"(({runs} - {before}) > bool 0 == 1) * on () group_left () max({value})"
 
 
-def _filled_to(name: str) -> list[models.DynamicConfigValue]:
-    return [prop("custom.fillBelowTo", name), prop("custom.fillOpacity", 10)]
+# --- Latency.
 
 
-def _band(baseline: str, noise: str, sign: str) -> str:
-    return f"{baseline} * ignoring (metric) (1 {sign} {noise})"
-
-
-def _percentiles() -> timeseries.Panel:
-    chosen = "&".join(f"var-{name}=${{{name}}}" for name in ("node", "workload", "scenario"))
-    url = f"/d/pvebench-latency?${{__url_time_range}}&${{datasource:queryparam}}&{chosen}"
-    panel = lines(
+def _percentiles() -> p.Panel:
+    return lines(
         "Completion latency percentiles",
-        "Logarithmic. Lower is better. p99.99 needs runs of a million operations to be meaningful.",
+        "Logarithmic. Lower is better. The maximum is the longest stall of a run. p99.99 needs "
+        "runs of a million operations to be meaningful.",
         {
-            "p{{percentile}} {{direction}}": series(f.CLAT_PERCENTILE.metric, **CASE),
-            "max {{direction}}": series(f.CLAT_MAX.metric, **CASE),
+            "p{{percentile}} {{direction}}": q.series(f.CLAT_PERCENTILE.metric, **CASE),
+            "max {{direction}}": q.series(f.CLAT_MAX.metric, **CASE),
         },
         unit="s",
         log=True,
-        linked=False,
-    )
-    return panel.links([dashboard.DashboardLink("Latency, with its distribution").url(url)])
-
-
-def _verdicts() -> statetimeline.Panel:
-    return timeline(
-        "Verdict history",
-        "Blue: faster; gray: unchanged; orange: slower.",
-        series(m.CHANGE_STATE, **CASE),
-        "{{metric}} {{direction}}",
+        right=True,
     )
 
 
-def _within() -> timeseries.Panel:
-    return lines(
-        "Variation within a run",
-        "Standard deviation / mean of the intervals of one run. Lower is steadier.",
-        {"{{direction}}": series(f.IOPS_VARIATION.metric, **CASE)},
-        unit="percentunit",
-        linked=False,
-        right=False,
-    )
-
-
-def _cpu() -> timeseries.Panel:
-    return lines(
-        "Host CPU during runs",
-        "In cores, measured outside the guest.",
-        # Legend at the right: below so small a chart, Grafana shows two of its five rows.
-        {"{{component}}": series(f.HOST_CPU.metric, **CASE)},
-        unit="none",
-        linked=False,
-    )
-
-
-def _syncs() -> timeseries.Panel:
-    return lines(
-        "Sync latency",
-        "fsync and fdatasync latency, for workloads that sync.",
-        {"p{{percentile}}": series(f.SYNC_PERCENTILE.metric, **CASE)},
-        unit="s",
-        log=True,
-        linked=False,
-        right=False,
-        missing="No data: the workload does not sync or has not run yet.",
-    )
-
-
-def _definition() -> tuple[table.Panel, ...]:
-    info = series(m.WORKLOAD_INFO, workload="$workload")
-    labels = "description, workload, tool, title, rw, block_size_bytes, io_depth, jobs"
+def _distribution() -> heatmap.Panel:
+    """Return the heatmap of completion latencies."""
+    histogram = q.series(m.LATENCY, **CASE)
+    # Without a result, a heatmap of Grafana 12.4 shows "No data", regardless of `noValue`.
+    fallback = q.label("le", NO_HISTOGRAM, q.if_empty(f"group({histogram} @ end())"))
+    operations = f"sum by (le) (increase({histogram}[$__rate_interval])) or 0 * ({fallback})"
+    target = parts.query(operations, legend="{{le}}").format(PromQueryFormat.HEATMAP)
+    # No color that means better or worse; the exponent keeps rare values visible.
+    colors = heatmap.HeatmapColorOptions().mode(heat_models.HeatmapColorMode.SCHEME).steps(64)
+    colors = colors.scale(heat_models.HeatmapColorScale.EXPONENTIAL).exponent(0.3)
+    tooltip = heatmap.HeatmapTooltip().mode(common_models.TooltipDisplayMode.SINGLE)
     return (
-        facts(
-            "Configuration",
-            "All options of the disk and its VM.",
-            series(m.SCENARIO_INFO, node="$node", scenario="$scenario"),
+        heatmap.Panel()
+        .datasource(parts.DATASOURCE)
+        .with_target(target)
+        .max_data_points(FEW_POINTS)
+        .title("Completion latency distribution")
+        .description(
+            "Operations of the runs that ended in each time step, by completion latency. Needs a "
+            "workload with `histogram: true` in its pack. A second band above the first shows "
+            "stalls hidden by means and medians. A case appears with its second run: the first "
+            "value of a counter is not an increase."
+        )
+        .no_value(NO_HISTOGRAM)
+        # Without a histogram, its scale has no limits; the tooltip shows the numbers.
+        .hide_legend()
+        .color(colors.scheme("Cividis"))
+        .unit("short")
+        .y_axis(heatmap.YAxisConfig().unit("s"))
+        .cell_values(heatmap.CellValues().unit("short").decimals(0))
+        .tooltip(tooltip.y_histogram(True))
+    )
+
+
+def _tails() -> tuple[p.Panel, ...]:
+    slow, middle = (
+        q.series(f.CLAT_PERCENTILE.metric, **OTHERS, percentile=one) for one in ("99.9", "50")
+    )
+    tail = f"({slow} and topk(10, {slow} @ end())) / ignoring (percentile) ({middle} > 0)"
+    return (
+        lines(
+            "Sync latency",
+            "fsync and fdatasync latency, for workloads that sync. A drop below the device's "
+            "minimum means that syncs are ignored.",
+            {"p{{percentile}}": q.series(f.SYNC_PERCENTILE.metric, **CASE)},
+            unit="s",
+            log=True,
+            missing="No data: the workload does not sync or has not run yet.",
         ),
+        lines(
+            "Variation within a run",
+            "Standard deviation / mean of the intervals of one run. Lower is steadier.",
+            {"{{direction}}": q.series(f.IOPS_VARIATION.metric, **CASE)},
+            unit="percentunit",
+        ),
+        lines(
+            "Tail latency: p99.9 / median",
+            "The ten configurations of the node with the highest p99.9 of this workload. About 10 "
+            "is normal; 1000 means stalls.",
+            {LEGEND: q.with_descriptions(f"({tail})", workload=False)},
+            unit="none",
+            log=True,
+            linked=True,
+            points=FEW_POINTS,
+        ),
+    )
+
+
+# --- CPU.
+
+
+def _cheapest() -> bargauge.Panel:
+    cost = f"1e6 / ({q.recorded(q.IOPS_PER_CORE, **OTHERS)} > 0)"
+    return ranking(
+        "CPU time per I/O, lowest first",
+        "The 12 configurations of the node with the least CPU time per I/O of this workload, "
+        "including the whole host.",
+        f"sort({q.with_descriptions(f'bottomk(12, {cost})', workload=False)})",
+        unit="µs",
+        legend="{{configuration}} ({{storage}}, {{node}})",
+    ).decimals(1)
+
+
+def _cloud() -> xychart.Panel:
+    """Return the configurations as points: further up for the same CPU is better."""
+    total = q.series(f.HOST_CPU.metric, **OTHERS, component="total")
+    cores = f"max by (job, instance, {q.CASE_KEYS}) ({total})"
+    iops = f"sum by ({q.CASE_KEYS}) ({q.series(f.IOPS.metric, **OTHERS)})"
+    titles = {"Value #A": "host CPU, cores", "Value #B": "IOPS"}
+    labels = dict.fromkeys(("Time", "job", "instance", "scenario", "workload"), True)
+    text = "One point per configuration. Further up with the same CPU is better."
+    named = parts.transformation("organize", excludeByName=labels, renameByName=titles)
+    return (
+        parts.described(
+            xychart.Panel(),
+            ("IOPS over host CPU", text),
+            parts.table_query(q.with_descriptions(f"({cores})", workload=False)),
+            parts.table_query(iops, ref="B"),
+            unit="short",
+            missing="no data before the first run",
+        )
+        .min(0)
+        .mapping(xy_models.SeriesMapping.AUTO)
+        # Without one, Grafana 12.4 shows "Err".
+        .series([xychart.XYSeriesConfig()])
+        .color_scheme(plain("blue"))
+        .transformations([parts.transformation("merge"), named])
+        .legend(common.VizLegendOptions().show_legend(False))
+    )
+
+
+def _cpu() -> tuple[p.Line, ...]:
+    cpu, tool = q.series(f.HOST_CPU.metric, **CASE), q.series(f.GUEST_CPU.metric, **CASE)
+    idle = q.series(f.HOST_CPU.metric, node="$node", workload="idle.*", component="qemu")
+    power = "rate(node_rapl_package_joules_total[$__rate_interval])"
+    return (
+        (
+            9,
+            # Legend at the right: below so small a chart, Grafana shows two of its five rows.
+            lines(
+                "Host CPU during runs",
+                "In cores, measured outside the guest.",
+                {"{{component}}": cpu},
+                unit="none",
+                right=True,
+            ),
+            lines(
+                "Benchmark tool CPU",
+                "CPU time in the guest, as a share of one CPU. Near 100%, it is the bottleneck.",
+                {"{{mode}}": tool},
+                unit="percentunit",
+            ),
+            lines(
+                "Context switches of the host",
+                "Per second of the run.",
+                {"switches": q.series(m.HOST_SWITCHES, **CASE)},
+                unit="ops",
+            ),
+        ),
+        (
+            9,
+            lines(
+                "Idle guest CPU, cores",
+                "CPU usage of QEMU with an idle guest, by configuration: its base cost.",
+                {LEGEND: q.with_descriptions(idle, workload=False)},
+                unit="none",
+                linked=True,
+                zero=True,
+            ),
+            chart(
+                "Host CPU power",
+                "From node_exporter's RAPL collector, which needs hardware support and permission; "
+                "continuous, not per run.",
+                {"{{instance}}": f"sum by (instance) ({power})"},
+                "watt",
+                missing="No data: no node_exporter reports power (collector rapl).",
+            ),
+        ),
+    )
+
+
+def _others() -> p.Panel:
+    text = "Latest successful runs of this workload on this node, with trends over the time range."
+    latency = ("p50", "p99", "p99.9", "max", "sync p99")
+    cpu = ("CPU per I/O", "host, cores", "QEMU, cores", "age")
+    return results("All configurations", text, OTHERS, *latency, *cpu)
+
+
+def _definition() -> tuple[p.Panel, ...]:
+    info = q.series(m.WORKLOAD_INFO, workload="$workload")
+    labels = "description, workload, tool, title, rw, block_size_bytes, io_depth, jobs"
+    scenario = q.series(m.SCENARIO_INFO, node="$node", scenario="$scenario")
+    runs = Column("runs", f"sum by (outcome) ({q.series(m.RUNS, **CASE)})")
+    return (
+        facts("Configuration", "All options of the disk and its VM.", scenario),
         facts("Workload", "Definition of the workload.", f"max by ({labels}) ({info})"),
-        rows(
-            "Runs by outcome",
-            "Since the first run.",
-            ("outcome",),
-            (Column("runs", f"sum by (outcome) ({series(m.RUNS, **CASE)})"),),
-            sort="runs",
-            linked=False,
-        ),
+        rows("Runs by outcome", "Since the first run.", ("outcome",), (runs,), sort="runs"),
     )

@@ -74,7 +74,6 @@ def open_changes(node: str) -> table.Panel:
             Column("start", f"1000 * ({since} - {WEEK})"),
         ),
         sort="since",
-        linked=False,
         hidden=("state", "cause"),
         missing="no open changes; some results may be inconclusive",
     )
@@ -105,7 +104,8 @@ def change_log(node: str) -> table.Panel:
         closed = series(m.CLOSED_CHANGE_INFO, node=node_list_pattern(node), **matchers)
         closed = f"topk by ({CHANGE}) (1, {closed})"  # its sentence may change
         still = label("state", OPEN, changes_of(node, **matchers))
-        return f"({still} or {closed})"
+        # Both are known for the look-back of Prometheus; in an imported past, for hours.
+        return f"({closed} or {still} unless on ({CHANGE}) {closed})"
 
     cases = f"({series(m.CHANGE_CASES)} or {series(m.CLOSED_CHANGE_CASES)})"
     effects = f"({series(m.CHANGE_EFFECT)} or {series(m.CLOSED_CHANGE_EFFECT)})"
@@ -125,7 +125,6 @@ def change_log(node: str) -> table.Panel:
             Column("stop", f"1000 * (({until} or {since}) + {WEEK})"),
         ),
         sort="since",
-        linked=False,
         hidden=("severity",),
         missing="no changes yet",
     )
@@ -149,14 +148,13 @@ def _styled(panel: table.Panel, link: dashboard.DashboardLink) -> table.Panel:
 def to_change() -> dashboard.DashboardLink:
     """Return a link to the cases of a change."""
     # All of its cases, including improvements, from a week before its start.
-    variables = "var-change=${__data.fields.change}&var-worst=2"
-    variables += "&from=${__data.fields.start.numeric}&to=now"
-    url = f"/d/pvebench-regressions?${{datasource:queryparam}}&{variables}"
+    variables = "var-change=${__data.fields.change}&from=${__data.fields.start.numeric}&to=now"
+    url = f"/d/pvebench-upgrades?${{datasource:queryparam}}&{variables}"
     return dashboard.DashboardLink("Cases of this change").url(url)
 
 
 def _around() -> dashboard.DashboardLink:
     """Return a link to the time of a change, with a week before and after it."""
     range_ = "from=${__data.fields.start.numeric}&to=${__data.fields.stop.numeric}"
-    url = f"/d/pvebench-trends?${{datasource:queryparam}}&{range_}"
-    return dashboard.DashboardLink("Results around this change").url(url)
+    url = f"/d/pvebench-overview?${{datasource:queryparam}}&{range_}"
+    return dashboard.DashboardLink("Levels around this change").url(url)

@@ -18,7 +18,8 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import NO_BASELINE, STATES, case_link, plain, values
 from builder.parts import FALLBACK_REF, described, instant, query, table_query, transformation
-from builder.promql import ANSWERS, HELD, if_empty, label, large_blocks, silent
+from builder.promql import ANSWERS, HELD, if_empty, label, large_blocks, series, silent
+from pvebench.model import figures as f
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
@@ -76,8 +77,8 @@ def lines(
     *,
     unit: str,
     log: bool = False,
-    right: bool = True,
-    linked: bool = True,
+    right: bool = False,
+    linked: bool = False,
     zero: bool = False,
     points: int | None = None,
     missing: str = FIRST_LINE,
@@ -130,17 +131,33 @@ def chart(
     unit: str,
     missing: str = FIRST_LINE,
 ) -> timeseries.Panel:
-    """Return lines of anything but cases, from zero, with the legend below."""
-    return lines(
+    """Return lines of anything but cases, from zero."""
+    return lines(title, description, expressions, unit=unit, zero=True, missing=missing)
+
+
+def levels(
+    title: str,
+    description: str,
+    where: Mapping[str, str],
+    reference: str,
+    *,
+    condition: str = "",
+    missing: str = FIRST_LINE,
+) -> timeseries.Panel:
+    """Return the throughput of each storage, relative to a level of each of its cases."""
+    ratio = f"{series(f.IOPS.metric, **where)} / ({reference} > 0)"
+    storages = {"{{storage}}, {{node}}": f"exp(avg by (node, storage) (ln({ratio}))){condition}"}
+    panel = lines(
         title,
         description,
-        expressions,
-        unit=unit,
-        linked=False,
-        right=False,
-        zero=True,
+        storages,
+        unit="percentunit",
+        right=True,
+        points=FEW_POINTS,
         missing=missing,
     )
+    # Otherwise the axis follows the noise.
+    return panel.line_width(2).axis_soft_min(0.8).axis_soft_max(1.1)
 
 
 def timeline(

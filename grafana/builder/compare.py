@@ -1,25 +1,18 @@
-"""Compare A with B: two configurations of any nodes and storages, over time."""
+"""Compare A with B: two configurations of any nodes and storages, and all, over time."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard, stat, table, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, timeseries
 from grafana_foundation_sdk.models import dashboard as models
 
+from builder import panels as p
 from builder.charts import FEW_POINTS, in_own_unit, lines
-from builder.looks import MINUS, UNSEEN, plain, prop
-from builder.panels import intro, names, number
-from builder.parts import (
-    base,
-    instant,
-    label_variable,
-    place,
-    query,
-    query_variable,
-    workload_variable,
-)
-from builder.promql import coded, in_own, label, minus, plus, series, with_descriptions
+from builder.looks import UNSEEN, plain, prop
+from builder.parts import base, instant, label_variable, query, query_variable, workload_variable
+from builder.promql import MAX_SERIES, coded, highest, in_own, label, series, with_descriptions
+from builder.results import results
 from builder.tables import Column, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
@@ -27,6 +20,12 @@ from pvebench.model.metric import Metric
 
 KEYS: Final = "workload, direction"
 P99: Final = {"percentile": "99"}
+BOTH: Final = {
+    "node": "$node_a|$node_b",
+    "storage": "$storage_a|$storage_b",
+    "workload": "$workload",
+}
+LEGEND: Final = "{{description}}: {{configuration}} ({{storage}}, {{node}})"
 NOTHING: Final = "no common workloads"
 COLORS: Final = {"A": "purple", "B": "blue"}
 EDGES: Final = {" upper": "1", " lower": "-1"}
@@ -39,43 +38,43 @@ INTRO: Final = (
     "**How does B differ from A?** Compares two combinations of node, storage and configuration, "
     "by workload and over time. Throughput differs in percent; ×1.67 is 1.67 times the latency or "
     "the CPU per I/O of A, where less is better. *Noise* is that of both verdicts; without a "
-    "verdict it is unknown. Colors don't rate: A is purple, B is blue."
+    "verdict it is unknown. Colors don't rate: A is purple, B is blue. The last row has the trends "
+    "of all configurations of both storages."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    built = base(
+    # B defaults to another node, if any, so that comparing two nodes takes no click.
+    sides = (
+        variable
+        for side in "ab"
+        for variable in (_node(side), _storage(side), _configuration(side))
+    )
+    board = base(
         "Compare A with B",
         "pvebench-compare",
         "Compares two combinations of node, storage and configuration over time.",
+        *sides,
+        _workloads(),
         node="$node_a|$node_b",
         scenario="$a|$b",
     )
-    for side in ("a", "b"):
-        # B defaults to another node, if any, so that comparing two nodes takes no click.
-        built = (
-            built.with_variable(_node(side, descending=side == "b"))
-            .with_variable(_storage(side))
-            .with_variable(_configuration(side))
-        )
-    return (
-        built.with_variable(_workloads())
-        .with_panel(_sentence().grid_pos(place(0, 0, 14, 6)))
-        .with_panel(_settings().grid_pos(place(14, 0, 10, 6)))
-        .with_panel(_table().grid_pos(place(0, 6, 24, 9)))
-        .with_row(dashboard.Row("$workload").repeat("workload").grid_pos(place(0, 15, 24, 1)))
-        .with_panel(_throughput().grid_pos(place(0, 16, 8, 7)))
-        .with_panel(_latency().grid_pos(place(8, 16, 6, 7)))
-        .with_panel(_cpu().grid_pos(place(14, 16, 6, 7)))
-        .with_panel(_difference().grid_pos(place(20, 16, 4, 7)))
-        .with_row(dashboard.Row("About").grid_pos(place(0, 23, 24, 1)))
-        .with_panel(intro(INTRO, y=24))
+    charts = ((7, _throughput(), _latency(), _cpu()),)
+    return p.stacked(
+        board,
+        p.status(),
+        (5, (14, _sentence()), (10, _settings())),
+        (p.fit(9), _table()),
+        p.Section("$workload", charts, collapsed=False, repeat="workload"),
+        p.section("Trends of all configurations", (12, _configurations()), *_trends()),
+        p.intro(INTRO),
     )
 
 
-def _node(side: str, *, descending: bool) -> dashboard.QueryVariable:
-    return label_variable(f"node_{side}", f"{side.upper()}: node", of="node", descending=descending)
+def _node(side: str) -> dashboard.QueryVariable:
+    other = side == "b"
+    return label_variable(f"node_{side}", f"{side.upper()}: node", of="node", descending=other)
 
 
 def _storage(side: str) -> dashboard.QueryVariable:
@@ -147,7 +146,7 @@ def _noise() -> str:
     return f"sqrt({a} ^ 2 + {b} ^ 2)"
 
 
-def _sentence() -> stat.Panel:
+def _sentence() -> p.Panel:
     """Return the sentence: its numbers become labels."""
     targets = []
     for ref, sign, word in (("A", "<", "slower"), ("B", ">=", "faster")):
@@ -172,13 +171,15 @@ def _sentence() -> stat.Panel:
         )
         text = f"B is {{{{percent}}}}% {word} than A: {word} in {{{{n}}}} of {{{{all}}}} results"
         targets.append(instant(first + joined, legend=text + "{{clear}}", ref=ref))
-    panel = names("B against A", "Geometric mean of the throughput.", _ratio(), "", missing=NOTHING)
+    panel = p.names(
+        "B against A", "Geometric mean of the throughput.", _ratio(), "", missing=NOTHING
+    )
     return panel.text(common.VizTextDisplayOptions().value_size(22)).targets(
         [*targets, instant(f"vector(1) unless on () {_ratio()}", legend=NOTHING, ref="Z")]
     )
 
 
-def _settings() -> table.Panel:
+def _settings() -> p.Panel:
     """Return the settings in which both sides differ."""
 
     def unlike(names: str, one: str, other: str) -> str:
@@ -200,14 +201,13 @@ def _settings() -> table.Panel:
         (Column("of A", of("a", "b")), Column("of B", of("b", "a"))),
         sort="setting",
         descending=False,
-        linked=False,
         hidden=("Value #A", "Value #B"),
         present=unlike(", ".join(SETTINGS), "a", "b"),
         missing="no setting differs",
     )
 
 
-def _table() -> table.Panel:
+def _table() -> p.Panel:
     cost = f"{_cost('b')} / {_cost('a')}"
     columns = [
         Column(f"{side.upper()} {title}", _of(side, metric, **more), unit=unit)
@@ -244,7 +244,6 @@ def _table() -> table.Panel:
             Column("named", _named()),
         ),
         sort="B vs A",
-        linked=False,
         hidden=("named", "workload"),
         missing=NOTHING,
     ).override_by_name("named", [prop("custom.hidden", True)])
@@ -263,23 +262,14 @@ def _chart(
     targets = [
         query(one, legend=f"{ref} {{{{direction}}}}{edge}", ref=ref) for ref, one in sides.items()
     ]
-    chart = lines(
-        title,
-        description,
-        targets,
-        unit=unit,
-        linked=False,
-        right=False,
-        zero=True,
-        points=FEW_POINTS,
-    )
+    chart = lines(title, description, targets, unit=unit, zero=True, points=FEW_POINTS)
     for ref in sides:
         look = [prop("color", plain(COLORS[ref])), prop("custom.lineWidth", 2)]
         chart = chart.override_by_query(ref, look)
     return chart
 
 
-def _throughput() -> timeseries.Panel:
+def _throughput() -> p.Panel:
     def of(side: str) -> str:
         value = in_own(_of(side, f.IOPS.metric), _of(side, f.BANDWIDTH.metric))
         noise = _of(side, m.CHANGE_THRESHOLD, metric="throughput")
@@ -302,34 +292,47 @@ def _throughput() -> timeseries.Panel:
     return in_own_unit(chart)
 
 
-def _latency() -> timeseries.Panel:
+def _latency() -> p.Panel:
     sides = {side.upper(): _of(side, f.CLAT_PERCENTILE.metric, **P99) for side in "ab"}
     return _chart("Latency, p99", "99% of operations are faster. Lower is better.", sides, "s")
 
 
-def _cpu() -> timeseries.Panel:
+def _cpu() -> p.Panel:
     sides = {side.upper(): _cost(side) for side in "ab"}
     return _chart("CPU per I/O", "Host CPU time of one operation. Lower is better.", sides, "s")
 
 
-def _difference() -> stat.Panel:
-    panel = number(
-        "B vs A",
-        "Latest results: throughput in percent, latency and CPU as a factor.",
-        "",
-        missing=NOTHING,
-        decimals=1,
-    ).targets(
-        [
-            instant(plus(_ratio()), legend="{{direction}}, %"),
-            instant(minus(_ratio()), legend="{{direction}}, %", ref="B"),
-            instant(_p99(), legend="p99, {{direction}}", ref="C"),
-            instant(f"{_cost('b')} / {_cost('a')}", legend="CPU per I/O", ref="D"),
-        ]
+# --- All configurations of both storages.
+
+
+def _configurations() -> p.Panel:
+    text = "Latest values with their trend; the throughput also relative to its mean in the range."
+    titles = ("to mean", "bandwidth", "p99", "CPU per I/O")
+    return results("All configurations", text, BOTH, *titles, named=True)
+
+
+def _trends() -> tuple[p.Line, ...]:
+    low = "Logarithmic. Lower is better."
+    charts: tuple[p.Panel, ...] = tuple(
+        lines(
+            title,
+            f"{text} The {MAX_SERIES} highest; select a workload above.",
+            {LEGEND: highest(series(metric, **BOTH, **more), workload=True)},
+            unit=unit,
+            log=unit == "s",
+            linked=True,
+        )
+        for title, text, metric, more, unit in (
+            ("IOPS", "Mean of each run.", f.IOPS.metric, {}, "iops"),
+            ("Completion latency, p99", low, f.CLAT_PERCENTILE.metric, P99, "s"),
+            ("Maximum latency", f"Longest stall of each run. {low}", f.CLAT_MAX.metric, {}, "s"),
+            (
+                "QEMU's host CPU, cores",
+                "During the workload.",
+                f.HOST_CPU.metric,
+                {"component": "qemu"},
+                "none",
+            ),
+        )
     )
-    signs = {"A": "+", "B": MINUS, "C": "×", "D": "×"}
-    panel = panel.text(common.VizTextDisplayOptions().value_size(24).title_size(13))
-    for ref, sign in signs.items():
-        looks = [prop("unit", f"prefix:{sign}"), prop("decimals", 2 if sign == "×" else 1)]
-        panel = panel.override_by_query(ref, looks)
-    return panel
+    return (10, *charts[:2]), (10, *charts[2:])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import dashboard, stat, table
+from grafana_foundation_sdk.builders import dashboard, table
 from grafana_foundation_sdk.models import common as models
 
+from builder import panels as p
 from builder.looks import plain, prop
-from builder.panels import intro, names, number
-from builder.parts import base, described, label_variable, node_variable, place, table_query
+from builder.parts import base, described, label_variable, node_variable, table_query
 from builder.promql import filter_workloads, label, series, with_descriptions
 from builder.tables import by_rows
 from pvebench.metrics import catalog as m
@@ -38,21 +38,16 @@ def build() -> dashboard.Dashboard:
     bandwidth = _table("MB/s", bars, f.BANDWIDTH.metric, "Bps", 2)
     iops = _table("IOPS", "Operations per second.", f.IOPS.metric, "iops", 1)
     latency = _table("Mean latency", "Lower is better.", f.CLAT_MEAN.metric, "s", 2)
-    return (
-        base(
-            "DiskMark view",
-            "pvebench-diskmark",
-            "The rows of CrystalDiskMark, for a screenshot.",
-            node="",
-        )
-        .with_variable(node_variable(multi=False))
-        .with_variable(label_variable("scenario", "Configuration", among='node=~"$node"'))
-        .with_panel(_title().grid_pos(place(0, 0, 14, 3)))
-        .with_panel(_measured().grid_pos(place(14, 0, 10, 3)))
-        .with_panel(bandwidth.grid_pos(place(0, 3, 24, 8)))
-        .with_panel(iops.grid_pos(place(0, 11, 12, 8)))
-        .with_panel(latency.grid_pos(place(12, 11, 12, 8)))
-        .with_panel(intro(INTRO, y=19))
+    scenarios = label_variable("scenario", "Configuration", among='node=~"$node"')
+    here = node_variable(multi=False), scenarios
+    about = "The rows of CrystalDiskMark, for a screenshot."
+    return p.stacked(
+        base("DiskMark view", "pvebench-diskmark", about, *here, node=""),
+        p.status(),
+        (3, (14, _title()), (10, _measured())),
+        (8, bandwidth),
+        (8, iops, latency),
+        p.intro(INTRO),
     )
 
 
@@ -68,7 +63,7 @@ def _rows(metric: Metric) -> str:
     return " or ".join(parts)
 
 
-def _table(title: str, description: str, metric: Metric, unit: str, decimals: int) -> table.Panel:
+def _table(title: str, description: str, metric: Metric, unit: str, decimals: int) -> p.Panel:
     return (
         described(
             table.Panel(),
@@ -88,13 +83,13 @@ def _table(title: str, description: str, metric: Metric, unit: str, decimals: in
     )
 
 
-def _title() -> stat.Panel:
+def _title() -> p.Panel:
     environment = series(m.ENVIRONMENT_INFO, node="$node")
     scenario = (
         f"count by (job, instance, node, storage, scenario) ({series(f.IOPS.metric, **HERE)})"
     )
     named = with_descriptions(scenario, workload=False)
-    return names(
+    return p.names(
         "Configuration",
         "Configuration, storage, node and environment.",
         f"({named}) * on () group_left (environment) topk(1, max by (environment) ({environment}))",
@@ -103,8 +98,8 @@ def _title() -> stat.Panel:
     )
 
 
-def _measured() -> stat.Panel:
-    return number(
+def _measured() -> p.Panel:
+    return p.number(
         "Measured",
         "End of the latest run.",
         f"max({series(m.RUN_TIMESTAMP, **HERE)}) * 1000",

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard, stat, table
+from grafana_foundation_sdk.builders import common, dashboard, table
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models.dashboard import ValueMapping
 
-from builder.looks import (
-    NEUTRAL,
-    POSSIBLY_WORSE,
-    by_steps,
-    rated,
-    signed_mappings,
-    signed_steps,
-    values,
-)
-from builder.panels import intro, names
-from builder.parts import base, instant, node_variable, place, storage_variable, workload_variable
-from builder.promql import CASE_KEYS, SAME_CASE, if_empty, series, with_descriptions
+from builder import looks
+from builder import panels as p
+from builder.parts import base, instant, node_variable, storage_variable, workload_variable
+from builder.promql import CASE_KEYS, SAME_CASE, cpu_per_io, if_empty, series, with_descriptions
 from builder.tables import Column, age_column, as_text, grid, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
@@ -29,20 +21,20 @@ CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
 STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "fastest": (1001, "fastest", "semi-dark-blue", {"rank": "fastest", "excluded": ""}),
     "same": (1002, "within noise", "blue", {"rank": "equal", "excluded": ""}),
-    "unknown": (1003, "too few runs", NEUTRAL, {"rank": "unknown", "excluded": ""}),
+    "unknown": (1003, "too few runs", looks.NEUTRAL, {"rank": "unknown", "excluded": ""}),
     "disturbed": (
         1010,
         "not ranked",
-        NEUTRAL,
+        looks.NEUTRAL,
         {"rank": "fastest|equal|unknown", "excluded": "disturbed"},
     ),
-    "not_durable": (1004, "not durable", NEUTRAL, {"excluded": "not_durable"}),
-    "unflushed": (1011, "in host memory", NEUTRAL, {"excluded": "unflushed"}),
-    "warm": (1005, "warm cache", NEUTRAL, {"excluded": "warm"}),
-    "host": (1006, "no VM", NEUTRAL, {"excluded": "host|lxc"}),
-    "noisy": (1009, "noisy", POSSIBLY_WORSE, {"excluded": "noisy"}),
-    "only": (1007, "only result", NEUTRAL, {"rank": "fastest", "excluded": ""}),
-    "first": (1008, "fastest so far", NEUTRAL, {"rank": "fastest", "excluded": ""}),
+    "not_durable": (1004, "not durable", looks.NEUTRAL, {"excluded": "not_durable"}),
+    "unflushed": (1011, "in host memory", looks.NEUTRAL, {"excluded": "unflushed"}),
+    "warm": (1005, "warm cache", looks.NEUTRAL, {"excluded": "warm"}),
+    "host": (1006, "no VM", looks.NEUTRAL, {"excluded": "host|lxc"}),
+    "noisy": (1009, "noisy", looks.POSSIBLY_WORSE, {"excluded": "noisy"}),
+    "only": (1007, "only result", looks.NEUTRAL, {"rank": "fastest", "excluded": ""}),
+    "first": (1008, "fastest so far", looks.NEUTRAL, {"rank": "fastest", "excluded": ""}),
 }
 """Standing -> (number in a cell, text, color, labels of the metric)."""
 LONG_SUFFIXES: Final = dict.fromkeys(
@@ -63,23 +55,16 @@ INTRO: Final = (
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    return (
-        base(
-            "Configuration matrix",
-            "pvebench-matrix",
-            "Bus, format and options by cache mode: values, gap to the fastest, change.",
-            since="7d",
-            workload="$workload",
-        )
-        .with_variable(node_variable(multi=False))
-        .with_variable(storage_variable(multi=False))
-        .with_variable(workload_variable())
-        .with_panel(_answer().grid_pos(place(0, 0, 24, 4)))
-        .with_panel(_values().grid_pos(place(0, 4, 8, 9)))
-        .with_panel(_gaps().grid_pos(place(8, 4, 8, 9)))
-        .with_panel(_change().grid_pos(place(16, 4, 8, 9)))
-        .with_panel(_details().grid_pos(place(0, 13, 24, 11)))
-        .with_panel(intro(INTRO, y=24))
+    about = "Bus, format and options by cache mode: values, gap to the fastest, change."
+    here = node_variable(multi=False), storage_variable(multi=False), workload_variable()
+    marked = {"workload": "$workload"}
+    return p.stacked(
+        base("Configuration matrix", "pvebench-matrix", about, *here, since="7d", **marked),
+        p.status(),
+        (4, _answer()),
+        (p.fit(5), _values(), _gaps(), _change()),
+        (p.fit(8), _details()),
+        p.intro(INTRO),
     )
 
 
@@ -96,7 +81,7 @@ def _standing(name: str) -> str:
     return known.get(name, ranks)
 
 
-def _answer() -> stat.Panel:
+def _answer() -> p.Panel:
     fastest, same, only, first = (
         with_descriptions(_standing(name)) for name in ("fastest", "same", "only", "first")
     )
@@ -111,7 +96,7 @@ def _answer() -> stat.Panel:
         "{{node}}: emulated, without KVM": emulated,
         "needs three runs of each configuration": if_empty(ranked),
     }
-    panel = names(
+    panel = p.names(
         "Best configuration", "Fastest durable configuration that reads from the disk.", "", ""
     ).targets(
         [
@@ -134,7 +119,7 @@ def _total(selector: str) -> str:
     return f"sum by ({SAME_CASE}, cache) ({selector})"
 
 
-def _values() -> table.Panel:
+def _values() -> p.Panel:
     return grid(
         "IOPS",
         "Latest successful runs, reads and writes together. Darker: larger value in this table.",
@@ -151,7 +136,7 @@ def _coded() -> str:
     return " or ".join(f"max by ({SAME_CASE}, cache) ({part})" for part in parts)
 
 
-def _gaps() -> table.Panel:
+def _gaps() -> p.Panel:
     texts = {str(code): (text, "") for code, text, *_ in STANDINGS.values()}
     colors = sorted((code, color) for code, _, color, _ in STANDINGS.values())
     panel = grid(
@@ -160,11 +145,13 @@ def _gaps() -> table.Panel:
         _cells(f"({_coded()})"),
         unit="none",
     )
-    changes = signed_mappings("not measured")
-    return _signed(panel, [*values(texts), *changes], signed_steps(*colors, neutral=True))
+    changes = looks.signed_mappings("not measured")
+    return _signed(
+        panel, [*looks.values(texts), *changes], looks.signed_steps(*colors, neutral=True)
+    )
 
 
-def _change() -> table.Panel:
+def _change() -> p.Panel:
     change = f"max by ({SAME_CASE}, cache) ({series(m.CHANGE, **CASE, metric='throughput')})"
     panel = grid(
         "Change from baseline",
@@ -173,18 +160,18 @@ def _change() -> table.Panel:
         unit="none",
         missing="no verdict yet",
     )
-    return _signed(panel, signed_mappings("–"), signed_steps())
+    return _signed(panel, looks.signed_mappings("–"), looks.signed_steps())
 
 
 def _signed(
     panel: table.Panel, texts: list[ValueMapping], colors: dashboard.ThresholdsConfig
-) -> table.Panel:
-    panel = panel.mappings(texts).thresholds(colors).color_scheme(by_steps())
+) -> p.Panel:
+    panel = panel.mappings(texts).thresholds(colors).color_scheme(looks.by_steps())
     panel = panel.with_transformation(as_text(*Cache))
     return panel.display_mode(models.TableCellDisplayMode.COLOR_TEXT)
 
 
-def _details() -> table.Panel:
+def _details() -> p.Panel:
     iops = with_descriptions(
         f"sum by ({SAME_CASE}) ({series(f.IOPS.metric, **CASE)})", workload=False
     )
@@ -199,7 +186,7 @@ def _details() -> table.Panel:
     return rows(
         "All configurations",
         "Latest successful run of each: standing, gap to the fastest, noise, p99 of completion "
-        "latency, age. Click a configuration to see its case.",
+        "latency, host CPU time per I/O, age. Click a configuration to see its case.",
         ("configuration", "storage", "node", "scenario", "workload"),
         (
             Column("IOPS", iops, unit="iops", gauge=True, trend=trend),
@@ -207,8 +194,8 @@ def _details() -> table.Panel:
             Column("gap", f"max by ({CASE_KEYS}) ({gap})", change=True, neutral=True),
             noise_column(f"max by ({CASE_KEYS}) ({series(m.SCENARIO_GAP_NOISE, **CASE)})"),
             Column("p99", f"max by ({CASE_KEYS}) ({percentile})", unit="s"),
+            Column("CPU per I/O", cpu_per_io(**CASE), unit="µs", decimals=1),
             age_column(f"max by ({CASE_KEYS}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})"),
         ),
         sort="IOPS",
-        missing="no data before the first run",
-    ).override_by_name("standing", rated(texts))
+    ).override_by_name("standing", looks.rated(texts))

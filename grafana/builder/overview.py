@@ -1,76 +1,72 @@
-"""Overview: changes, storage performance, freshness of the results."""
+"""Overview: level of each storage over time, changes, freshness of the results."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard, stat, statetimeline, table
+from grafana_foundation_sdk.builders import common, dashboard
 from grafana_foundation_sdk.models import common as models
 
+from builder import panels as p
+from builder import promql as q
 from builder.changes import change_log, open_changes, worst_change
-from builder.charts import FEW_POINTS, timeline
+from builder.charts import levels
 from builder.looks import BETTER, compare_link, prop, rated
-from builder.panels import case_counts, failing, headline, intro, names, newest, stale
-from builder.parts import base, node_variable, place, storage_variable
-from builder.promql import (
-    LARGE_BLOCKS,
-    SAME_CASE,
-    SMALL_BLOCKS,
-    filter_workloads,
-    recorded,
-    series,
-    with_descriptions,
-)
-from builder.tables import Column, age_column, rows
+from builder.parts import base, node_variable, storage_variable
+from builder.tables import RESULT_LABELS, Column, age_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
 from pvebench.model.metric import Metric
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 BY: Final = "node, storage"
-TREND: Final = "90d"
 SMALL: Final = {"block_size_bytes": "4096"}
+INTRO: Final = (
+    "**What changed, how fast is my storage, and is the data current?** pvebench cycles a "
+    "benchmark disk through configurations and measures each one in a guest. Each value is held "
+    "until the case's next successful run. A *change* is one event that affects any number of "
+    "cases; it is listed once it is significant and confirmed by further runs."
+)
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    return (
-        base("Overview", "pvebench-overview", "What changed, how fast is my storage?", since="7d")
-        .with_variable(node_variable())
-        .with_variable(storage_variable())
-        .with_panel(_sentence().grid_pos(place(0, 0, 24, 4)))
-        .with_panel(open_changes("$node").grid_pos(place(0, 4, 24, 6)))
-        .with_panel(_storages().grid_pos(place(0, 10, 24, 8)))
-        .with_panel(case_counts(**HERE).grid_pos(place(0, 18, 5, 4)))
-        .with_panel(newest(**HERE).grid_pos(place(5, 18, 5, 4)))
-        .with_panel(stale(**HERE).grid_pos(place(10, 18, 4, 4)))
-        .with_panel(failing(**HERE).grid_pos(place(14, 18, 4, 4)))
-        .with_panel(_software().grid_pos(place(18, 18, 6, 4)))
-        .with_panel(_best().grid_pos(place(0, 22, 24, 12)))
-        .with_panel(change_log("$node").grid_pos(place(0, 34, 24, 8)))
-        .with_panel(_verdicts().grid_pos(place(0, 42, 12, 7)))
-        .with_panel(_alerts().grid_pos(place(12, 42, 12, 7)))
-        .with_panel(
-            intro(
-                "**What changed, how fast is my storage, and is the data current?** pvebench "
-                "cycles a benchmark disk through configurations and measures each one in a guest. "
-                "Each value is held until the case's next successful run. A *change* is one event "
-                "that affects any number of cases; it is listed once it is significant and "
-                "confirmed by further runs.",
-                y=49,
-            )
-        )
+    about = "What changed, how fast is my storage?"
+    here = node_variable(), storage_variable()
+    return p.stacked(
+        base("Overview", "pvebench-overview", about, *here, since="90d"),
+        (3, p.headline("Verdict").text(common.VizTextDisplayOptions().value_size(16))),
+        (9, _levels()),
+        (p.fit(5), _storages()),
+        (p.fit(2), open_changes("$node")),
+        (
+            4,
+            (5, p.case_counts(**HERE)),
+            (5, p.newest(**HERE)),
+            (4, p.stale(**HERE)),
+            (4, p.failing(**HERE)),
+            (6, _software()),
+        ),
+        (p.fit(10), _best()),
+        (p.fit(5), (16, change_log("$node")), (8, _alerts())),
+        p.intro(INTRO),
     )
 
 
-def _sentence() -> stat.Panel:
-    text = common.VizTextDisplayOptions().value_size(16)  # five lines fit on a phone
-    return headline("Verdict").text(text)
+def _levels() -> p.Panel:
+    baseline, latest = (q.series(one, **HERE) for one in (m.BASELINE_IOPS, f.IOPS.metric))
+    return levels(
+        "Throughput relative to the baseline",
+        "Geometric mean over the cases of each storage; 100% is the current baseline, for a case "
+        "without a baseline its latest result. Purple: software updates. Orange: open changes.",
+        HERE,
+        f"({baseline} @ end() or {latest} @ end())",
+    )
 
 
-def _software() -> stat.Panel:
-    environment = series(m.ENVIRONMENT_INFO, node="$node")
-    panel = names(
+def _software() -> p.Panel:
+    environment = q.series(m.ENVIRONMENT_INFO, node="$node")
+    panel = p.names(
         "Tested software",
         "Environment of the latest results per node.",
         f"max by (node, environment) ({environment})",
@@ -80,124 +76,87 @@ def _software() -> stat.Panel:
     return panel.text(common.VizTextDisplayOptions().value_size(13))
 
 
-def _best_of(metric: str, direction: str, rw: str, **more: str) -> str:
-    result = f.IOPS.metric if metric == "iops" else f.BANDWIDTH.metric
-    ranked = f"{series(result, direction=direction, **HERE)} and on ({SAME_CASE}) {_ranked()}"
-    return f"max by ({BY}) ({filter_workloads(f'({ranked})', rw=rw, **more)})"
+def _candidates(metric: Metric, **more: str) -> str:
+    """Return the results of configurations that are durable and read from the disk."""
+    ranked = f"{q.series(m.SCENARIO_RANK_INFO, excluded='', **HERE)} @ end()"
+    return f"{q.series(metric, **HERE, **more)} and on ({q.SAME_CASE}) {ranked}"
 
 
-def _ranked() -> str:
-    """Return the configurations that are ranked: durable, and reading from the disk."""
-    return f"{series(m.SCENARIO_RANK_INFO, excluded='', **HERE)} @ end()"
+def _storages() -> p.Panel:
+    def best(metric: Metric, direction: str, rw: str, **more: str) -> str:
+        ranked = f"({_candidates(metric, direction=direction)})"
+        return f"max by ({BY}) ({q.filter_workloads(ranked, rw=rw, **more)})"
 
-
-def _storages() -> table.Panel:
-    slower = "node_storage:pvebench_change_state:count_regressed"
-    syncs = series(f.SYNC_PERCENTILE.metric, percentile="99", **HERE)
-    sync = f"min by ({BY}) ({syncs} and on ({SAME_CASE}) {_ranked()})"
-    return (
-        rows(
-            "Storage summary",
-            "Fastest durable configuration per storage: 4k random and large sequential I/O, p99 "
-            "of sync latency, each with its last 90 days; the worst open change, age. "
-            "Click a storage to see its matrix, or *compare* to compare it with another one.",
-            ("storage", "node"),
-            (
-                Column("another", f"0 * max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})"),
-                Column(
-                    "change", worst_change("$node", "$storage"), wide=70, change=True, coded=True
-                ),
-                Column("slower", f"max by ({BY}) ({recorded(slower, **HERE)})", wide=66),
-                *(
-                    Column(
-                        title,
-                        (best := _best_of(metric, direction, rw, **size)),
-                        wide=88,
-                        unit=unit,
-                        trend=best,
-                    )
-                    for title, metric, direction, rw, size, unit in (
-                        ("4k read", "iops", "read", "randread", SMALL, "iops"),
-                        ("4k write", "iops", "write", "randwrite", SMALL, "iops"),
-                        ("seq. read", "bandwidth", "read", "read", {}, "Bps"),
-                        ("seq. write", "bandwidth", "write", "write", {}, "Bps"),
-                    )
-                ),
-                Column("sync p99", sync, unit="s", wide=80, trend=sync),
-                age_column(f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})"),
+    slower = q.recorded("node_storage:pvebench_change_state:count_regressed", **HERE)
+    sync = f"min by ({BY}) ({_candidates(f.SYNC_PERCENTILE.metric, percentile='99')})"
+    newest_run = f"max by ({BY}) ({q.series(m.RUN_TIMESTAMP, **HERE)})"
+    fastest = {
+        "4k read": best(f.IOPS.metric, "read", "randread", **SMALL),
+        "4k write": best(f.IOPS.metric, "write", "randwrite", **SMALL),
+        "seq. read": best(f.BANDWIDTH.metric, "read", "read"),
+        "seq. write": best(f.BANDWIDTH.metric, "write", "write"),
+    }
+    effect = worst_change("$node", "$storage")
+    panel = rows(
+        "Storage summary",
+        "Fastest durable configuration per storage: 4k random and large sequential I/O, p99 of "
+        "sync latency, each with its trend; the worst open change, age. Click a storage to see "
+        "its matrix, or *compare* to compare it with another one.",
+        ("storage", "node"),
+        (
+            Column("another", f"0 * {newest_run}"),
+            Column("change", effect, wide=70, change=True, coded=True),
+            Column("slower", f"max by ({BY}) ({slower})", wide=66),
+            *(
+                Column(name, one, wide=88, unit="iops" if "4k" in name else "Bps", trend=one)
+                for name, one in fastest.items()
             ),
-            linked=False,
-            missing="no data before the first run",
-        )
-        .time_from(TREND)
-        .override_by_name("storage", [prop("links", [_to_matrix()])])
-        .override_by_name(
-            "another",
-            [
-                prop("links", [compare_link("__data.fields", "storage")]),
-                *rated({"0": ("compare", BETTER)}),
-                prop("displayName", "compare"),
-                prop("custom.width", 78),
-            ],
-        )
+            Column("sync p99", sync, unit="s", wide=80, trend=sync),
+            age_column(f"time() - {newest_run}"),
+        ),
     )
-
-
-def _to_matrix() -> dashboard.DashboardLink:
     variables = "&".join(f"var-{name}=${{__data.fields.{name}}}" for name in ("node", "storage"))
     url = f"/d/pvebench-matrix?${{datasource:queryparam}}&{variables}"
-    return dashboard.DashboardLink("Configuration matrix").url(url)
+    to_matrix = dashboard.DashboardLink("Configuration matrix").url(url)
+    compare = [
+        prop("links", [compare_link("__data.fields", "storage")]),
+        *rated({"0": ("compare", BETTER)}),
+        prop("displayName", "compare"),
+        prop("custom.width", 78),
+    ]
+    panel = panel.override_by_name("storage", [prop("links", [to_matrix])])
+    return panel.override_by_name("another", compare)
 
 
-def _best() -> table.Panel:
-    def candidates(metric: Metric) -> str:
-        return f"{series(metric, **HERE)} and on ({SAME_CASE}) {_ranked()}"
-
+def _best() -> p.Panel:
     def of(metric: Metric, blocks: str) -> str:
-        best = f"(topk by (workload, direction) (1, {candidates(metric)}))"
-        return with_descriptions(f"({filter_workloads(best, block_size_bytes=blocks)})")
+        best = f"(topk by (workload, direction) (1, {_candidates(metric)}))"
+        return q.with_descriptions(f"({q.filter_workloads(best, block_size_bytes=blocks)})")
 
     return rows(
         "Fastest configuration per workload",
         "Fastest durable configuration of the selected nodes and storages: operations for blocks "
         "below 64 KiB, otherwise bytes. Click a configuration to see its case.",
-        ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
+        RESULT_LABELS,
         (
-            Column("IOPS", of(f.IOPS.metric, SMALL_BLOCKS), unit="iops"),
-            Column("bandwidth", of(f.BANDWIDTH.metric, LARGE_BLOCKS), unit="Bps"),
+            Column("IOPS", of(f.IOPS.metric, q.SMALL_BLOCKS), unit="iops"),
+            Column("bandwidth", of(f.BANDWIDTH.metric, q.LARGE_BLOCKS), unit="Bps"),
         ),
         sort="workload description",
         descending=False,
         hidden=("bus", "cache", "format"),
-        present=candidates(f.IOPS.metric),
-        missing="no data before the first run",
+        present=_candidates(f.IOPS.metric),
     )
 
 
-def _verdicts() -> statetimeline.Panel:
-    return timeline(
-        "Worst verdict per storage",
-        "State of the worst metric of each storage.",
-        f"min by ({BY}) ({series(m.CHANGE_STATE, **HERE)})",
-        "{{storage}}, {{node}}",
-        points=FEW_POINTS,
-        present=series(m.CHANGE_STATE, **HERE),
-    )
-
-
-def _alerts() -> table.Panel:
+def _alerts() -> p.Panel:
+    by = "alertname, severity, node, storage"
+    firing = f'count by ({by}) (ALERTS{{alertname=~"PVEBench.*",alertstate="firing"}})'
     return rows(
         "Firing alerts",
         "Alerts that Prometheus fires now. PVEBenchWatchdog always fires: it shows that alerting "
         "works.",
         ("alertname", "severity", "node", "storage"),
-        (
-            Column(
-                "firing",
-                "count by (alertname, severity, node, storage) "
-                '(ALERTS{alertname=~"PVEBench.*",alertstate="firing"})',
-            ),
-        ),
-        linked=False,
+        (Column("firing", firing),),
         missing="no alerts, not even PVEBenchWatchdog: Prometheus has not loaded the rules",
     ).cell_height(models.TableCellHeight.SM)

@@ -1,11 +1,15 @@
-"""Panels in the common style, one function per kind."""
+"""Stat panels in the common style, one function per kind, and the layout of a dashboard."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, text
+from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common as models
+from grafana_foundation_sdk.models import dashboard as dashboard_models
 from grafana_foundation_sdk.models import text as text_models
 
 from builder.looks import (
@@ -48,22 +52,84 @@ EMPTY: Final = (
 FIRST_VERDICT: Final = f"a verdict needs {LEAST_JUDGED} runs of a case"
 CASES: Final = (
     f"Three counts: cases measured, cases with a verdict ({LEAST_JUDGED} runs or more), and cases "
-    "with a metric that is confirmed slower. Regressions counts metrics instead."
+    "with a metric that is confirmed slower. Before/after counts metrics instead."
 )
 NOTHING_YET: Final = f"No data yet. A verdict needs {LEAST_JUDGED} runs of a case."
 NEW_CASES: Final = f"no verdict yet; {FIRST_VERDICT}"
 
 
-def intro(content: str, *, y: int = 0) -> text.Panel:
-    """Return the text panel: question, data flow, and the next step if there is no data."""
-    return (
+class Panel(Protocol):
+    """Builder of a panel that can be placed."""
+
+    def grid_pos(self, grid_pos: dashboard_models.GridPos) -> Builder[dashboard_models.Panel]:
+        """Place the panel."""
+
+
+Line = tuple[int, *tuple[Panel | tuple[int, Panel], ...]]
+"""Height, panels side by side; those without a width share the rest equally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines below a heading: collapsed, or one section per value of a variable."""
+
+    title: str
+    lines: tuple[Line, ...]
+    collapsed: bool = True
+    repeat: str = ""
+
+
+def section(title: str, *lines: Line) -> Section:
+    """Return a collapsed section."""
+    return Section(title, lines)
+
+
+def fit(rows: int) -> int:
+    """Return the height of a table of so many rows; Grafana 12.4 has none that follows them."""
+    return -(-(99 + 36 * rows) // 38)
+
+
+def stacked(board: dashboard.Dashboard, *content: Line | Section) -> dashboard.Dashboard:
+    """Place the parts of a dashboard from top to bottom."""
+    y = 0
+    for part in content:
+        if not isinstance(part, Section):
+            y = _place(board, y, part)
+            continue
+        row = dashboard.Row(part.title).grid_pos(place(0, y, 24, 1))
+        row = row.repeat(part.repeat) if part.repeat else row
+        y += 1
+        if part.collapsed:
+            _place(row, y, *part.lines)
+        board = board.with_row(row)
+        if not part.collapsed:
+            y = _place(board, y, *part.lines)
+    return board
+
+
+def _place(target: dashboard.Dashboard | dashboard.Row, y: int, *lines: Line) -> int:
+    """Place lines from `y` down; return the end of the last one."""
+    for height, *cells in lines:
+        pairs = [one if isinstance(one, tuple) else (0, one) for one in cells]
+        widths, x = [width for width, _ in pairs], 0
+        rest = (24 - sum(widths)) // max(1, widths.count(0))
+        for width, panel in pairs:
+            target.with_panel(panel.grid_pos(place(x, y, width or rest, height)))
+            x += width or rest
+        y += height
+    return y
+
+
+def intro(content: str) -> Section:
+    """Return the last part: question, data flow, and the next step if there is no data."""
+    panel = (
         text.Panel()
         .title("About this dashboard")
         .description("The question that this dashboard answers, and the source of its data.")
         .mode(text_models.TextMode.MARKDOWN)
         .content(content + EMPTY)
-        .grid_pos(place(0, y, 24, 4 if y else 3))
     )
+    return Section("About", ((4, panel),), collapsed=False)
 
 
 def number(
@@ -98,7 +164,9 @@ def verdict(
     panel: stat.Panel, colors: dashboard.ThresholdsConfig, *, background: bool = False
 ) -> stat.Panel:
     """Color a number; use it only if the colors mean better or worse."""
-    mode = models.BigValueColorMode.BACKGROUND if background else models.BigValueColorMode.VALUE
+    mode = (
+        models.BigValueColorMode.BACKGROUND_SOLID if background else models.BigValueColorMode.VALUE
+    )
     return panel.color_scheme(by_steps()).thresholds(colors).color_mode(mode)
 
 
@@ -143,20 +211,35 @@ def names(
     )
 
 
+def counts(
+    title: str, description: str, of: Mapping[str, tuple[str, str]], *, missing: str
+) -> stat.Panel:
+    """Return numbers side by side; `of`: name -> expression, color from 1 up."""
+    # No color of its own, which would hide the gray of a held value.
+    panel = verdict(number(title, description, "", missing=missing), steps(NEUTRAL))
+    panel = panel.targets(
+        [
+            instant(expression, legend=name, ref=chr(ord("A") + index))
+            for index, (name, (expression, _)) in enumerate(of.items())
+        ]
+    )
+    for index, (_, color) in enumerate(of.values()):
+        colors = [prop("thresholds", steps(NEUTRAL, (1, color)))]
+        panel = panel.override_by_query(chr(ord("A") + index), colors)
+    return panel.text_mode(models.BigValueTextMode.VALUE_AND_NAME)
+
+
 def case_counts(**where: str) -> stat.Panel:
     """Return the numbers of cases: measured, with a verdict, slower."""
     measured = f"count({series(m.RUN_TIMESTAMP, **where)})"
     judged = recorded("node_storage:pvebench_change_state:count_compared", **where)
     slower = recorded("node_storage:pvebench_change_state:count_regressed", **where)
-    panel = number("Cases", CASES, measured, legend="measured", missing="none before the first run")
-    return (
-        # No color of its own, which would hide the gray of a held value.
-        verdict(panel, steps(NEUTRAL))
-        .with_target(instant(f"sum({judged}) or 0 * {measured}", legend="judged", ref="B"))
-        .with_target(instant(f"sum({slower})", legend="slower", ref="C"))
-        .override_by_query("C", [prop("thresholds", steps(NEUTRAL, (1, WORSE)))])
-        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-    )
+    numbers = {
+        "measured": (measured, NEUTRAL),
+        "judged": (f"sum({judged}) or 0 * {measured}", NEUTRAL),
+        "slower": (f"sum({slower})", WORSE),
+    }
+    return counts("Cases", CASES, numbers, missing="none before the first run")
 
 
 LATEST_RUN: Final = "instance:pvebench_run_timestamp_seconds:max"
@@ -190,13 +273,12 @@ def _alarming(title: str, text: str, cases: str, condition: str) -> stat.Panel:
     return verdict(panel, alarm_steps())
 
 
-def good_or_bad(
-    title: str, text: str, expression: str, *, good: str, bad: str, missing: str
-) -> stat.Panel:
-    """Return the word for 1, and in orange that for 0."""
+def good_or_bad(title: str, text: str, expression: str, words: tuple[str, str, str]) -> stat.Panel:
+    """Return the word for 1, in orange that for 0, or that for no value."""
+    good, bad, missing = words
     panel = number(title, text, expression, missing=missing)
-    words = values({"0": (bad, ""), "1": (good, "")}, nothing=(missing, NEUTRAL))
-    return verdict(panel.mappings(words), steps(WORSE, (1, NEUTRAL)))
+    texts = values({"0": (bad, ""), "1": (good, "")}, nothing=(missing, NEUTRAL))
+    return verdict(panel.mappings(texts), steps(WORSE, (1, NEUTRAL)))
 
 
 def silence() -> str:
@@ -207,13 +289,11 @@ def silence() -> str:
     return f"topk(1, 2 * {joined})"
 
 
-STATUS_HEIGHT: Final = 3
-"""Grid units for a sentence that has three lines on a phone."""
 SILENT: Final = "{{measured}}the exporter {{instance}} has not answered since {{time}}"
 
 
-def status() -> stat.Panel:
-    """Return a line that says whether the board is current, and since when it is not."""
+def status() -> Line:
+    """Return the line that says whether the board is current, and since when it is not."""
     # One failed scrape does not mean that there was no run.
     runs = f"last_over_time({recorded(LATEST_RUN)}[3m])"
     latest = clock("time", runs)
@@ -234,7 +314,7 @@ def status() -> stat.Panel:
     ]
     text = common.VizTextDisplayOptions().value_size(16)
     panel = verdict(panel.targets([*targets]), steps(UNKNOWN, (2, WORSE)), background=True)
-    return panel.text(text).title("Status").grid_pos(place(0, 0, 24, STATUS_HEIGHT))
+    return 2, panel.text(text).title("Status")
 
 
 def overall_verdict() -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Final, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
 from grafana_foundation_sdk.builders import (
     bargauge,
@@ -15,7 +15,6 @@ from grafana_foundation_sdk.builders import (
     xychart,
 )
 from grafana_foundation_sdk.builders import dashboard as dashboards
-from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -37,51 +36,61 @@ DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasourc
 TAG: Final = "pvebench"
 
 
-def query(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.Dataquery:
-    """Return a range query."""
-    built = prometheus.Dataquery().expr(expression).ref_id(ref).datasource(DATASOURCE).range()
-    return built.legend_format(legend) if legend else built
-
-
 FALLBACK_REF: Final = "Z"
 """Query of a panel with its explanation, which returns a series only if the others return none."""
 
 
-def table_query(expression: str, *, ref: str = "A") -> prometheus.Dataquery:
-    """Return an instant query whose labels become columns."""
-    return (
-        prometheus.Dataquery()
-        .expr(expression)
-        .ref_id(ref)
-        .datasource(DATASOURCE)
-        .instant()
-        .format(PromQueryFormat.TABLE)
-    )
+def _query(expression: str, legend: str, ref: str) -> prometheus.Dataquery:
+    built = prometheus.Dataquery().expr(expression).ref_id(ref).datasource(DATASOURCE)
+    return built.legend_format(legend) if legend else built
+
+
+def query(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.Dataquery:
+    """Return a range query."""
+    return _query(expression, legend, ref).range()
 
 
 def instant(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.Dataquery:
     """Return an instant query with one value per series."""
-    built = prometheus.Dataquery().expr(expression).ref_id(ref).datasource(DATASOURCE).instant()
-    return built.legend_format(legend) if legend else built
+    return _query(expression, legend, ref).instant()
+
+
+def instants(
+    queries: Iterable[tuple[str, str]], refs: str = "ABCDEFG"
+) -> list[prometheus.Dataquery]:
+    """Return instant queries of pairs of legend and expression."""
+    pairs = zip(refs, queries, strict=False)
+    return [instant(expression, legend=legend, ref=ref) for ref, (legend, expression) in pairs]
+
+
+def table_query(expression: str, *, ref: str = "A") -> prometheus.Dataquery:
+    """Return an instant query whose labels become columns."""
+    return instant(expression, ref=ref).format(PromQueryFormat.TABLE)
 
 
 def base(
     title: str,
     uid: str,
     description: str,
-    *,
+    *variables: dashboards.QueryVariable | dashboards.CustomVariable,
     since: str = "30d",
     node: str = "$node",
     scenario: str = "($storage)[.].*",
     **marked: str,
 ) -> dashboards.Dashboard:
-    """Return an empty dashboard with the common parts.
+    """Return a dashboard without panels, with the common parts and its variables.
 
     Args:
-        since: default time range, as Grafana writes it: `30d`.
         node: pattern of the nodes whose software changes are marked; empty: no marks.
         scenario, marked: patterns of labels of the cases whose changes are marked.
     """
+    # The only board with the same variables is this one.
+    year = dashboards.DashboardLink("Last year").url(f"/d/{uid}?from=now-1y&to=now")
+    source = dashboards.DatasourceVariable("datasource").label("Data source").type("prometheus")
+    # Without variables: `All` of one dashboard is an error in another with a single-value variable.
+    # Each board opens on its own range: a week hides what Before/after compares.
+    menu = dashboards.DashboardLink("Storage benchmark").tags([TAG]).as_dropdown(True)
+    menu = menu.type(models.DashboardLinkType.DASHBOARDS).keep_time(False).include_vars(False)
     built = (
         dashboards.Dashboard(f"Storage benchmark / {title}")
         .uid(uid)
@@ -93,71 +102,39 @@ def base(
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .readonly()
         .link(dashboards.DashboardLink("Compare A with B").url("/d/pvebench-compare"))
-        .link(_dashboard_menu())
-        # The only board with the same variables is this one.
-        .link(
-            dashboards.DashboardLink("Last year")
-            .url(f"/d/{uid}?from=now-1y&to=now")
-            .include_vars(True)
-        )
-        .with_variable(
-            dashboards.DatasourceVariable("datasource").label("Data source").type("prometheus")
-        )
+        .link(menu)
+        .link(year.include_vars(True))
+        .with_variable(source)
         .with_variable(held_variable())
     )
+    for variable in variables:
+        built = built.with_variable(variable)
     if not node:
         return built
     cases = {"node": node, "scenario": scenario, **marked}
-    marks = (_environment_changes(node), _changes(cases), _closed_changes(node))
-    return reduce(lambda board, mark: board.annotation(mark), marks, built)
-
-
-def _dashboard_menu() -> dashboards.DashboardLink:
-    # Without variables: `All` of one dashboard is an error in another with a single-value variable.
-    return (
-        dashboards.DashboardLink("Storage benchmark")
-        .type(models.DashboardLinkType.DASHBOARDS)
-        .tags([TAG])
-        .as_dropdown(True)
-        # Each board opens on its own range: a week hides what Before/after compares.
-        .keep_time(False)
-        .include_vars(False)
-    )
-
-
-def _environment_changes(node: str) -> dashboards.AnnotationQuery:
-    """Return one marker per new environment."""
-    return _marks(
+    new_software = _marks(
         "Software changes",
         "purple",
         series(m.ENVIRONMENT_START, node=node),
         "{{node}}: {{environment}}",
         "PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}",
     )
+    built = built.annotation(new_software)
+    return built.annotation(_changes(cases)).annotation(_closed_changes(node))
 
 
 def _marks(name: str, color: str, times: str, title: str, text: str) -> dashboards.AnnotationQuery:
     """Return marks at the Unix times that are the values of series."""
-    return (
-        dashboards.AnnotationQuery()
-        .name(name)
-        .datasource(DATASOURCE)
-        .enable(True)
-        .icon_color(color)
-        .expr(f"1000 * {times}")
-        .use_value_for_time(True)
-        .title_format(title)
-        .text_format(text)
-        .step(f"{REGION_STEP}s")
-    )
+    mark = dashboards.AnnotationQuery().name(name).icon_color(color).enable(True)
+    mark = mark.datasource(DATASOURCE).expr(f"1000 * {times}").use_value_for_time(True)
+    return mark.title_format(title).text_format(text).step(f"{REGION_STEP}s")
 
 
 def _changes(cases: dict[str, str]) -> dashboards.AnnotationQuery:
     """Return one region per open change of these cases, from its start on, with its sentence."""
     on_change = "on (job, instance, change)"
     of_cases = f"{changes_of(cases['node'])} and {on_change} {series(m.CHANGE_CASE, **cases)}"
-    began = series(m.CHANGE_SINCE)
-    joined = f"{began} * {on_change} group_left (since, summary) ({of_cases})"
+    joined = f"{series(m.CHANGE_SINCE)} * {on_change} group_left (since, summary) ({of_cases})"
     return _marks("Changes", "dark-orange", region(held(joined)), "since {{since}}", "{{summary}}")
 
 
@@ -188,19 +165,21 @@ def label_variable(
 
     Args:
         among: selector that narrows the values, such as `node=~"$node"`.
-        multi: allow several values and All.
         of: the label; default: the name of the variable.
         descending: the default value is the last in alphabetical order.
     """
     selector = f"{metric.exposed}{{{among}}}" if among else metric.exposed
-    order = (
-        models.VariableSort.ALPHABETICAL_DESC
-        if descending
-        else models.VariableSort.ALPHABETICAL_ASC
-    )
+    sort = models.VariableSort
+    order = sort.ALPHABETICAL_DESC if descending else sort.ALPHABETICAL_ASC
     built = query_variable(name, label, f"label_values({selector}, {of or name})")
-    built = built.sort(order).multi(multi).include_all(multi)
-    return built.all_value(".*") if multi else built
+    return _sorted(built, order, multi=multi)
+
+
+def _sorted(
+    variable: dashboards.QueryVariable, order: models.VariableSort, *, multi: bool
+) -> dashboards.QueryVariable:
+    variable = variable.sort(order).multi(multi).include_all(multi)
+    return variable.all_value(".*") if multi else variable
 
 
 def query_variable(name: str, label: str, text: str) -> dashboards.QueryVariable:
@@ -225,17 +204,12 @@ def held_variable() -> dashboards.QueryVariable:
 def custom_variable(name: str, label: str, choices: dict[str, str]) -> dashboards.CustomVariable:
     """Return a variable with fixed choices, text -> value. The first is the default."""
     text = ",".join(f"{shown} : {value}" for shown, value in choices.items())
-    options = [
-        models.VariableOption(text=shown, value=value, selected=index == 0)
-        for index, (shown, value) in enumerate(choices.items())
-    ]
-    return (
-        dashboards.CustomVariable(name)
-        .label(label)
-        .values(text)
-        .options(options)
-        .current(models.VariableOption(text=options[0].text, value=options[0].value, selected=True))
-    )
+    option = models.VariableOption
+    options = [option(text=one, value=value, selected=False) for one, value in choices.items()]
+    options[0].selected = True
+    chosen = option(text=options[0].text, value=options[0].value, selected=True)
+    variable = dashboards.CustomVariable(name).label(label).values(text)
+    return variable.options(options).current(chosen)
 
 
 def node_variable(*, multi: bool = True) -> dashboards.QueryVariable:
@@ -260,17 +234,9 @@ def workload_variable(
         f"and on (job, instance, workload) {measured}"
     )
     text = f"query_result(count by (shown, workload) ({named}))"
-    built = query_variable("workload", "Workload", text).regex(
-        '/shown="(?<text>[^"]+)".*workload="(?<value>[^"]+)"/'
-    )
-    built = built.sort(models.VariableSort.ALPHABETICAL_ASC).multi(multi).include_all(multi)
-    return built.all_value(".*") if multi else built
-
-
-def scenario_variable() -> dashboards.QueryVariable:
-    """Return the scenario variable."""
-    among = 'node=~"$node",storage=~"$storage"'
-    return label_variable("scenario", "Configuration", among=among, multi=True)
+    pattern = '/shown="(?<text>[^"]+)".*workload="(?<value>[^"]+)"/'
+    built = query_variable("workload", "Workload", text).regex(pattern)
+    return _sorted(built, models.VariableSort.ALPHABETICAL_ASC, multi=multi)
 
 
 _P = TypeVar(
@@ -295,19 +261,6 @@ def described(
 def place(x: int, y: int, width: int, height: int) -> models.GridPos:
     """Return a panel's position on the 24-column grid."""
     return models.GridPos(x=x, y=y, w=width, h=height)
-
-
-class _Panel(Protocol):
-    def grid_pos(self, grid_pos: models.GridPos) -> Builder[models.Panel]: ...
-
-
-def collapsed(title: str, y: int, *panels: _Panel, height: int = 8) -> dashboards.Row:
-    """Return a collapsed row with panels side by side."""
-    row = dashboards.Row(title).collapsed(True).grid_pos(place(0, y, 24, 1))
-    width = 24 // len(panels)
-    for index, panel in enumerate(panels):
-        row = row.with_panel(panel.grid_pos(place(width * index, y + 1, width, height)))
-    return row
 
 
 def transformation(name: str, **options: object) -> models.DataTransformerConfig:

@@ -33,20 +33,20 @@ from pvebench.model.disk import Cache
 from pvebench.model.judged import JUDGED
 
 SHORT_PIXELS: Final = 86
-NARROW: Final = {
-    "node": SHORT_PIXELS,
-    "direction": SHORT_PIXELS,
-    "metric": 128,
+NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 128} | {
     "storage": 120,
     "operation": 140,
 }
 """Label -> pixels of its column."""
+WIDE: Final = {"description": 240, "configuration": 230, "scenario": 310, "summary": 370}
+"""Label -> minimum pixels of its column, so that it is readable on a narrow screen."""
 MAX_LETTER_PIXELS: Final = 8
 """Maximum width of a letter of an empty table's text."""
 MIN_COLUMN_PIXELS: Final = 110
 """Minimum width of a column without its own; on a narrow screen the table scrolls."""
-WIDE: Final = {"description": 240, "configuration": 230, "scenario": 310, "summary": 370}
-"""Label -> minimum pixels of its column, so that it is readable on a narrow screen."""
+CASE_LABELS: Final = ("description", "configuration", "storage", "node", "scenario", "workload")
+RESULT_LABELS: Final = (*CASE_LABELS, "direction")
+"""Labels of tables of cases and of results, in the order of their columns."""
 CORNER: Final = "disk by cache mode"
 PLACEHOLDER: Final = "nothing"
 """Label of an empty table's text: a separate column has no link and is not cut."""
@@ -66,14 +66,14 @@ TREND_PIXELS: Final = 50
 TREND_POINTS: Final = 60
 """More than the pixels of a cell; each costs time in every row."""
 _Look = list[dashboard_models.DynamicConfigValue]
-_SPARKLINE: Final = {"type": "sparkline", "hideValue": True, "fillOpacity": 10}
 
 
 def _trend_look(index: int) -> _Look:
+    line = {"type": "sparkline", "hideValue": True, "fillOpacity": 10}
     return [
         # Grafana 12.4 draws the last one in all columns of the same name; spaces without width.
         prop("displayName", TREND + "\u200b" * index),
-        prop("custom.cellOptions", _SPARKLINE),
+        prop("custom.cellOptions", line),
         prop("custom.width", TREND_PIXELS),
         prop("custom.filterable", False),
         prop("color", plain("blue")),
@@ -115,12 +115,7 @@ class Column:
         percent = self.change and not self.coded
         return f"round(100 * ({self.expression}))" if percent else self.expression
 
-    @property
-    def pixels(self) -> int:
-        """Return the width that its title needs."""
-        return self.wide or max(124 if self.state else SHORT_PIXELS, 8 * len(self.title) + 24)
-
-    def properties(self) -> list[dashboard_models.DynamicConfigValue]:
+    def look(self) -> _Look:
         """Return the column's field properties."""
         # A filter takes 20 pixels of a title; only labels have one.
         properties = [prop("unit", self.unit), prop("custom.filterable", False)]
@@ -130,21 +125,23 @@ class Column:
             properties.append(prop("decimals", self.decimals))
         if self.state:
             properties += rated(STATES, nothing=NO_BASELINE)
-        if self.gauge:
-            properties += [
-                prop("custom.displayMode", "gradient-gauge"),
-                # Otherwise the largest value of all columns, such as an age, scales the bar.
-                prop("fieldMinMax", True),
-                prop("min", 0),
-                prop("thresholds", steps("blue")),
-            ]
         if self.change:
             properties += [
                 prop("custom.align", "right"),
                 prop("mappings", signed_mappings("–")),
                 prop("thresholds", signed_steps(neutral=self.neutral)),
             ]
-        return properties
+        if self.gauge:
+            return [
+                *properties,
+                prop("custom.displayMode", "gradient-gauge"),
+                # Otherwise the largest value of all columns, such as an age, scales the bar.
+                prop("fieldMinMax", True),
+                prop("min", 0),
+                prop("thresholds", steps("blue")),
+            ]
+        pixels = self.wide or max(124 if self.state else SHORT_PIXELS, 8 * len(self.title) + 24)
+        return [*properties, prop("custom.width", pixels)]
 
 
 def age_column(seconds: str) -> Column:
@@ -165,20 +162,17 @@ def rows(
     *,
     sort: str = "",
     descending: bool = True,
-    linked: bool = True,
     hidden: Sequence[str] = (),
     present: str = "",
-    missing: str = "none yet",
+    missing: str = "no data before the first run",
 ) -> table.Panel:
     """Return a table: one row per set of `keys`, one column per query.
 
     Args:
-        keys: labels, in the order of their columns.
+        keys: labels, in the order of their columns; configurations link to the case.
         sort: title of a column.
-        linked: link the column `configuration` or `scenario` to the case.
         hidden: labels without a column.
         present: expression with a result if the table has rows; default: first or last column.
-        missing: text of an empty table.
     """
     targets, texts = _targets(columns, present, missing), (title, description)
     built = (
@@ -196,14 +190,12 @@ def rows(
         built = built.max_data_points(TREND_POINTS)
     # The text of an empty table is too long for an empty cell.
     built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
+    empty_pixels = max(MIN_COLUMN_PIXELS, MAX_LETTER_PIXELS * len(missing))
     looks = [
-        *((column.title, _column_look(column)) for column in columns),
+        *((column.title, column.look()) for column in columns),
         *((f"{columns[i].title}, {TREND}", _trend_look(i)) for i in _trends(columns)),
-        (
-            NAMES[PLACEHOLDER],
-            [prop("custom.minWidth", max(MIN_COLUMN_PIXELS, MAX_LETTER_PIXELS * len(missing)))],
-        ),
-        *_key_looks(keys, linked=linked),
+        (NAMES[PLACEHOLDER], [prop("custom.minWidth", empty_pixels)]),
+        *_key_looks(keys),
     ]
     for name, properties in looks:
         built = built.override_by_name(name, properties)
@@ -245,23 +237,18 @@ def _shaped(
         titles[f"Value #{_ref(index)}"] = column.title
         if column.trend:
             titles[f"Trend #{TREND}{_ref(index)}"] = f"{column.title}, {TREND}"
+    # A scenario's name begins with its storage.
+    unshown = ("Time", "__name__", "job", "instance", f"Value #{FALLBACK_REF}", *hidden)
+    order = {name: index for index, name in enumerate([PLACEHOLDER, *keys, *titles])}
+    shown = {"renameByName": titles | NAMES, "indexByName": order}
     transformations = [
         *(_with_lines() if _trends(columns) else ()),
         transformation("merge"),
-        transformation(
-            "organize",
-            # A scenario's name begins with its storage.
-            excludeByName=dict.fromkeys(
-                ("Time", "__name__", "job", "instance", f"Value #{FALLBACK_REF}", *hidden), True
-            ),
-            renameByName=titles | NAMES,
-            indexByName={name: index for index, name in enumerate([PLACEHOLDER, *keys, *titles])},
-        ),
+        transformation("organize", excludeByName=dict.fromkeys(unshown, True), **shown),
     ]
     if sort:
-        transformations.append(
-            transformation("sortBy", fields={}, sort=[{"field": sort, "desc": descending}])
-        )
+        by = [{"field": sort, "desc": descending}]
+        transformations.append(transformation("sortBy", fields={}, sort=by))
     if changing := [column.title for column in columns if column.change]:
         transformations.append(as_text(*changing))
     return transformations
@@ -279,12 +266,7 @@ def _with_lines() -> Iterator[dashboard_models.DataTransformerConfig]:
         yield one
 
 
-def _column_look(column: Column) -> _Look:
-    width = [] if column.gauge else [prop("custom.width", column.pixels)]
-    return [*column.properties(), *width]
-
-
-def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Look]]:
+def _key_looks(keys: Sequence[str]) -> Iterator[tuple[str, _Look]]:
     """Yield the properties of the labels' columns: name, properties."""
     # Configurations and descriptions are long; all other columns get a fixed width. Without a
     # long column, the storage or the metric takes the remaining width.
@@ -303,7 +285,7 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
     hide = [prop("custom.hidden", True)]
     if {"description", "configuration"} & {*keys}:
         yield "workload", hide
-    if linked and {"configuration", "scenario"} & {*keys}:
+    if {"configuration", "scenario"} & {*keys}:
         name = "configuration" if "configuration" in keys else "scenario"
         links = [case_link("__data.fields")]
         if {"storage", "scenario"} <= {*keys}:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as models_
 
+from builder import panels as p
 from builder.charts import lines
 from builder.looks import NEUTRAL, WORSE, plain, prop, values
-from builder.panels import case_counts, headline, number, said, signed
-from builder.parts import TAG, held_variable, instant, label_variable, place, query
+from builder.parts import TAG, held_variable, instant, label_variable, query
 from builder.promql import RECENT, SAME_RESULT, minus, plus, series, silent, with_descriptions
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
@@ -21,7 +20,6 @@ from pvebench.model.metric import Metric
 SOURCE: Final = "pvebench-prometheus"
 """Grafana 11.3 and later show variables in kiosk mode, so the wall has only a hidden one."""
 UID: Final = "pvebench-wall"
-"""Both walls begin with it."""
 SLOTS: Final = ("1", "2", "3", "4")
 SLOT_LEGEND: Final = "{{title}} · {{storage}} on {{node}}"
 THRESHOLDS: Final = {"mode": "thresholds"}
@@ -32,41 +30,18 @@ TREND_POINTS: Final = 1000
 SILENT_BRIEFLY: Final = "Exporter has not answered since {{time}}"
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Screen layout: heights of the rows in grid units, font sizes in pixels.
-
-    Attributes:
-        text: smallest font size: from 5 meters, smaller text is not readable.
-    """
-
-    rows: tuple[int, int, int, int, int]
-    headline: int
-    value: int
-    number: int
-    text: int
-
-
-FULL_HD: Final = Size(rows=(5, 3, 6, 7, 6), headline=54, value=72, number=48, text=30)
-HD: Final = Size(rows=(4, 2, 4, 4, 4), headline=36, value=46, number=30, text=20)
+HEADLINE: Final = 54
+VALUE: Final = 72
+NUMBER: Final = 48
+TEXT: Final = 30
+"""Font sizes in pixels of a screen of 1920×1080. From 5 meters, smaller text is not readable."""
 
 
 def build() -> dashboard.Dashboard:
-    """Return the wall for 1920×1080: 27 units high."""
-    return _build_wall("Wall", UID, FULL_HD)
-
-
-def build_small() -> dashboard.Dashboard:
-    """Return the wall for 1280×720, or 1920×1080 at a device scale of 1.5: 18 units high."""
-    return _build_wall("Wall 720", f"{UID}-720", HD)
-
-
-def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
-    tops = [sum(size.rows[:index]) for index in range(len(size.rows))]
-    (first, detail, hero, trend, footer), height = tops, size.rows
-    built = (
-        dashboard.Dashboard(f"Storage benchmark / {title}")
-        .uid(uid)
+    """Return the wall: 27 units high; a screen of 1280×720 shows it at two thirds."""
+    board = (
+        dashboard.Dashboard("Storage benchmark / Wall")
+        .uid(UID)
         .description("For a wall screen: fixed data source, no controls, readable from a distance.")
         .tags([TAG])
         .time("now-14d", "now")
@@ -77,19 +52,21 @@ def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
         .with_variable(held_variable())
         .with_variable(_of_slots("scenario"))
         .with_variable(_of_slots("workload"))
-        .with_panel(_sentence(size).grid_pos(place(0, first, 20, height[0])))
-        .with_panel(_clock(size).grid_pos(place(20, first, 4, height[0])))
-        .with_panel(_detail(size).grid_pos(place(0, detail, 24, height[1])))
     )
-    for index, slot in enumerate(SLOTS):
-        x = 6 * index
-        built = (
-            built.with_panel(_hero(slot, size).grid_pos(place(x, hero, 6, height[2])))
-            .with_panel(_delta(slot, size).grid_pos(place(x, trend, 2, height[3])))
-            .with_panel(_trend(slot).grid_pos(place(x + 2, trend, 4, height[3])))
-        )
-    return built.with_panel(_cases(size).grid_pos(place(0, footer, 8, height[4]))).with_panel(
-        _activity(size).grid_pos(place(8, footer, 16, height[4]))
+    return p.stacked(
+        board,
+        (5, (20, _sentence()), (4, _clock())),
+        (3, _detail()),
+        (6, *(_hero(slot) for slot in SLOTS)),
+        (
+            7,
+            *(
+                (width, tile)
+                for one in SLOTS
+                for width, tile in ((2, _delta(one)), (4, _trend(one)))
+            ),
+        ),
+        (6, (8, _cases()), (16, _activity())),
     )
 
 
@@ -100,25 +77,25 @@ def _of_slots(name: str) -> dashboard.QueryVariable:
     return variable.all_value("").current(every).hide(models_.VariableHide.HIDE_VARIABLE)
 
 
-def _fixed(panel: stat.Panel, size: int, title: int) -> stat.Panel:
+def _fixed(panel: stat.Panel, size: int, title: int) -> p.Panel:
     text = common.VizTextDisplayOptions().value_size(size).title_size(title)
     return panel.text(text)
 
 
-def _sentence(size: Size) -> stat.Panel:
-    panel = headline("Verdict").targets([*said("{{headline}}", SILENT_BRIEFLY)])
-    return _fixed(panel, size.headline, size.text)
+def _sentence() -> p.Panel:
+    panel = p.headline("Verdict").targets([*p.said("{{headline}}", SILENT_BRIEFLY)])
+    return _fixed(panel, HEADLINE, TEXT)
 
 
-def _detail(size: Size) -> stat.Panel:
-    panel = headline("Details").color_mode(models.BigValueColorMode.NONE)
-    return _fixed(panel, size.text, size.text)
+def _detail() -> p.Panel:
+    panel = p.headline("Details").color_mode(models.BigValueColorMode.NONE)
+    return _fixed(panel, TEXT, TEXT)
 
 
-def _clock(size: Size) -> stat.Panel:
+def _clock() -> p.Panel:
     text = "Server time. If it stops, the screen is frozen."
-    panel = number("Clock", text, "vector(time() * 1000)", unit="time:HH:mm")
-    return _fixed(panel.text_mode(models.BigValueTextMode.VALUE), size.value, size.text)
+    panel = p.number("Clock", text, "vector(time() * 1000)", unit="time:HH:mm")
+    return _fixed(panel.text_mode(models.BigValueTextMode.VALUE), VALUE, TEXT)
 
 
 def _in_slot(metric: Metric, slot: str, **more: str) -> str:
@@ -140,10 +117,10 @@ def _slot(slot: str, *, past: bool) -> list[prometheus.Dataquery]:
     ]
 
 
-def _hero(slot: str, size: Size) -> stat.Panel:
+def _hero(slot: str) -> p.Panel:
     # An instant query: a query over 30 days has no result in the first hour.
     panel = (
-        number(
+        p.number(
             f"Case {slot}",
             "Latest successful result of one case, selected by `wall` in the settings, otherwise "
             "from the results.",
@@ -156,17 +133,16 @@ def _hero(slot: str, size: Size) -> stat.Panel:
         .override_by_query("B", [prop("unit", "Bps")])
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
     )
-    return _fixed(panel, size.value, size.text)
+    return _fixed(panel, VALUE, TEXT)
 
 
-def _trend(slot: str) -> timeseries.Panel:
+def _trend(slot: str) -> p.Panel:
     return (
         lines(
             f"Case {slot}, 30 days",
             "The axis begins at zero, so that small variations look small.",
             _slot(slot, past=True),
             unit="iops",
-            linked=False,
             zero=True,
             missing="…",
         )
@@ -182,12 +158,14 @@ def _trend(slot: str) -> timeseries.Panel:
     )
 
 
-def _delta(slot: str, size: Size) -> stat.Panel:
+def _delta(slot: str) -> p.Panel:
     slot_case = series(m.WALL_SLOT, slot=slot)
     some = series(m.CHANGE, metric="throughput", scenario="$scenario", workload="$workload")
     change = f"{some} and on ({SAME_RESULT}) {slot_case}"
     panel = (
-        signed(f"Case {slot}, %", "Throughput change from baseline, in percent.", "", missing="new")
+        p.signed(
+            f"Case {slot}, %", "Throughput change from baseline, in percent.", "", missing="new"
+        )
         .targets(
             [
                 instant(f"round({plus(change)})", legend="%"),
@@ -198,14 +176,14 @@ def _delta(slot: str, size: Size) -> stat.Panel:
         .decimals(0)
         .mappings(values({"0": ("±0", "")}, nothing=("new", NEUTRAL)))
     )
-    return _fixed(panel, size.number, size.text)
+    return _fixed(panel, NUMBER, TEXT)
 
 
-def _cases(size: Size) -> stat.Panel:
-    return _fixed(case_counts().orientation(models.VizOrientation.VERTICAL), size.number, size.text)
+def _cases() -> p.Panel:
+    return _fixed(p.case_counts().orientation(models.VizOrientation.VERTICAL), NUMBER, TEXT)
 
 
-def _activity(size: Size) -> stat.Panel:
+def _activity() -> p.Panel:
     """Return the footer: the latest run, what runs or waits, the next case by name."""
     latest, now = f"max({series(m.RUN_TIMESTAMP)})", series(m.CURRENT_RUN)
     limit = f"2.5 * max({series(m.SCHEDULE_INTERVAL)})"
@@ -223,7 +201,7 @@ def _activity(size: Size) -> stat.Panel:
         instant(f"max by (instance) ({silent()}) * 1000", legend="no answer since", ref="G"),
     ]
     panel = (
-        number(
+        p.number(
             "Activity",
             "Latest successful run, STALE after 2.5 intervals; running or waiting cases; next run.",
             "",
@@ -239,4 +217,4 @@ def _activity(size: Size) -> stat.Panel:
         panel = panel.override_by_query(ref, [blank, prop("unit", "none")])
     for ref in "CG":
         panel = panel.override_by_query(ref, [prop("color", plain(WORSE))])
-    return _fixed(panel, size.text, size.text)
+    return _fixed(panel, TEXT, TEXT)

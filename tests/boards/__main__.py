@@ -31,8 +31,7 @@ from testing.first_day import YOUNG
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SIZES: Final = ((1920, 1080), (1366, 768), (390, 844))
-WALLS: Final = {"pvebench-wall": (1920, 1080), "pvebench-wall-720": (1280, 720)}
-"""Wall -> its screen size in pixels."""
+WALL: Final = "pvebench-wall"
 ON_A_WALL: Final = "kiosk&hideLogo=1&theme=dark&_dash.hideTimePicker=true"
 FORBIDDEN_TEXTS: Final = (
     r"No data(?! yet|[?:])",
@@ -106,7 +105,7 @@ def problems_at(
             problems, page = [], browser.new_page()
             for board in boards():
                 where = f"{address}/d/{board['uid']}?{ON_A_WALL}"
-                pictures.save(page, board, where, WALLS.get(board["uid"]), store)
+                pictures.save(page, board, where, store, wall=board["uid"] == WALL)
         elif tasks:
             problems = list(failed_tasks(browser, address))
         else:
@@ -132,8 +131,8 @@ def check(
     browser: Browser, grafana: str, save: Path | None, board: dict[str, Any]
 ) -> Iterator[str]:
     """Yield the problems of a dashboard at each size."""
-    wall = WALLS.get(board["uid"])
-    for width, height in (wall,) if wall else SIZES:
+    wall = board["uid"] == WALL
+    for width, height in SIZES[:1] if wall else SIZES:
         page = browser.new_page(viewport={"width": width, "height": height if wall else TALL})
         address = f"{grafana}/d/{board['uid']}?{ON_A_WALL if wall else 'theme=dark'}"
         page.goto(address, timeout=pictures.MAX_MILLISECONDS)

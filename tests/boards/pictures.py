@@ -14,6 +14,8 @@ IN_FRONT: Final = ("overview", "wall", "upgrades", "case")
 """Dashboards whose pictures other pages show too; others are in a folder of their own."""
 SIZES: Final = ((1920, 1620), (1366, 1366))
 """Sizes in pixels: of a workstation, whose pictures have no suffix, and of a laptop."""
+SCREEN: Final = (1920, 1080)
+"""Size of a wall, in pixels."""
 MAX_MILLISECONDS: Final = 120_000
 LOADED: Final = """() => !document.querySelector('[aria-label="Panel loading bar"]')"""
 """Whether no panel of Grafana waits for a result."""
@@ -39,16 +41,14 @@ def settle(page: Page) -> None:
         page.wait_for_timeout(1000)  # ms; there is no event for drawing
 
 
-def save(
-    page: Page, board: dict[str, Any], address: str, screen: tuple[int, int] | None, store: str
-) -> None:
-    """Write the pictures of a dashboard that is open at an address: of a wall, its `screen`.
+def save(page: Page, board: dict[str, Any], address: str, store: str, *, wall: bool) -> None:
+    """Write the pictures of a dashboard that is open at an address.
 
     Args:
         page: one for all dashboards, whose cache has the scripts of Grafana.
     """
-    for width, height in (screen,) if screen else SIZES:
-        suffix = "" if screen or width == SIZES[0][0] else f"-{width}"
+    for width, height in (SCREEN,) if wall else SIZES:
+        suffix = "" if width == SIZES[0][0] else f"-{width}"
         file = picture_of(board, store, suffix)
         file.parent.mkdir(exist_ok=True)
         page.set_viewport_size({"width": width, "height": height})

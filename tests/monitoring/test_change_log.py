@@ -83,6 +83,25 @@ def test_a_closed_change_is_there_once_while_two_sentences_of_it_are_known(tmp_p
     ask_promtool(tmp_path, [*input_series(), again], check)
 
 
+@pytest.mark.parametrize("ref", ["A", "B", "C", "D", "E"])
+def test_a_change_is_there_once_while_it_is_known_as_open_and_as_closed(
+    tmp_path: Path, ref: str
+) -> None:
+    """As in a past of eight hours a sample, whose look-back reaches both: seen as an error."""
+    both = [
+        {**one, "series": one["series"].replace("pvebench_change_", "pvebench_closed_change_", 1)}
+        for one in input_series()
+        if 'change="c2"' in one["series"] and "since_timestamp" not in one["series"]
+    ]
+    samples = [{"labels": f'{{change="{change}"}}', "value": 1} for change in ("c1", "c2")]
+    check = {
+        "expr": f"count by (change) ({asked(ref)})",
+        "eval_time": f"{HOURS}h",
+        "exp_samples": samples,
+    }
+    ask_promtool(tmp_path, [*input_series(), *both], check)
+
+
 def ask_promtool(directory: Path, series: list[dict[str, str]], check: dict[str, object]) -> None:
     test = {"interval": "1h", "input_series": series, "promql_expr_test": [check]}
     path = directory / "log.yml"

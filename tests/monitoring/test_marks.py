@@ -80,7 +80,7 @@ def test_a_change_is_marked_from_its_start_to_the_present(tmp_path: Path) -> Non
     times(tmp_path, "pvebench-overview", CHOSEN, {22: 0, 24: 24, 25: 25, 60: 60, 72: 72})
 
 
-@pytest.mark.parametrize("uid", ["pvebench-overview", "pvebench-trends", "pvebench-latency"])
+@pytest.mark.parametrize("uid", ["pvebench-overview", "pvebench-upgrades"])
 def test_a_change_is_marked_where_it_affects_a_case_that_is_shown(tmp_path: Path, uid: str) -> None:
     times(tmp_path, uid, CHOSEN, {60: 60})
     other = {"storage": "local", "scenario": "local.scsi.raw.none"}
@@ -88,11 +88,11 @@ def test_a_change_is_marked_where_it_affects_a_case_that_is_shown(tmp_path: Path
 
 
 def test_a_change_of_another_workload_is_not_marked(tmp_path: Path) -> None:
-    for uid in ("pvebench-case", "pvebench-matrix", "pvebench-cpu", "pvebench-trends"):
+    for uid in ("pvebench-case", "pvebench-matrix"):
         times(tmp_path, uid, CHOSEN | {"workload": "idle"}, {60: 0})
 
 
 def test_a_closed_change_is_marked_from_its_start_to_its_end_on_request(tmp_path: Path) -> None:
     labels = '{job="j",instance="a",change="old",since="d",state="resolved",summary="was slower"}'
     expected = {8: 0, 10: 10, 15: 15, 20: 20, 22: 0}
-    times(tmp_path, "pvebench-trends", CHOSEN, expected, name="Closed changes", labels=labels)
+    times(tmp_path, "pvebench-overview", CHOSEN, expected, name="Closed changes", labels=labels)

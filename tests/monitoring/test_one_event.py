@@ -40,8 +40,6 @@ SELECTED: Final = {
     "before": str(24 * 3600),
     "after": str(HOURS * 3600),
     "held": "end()",
-    "metric": ".*",
-    "worst": "2",
     "change": ".*",
     "scenario": "c",
     "workload": "w",
@@ -145,12 +143,11 @@ def test_every_board_gives_one_number_for_the_same_event(tmp_path: Path) -> None
         tmp_path,
         {
             column("pvebench-upgrades", "Changed cases", "change"): "-4000",
-            query("pvebench-regressions", "Throughput, largest changes, %"): "4000",
+            query("pvebench-upgrades", "Throughput, largest changes, %"): "4000",
             query("pvebench-upgrades", "Latency (p99), largest changes"): "167",
             query("pvebench-upgrades", "CPU per I/O, largest changes"): "167",
-            query("pvebench-regressions", "Latency and CPU, largest changes"): "167",
-            query("pvebench-cpu", "CPU cost change"): "167",
-            column("pvebench-regressions", "Cases", "change"): CODED,
+            query("pvebench-upgrades", "Latency and CPU, largest changes"): "167",
+            column("pvebench-upgrades", "Cases of open changes", "change"): CODED,
             f"({only}) > 0": CODED,
             f"({only}) < 0": "-4000",
             column("pvebench-overview", "Open changes", "effect"): "-4000",
@@ -172,9 +169,8 @@ def test_bars_show_the_changes_that_the_verdict_confirms_and_no_noise(tmp_path: 
                 judged = f'pvebench_change_{kind}{{{result},metric="{metric}"}}'
                 series[judged] = [value] * (HOURS + 1)
     bars = {
-        query("pvebench-regressions", "Throughput, largest changes, %"): "200",
-        query("pvebench-regressions", "Latency and CPU, largest changes"): "102",
-        query("pvebench-cpu", "CPU cost change"): "102",
+        query("pvebench-upgrades", "Throughput, largest changes, %"): "200",
+        query("pvebench-upgrades", "Latency and CPU, largest changes"): "102",
     }
     values(tmp_path, bars, series, SELECTED | {"scenario": ".*"})
 

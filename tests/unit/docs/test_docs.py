@@ -109,3 +109,36 @@ def test_every_page_has_its_place_on_the_site() -> None:
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
     placed = re.findall(r"([\w-]+\.md)", text)
     assert sorted(placed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def dashboards() -> dict[str, set[str]]:
+    """Return the titles of the dashboards, each with those of its panels."""
+    boards = [
+        json.loads(path.read_text("utf-8")) for path in (ROOT / "grafana/dashboards").glob("*.json")
+    ]
+    return {
+        board["title"].removeprefix("Storage benchmark / "): set(
+            re.findall(r'"title": "([^"]+)"', json.dumps(board["panels"]))
+        )
+        for board in boards
+    }
+
+
+def test_the_page_of_the_dashboards_lists_each_of_them() -> None:
+    table = (ROOT / "docs/dashboards.md").read_text("utf-8").partition("## Read the panels")[0]
+    assert {*re.findall(r"(?m)^\| ([A-Z][^|]*?) \|", table)} - {"Dashboard"} == {*dashboards()}
+
+
+def test_runbooks_name_dashboards_and_panels_that_exist() -> None:
+    text = " ".join((ROOT / "docs/runbooks.md").read_text("utf-8").split())
+    boards = dashboards()
+    named = {*re.findall(r"(?<![*\w])\*([A-Z][^*]+)\*(?!\*)", text)} - {"Status / Targets"}
+    assert named
+    assert named <= {*boards}
+    panels = re.findall(r'"([A-Z][^"]+)" in \*([^*]+)\*', text)
+    panels += [
+        (panel, board) for board, panel in re.findall(r'In \*([^*]+)\*, check "([^"]+)"', text)
+    ]
+    assert len(panels) >= 3
+    for panel, board in panels:
+        assert panel in boards[board]

@@ -73,9 +73,9 @@ def test_what_someone_changed_since_becomes_ours_again(there: StandInGrafana, pu
     assert push() == 0
     there.changes.clear()
     there.dashboards["pvebench-wall"]["title"] = "Mine"
-    there.meta["pvebench-cpu"]["folderUid"] = "elsewhere"
+    there.meta["pvebench-case"]["folderUid"] = "elsewhere"
     assert push() == 0
-    assert sorted(there.changes) == ["save pvebench-cpu", "save pvebench-wall"]
+    assert sorted(there.changes) == ["save pvebench-case", "save pvebench-wall"]
     assert there.dashboards["pvebench-wall"]["title"] != "Mine"
 
 
