@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, xychart
+from grafana_foundation_sdk.builders import dashboard, heatmap, timeseries
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import heatmap as heat_models
-from grafana_foundation_sdk.models import xychart as xy_models
 from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder import panels as p
 from builder import parts
 from builder import promql as q
-from builder.bars import ranking
-from builder.charts import FEW_POINTS, FEWER_POINTS, PADDING, chart, in_own_unit, lines, timeline
-from builder.looks import NEUTRAL, UNSEEN, WORSE, alarm_steps, plain, prop
-from builder.results import results
+from builder.charts import FEW_POINTS, FEWER_POINTS, PADDING, in_own_unit, lines, timeline
+from builder.looks import NEUTRAL, UNSEEN, WORSE, plain, prop, steps
+from builder.results import outcomes, results
 from builder.tables import Column, facts, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
+from pvebench.model.metric import Metric
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
@@ -28,11 +27,9 @@ OTHERS: Final = {"node": "$node", "workload": "$workload"}
 LEGEND: Final = "{{configuration}} ({{storage}})"
 NO_HISTOGRAM: Final = f"{PADDING}no histogram yet"
 INTRO: Final = (
-    "**All data of one case**: a disk configuration with a workload, its latest value and its "
-    "history. Latency is completion latency, measured in the guest; percentiles are per run and "
-    "never averaged. CPU is measured on the host during each run: 10 µs per I/O at 50,000 IOPS "
-    "keep half a core busy. The rows at the end show all configurations of the node with this "
-    "workload. The web UI has the raw output and logs of each run."
+    "**All data of one case**: a disk configuration with a workload. Latency is completion latency "
+    "in the guest; percentiles are per run and never averaged. CPU is that of "
+    "the host: 10 µs per I/O at 50,000 IOPS keep half a core busy. The web UI has the raw output."
 )
 
 
@@ -52,13 +49,9 @@ def build() -> dashboard.Dashboard:
         scenario="$scenario",
         workload="$workload",
     )
+    text = "Blue: faster; gray: unchanged; orange: slower."
     states = q.series(m.CHANGE_STATE, **CASE)
-    history = timeline(
-        "Verdict history",
-        "Blue: faster; gray: unchanged; orange: slower.",
-        states,
-        "{{metric}} {{direction}}",
-    )
+    history = timeline("Verdict history", text, states, "{{metric}} {{direction}}")
     return p.stacked(
         board,
         p.status(),
@@ -68,7 +61,7 @@ def build() -> dashboard.Dashboard:
         (7, (14, _judged()), (10, history)),
         p.Section("Latency", ((9, (14, _percentiles()), (10, _distribution())),), collapsed=False),
         p.section("Syncs, variation within a run, tail", (9, *_tails())),
-        p.section("CPU cost", (12, _cheapest(), _cloud()), *_cpu()),
+        p.section("CPU cost", *_cpu()),
         p.section("All configurations with this workload", (11, _others())),
         p.section("Definition and outcomes", (12, *_definition())),
         p.intro(INTRO),
@@ -112,7 +105,7 @@ def _strip() -> tuple[p.Panel, ...]:
     return (
         in_own_unit(value),
         in_own_unit(level),
-        p.verdict(intervals, alarm_steps(2.5)),
+        p.verdict(intervals, steps(NEUTRAL, (2.5, WORSE))),
         p.good_or_bad(
             "Latest run", "Result of the latest run.", success, ("ok", "FAILED", "none yet")
         ),
@@ -189,18 +182,16 @@ def _ended(value: str) -> str:
 
 
 def _percentiles() -> p.Panel:
-    return lines(
-        "Completion latency percentiles",
+    text = (
         "Logarithmic. Lower is better. The maximum is the longest stall of a run. p99.99 needs "
-        "runs of a million operations to be meaningful.",
-        {
-            "p{{percentile}} {{direction}}": q.series(f.CLAT_PERCENTILE.metric, **CASE),
-            "max {{direction}}": q.series(f.CLAT_MAX.metric, **CASE),
-        },
-        unit="s",
-        log=True,
-        right=True,
+        "runs of a million operations to be meaningful."
     )
+    latencies = {
+        "p{{percentile}} {{direction}}": q.series(f.CLAT_PERCENTILE.metric, **CASE),
+        "max {{direction}}": q.series(f.CLAT_MAX.metric, **CASE),
+    }
+    title = "Completion latency percentiles"
+    return lines(title, text, latencies, unit="s", log=True, right=True)
 
 
 def _distribution() -> heatmap.Panel:
@@ -237,27 +228,23 @@ def _distribution() -> heatmap.Panel:
     )
 
 
+def _of_case(title: str, text: str, legend: str, metric: Metric, unit: str) -> timeseries.Panel:
+    """Return a metric of the case over time."""
+    return lines(title, text, {legend: q.series(metric, **CASE)}, unit=unit, log=unit == "s")
+
+
 def _tails() -> tuple[p.Panel, ...]:
     slow, middle = (
         q.series(f.CLAT_PERCENTILE.metric, **OTHERS, percentile=one) for one in ("99.9", "50")
     )
     tail = f"({slow} and topk(10, {slow} @ end())) / ignoring (percentile) ({middle} > 0)"
+    syncs = "fsync and fdatasync. Below the device's minimum, syncs are ignored."
+    steady = "Standard deviation / mean of the intervals of one run. Lower is steadier."
+    percentile, variation = f.SYNC_PERCENTILE.metric, f.IOPS_VARIATION.metric
+    none = "No data: the workload does not sync or has not run yet."
     return (
-        lines(
-            "Sync latency",
-            "fsync and fdatasync latency, for workloads that sync. A drop below the device's "
-            "minimum means that syncs are ignored.",
-            {"p{{percentile}}": q.series(f.SYNC_PERCENTILE.metric, **CASE)},
-            unit="s",
-            log=True,
-            missing="No data: the workload does not sync or has not run yet.",
-        ),
-        lines(
-            "Variation within a run",
-            "Standard deviation / mean of the intervals of one run. Lower is steadier.",
-            {"{{direction}}": q.series(f.IOPS_VARIATION.metric, **CASE)},
-            unit="percentunit",
-        ),
+        _of_case("Sync latency", syncs, "p{{percentile}}", percentile, "s").no_value(none),
+        _of_case("Variation within a run", steady, "{{direction}}", variation, "percentunit"),
         lines(
             "Tail latency: p99.9 / median",
             "The ten configurations of the node with the highest p99.9 of this workload. About 10 "
@@ -274,92 +261,26 @@ def _tails() -> tuple[p.Panel, ...]:
 # --- CPU.
 
 
-def _cheapest() -> bargauge.Panel:
-    cost = f"1e6 / ({q.recorded(q.IOPS_PER_CORE, **OTHERS)} > 0)"
-    return ranking(
-        "CPU time per I/O, lowest first",
-        "The 12 configurations of the node with the least CPU time per I/O of this workload, "
-        "including the whole host.",
-        f"sort({q.with_descriptions(f'bottomk(12, {cost})', workload=False)})",
-        unit="µs",
-        legend="{{configuration}} ({{storage}}, {{node}})",
-    ).decimals(1)
-
-
-def _cloud() -> xychart.Panel:
-    """Return the configurations as points: further up for the same CPU is better."""
-    total = q.series(f.HOST_CPU.metric, **OTHERS, component="total")
-    cores = f"max by (job, instance, {q.CASE_KEYS}) ({total})"
-    iops = f"sum by ({q.CASE_KEYS}) ({q.series(f.IOPS.metric, **OTHERS)})"
-    titles = {"Value #A": "host CPU, cores", "Value #B": "IOPS"}
-    labels = dict.fromkeys(("Time", "job", "instance", "scenario", "workload"), True)
-    text = "One point per configuration. Further up with the same CPU is better."
-    named = parts.transformation("organize", excludeByName=labels, renameByName=titles)
-    return (
-        parts.described(
-            xychart.Panel(),
-            ("IOPS over host CPU", text),
-            parts.table_query(q.with_descriptions(f"({cores})", workload=False)),
-            parts.table_query(iops, ref="B"),
-            unit="short",
-            missing="no data before the first run",
-        )
-        .min(0)
-        .mapping(xy_models.SeriesMapping.AUTO)
-        # Without one, Grafana 12.4 shows "Err".
-        .series([xychart.XYSeriesConfig()])
-        .color_scheme(plain("blue"))
-        .transformations([parts.transformation("merge"), named])
-        .legend(common.VizLegendOptions().show_legend(False))
-    )
-
-
 def _cpu() -> tuple[p.Line, ...]:
-    cpu, tool = q.series(f.HOST_CPU.metric, **CASE), q.series(f.GUEST_CPU.metric, **CASE)
     idle = q.series(f.HOST_CPU.metric, node="$node", workload="idle.*", component="qemu")
-    power = "rate(node_rapl_package_joules_total[$__rate_interval])"
+    power = "sum by (instance) (rate(node_rapl_package_joules_total[$__rate_interval]))"
+    rapl = "From node_exporter's collector rapl, which needs hardware support and permission."
+    none = "No data: no node_exporter reports power (collector rapl)."
+    tool = "CPU time in the guest, as a share of one CPU. Near 100%, it is the bottleneck."
+    host, switches, cores = "Host CPU during runs", "Context switches of the host", "In cores."
+    base_cost = "CPU usage of QEMU with an idle guest, by configuration: its base cost."
+    named = {LEGEND: q.with_descriptions(idle, workload=False)}
     return (
         (
             9,
-            # Legend at the right: below so small a chart, Grafana shows two of its five rows.
-            lines(
-                "Host CPU during runs",
-                "In cores, measured outside the guest.",
-                {"{{component}}": cpu},
-                unit="none",
-                right=True,
-            ),
-            lines(
-                "Benchmark tool CPU",
-                "CPU time in the guest, as a share of one CPU. Near 100%, it is the bottleneck.",
-                {"{{mode}}": tool},
-                unit="percentunit",
-            ),
-            lines(
-                "Context switches of the host",
-                "Per second of the run.",
-                {"switches": q.series(m.HOST_SWITCHES, **CASE)},
-                unit="ops",
-            ),
+            _of_case(host, cores, "{{component}}", f.HOST_CPU.metric, "none"),
+            _of_case("Benchmark tool CPU", tool, "{{mode}}", f.GUEST_CPU.metric, "percentunit"),
+            _of_case(switches, "Per second of the run.", "switches", m.HOST_SWITCHES, "ops"),
         ),
         (
             9,
-            lines(
-                "Idle guest CPU, cores",
-                "CPU usage of QEMU with an idle guest, by configuration: its base cost.",
-                {LEGEND: q.with_descriptions(idle, workload=False)},
-                unit="none",
-                linked=True,
-                zero=True,
-            ),
-            chart(
-                "Host CPU power",
-                "From node_exporter's RAPL collector, which needs hardware support and permission; "
-                "continuous, not per run.",
-                {"{{instance}}": f"sum by (instance) ({power})"},
-                "watt",
-                missing="No data: no node_exporter reports power (collector rapl).",
-            ),
+            lines("Idle guest CPU, cores", base_cost, named, unit="none", linked=True, zero=True),
+            lines("Host CPU power", rapl, {"{{instance}}": power}, unit="watt", missing=none),
         ),
     )
 
@@ -375,9 +296,8 @@ def _definition() -> tuple[p.Panel, ...]:
     info = q.series(m.WORKLOAD_INFO, workload="$workload")
     labels = "description, workload, tool, title, rw, block_size_bytes, io_depth, jobs"
     scenario = q.series(m.SCENARIO_INFO, node="$node", scenario="$scenario")
-    runs = Column("runs", f"sum by (outcome) ({q.series(m.RUNS, **CASE)})")
     return (
         facts("Configuration", "All options of the disk and its VM.", scenario),
         facts("Workload", "Definition of the workload.", f"max by ({labels}) ({info})"),
-        rows("Runs by outcome", "Since the first run.", ("outcome",), (runs,), sort="runs"),
+        outcomes(CASE),
     )

@@ -10,7 +10,7 @@ from grafana_foundation_sdk.builders import dashboard, table
 
 from builder.looks import BETTER, POSSIBLY_WORSE, WORSE, prop, rated
 from builder.promql import changes_of, coded, label, node_list_pattern, series
-from builder.tables import Column, rows
+from builder.tables import HIDDEN, Column, Look, rows, width
 from pvebench.metrics import catalog as m
 
 CHANGE: Final = "job, instance, change"
@@ -26,7 +26,7 @@ SEVERITIES: Final = {
 LESS: Final = {"summary": ".* (higher|lower|longer|shorter|as long|as high|as large)\\\\b.*"}
 """Sentences that name what is better when less, such as a latency."""
 _WRAPPED: Final = prop("custom.cellOptions", {"type": "auto", "wrapText": True})
-_WORD: Final = [prop("custom.width", 100), prop("custom.displayMode", "color-text")]
+_WORD: Final = [width(100), prop("custom.displayMode", "color-text")]
 
 
 def _of(values_: str, changes: str) -> str:
@@ -52,8 +52,12 @@ def open_changes(node: str) -> table.Panel:
     of_node = partial(_rated, node)
     changes = of_node()
     since = _of(series(m.CHANGE_SINCE), changes)
+    sure = _of(series(m.CHANGE_CONFIDENCE), changes)
     effects = {"effect": m.CHANGE_EFFECT, "from": m.CHANGE_EFFECT_LOW, "to": m.CHANGE_EFFECT_HIGH}
-    panel = rows(
+    severity = rated({str(code): look for code, look in enumerate(SEVERITIES.values())})
+    # All of its cases, including improvements, from a week before its start.
+    chosen = "var-change=${__data.fields.change}&from=${__data.fields.start.numeric}&to=now"
+    return rows(
         "Open changes",
         "Effect: throughput in percent, latency and CPU as a factor. Click a change to see its "
         "cases. It stays open until it is resolved or accepted (`pvebench baseline accept`). "
@@ -65,21 +69,24 @@ def open_changes(node: str) -> table.Panel:
                 Column(title, _effect(series(metric), of_node), change=True, coded=True)
                 for title, metric in effects.items()
             ),
-            Column(
-                "confidence",
-                _of(series(m.CHANGE_CONFIDENCE), changes),
-                unit="percentunit",
-                decimals=0,
-            ),
+            Column("confidence", sure, unit="percentunit", decimals=0),
             Column("start", f"1000 * ({since} - {WEEK})"),
         ),
         sort="since",
         hidden=("state", "cause"),
         missing="no open changes; some results may be inconclusive",
+        styles={
+            "severity": [*_WORD, *severity],
+            **_common("Cases of this change", "pvebench-upgrades", chosen),
+        },
     )
-    severity = rated({str(code): look for code, look in enumerate(SEVERITIES.values())})
-    panel = panel.override_by_name("severity", [*_WORD, *severity])
-    return _styled(panel, to_change())
+
+
+def _common(title: str, board: str, variables: str) -> dict[str, Look]:
+    """Return the looks of both tables, whose sentences link to a dashboard."""
+    link = dashboard.DashboardLink(title).url(f"/d/{board}?${{datasource:queryparam}}&{variables}")
+    looks = {"since": [width(100)], "summary": [_WRAPPED, prop("links", [link])]}
+    return looks | dict.fromkeys(("change", "start", "stop"), HIDDEN)
 
 
 def worst_change(node: str, storage: str) -> str:
@@ -112,7 +119,9 @@ def change_log(node: str) -> table.Panel:
     since = _of(f"({series(m.CHANGE_SINCE)} or {series(m.CLOSED_CHANGE_BEGIN)})", known())
     present = f"time() + 0 * {series(m.CHANGE_SINCE)}"
     until = _of(f"({series(m.CLOSED_CHANGE_END)} or {present})", known())
-    panel = rows(
+    # A week before and after it.
+    around = "from=${__data.fields.start.numeric}&to=${__data.fields.stop.numeric}"
+    return rows(
         "Change log",
         "Open changes and the latest 100 closed ones, the newest first. Click one to see its time "
         "range. *lasted* is empty for a change that was accepted.",
@@ -127,34 +136,9 @@ def change_log(node: str) -> table.Panel:
         sort="since",
         hidden=("severity",),
         missing="no changes yet",
+        styles={
+            "state": [*_WORD, *rated({OPEN: ("open", WORSE)})],
+            "cause": [_WRAPPED, width(150)],
+            **_common("Levels around this change", "pvebench-overview", around),
+        },
     )
-    panel = panel.override_by_name("state", [*_WORD, *rated({OPEN: ("open", WORSE)})])
-    panel = panel.override_by_name("stop", [prop("custom.hidden", True)])
-    panel = panel.override_by_name("cause", [_WRAPPED, prop("custom.width", 150)])
-    return _styled(panel, _around())
-
-
-def _styled(panel: table.Panel, link: dashboard.DashboardLink) -> table.Panel:
-    return (
-        panel.override_by_name("since", [prop("custom.width", 100)])
-        .override_by_name("summary", [_WRAPPED, prop("links", [link])])
-        .override_by_name("change", [prop("custom.hidden", True)])
-        .override_by_name("start", [prop("custom.hidden", True)])
-        .override_by_name("node", [prop("custom.width", 130)])
-        .override_by_name("storage", [prop("custom.width", 220)])
-    )
-
-
-def to_change() -> dashboard.DashboardLink:
-    """Return a link to the cases of a change."""
-    # All of its cases, including improvements, from a week before its start.
-    variables = "var-change=${__data.fields.change}&from=${__data.fields.start.numeric}&to=now"
-    url = f"/d/pvebench-upgrades?${{datasource:queryparam}}&{variables}"
-    return dashboard.DashboardLink("Cases of this change").url(url)
-
-
-def _around() -> dashboard.DashboardLink:
-    """Return a link to the time of a change, with a week before and after it."""
-    range_ = "from=${__data.fields.start.numeric}&to=${__data.fields.stop.numeric}"
-    url = f"/d/pvebench-overview?${{datasource:queryparam}}&{range_}"
-    return dashboard.DashboardLink("Levels around this change").url(url)

@@ -25,8 +25,7 @@ from pvebench.verdicts.summary import LEAST_JUDGED
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
 """Short form for labels, of which Grafana shows about 38 characters."""
 FIRST_LINE: Final = (
-    "No data yet. The line begins with the first successful run; a shorter time range (top right) "
-    "shows it sooner."
+    "No data yet. The line begins with the first run; a shorter time range shows it sooner."
 )
 PADDING: Final = "\u2007\u2007"
 """Digit-wide spaces before a name in a timeline: Grafana 12.4 draws names wider than it measures
@@ -55,10 +54,6 @@ def no_state(present: str) -> str:
     return f"{_NO_STATE} * (({none} unless on () {silent()}) or ({silently}))"
 
 
-def _without_bar() -> list[dashboard_models.ValueMapping]:
-    return values({str(_NO_STATE): (" ", "transparent")})
-
-
 _P = TypeVar("_P", stat.Panel, timeseries.Panel)
 
 
@@ -68,6 +63,12 @@ def in_own_unit(panel: _P) -> _P:
     mapping = {"fieldName": "unit", "handlerKey": "unit", "reducerId": "lastNotNull"}
     config = transformation("configFromData", configRefId="unit", mappings=[mapping])
     return panel.with_target(table_query(unit, ref="unit")).transformations([config])
+
+
+def _legend(mode: str, *, right: bool = False) -> common.VizLegendOptions:
+    place = models.LegendPlacement.RIGHT if right else models.LegendPlacement.BOTTOM
+    legend = common.VizLegendOptions().show_legend(True).placement(place)
+    return legend.display_mode(models.LegendDisplayMode(mode))
 
 
 def lines(
@@ -83,32 +84,16 @@ def lines(
     points: int | None = None,
     missing: str = FIRST_LINE,
 ) -> timeseries.Panel:
-    """Return held values over time: thin steps, a table as legend, lines linked to their cases.
-
-    Args:
-        targets: queries, or legends with their expressions.
-    """
+    """Return held values over time: thin steps, a table as legend, linked to their cases."""
     if isinstance(targets, Mapping):
-        targets = [
-            query(expression, legend=legend, ref=chr(ord("A") + index))
-            for index, (legend, expression) in enumerate(targets.items())
-        ]
-    scale = common.ScaleDistributionConfig().type(
-        models.ScaleDistribution.LOG if log else models.ScaleDistribution.LINEAR
-    )
-    legend = (
-        common.VizLegendOptions()
-        .display_mode(models.LegendDisplayMode.TABLE)
-        .placement(models.LegendPlacement.RIGHT if right else models.LegendPlacement.BOTTOM)
-        .calcs(["lastNotNull", "min", "max"])
-        .show_legend(True)
-    )
+        pairs = zip("ABCDEF", targets.items(), strict=False)
+        targets = [query(one, legend=legend, ref=ref) for ref, (legend, one) in pairs]
+    kind = models.ScaleDistribution.LOG if log else models.ScaleDistribution.LINEAR
+    scale, palette = common.ScaleDistributionConfig().type(kind), dashboard.FieldColor()
     built = (
         described(timeseries.Panel(), (title, description), *targets, unit=unit, missing=missing)
         .max_data_points(points or (FEWER_POINTS if linked else MAX_POINTS))
-        .color_scheme(
-            dashboard.FieldColor().mode(dashboard_models.FieldColorModeId.PALETTE_CLASSIC)
-        )
+        .color_scheme(palette.mode(dashboard_models.FieldColorModeId.PALETTE_CLASSIC))
         .line_interpolation(models.LineInterpolation.STEP_AFTER)
         .line_width(1)
         .fill_opacity(0)
@@ -117,22 +102,11 @@ def lines(
         .span_nulls(False)
         .scale_distribution(scale.log(10) if log else scale)
         .tooltip(common.VizTooltipOptions().mode(models.TooltipDisplayMode.MULTI))
-        .legend(legend)
+        .legend(_legend("table", right=right).calcs(["lastNotNull", "min", "max"]))
     )
     if linked:
         built = built.data_links([case_link("__field.labels")])
     return built.axis_soft_min(0) if zero else built
-
-
-def chart(
-    title: str,
-    description: str,
-    expressions: Mapping[str, str],
-    unit: str,
-    missing: str = FIRST_LINE,
-) -> timeseries.Panel:
-    """Return lines of anything but cases, from zero."""
-    return lines(title, description, expressions, unit=unit, zero=True, missing=missing)
 
 
 def levels(
@@ -147,17 +121,9 @@ def levels(
     """Return the throughput of each storage, relative to a level of each of its cases."""
     ratio = f"{series(f.IOPS.metric, **where)} / ({reference} > 0)"
     storages = {"{{storage}}, {{node}}": f"exp(avg by (node, storage) (ln({ratio}))){condition}"}
-    panel = lines(
-        title,
-        description,
-        storages,
-        unit="percentunit",
-        right=True,
-        points=FEW_POINTS,
-        missing=missing,
-    )
+    panel = lines(title, description, storages, unit="percentunit", right=True, missing=missing)
     # Otherwise the axis follows the noise.
-    return panel.line_width(2).axis_soft_min(0.8).axis_soft_max(1.1)
+    return panel.max_data_points(FEW_POINTS).line_width(2).axis_soft_min(0.8).axis_soft_max(1.1)
 
 
 def timeline(
@@ -171,18 +137,14 @@ def timeline(
     present: str = "",
     missing: str = NEW_ROW,
 ) -> statetimeline.Panel:
-    """Return states over time, one bar per series.
-
-    Args:
-        present: cheaper expression that has a result whenever `expression` has one.
-    """
+    """Return states over time; `present`: cheaper expression with a result if there is one."""
     nothing = instant(no_state(present or expression), legend=PADDING + missing, ref=FALLBACK_REF)
     targets = (query(expression, legend=PADDING + legend), nothing)
-    texts = (title, description)
+    texts, no_bar = (title, description), values({str(_NO_STATE): (" ", "transparent")})
     return (
         described(statetimeline.Panel(), texts, *targets, unit="none", missing=missing)
         .max_data_points(points)
-        .mappings([*(mappings or values(STATES, nothing=NO_BASELINE)), *_without_bar()])
+        .mappings([*(mappings or values(STATES, nothing=NO_BASELINE)), *no_bar])
         # With any other mode, Grafana's legend lists thresholds instead of states.
         .color_scheme(plain())
         .show_value(models.VisibilityMode.NEVER)
@@ -190,10 +152,5 @@ def timeline(
         .row_height(0.8)
         .fill_opacity(80)
         .line_width(0)
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(models.LegendDisplayMode.LIST)
-            .placement(models.LegendPlacement.BOTTOM)
-            .show_legend(True)
-        )
+        .legend(_legend("list"))
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard, timeseries
+from grafana_foundation_sdk.builders import dashboard, timeseries
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder import panels as p
 from builder.charts import FEW_POINTS, in_own_unit, lines
 from builder.looks import UNSEEN, plain, prop
-from builder.parts import base, instant, label_variable, query, query_variable, workload_variable
+from builder.parts import base, instants, label_variable, query_variable, workload_variable
 from builder.promql import MAX_SERIES, coded, highest, in_own, label, series, with_descriptions
 from builder.results import results
-from builder.tables import Column, noise_column, rows
+from builder.tables import HIDDEN, Column, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
 from pvebench.model.metric import Metric
@@ -46,21 +47,20 @@ INTRO: Final = (
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     # B defaults to another node, if any, so that comparing two nodes takes no click.
-    sides = (
-        variable
-        for side in "ab"
-        for variable in (_node(side), _storage(side), _configuration(side))
-    )
+    sides = (one for side in "ab" for one in (*_place(side), _configuration(side)))
+    among = 'node=~"$node_a|$node_b",scenario=~"$a|$b"'
+    every = models.VariableOption(text="All", value="$__all", selected=True)
     board = base(
         "Compare A with B",
         "pvebench-compare",
         "Compares two combinations of node, storage and configuration over time.",
         *sides,
-        _workloads(),
+        workload_variable(multi=True, among=among).current(every),
         node="$node_a|$node_b",
         scenario="$a|$b",
     )
-    charts = ((7, _throughput(), _latency(), _cpu()),)
+    cpu = _chart("CPU per I/O", "Host CPU time of one operation. Lower is better.", _cost, "s")
+    charts = ((7, _throughput(), _latency(), cpu),)
     return p.stacked(
         board,
         p.status(),
@@ -72,14 +72,12 @@ def build() -> dashboard.Dashboard:
     )
 
 
-def _node(side: str) -> dashboard.QueryVariable:
-    other = side == "b"
-    return label_variable(f"node_{side}", f"{side.upper()}: node", of="node", descending=other)
-
-
-def _storage(side: str) -> dashboard.QueryVariable:
-    among = f'node=~"$node_{side}"'
-    return label_variable(f"storage_{side}", f"{side.upper()}: storage", of="storage", among=among)
+def _place(side: str) -> Iterator[dashboard.QueryVariable]:
+    """Yield the variables of node and storage."""
+    name, among = side.upper(), f'node=~"$node_{side}"'
+    last = side == "b"
+    yield label_variable(f"node_{side}", f"{name}: node", of="node", descending=last)
+    yield label_variable(f"storage_{side}", f"{name}: storage", of="storage", among=among)
 
 
 def _configuration(side: str) -> dashboard.QueryVariable:
@@ -93,23 +91,13 @@ def _configuration(side: str) -> dashboard.QueryVariable:
         here = f"(0 * ({same} unless {itself}) or 2 * {itself} or {here})"
     named = f'label_join({here}, "shown", "  ·  ", "configuration", "scenario")'
     text = f"query_result(sort(max by (scenario, shown) ({named})))"
-    return (
-        query_variable(side, f"{side.upper()}: configuration", text)
-        .regex('/scenario="(?<value>[^"]+)".*shown="(?<text>[^"]+)"/')
-        .multi(False)
-        .include_all(False)
-    )
+    variable = query_variable(side, f"{side.upper()}: configuration", text)
+    variable = variable.regex('/scenario="(?<value>[^"]+)".*shown="(?<text>[^"]+)"/')
+    return variable.multi(False).include_all(False)
 
 
 def _options(side: str) -> str:
     return series(m.SCENARIO_INFO, node=f"$node_{side}", scenario=f"${side}")
-
-
-def _workloads() -> dashboard.QueryVariable:
-    """Return the variable of the workloads, for each of which the charts repeat."""
-    among = 'node=~"$node_a|$node_b",scenario=~"$a|$b"'
-    every = models.VariableOption(text="All", value="$__all", selected=True)
-    return workload_variable(multi=True, among=among).current(every)
 
 
 def _result(side: str, metric: Metric, /, **more: str) -> str:
@@ -134,12 +122,6 @@ def _ratio() -> str:
     return f"({_of('b', f.IOPS.metric)} / ({_of('a', f.IOPS.metric)} > 0) - 1)"
 
 
-def _p99() -> str:
-    """Return B / A of the p99 latency."""
-    sides = (_of(side, f.CLAT_PERCENTILE.metric, **P99) for side in "ba")
-    return " / ".join(f"({side} > 0)" for side in sides)
-
-
 def _noise() -> str:
     """Return the noise of both verdicts, as a ratio."""
     a, b = (_of(side, m.CHANGE_THRESHOLD, metric="throughput") for side in "ab")
@@ -148,35 +130,28 @@ def _noise() -> str:
 
 def _sentence() -> p.Panel:
     """Return the sentence: its numbers become labels."""
-    targets = []
-    for ref, sign, word in (("A", "<", "slower"), ("B", ">=", "faster")):
+    beyond, unknown = ", in $1 of them by more than noise", "; noise is unknown yet"
+    mean = f"avg(ln(1 + {_ratio()}))"
+    sentences = []
+    for sign, word in (("<", "slower"), (">=", "faster")):
         some = f"({_ratio()} {sign} 0)"
-        mean = f"abs(exp(avg(ln(1 + {_ratio()}))) - 1)"
-        counts = {
-            "percent": f"round(100 * {mean}) and on () (avg(ln(1 + {_ratio()})) {sign} 0)",
-            "n": f"count({some})",
-            "all": f"count({_ratio()})",
-            "clear": f"count(abs({some}) > {_noise()}) or 0 * count({_noise()})",
-        }
-        first, *others = (f'count_values("{name}", {one})' for name, one in counts.items())
-        labels = list(counts)[1:]
-        beyond, unknown = ", in $1 of them by more than noise", "; noise is unknown yet"
-        others[-1] = (
-            f'(label_replace({others[-1]}, "clear", "{beyond}", "clear", "(.+)") '
-            f"or on () {label('clear', unknown)})"
-        )
-        joined = "".join(
-            f" * on () group_left ({label}) {one}"
-            for label, one in zip(labels, others, strict=True)
-        )
+        clear = f"count(abs({some}) > {_noise()}) or 0 * count({_noise()})"
+        clear = f'label_replace({_counted("clear", clear)}, "clear", "{beyond}", "clear", "(.+)")'
+        joined = [
+            _counted("percent", f"round(100 * abs(exp({mean}) - 1)) and on () ({mean} {sign} 0)"),
+            f"on () group_left (n) {_counted('n', f'count({some})')}",
+            f"on () group_left (all) {_counted('all', f'count({_ratio()})')}",
+            f"on () group_left (clear) ({clear} or on () {label('clear', unknown)})",
+        ]
         text = f"B is {{{{percent}}}}% {word} than A: {word} in {{{{n}}}} of {{{{all}}}} results"
-        targets.append(instant(first + joined, legend=text + "{{clear}}", ref=ref))
-    panel = p.names(
-        "B against A", "Geometric mean of the throughput.", _ratio(), "", missing=NOTHING
-    )
-    return panel.text(common.VizTextDisplayOptions().value_size(22)).targets(
-        [*targets, instant(f"vector(1) unless on () {_ratio()}", legend=NOTHING, ref="Z")]
-    )
+        sentences.append((text + "{{clear}}", " * ".join(joined)))
+    sentences.append((NOTHING, f"vector(1) unless on () {_ratio()}"))
+    panel = p.names("B against A", "Geometric mean of the throughput.", "", "", missing=NOTHING)
+    return panel.text(p.font(22)).targets([*instants(sentences, "ABZ")])
+
+
+def _counted(name: str, value: str) -> str:
+    return f'count_values("{name}", {value})'
 
 
 def _settings() -> p.Panel:
@@ -208,64 +183,47 @@ def _settings() -> p.Panel:
 
 
 def _table() -> p.Panel:
-    cost = f"{_cost('b')} / {_cost('a')}"
-    columns = [
-        Column(f"{side.upper()} {title}", _of(side, metric, **more), unit=unit)
-        for title, metric, unit, more in (
-            ("IOPS", f.IOPS.metric, "iops", {}),
-            ("p99", f.CLAT_PERCENTILE.metric, "s", P99),
-        )
-        for side in "ab"
-    ]
-    changed = (
-        ("B vs A", coded(_ratio())),
-        ("p99 B vs A", coded("", _p99())),
-        (
-            "CPU per I/O B vs A",
-            coded("", f"{cost} * on (workload) group_right () (0 * {_of('a', f.IOPS.metric)} + 1)"),
-        ),
-    )
+    def differing(title: str, coded_: str) -> Column:
+        return Column(title, coded_, change=True, coded=True, neutral=True)
+
+    iops_a, iops_b = (_of(side, f.IOPS.metric) for side in "ab")
+    p99_a, p99_b = (_of(side, f.CLAT_PERCENTILE.metric, **P99) for side in "ab")
+    both = series(f.IOPS.metric, node="$node_a|$node_b", scenario="$a|$b", workload="$workload")
+    # The workloads of both sides with their descriptions; the values have no meaning.
+    named = with_descriptions(f"(max by (job, instance, {KEYS}) ({both}))", scenario="")
+    cost = f"{_cost('b')} / {_cost('a')} * on (workload) group_right () (0 * {iops_a} + 1)"
     return rows(
         "Results by workload",
         "Latest successful runs. The charts below show the same over time.",
         ("description", "direction", "workload"),
         (
-            *columns[:2],
-            *(
-                Column(title, one, change=True, coded=True, neutral=True)
-                for title, one in changed[:1]
-            ),
+            Column("A IOPS", iops_a, unit="iops"),
+            Column("B IOPS", iops_b, unit="iops"),
+            differing("B vs A", coded(_ratio())),
             noise_column(_noise()),
-            *columns[2:],
-            *(
-                Column(title, one, change=True, coded=True, neutral=True)
-                for title, one in changed[1:]
-            ),
-            Column("named", _named()),
+            Column("A p99", p99_a, unit="s"),
+            Column("B p99", p99_b, unit="s"),
+            differing("p99 B vs A", coded("", f"({p99_b} > 0) / ({p99_a} > 0)")),
+            differing("CPU per I/O B vs A", coded("", cost)),
+            Column("named", named),
         ),
         sort="B vs A",
         hidden=("named", "workload"),
         missing=NOTHING,
-    ).override_by_name("named", [prop("custom.hidden", True)])
-
-
-def _named() -> str:
-    """Return the workloads of both sides with their descriptions; the values have no meaning."""
-    both = series(f.IOPS.metric, node="$node_a|$node_b", scenario="$a|$b", workload="$workload")
-    return with_descriptions(f"(max by (job, instance, {KEYS}) ({both}))", scenario="")
+        styles={"named": HIDDEN},
+    )
 
 
 def _chart(
-    title: str, description: str, sides: dict[str, str], unit: str, *, edge: str = ""
+    title: str, text: str, of: Callable[[str], str], unit: str, *, edge: str = ""
 ) -> timeseries.Panel:
-    """Return a chart of both sides; `sides`: letter of the side -> query."""
-    targets = [
-        query(one, legend=f"{ref} {{{{direction}}}}{edge}", ref=ref) for ref, one in sides.items()
-    ]
-    chart = lines(title, description, targets, unit=unit, zero=True, points=FEW_POINTS)
-    for ref in sides:
-        look = [prop("color", plain(COLORS[ref])), prop("custom.lineWidth", 2)]
-        chart = chart.override_by_query(ref, look)
+    """Return a chart of both sides; `of`: query of a side."""
+    targets = {f"{side.upper()} {{{{direction}}}}{edge}": of(side) for side in "ab"}
+    chart = lines(title, text, targets, unit=unit, zero=True, points=FEW_POINTS)
+    for ref, color in COLORS.items():
+        chart = chart.override_by_query(
+            ref, [prop("color", plain(color)), prop("custom.lineWidth", 2)]
+        )
     return chart
 
 
@@ -279,13 +237,9 @@ def _throughput() -> p.Panel:
         joined = f"on ({KEYS}) group_right ()"
         return f"{value} * {joined} (1 + {noise} * {joined} ({signs}) or {one})"
 
-    chart = _chart(
-        "Throughput",
-        "I/O operations below blocks of 64 KiB, otherwise bytes, with the noise of the verdict.",
-        {side.upper(): of(side) for side in "ab"},
-        "none",
-        edge="{{edge}}",
-    ).override_by_regexp("/ (upper|lower)$/", UNSEEN)
+    text = "I/O operations below blocks of 64 KiB, otherwise bytes, with the noise of the verdict."
+    chart = _chart("Throughput", text, of, "none", edge="{{edge}}")
+    chart = chart.override_by_regexp("/ (upper|lower)$/", UNSEEN)
     for name in (f"{side} {direction}" for side in COLORS for direction in ("read", "write")):
         band = [prop("custom.fillBelowTo", f"{name} lower"), prop("custom.fillOpacity", 25)]
         chart = chart.override_by_name(f"{name} upper", band)
@@ -293,13 +247,10 @@ def _throughput() -> p.Panel:
 
 
 def _latency() -> p.Panel:
-    sides = {side.upper(): _of(side, f.CLAT_PERCENTILE.metric, **P99) for side in "ab"}
-    return _chart("Latency, p99", "99% of operations are faster. Lower is better.", sides, "s")
+    def of(side: str) -> str:
+        return _of(side, f.CLAT_PERCENTILE.metric, **P99)
 
-
-def _cpu() -> p.Panel:
-    sides = {side.upper(): _cost(side) for side in "ab"}
-    return _chart("CPU per I/O", "Host CPU time of one operation. Lower is better.", sides, "s")
+    return _chart("Latency, p99", "99% of operations are faster. Lower is better.", of, "s")
 
 
 # --- All configurations of both storages.
@@ -312,27 +263,21 @@ def _configurations() -> p.Panel:
 
 
 def _trends() -> tuple[p.Line, ...]:
-    low = "Logarithmic. Lower is better."
-    charts: tuple[p.Panel, ...] = tuple(
+    stall, qemu = "Longest stall of each run.", {"component": "qemu"}
+    iops, p99, longest, cpu = (
         lines(
             title,
             f"{text} The {MAX_SERIES} highest; select a workload above.",
-            {LEGEND: highest(series(metric, **BOTH, **more), workload=True)},
+            {LEGEND: highest(series(metric, **BOTH, **more))},
             unit=unit,
             log=unit == "s",
             linked=True,
         )
         for title, text, metric, more, unit in (
             ("IOPS", "Mean of each run.", f.IOPS.metric, {}, "iops"),
-            ("Completion latency, p99", low, f.CLAT_PERCENTILE.metric, P99, "s"),
-            ("Maximum latency", f"Longest stall of each run. {low}", f.CLAT_MAX.metric, {}, "s"),
-            (
-                "QEMU's host CPU, cores",
-                "During the workload.",
-                f.HOST_CPU.metric,
-                {"component": "qemu"},
-                "none",
-            ),
+            ("Completion latency, p99", "Of each run.", f.CLAT_PERCENTILE.metric, P99, "s"),
+            ("Maximum latency", stall, f.CLAT_MAX.metric, {}, "s"),
+            ("QEMU's host CPU, cores", "During the workload.", f.HOST_CPU.metric, qemu, "none"),
         )
     )
-    return (10, *charts[:2]), (10, *charts[2:])
+    return (10, iops, p99), (10, longest, cpu)

@@ -11,7 +11,7 @@ from builder import panels as p
 from builder.looks import plain, prop
 from builder.parts import base, described, label_variable, node_variable, table_query
 from builder.promql import filter_workloads, label, series, with_descriptions
-from builder.tables import by_rows
+from builder.tables import by_rows, width
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
 from pvebench.model.metric import Metric
@@ -53,25 +53,19 @@ def build() -> dashboard.Dashboard:
 
 def _rows(metric: Metric) -> str:
     """Return all rows in one query, named by the label `test`; numbers keep their order."""
-    parts = []
-    for index, (name, (rw, size, depth, jobs)) in enumerate(ROWS.items(), start=1):
-        results = filter_workloads(
-            series(metric, **HERE), rw=rw, block_size_bytes=size, io_depth=depth, jobs=jobs
-        )
-        best = f"max by (direction) ({results})"
-        parts.append(label("test", f"{index}  {name}", best))
-    return " or ".join(parts)
+    tests = []
+    for index, (name, definition) in enumerate(ROWS.items(), start=1):
+        options = zip(("rw", "block_size_bytes", "io_depth", "jobs"), definition, strict=True)
+        results = filter_workloads(series(metric, **HERE), **dict(options))
+        tests.append(label("test", f"{index}  {name}", f"max by (direction) ({results})"))
+    return " or ".join(tests)
 
 
-def _table(title: str, description: str, metric: Metric, unit: str, decimals: int) -> p.Panel:
+def _table(title: str, text: str, metric: Metric, unit: str, decimals: int) -> p.Panel:
+    missing = "not measured; add these workloads of the pack demo to your pack"
+    query, look = table_query(_rows(metric)), [prop("custom.displayMode", "auto"), width(150)]
     return (
-        described(
-            table.Panel(),
-            (title, description),
-            table_query(_rows(metric)),
-            unit=unit,
-            missing="not measured; add these workloads of the pack demo to your pack",
-        )
+        described(table.Panel(), (title, text), query, unit=unit, missing=missing)
         .decimals(decimals)
         .min(0)
         .color_scheme(plain("blue"))
@@ -79,16 +73,14 @@ def _table(title: str, description: str, metric: Metric, unit: str, decimals: in
         .cell_height(models.TableCellHeight.LG)
         .display_mode(models.TableCellDisplayMode.GRADIENT_GAUGE)
         .transformations([*by_rows("test", "direction", "Test", read="Read", write="Write")])
-        .override_by_name("Test", [prop("custom.displayMode", "auto"), prop("custom.width", 150)])
+        .override_by_name("Test", look)
     )
 
 
 def _title() -> p.Panel:
     environment = series(m.ENVIRONMENT_INFO, node="$node")
-    scenario = (
-        f"count by (job, instance, node, storage, scenario) ({series(f.IOPS.metric, **HERE)})"
-    )
-    named = with_descriptions(scenario, workload=False)
+    by = "job, instance, node, storage, scenario"
+    named = with_descriptions(f"count by ({by}) ({series(f.IOPS.metric, **HERE)})", workload=False)
     return p.names(
         "Configuration",
         "Configuration, storage, node and environment.",
@@ -99,10 +91,5 @@ def _title() -> p.Panel:
 
 
 def _measured() -> p.Panel:
-    return p.number(
-        "Measured",
-        "End of the latest run.",
-        f"max({series(m.RUN_TIMESTAMP, **HERE)}) * 1000",
-        unit="dateTimeAsIso",
-        missing="none yet",
-    )
+    end = f"max({series(m.RUN_TIMESTAMP, **HERE)}) * 1000"
+    return p.number("Measured", "End of the latest run.", end, unit="dateTimeAsIso")

@@ -23,19 +23,14 @@ NEUTRAL: Final = "text"
 POSSIBLY_WORSE: Final = "orange"
 WORSE: Final = "dark-orange"
 UNKNOWN: Final = "transparent"
-CASE_UID: Final = "pvebench-case"
 MINUS: Final = "\u2212"
 
 
 def prop(name: str, value: object) -> models.DynamicConfigValue:
     """Return one property of an override, as schema 37 spells it; builders are built."""
-    if isinstance(value, list):
-        value = [_built(item) for item in value]
-    return models.DynamicConfigValue(id_val=name, value=_built(value))
-
-
-def _built(value: object) -> object:
-    return value.build() if isinstance(value, Builder) else value
+    items = value if isinstance(value, list) else [value]
+    built = [item.build() if isinstance(item, Builder) else item for item in items]
+    return models.DynamicConfigValue(id_val=name, value=built if value is items else built[0])
 
 
 UNSEEN: Final = [
@@ -69,9 +64,8 @@ def values(
     if nothing is not None:
         text, color = nothing
         result = models.ValueMappingResult(text=text, color=color, index=len(options))
-        special = models.DashboardSpecialValueMapOptions(
-            match=models.SpecialValueMatch.NULL_AND_NAN, result=result
-        )
+        match = models.SpecialValueMatch.NULL_AND_NAN
+        special = models.DashboardSpecialValueMapOptions(match=match, result=result)
         mappings.append(models.SpecialValueMap(options=special))
     return mappings
 
@@ -82,9 +76,6 @@ def rated(
     """Return the look of numbers as words: number -> (text, color).
 
     The colors are thresholds: Grafana prefers those of mappings to the gray of held values.
-
-    Raises:
-        ValueError: the values are words, which have no thresholds.
     """
     words = values({value: (text, "") for value, (text, _) in texts.items()}, nothing=nothing)
     colors = sorted((float(value), color) for value, (_, color) in texts.items())
@@ -99,11 +90,6 @@ def steps(base: str, *further: tuple[float, str]) -> dashboards.ThresholdsConfig
     return config.steps([*first, *rest])
 
 
-def alarm_steps(limit: float = 1) -> dashboards.ThresholdsConfig:
-    """Return gray below the limit and orange from the limit up."""
-    return steps(NEUTRAL, (limit, WORSE))
-
-
 def by_steps() -> dashboards.FieldColor:
     """Return the color mode by threshold."""
     return dashboards.FieldColor().mode(models.FieldColorModeId.THRESHOLDS)
@@ -114,20 +100,11 @@ def plain(color: str = NEUTRAL) -> dashboards.FieldColor:
     return dashboards.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color(color)
 
 
-def sequential() -> dashboards.FieldColor:
-    """Return a color scale for absolute values, which are neither good nor bad; darker is more."""
-    return dashboards.FieldColor().mode(models.FieldColorModeId.CONTINUOUS_BLUES)
-
-
 def case_link(prefix: str) -> dashboards.DashboardLink:
-    """Return a link to the case.
-
-    Args:
-        prefix: location of its labels: `__data.fields` in tables, `__field.labels` in graphs.
-    """
+    """Return a link to the case; `prefix`: place of its labels, `__data.fields` in tables."""
     labels = ("node", "scenario", "workload")
     variables = "&".join(f"var-{label}=${{{prefix}.{label}}}" for label in labels)
-    url = f"/d/{CASE_UID}?${{__url_time_range}}&${{datasource:queryparam}}&{variables}"
+    url = f"/d/pvebench-case?${{__url_time_range}}&${{datasource:queryparam}}&{variables}"
     return dashboards.DashboardLink("Case detail").url(url)
 
 
@@ -147,12 +124,9 @@ def compare_link(prefix: str, *labels: str) -> dashboards.DashboardLink:
 
 
 def signed_mappings(nothing: str = "") -> list[models.ValueMapping]:
-    """Return mappings of changes to text: -40 is 40% less, 1000167 is ×1.67.
+    """Return mappings of changes to text: -40 is 40% less, 1000167 is ×1.67, null `nothing`.
 
     No unit of Grafana writes a plus sign, but a pattern on text does, so the column becomes text.
-
-    Args:
-        nothing: text for a missing value.
     """
     patterns = {
         r"/^1(?=\d{6}$)0*(\d+)(\d\d)$/": "×$1.$2",
@@ -161,22 +135,18 @@ def signed_mappings(nothing: str = "") -> list[models.ValueMapping]:
         r"/^-(\d+)$/": f"{MINUS}$1%",
         "/^(null|undefined|NaN)$/": nothing,
     }
-    return [
-        models.RegexMap(
-            options=models.DashboardRegexMapOptions(
-                pattern=pattern, result=models.ValueMappingResult(text=text, index=index)
-            )
-        )
-        for index, (pattern, text) in enumerate(patterns.items())
-    ]
+    mappings: list[models.ValueMapping] = []
+    for index, (pattern, text) in enumerate(patterns.items()):
+        result = models.ValueMappingResult(text=text, index=index)
+        options = models.DashboardRegexMapOptions(pattern=pattern, result=result)
+        mappings.append(models.RegexMap(options=options))
+    return mappings
 
 
 def signed_steps(*further: tuple[float, str], neutral: bool = False) -> dashboards.ThresholdsConfig:
     """Return the colors of changes as `signed_mappings` shows them, from 3 and 10% up.
 
-    Args:
-        further: steps between the largest percentage and the first factor.
-        neutral: neither direction is better.
+    `further` are steps between the largest percentage and the first factor.
     """
     worse, better = (WORSE, POSSIBLY_WORSE), (POSSIBLY_BETTER, BETTER)
     if neutral:

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard, table
+from grafana_foundation_sdk.builders import dashboard, table
 from grafana_foundation_sdk.models import common as models
-from grafana_foundation_sdk.models.dashboard import ValueMapping
 
 from builder import looks
 from builder import panels as p
-from builder.parts import base, instant, node_variable, storage_variable, workload_variable
-from builder.promql import CASE_KEYS, SAME_CASE, cpu_per_io, if_empty, series, with_descriptions
-from builder.tables import Column, age_column, as_text, grid, noise_column, rows
+from builder import promql as q
+from builder.parts import base, instants, node_variable, storage_variable, workload_variable
+from builder.tables import CASE_LABELS, Column, age_column, as_text, grid, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
 from pvebench.model.disk import Cache
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
+DISTURBED: Final = {"rank": "fastest|equal|unknown", "excluded": "disturbed"}
 STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "fastest": (1001, "fastest", "semi-dark-blue", {"rank": "fastest", "excluded": ""}),
     "same": (1002, "within noise", "blue", {"rank": "equal", "excluded": ""}),
     "unknown": (1003, "too few runs", looks.NEUTRAL, {"rank": "unknown", "excluded": ""}),
-    "disturbed": (
-        1010,
-        "not ranked",
-        looks.NEUTRAL,
-        {"rank": "fastest|equal|unknown", "excluded": "disturbed"},
-    ),
+    "disturbed": (1010, "not ranked", looks.NEUTRAL, DISTURBED),
     "not_durable": (1004, "not durable", looks.NEUTRAL, {"excluded": "not_durable"}),
     "unflushed": (1011, "in host memory", looks.NEUTRAL, {"excluded": "unflushed"}),
     "warm": (1005, "warm cache", looks.NEUTRAL, {"excluded": "warm"}),
@@ -37,10 +32,6 @@ STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "first": (1008, "fastest so far", looks.NEUTRAL, {"rank": "fastest", "excluded": ""}),
 }
 """Standing -> (number in a cell, text, color, labels of the metric)."""
-LONG_SUFFIXES: Final = dict.fromkeys(
-    ("not_durable", "unflushed", "warm", "host", "noisy"), ", excluded"
-)
-"""Standing -> suffix of its text in a wider table."""
 INTRO: Final = (
     "**Which configuration is fastest for this workload, and is the difference significant?** "
     "Each cell is one configuration, the same in all three tables: the disk of its row with the "
@@ -49,7 +40,7 @@ INTRO: Final = (
     "*in host memory* (writes of writeback without flushes), *warm cache* (reads may come from the "
     "host's memory), *noisy* and *no VM* are excluded. "
     "*Not ranked*: measured with snapshots, during an operation or a fault, or in several VMs. "
-    "*Emulated* results (no KVM) show differences between configurations, not the hardware's speed."
+    "*Emulated* results (no KVM) show differences, not the hardware's speed."
 )
 
 
@@ -69,10 +60,10 @@ def build() -> dashboard.Dashboard:
 
 
 def _standing(name: str) -> str:
-    ranks = series(m.SCENARIO_RANK_INFO, **CASE, **STANDINGS[name][3])
+    ranks = q.series(m.SCENARIO_RANK_INFO, **CASE, **STANDINGS[name][3])
     # The fastest of one is not a ranking; nor is the fastest while others have too few runs.
-    several = f"(count({series(m.SCENARIO_RANK_INFO, **CASE, excluded='')}) > 1)"
-    unknown = series(m.SCENARIO_RANK_INFO, **CASE, **STANDINGS["unknown"][3])
+    several = f"(count({q.series(m.SCENARIO_RANK_INFO, **CASE, excluded='')}) > 1)"
+    unknown = q.series(m.SCENARIO_RANK_INFO, **CASE, **STANDINGS["unknown"][3])
     known = {
         "fastest": f"({ranks} and on () {several} unless on () {unknown})",
         "first": f"({ranks} and on () {unknown})",
@@ -83,119 +74,92 @@ def _standing(name: str) -> str:
 
 def _answer() -> p.Panel:
     fastest, same, only, first = (
-        with_descriptions(_standing(name)) for name in ("fastest", "same", "only", "first")
+        q.with_descriptions(_standing(name)) for name in ("fastest", "same", "only", "first")
     )
-    emulated = f"count by (node) ({series(m.ENVIRONMENT_INFO, node='$node', accel='tcg')})"
-    ranked = series(m.SCENARIO_RANK_INFO, **CASE, rank="fastest", excluded="")
-    near = f'count_values("count", count({same}))'
-    legends = {
-        "{{description}}: {{configuration}} is fastest": fastest,
-        "{{count}} other configurations within noise": near,
-        "{{description}}: {{configuration}} is the only result": only,
-        "{{description}}: {{configuration}} is the fastest so far": first,
-        "{{node}}: emulated, without KVM": emulated,
-        "needs three runs of each configuration": if_empty(ranked),
-    }
-    panel = p.names(
-        "Best configuration", "Fastest durable configuration that reads from the disk.", "", ""
-    ).targets(
-        [
-            instant(expression, legend=legend, ref=chr(ord("A") + index))
-            for index, (legend, expression) in enumerate(legends.items())
-        ]
+    emulated = f"count by (node) ({q.series(m.ENVIRONMENT_INFO, node='$node', accel='tcg')})"
+    ranked = q.series(m.SCENARIO_RANK_INFO, **CASE, rank="fastest", excluded="")
+    sentences = (
+        ("{{description}}: {{configuration}} is fastest", fastest),
+        ("{{count}} other configurations within noise", f'count_values("count", count({same}))'),
+        ("{{description}}: {{configuration}} is the only result", only),
+        ("{{description}}: {{configuration}} is the fastest so far", first),
+        ("{{node}}: emulated, without KVM", emulated),
+        ("needs three runs of each configuration", q.if_empty(ranked)),
     )
-    return panel.text(common.VizTextDisplayOptions().value_size(24))
+    text = "Fastest durable configuration that reads from the disk."
+    panel = p.names("Best configuration", text, "", "")
+    return panel.targets([*instants(sentences)]).text(p.font(24))
 
 
 def _cells(expression: str) -> str:
     """Return one value per cell, with the labels of its row and column."""
-    return (
-        f"max by (disk, cache) ({with_descriptions(expression, workload=False, scenario='disk')})"
-    )
-
-
-def _total(selector: str) -> str:
-    """Return the sum of reads and writes of each case."""
-    return f"sum by ({SAME_CASE}, cache) ({selector})"
+    cells = q.with_descriptions(expression, workload=False, scenario="disk")
+    return f"max by (disk, cache) ({cells})"
 
 
 def _values() -> p.Panel:
     return grid(
         "IOPS",
         "Latest successful runs, reads and writes together. Darker: larger value in this table.",
-        _cells(_total(series(f.IOPS.metric, **CASE))),
+        _cells(f"sum by ({q.SAME_CASE}, cache) ({q.series(f.IOPS.metric, **CASE)})"),
         unit="iops",
     )
 
 
 def _coded() -> str:
     """Return the standing of each case as a number, or the gap of slower ones in percent."""
-    slower = series(m.SCENARIO_RANK_INFO, **CASE, rank="slower", excluded="|disturbed")
+    slower = q.series(m.SCENARIO_RANK_INFO, **CASE, rank="slower", excluded="|disturbed")
     parts = [f"{code} * {_standing(name)}" for name, (code, *_) in STANDINGS.items()]
-    parts.append(f"round(100 * {series(m.SCENARIO_GAP, **CASE)}) and on ({SAME_CASE}) {slower}")
-    return " or ".join(f"max by ({SAME_CASE}, cache) ({part})" for part in parts)
+    parts.append(f"round(100 * {q.series(m.SCENARIO_GAP, **CASE)}) and on ({q.SAME_CASE}) {slower}")
+    return " or ".join(f"max by ({q.SAME_CASE}, cache) ({part})" for part in parts)
 
 
 def _gaps() -> p.Panel:
-    texts = {str(code): (text, "") for code, text, *_ in STANDINGS.values()}
+    texts = looks.values({str(code): (text, "") for code, text, *_ in STANDINGS.values()})
     colors = sorted((code, color) for code, _, color, _ in STANDINGS.values())
     panel = grid(
         "Gap to the fastest",
         "Significant difference from the fastest one. Gray: excluded, or too few runs.",
         _cells(f"({_coded()})"),
         unit="none",
-    )
-    changes = looks.signed_mappings("not measured")
-    return _signed(
-        panel, [*looks.values(texts), *changes], looks.signed_steps(*colors, neutral=True)
-    )
+    ).thresholds(looks.signed_steps(*colors, neutral=True))
+    return _signed(panel.mappings([*texts, *looks.signed_mappings("not measured")]))
 
 
 def _change() -> p.Panel:
-    change = f"max by ({SAME_CASE}, cache) ({series(m.CHANGE, **CASE, metric='throughput')})"
-    panel = grid(
-        "Change from baseline",
-        "Throughput change of each case, in percent.",
-        _cells(f"round(100 * {change})"),
-        unit="none",
-        missing="no verdict yet",
-    )
-    return _signed(panel, looks.signed_mappings("–"), looks.signed_steps())
+    change = f"max by ({q.SAME_CASE}, cache) ({q.series(m.CHANGE, **CASE, metric='throughput')})"
+    text, none = "Throughput change of each case, in percent.", "no verdict yet"
+    cells = _cells(f"round(100 * {change})")
+    panel = grid("Change from baseline", text, cells, unit="none", missing=none)
+    return _signed(panel.mappings(looks.signed_mappings("–")).thresholds(looks.signed_steps()))
 
 
-def _signed(
-    panel: table.Panel, texts: list[ValueMapping], colors: dashboard.ThresholdsConfig
-) -> p.Panel:
-    panel = panel.mappings(texts).thresholds(colors).color_scheme(looks.by_steps())
-    panel = panel.with_transformation(as_text(*Cache))
+def _signed(panel: table.Panel) -> p.Panel:
+    panel = panel.color_scheme(looks.by_steps()).with_transformation(as_text(*Cache))
     return panel.display_mode(models.TableCellDisplayMode.COLOR_TEXT)
 
 
 def _details() -> p.Panel:
-    iops = with_descriptions(
-        f"sum by ({SAME_CASE}) ({series(f.IOPS.metric, **CASE)})", workload=False
-    )
-    trend = f"sum by ({CASE_KEYS}) ({series(f.IOPS.metric, **CASE)})"
-    percentile = series(f.CLAT_PERCENTILE.metric, **CASE, percentile="99")
-    texts = {
-        str(code): (f"{text}{LONG_SUFFIXES.get(name, '')}", color)
-        for name, (code, text, color, _) in STANDINGS.items()
-    } | {"0": ("slower", "orange")}
-    gap = series(m.SCENARIO_GAP, **CASE)
+    rate = q.series(f.IOPS.metric, **CASE)
+    p99 = q.max_by(q.CASE_KEYS, f.CLAT_PERCENTILE.metric, percentile="99", **CASE)
+    iops = q.with_descriptions(f"sum by ({q.SAME_CASE}) ({rate})", workload=False)
+    texts = {str(code): (text, color) for code, text, color, _ in STANDINGS.values()}
+    gap = q.series(m.SCENARIO_GAP, **CASE)
     coded = _coded().replace(f"round(100 * {gap})", f"0 * {gap}")
     return rows(
         "All configurations",
         "Latest successful run of each: standing, gap to the fastest, noise, p99 of completion "
         "latency, host CPU time per I/O, age. Click a configuration to see its case.",
-        ("configuration", "storage", "node", "scenario", "workload"),
+        CASE_LABELS[1:],
         (
-            Column("IOPS", iops, unit="iops", gauge=True, trend=trend),
-            Column("standing", f"max by ({CASE_KEYS}) ({coded})", wide=160),
-            Column("gap", f"max by ({CASE_KEYS}) ({gap})", change=True, neutral=True),
-            noise_column(f"max by ({CASE_KEYS}) ({series(m.SCENARIO_GAP_NOISE, **CASE)})"),
-            Column("p99", f"max by ({CASE_KEYS}) ({percentile})", unit="s"),
-            Column("CPU per I/O", cpu_per_io(**CASE), unit="µs", decimals=1),
-            age_column(f"max by ({CASE_KEYS}) (time() - {series(m.RUN_TIMESTAMP, **CASE)})"),
+            Column("IOPS", iops, unit="iops", trend=f"sum by ({q.CASE_KEYS}) ({rate})"),
+            Column("standing", f"max by ({q.CASE_KEYS}) ({coded})", wide=160),
+            Column("gap", q.max_by(q.CASE_KEYS, m.SCENARIO_GAP, **CASE), change=True, neutral=True),
+            noise_column(q.max_by(q.CASE_KEYS, m.SCENARIO_GAP_NOISE, **CASE)),
+            Column("p99", p99, unit="s"),
+            Column("CPU per I/O", q.cpu_per_io(**CASE), unit="µs", decimals=1),
+            age_column(f"time() - {q.max_by(q.CASE_KEYS, m.RUN_TIMESTAMP, **CASE)}"),
         ),
         sort="IOPS",
-    ).override_by_name("standing", looks.rated(texts))
+        styles={"standing": looks.rated(texts | {"0": ("slower", "orange")})},
+    )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard
-from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
+from grafana_foundation_sdk.builders import dashboard
 
 from builder import panels as p
 from builder import promql as q
-from builder.bars import ranking
-from builder.charts import chart, lines, timeline
+from builder.charts import lines, timeline
 from builder.looks import NEUTRAL, UNKNOWN, WORSE, prop, rated, steps, values
-from builder.parts import FALLBACK_REF, base, instant, node_variable
-from builder.tables import CASE_LABELS, Column, rows
+from builder.parts import FALLBACK_REF, base, instant, instants, node_variable
+from builder.results import outcomes
+from builder.tables import CASE_LABELS, HIDDEN, Column, rows, width
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
 from pvebench.model.metric import Metric
@@ -46,8 +45,10 @@ HOLDS: Final = {
 }
 """Reason -> text after the node's name."""
 STUCK_SECONDS: Final = 1800
-BEGUN: Final = f"min by (node) ({q.series(m.ENVIRONMENT_START, **NODE)})"
-"""Unix time of the first result of each node."""
+
+
+def _of(metric: Metric, by: str = "node", **matchers: str) -> str:
+    return q.max_by(by, metric, **NODE, **matchers)
 
 
 def build() -> dashboard.Dashboard:
@@ -61,7 +62,7 @@ def build() -> dashboard.Dashboard:
         (p.fit(4), _doing()),
         (4, (8, _waits()), p.newest(**NODE), p.failing(**NODE), p.stale(**NODE), _reload()),
         (7, _states()),
-        (10, (8, _outcomes()), (16, _failures())),
+        (p.fit(7), (6, outcomes(NODE)), (18, _failures())),
         (p.fit(5), (16, _writes()), (8, _wear())),
         p.section(
             "Under load: backups, moves, snapshots, several VMs",
@@ -76,59 +77,43 @@ def build() -> dashboard.Dashboard:
 
 
 def _doing() -> p.Panel:
-    step = f"time() - {q.series(m.SCHEDULER_PROGRESS, **NODE)}"
+    def case(label: str, metric: Metric) -> str:
+        """Return cases by node, with their workload and storage as one label."""
+        cases = q.series(metric, **NODE)
+        joined = f'label_join({cases}, "{label}", " on ", "title", "storage")'
+        return f"max by (node, {label}) ({joined})"
+
     busy = q.series(m.SCHEDULER_STATE, **NODE, state="reconfiguring|warmup|running|collecting")
-    stuck = f"({step} > {STUCK_SECONDS}) and on (node) ({busy} == 1)"
-    cycle_end = f"max by (node) ({q.series(m.CYCLE_EXPECTED_END, **NODE)} > time()) * 1000"
-    return (
-        rows(
-            "Node status",
-            "Running and next case, progress and estimated end of the cycle (from the plan and "
-            "earlier runs).",
-            ("node", "running", "next"),
-            (
-                Column("activity", f"max by (node) ({_state()})", wide=190),
-                Column(
-                    "stalled", f"max by (node) ({stuck})", unit="dtdurations", decimals=0, wide=120
-                ),
-                Column("case", _upcoming("running", q.series(m.CURRENT_RUN, **NODE))),
-                Column(
-                    "progress",
-                    f"max by (node) ({q.series(m.CYCLE_PROGRESS, **NODE)})",
-                    unit="percentunit",
-                    decimals=0,
-                ),
-                Column("cases left", f"max by (node) ({q.series(m.QUEUE_LENGTH, **NODE)})"),
-                Column("cycle ends", cycle_end, unit="dateTimeFromNow", wide=120),
-                Column(
-                    "next run",
-                    f"1000 * {_upcoming('next', q.series(m.NEXT_RUN, **NODE))}",
-                    unit="dateTimeFromNow",
-                    wide=120,
-                ),
-            ),
-            missing="no exporter responds; run pvebench selftest",
-        )
-        .override_by_name(
-            "activity", rated({str(code): (text, color) for code, text, color in DOING.values()})
-        )
-        .override_by_name(
-            "stalled",
-            [
-                prop("displayName", "STALLED"),
-                prop("thresholds", steps(WORSE)),
-                prop("mappings", values({}, nothing=("–", NEUTRAL))),  # a dash
-            ],
-        )
-        .override_by_name("case", [prop("custom.hidden", True)])
-        .override_by_name("running", [prop("custom.minWidth", 290)])
-        .override_by_name("next", [prop("displayName", "next case"), prop("custom.minWidth", 290)])
+    step = f"time() - {q.series(m.SCHEDULER_PROGRESS, **NODE)}"
+    stuck = f"max by (node) (({step} > {STUCK_SECONDS}) and on (node) ({busy} == 1))"
+    cycle_end = f"({_of(m.CYCLE_EXPECTED_END)} > time()) * 1000"
+    coming = f"1000 * {case('next', m.NEXT_RUN)}"
+    colors = rated({str(code): (text, color) for code, text, color in DOING.values()})
+    dash = prop("mappings", values({}, nothing=("–", NEUTRAL)))  # a dash
+    wide = prop("custom.minWidth", 290)
+    return rows(
+        "Node status",
+        "Running and next case, progress and estimated end of the cycle (from the plan and "
+        "earlier runs).",
+        ("node", "running", "next"),
+        (
+            Column("activity", f"max by (node) ({_state()})", wide=190),
+            Column("stalled", stuck, unit="dtdurations", decimals=0, wide=120),
+            Column("case", case("running", m.CURRENT_RUN)),
+            Column("progress", _of(m.CYCLE_PROGRESS), unit="percentunit", decimals=0),
+            Column("cases left", _of(m.QUEUE_LENGTH)),
+            Column("cycle ends", cycle_end, unit="dateTimeFromNow", wide=120),
+            Column("next run", coming, unit="dateTimeFromNow", wide=120),
+        ),
+        missing="no exporter responds; run pvebench selftest",
+        styles={
+            "activity": colors,
+            "stalled": [prop("displayName", "STALLED"), prop("thresholds", steps(WORSE)), dash],
+            "case": HIDDEN,
+            "running": [wide],
+            "next": [prop("displayName", "next case"), wide],
+        },
     )
-
-
-def _upcoming(label: str, cases: str) -> str:
-    """Return cases by node, with their workload and storage as one label."""
-    return f'max by (node, {label}) (label_join({cases}, "{label}", " on ", "title", "storage"))'
 
 
 def _state() -> str:
@@ -140,22 +125,19 @@ def _state() -> str:
 
 
 def _waits() -> p.Panel:
-    holds = q.series(m.HOLD, **NODE)
-    targets = [
-        instant(
-            f"count by (node) ({q.series(m.HOLD, **NODE, reason=reason)})",
-            legend=f"{{{{node}}}}: {text}",
-            ref=chr(ord("A") + index),
-        )
-        for index, (reason, text) in enumerate(HOLDS.items())
-    ]
-    nothing = f"{q.if_empty(holds)} unless on () {q.silent()}"
-    targets += [
-        instant(nothing, legend="nothing", ref=FALLBACK_REF),
-        instant(q.silent_since(), legend="unknown since {{time}}", ref="G"),
-    ]
+    nothing = f"{q.if_empty(q.series(m.HOLD, **NODE))} unless on () {q.silent()}"
+    reasons = (
+        (f"{{{{node}}}}: {text}", f"count by (node) ({q.series(m.HOLD, **NODE, reason=reason)})")
+        for reason, text in HOLDS.items()
+    )
     panel = p.names("Waiting for", "Reason why the next run of a node has not started.", "", "")
-    return panel.targets([*targets]).text(common.VizTextDisplayOptions().value_size(20))
+    return panel.text(p.font(20)).targets(
+        [
+            *instants(reasons),
+            instant(nothing, legend="nothing", ref=FALLBACK_REF),
+            instant(q.silent_since(), legend="unknown since {{time}}", ref="G"),
+        ]
+    )
 
 
 def _reload() -> p.Panel:
@@ -167,34 +149,13 @@ def _states() -> p.Panel:
     states = {str(code): (text, color) for code, text, color in DOING.values()}
     # Otherwise the legend names a time before the first state as an empty panel.
     mappings = values(states, nothing=("not recorded", UNKNOWN))
-    return timeline(
-        "Scheduler state",
-        "One row per node.",
-        f"max by (node) ({_state()})",
-        "{{node}}",
-        mappings,
-        missing="none in this time range",
-    )
-
-
-def _outcomes() -> p.Panel:
-    panel = ranking(
-        "Runs by outcome",
-        "Since the first run. Only `ok` has no reason.",
-        f"sort_desc(sum by (outcome) ({q.series(m.RUNS, **NODE)}))",
-        unit="none",
-        legend="{{outcome}}",
-    )
-    # Seven short names fit next to their bars.
-    return (
-        panel.name_placement(BarGaugeNamePlacement.LEFT)
-        .text(common.VizTextDisplayOptions())
-        .min_viz_height(16)
-    )
+    state, none = f"max by (node) ({_state()})", "none in this time range"
+    text = "One row per node."
+    return timeline("Scheduler state", text, state, "{{node}}", mappings, missing=none)
 
 
 def _failures() -> p.Panel:
-    failed = f"max by ({q.CASE_KEYS}) ({q.series(m.RUN_SUCCESS, **NODE)} == 0)"
+    failed = f"on ({q.CASE_KEYS}) max by ({q.CASE_KEYS}) ({q.series(m.RUN_SUCCESS, **NODE)} == 0)"
     tried = f"max by ({q.CASE_KEYS}) (time() - {q.series(m.RUN_ATTEMPT_TIMESTAMP, **NODE)})"
     failures = f"sum by ({q.CASE_KEYS}) ({q.series(m.RUNS, outcome='failed|invalid', **NODE)})"
     late = f"max by ({q.CASE_KEYS}) (topk(10, {q.recorded(p.OVERDUE, **NODE)} > 2.5))"
@@ -205,71 +166,53 @@ def _failures() -> p.Panel:
         "evidence of each failure.",
         ("node", "storage", "scenario", "workload"),
         (
-            Column("latest run", f"{tried} and on ({q.CASE_KEYS}) {failed}", unit="dtdurations"),
-            Column("failures", f"{failures} and on ({q.CASE_KEYS}) {failed}"),
+            Column("latest run", f"{tried} and {failed}", unit="dtdurations"),
+            Column("failures", f"{failures} and {failed}"),
             Column("stale, intervals", late, decimals=1),
         ),
         sort="latest run",
         descending=False,
         hidden=("storage",),  # the scenario begins with it
         missing="no failing and no stale cases",
-    ).override_by_name("workload", [prop("custom.width", 190)])
-
-
-def _day_written() -> str:
-    """Return the bytes written in a day; without the service's count, those of measured runs."""
-    moved = q.series(m.MOVED_BYTES, direction="write", **NODE)
-    # `increase` omits the first value of a counter. Prometheus may be younger than the history.
-    young = f"({BEGUN} > time() - 86400)"
-    day = f"({moved} - ({moved} offset 1d or 0 * {moved} and on (node) {young}))"
-    counts = (q.series(m.DAY_WRITTEN, **NODE), day)
-    return " or ".join(f"max by (node, storage) ({count})" for count in counts)
+        styles={"workload": [width(190)]},
+    )
 
 
 def _writes() -> p.Panel:
-    expected = f"max by (node, storage) ({q.series(m.DAY_PLANNED, **NODE)})"
-    moved = f"max by (node, storage) ({q.series(m.MOVED_BYTES, direction='write', **NODE)})"
-    mean = f"86400 * {moved} / on (node) group_left () (time() - {BEGUN} > 86400)"
-    budget, used = (
-        f"max by (node, storage) ({q.series(metric, **NODE)})"
-        for metric in (m.WRITE_BUDGET, m.BUDGET_USED)
-    )
+    begun = f"min by (node) ({q.series(m.ENVIRONMENT_START, **NODE)})"
+    written = q.series(m.MOVED_BYTES, direction="write", **NODE)
+    by = "node, storage"
+    # `increase` omits the first value of a counter. Prometheus may be younger than the history.
+    before = f"({written} offset 1d or 0 * {written} and on (node) ({begun} > time() - 86400))"
+    # Without the service's count, those of measured runs.
+    day = f"{_of(m.DAY_WRITTEN, by)} or max by ({by}) ({written} - {before})"
+    mean = f"86400 * max by ({by}) ({written}) / on (node) group_left () (time() - {begun} > 86400)"
+    expected = _of(m.DAY_PLANNED, by)
+    year = f"365 * ({expected} or {day} or {mean})"
     return rows(
         "Writes by storage",
         "Bytes written to test disks: last 24 hours, expected per day and year, write budget. "
         "Compare the year with the drive's rated TBW per year.",
         ("storage", "node"),
         (
-            Column("last 24 h", _day_written(), unit="decbytes", wide=110),
+            Column("last 24 h", day, unit="decbytes", wide=110),
             Column("expected per day", expected, unit="decbytes", wide=150),
-            Column(
-                "per year",
-                f"365 * ({expected} or {_day_written()} or {mean})",
-                unit="decbytes",
-                wide=110,
-            ),
-            Column("budget per day", budget, unit="decbytes", wide=140),
-            Column("used", used, unit="percentunit", decimals=0, wide=90),
+            Column("per year", year, unit="decbytes", wide=110),
+            Column("budget per day", _of(m.WRITE_BUDGET, by), unit="decbytes", wide=140),
+            Column("used", _of(m.BUDGET_USED, by), unit="percentunit", decimals=0, wide=90),
         ),
         sort="per year",
-        present=f"({_day_written()} or {moved})",
+        present=f"({day} or {written})",
         missing="nothing written yet",
     )
 
 
 def _wear() -> p.Panel:
-    where = "{{node}}/{{storage}}"
-    return chart(
-        "Drive wear",
-        "Used share of the rated endurance, and the share that pvebench uses per year, where "
-        "drives report it.",
-        {
-            f"{where} used": q.series(m.DRIVE_WEAR, **NODE),
-            f"{where} per year": q.series(m.YEAR_WEAR, **NODE),
-        },
-        "percentunit",
-        missing="no drive reports its wear",
-    )
+    text = "Used share of the rated endurance, and the share that pvebench uses per year."
+    shares = {"used": m.DRIVE_WEAR, "per year": m.YEAR_WEAR}
+    series = {f"{{{{node}}}}/{{{{storage}}}} {k}": q.series(v, **NODE) for k, v in shares.items()}
+    none = "no drive reports its wear"
+    return lines("Drive wear", text, series, unit="percentunit", zero=True, missing=none)
 
 
 # --- Effects of operations under load.
@@ -284,14 +227,11 @@ def _named(expression: str) -> str:
 
 
 def _column(title: str, metric: Metric, unit: str, **matchers: str) -> Column:
-    expression = f"max by ({q.CASE_KEYS}) ({q.series(metric, **NODE, **matchers)})"
-    return Column(title=title, expression=expression, unit=unit)
+    return Column(title, _of(metric, q.CASE_KEYS, **matchers), unit=unit)
 
 
 def _described(metric: Metric) -> str:
-    return q.with_descriptions(
-        f"(max by (job, instance, {q.CASE_KEYS}) ({q.series(metric, **NODE)}))"
-    )
+    return q.with_descriptions(f"({_of(metric, f'job, instance, {q.CASE_KEYS}')})")
 
 
 def _effects() -> p.Panel:
@@ -311,7 +251,6 @@ def _effects() -> p.Panel:
             _column("resolution", f.OPERATION_RESOLUTION.metric, "s"),
         ),
         sort="gap",
-        hidden=("scenario",),
         missing=NONE,
     )
 
@@ -327,7 +266,7 @@ def _under_load() -> list[p.Panel]:
         lines(
             title,
             text,
-            {legend: _named(q.highest(q.series(metric, **NODE), workload=True))},
+            {legend: _named(q.highest(q.series(metric, **NODE)))},
             unit=unit,
             log=log in text,
             linked=True,
@@ -345,21 +284,15 @@ def _under_load() -> list[p.Panel]:
 def _together() -> p.Panel:
     fairness = f.VMS_FAIRNESS.metric
     rate = f"{q.series(f.IOPS.metric, **NODE)} and on ({q.CASE_KEYS}) {q.series(fairness, **NODE)}"
-    return rows(
-        "Several VMs at the same time",
-        "Totals of all VMs, Jain's index of their rates (1: equal), slowest VM, boot storm.",
-        CASE_LABELS,
-        (
-            Column("fairness", _described(fairness), decimals=3),
-            Column("all VMs", f"sum by ({q.CASE_KEYS}) ({rate})", unit="iops"),
-            _column("slowest VM", f.VMS_SLOWEST.metric, "iops"),
-            _column("boot", f.VMS_BOOT_TIME.metric, "s"),
-        ),
-        sort="fairness",
-        descending=False,
-        hidden=("scenario",),
-        missing="no workload with `vms` has run yet",
+    columns = (
+        Column("fairness", _described(fairness), decimals=3),
+        Column("all VMs", f"sum by ({q.CASE_KEYS}) ({rate})", unit="iops"),
+        _column("slowest VM", f.VMS_SLOWEST.metric, "iops"),
+        _column("boot", f.VMS_BOOT_TIME.metric, "s"),
     )
+    text = "Totals of all VMs, Jain's index of their rates (1: equal), slowest VM, boot storm."
+    title, none = "Several VMs at the same time", "no workload with `vms` has run yet"
+    return rows(title, text, CASE_LABELS, columns, sort="fairness", descending=False, missing=none)
 
 
 # --- Cost of measuring: exporter, scrapes and database.
@@ -368,7 +301,6 @@ JOB: Final = 'job="pvebench"'
 
 
 def _own_cost() -> tuple[p.Panel, ...]:
-    collectors = f"{q.series(m.COLLECTOR_DURATION)} * {q.series(m.COLLECTOR_SUCCESS)}"
     scrapes = {
         "seconds {{instance}}": f"scrape_duration_seconds{{{JOB}}}",
         "million samples {{instance}}": f"scrape_samples_scraped{{{JOB}}} / 1e6",
@@ -377,17 +309,14 @@ def _own_cost() -> tuple[p.Panel, ...]:
         "memory {{instance}}": f"process_resident_memory_bytes{{{JOB}}}",
         "database {{instance}}": q.series(m.DATABASE_SIZE),
     }
-    once = "Duration of each collector; 0 if it failed."
+    seconds = f"{q.series(m.COLLECTOR_DURATION)} * {q.series(m.COLLECTOR_SUCCESS)}"
     runs = f"{q.series(m.BUILD_INFO)} * on (instance) group_left () {q.series(m.RESULTS)}"
-    memory = "Exporter memory and database size"
+    count = (Column("runs", runs),)
+    labels = ("instance", "version", "python_version")
+    once, memory = "Duration of each; 0 if it failed.", "Exporter memory and database size"
     return (
-        chart("Scrapes", "Duration and number of samples of a scrape.", scrapes, "none"),
-        chart("Metric collectors", once, {"{{collector}}": collectors}, "s"),
-        chart(memory, "Resident memory and size on disk.", sizes, "bytes"),
-        rows(
-            "Exporters",
-            "Version, and number of runs in the database.",
-            ("instance", "version", "python_version"),
-            (Column("runs", runs, unit="short"),),
-        ),
+        lines("Scrapes", "Duration and number of samples.", scrapes, unit="none", zero=True),
+        lines("Metric collectors", once, {"{{collector}}": seconds}, unit="s", zero=True),
+        lines(memory, "Resident memory, size on disk.", sizes, unit="bytes", zero=True),
+        rows("Exporters", "Version, and number of runs in the database.", labels, count),
     )

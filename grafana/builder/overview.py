@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import common, dashboard
+from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import common as models
 
 from builder import panels as p
@@ -13,7 +13,7 @@ from builder.changes import change_log, open_changes, worst_change
 from builder.charts import levels
 from builder.looks import BETTER, compare_link, prop, rated
 from builder.parts import base, node_variable, storage_variable
-from builder.tables import RESULT_LABELS, Column, age_column, rows
+from builder.tables import RESULT_LABELS, Column, age_column, rows, width
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
 from pvebench.model.metric import Metric
@@ -32,21 +32,17 @@ INTRO: Final = (
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     about = "What changed, how fast is my storage?"
-    here = node_variable(), storage_variable()
+    here, further = (
+        (node_variable(), storage_variable()),
+        ((4, p.failing(**HERE)), (6, _software())),
+    )
     return p.stacked(
         base("Overview", "pvebench-overview", about, *here, since="90d"),
-        (3, p.headline("Verdict").text(common.VizTextDisplayOptions().value_size(16))),
+        (3, p.headline("Verdict").text(p.font(16))),
         (9, _levels()),
         (p.fit(5), _storages()),
         (p.fit(2), open_changes("$node")),
-        (
-            4,
-            (5, p.case_counts(**HERE)),
-            (5, p.newest(**HERE)),
-            (4, p.stale(**HERE)),
-            (4, p.failing(**HERE)),
-            (6, _software()),
-        ),
+        (4, (5, p.case_counts(**HERE)), (5, p.newest(**HERE)), (4, p.stale(**HERE)), *further),
         (p.fit(10), _best()),
         (p.fit(5), (16, change_log("$node")), (8, _alerts())),
         p.intro(INTRO),
@@ -65,15 +61,10 @@ def _levels() -> p.Panel:
 
 
 def _software() -> p.Panel:
-    environment = q.series(m.ENVIRONMENT_INFO, node="$node")
-    panel = p.names(
-        "Tested software",
-        "Environment of the latest results per node.",
-        f"max by (node, environment) ({environment})",
-        "{{node}}: {{environment}}",
-        missing="none before the first run",
-    )
-    return panel.text(common.VizTextDisplayOptions().value_size(13))
+    environments = f"max by (node, environment) ({q.series(m.ENVIRONMENT_INFO, node='$node')})"
+    text, none = "Environment of the latest results per node.", "none before the first run"
+    name = "{{node}}: {{environment}}"
+    return p.names("Tested software", text, environments, name, missing=none).text(p.font(13))
 
 
 def _candidates(metric: Metric, **more: str) -> str:
@@ -97,7 +88,10 @@ def _storages() -> p.Panel:
         "seq. write": best(f.BANDWIDTH.metric, "write", "write"),
     }
     effect = worst_change("$node", "$storage")
-    panel = rows(
+    variables = "&".join(f"var-{name}=${{__data.fields.{name}}}" for name in ("node", "storage"))
+    url = f"/d/pvebench-matrix?${{datasource:queryparam}}&{variables}"
+    to_matrix = dashboard.DashboardLink("Configuration matrix").url(url)
+    return rows(
         "Storage summary",
         "Fastest durable configuration per storage: 4k random and large sequential I/O, p99 of "
         "sync latency, each with its trend; the worst open change, age. Click a storage to see "
@@ -114,18 +108,16 @@ def _storages() -> p.Panel:
             Column("sync p99", sync, unit="s", wide=80, trend=sync),
             age_column(f"time() - {newest_run}"),
         ),
+        styles={
+            "storage": [prop("links", [to_matrix])],
+            "another": [
+                prop("links", [compare_link("__data.fields", "storage")]),
+                *rated({"0": ("compare", BETTER)}),
+                prop("displayName", "compare"),
+                width(78),
+            ],
+        },
     )
-    variables = "&".join(f"var-{name}=${{__data.fields.{name}}}" for name in ("node", "storage"))
-    url = f"/d/pvebench-matrix?${{datasource:queryparam}}&{variables}"
-    to_matrix = dashboard.DashboardLink("Configuration matrix").url(url)
-    compare = [
-        prop("links", [compare_link("__data.fields", "storage")]),
-        *rated({"0": ("compare", BETTER)}),
-        prop("displayName", "compare"),
-        prop("custom.width", 78),
-    ]
-    panel = panel.override_by_name("storage", [prop("links", [to_matrix])])
-    return panel.override_by_name("another", compare)
 
 
 def _best() -> p.Panel:

@@ -12,36 +12,9 @@ from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 from grafana_foundation_sdk.models import text as text_models
 
-from builder.looks import (
-    BETTER,
-    MINUS,
-    NEUTRAL,
-    POSSIBLY_BETTER,
-    POSSIBLY_WORSE,
-    UNKNOWN,
-    WORSE,
-    alarm_steps,
-    by_steps,
-    plain,
-    prop,
-    steps,
-    values,
-)
-from builder.parts import FALLBACK_REF, described, instant, place
-from builder.promql import (
-    HELD,
-    LAST_ANSWER,
-    RECENT,
-    clock,
-    count_or_zero,
-    if_empty,
-    minus,
-    plus,
-    recorded,
-    series,
-    silent,
-    silent_since,
-)
+from builder import looks
+from builder import promql as q
+from builder.parts import FALLBACK_REF, described, instant, instants
 from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
@@ -96,7 +69,7 @@ def stacked(board: dashboard.Dashboard, *content: Line | Section) -> dashboard.D
         if not isinstance(part, Section):
             y = _place(board, y, part)
             continue
-        row = dashboard.Row(part.title).grid_pos(place(0, y, 24, 1))
+        row = dashboard.Row(part.title).grid_pos(dashboard_models.GridPos(x=0, y=y, w=24, h=1))
         row = row.repeat(part.repeat) if part.repeat else row
         y += 1
         if part.collapsed:
@@ -114,7 +87,8 @@ def _place(target: dashboard.Dashboard | dashboard.Row, y: int, *lines: Line) ->
         widths, x = [width for width, _ in pairs], 0
         rest = (24 - sum(widths)) // max(1, widths.count(0))
         for width, panel in pairs:
-            target.with_panel(panel.grid_pos(place(x, y, width or rest, height)))
+            where = dashboard_models.GridPos(x=x, y=y, w=width or rest, h=height)
+            target.with_panel(panel.grid_pos(where))
             x += width or rest
         y += height
     return y
@@ -132,6 +106,11 @@ def intro(content: str) -> Section:
     return Section("About", ((4, panel),), collapsed=False)
 
 
+def font(pixels: int) -> common.VizTextDisplayOptions:
+    """Return the size of values."""
+    return common.VizTextDisplayOptions().value_size(pixels)
+
+
 def number(
     title: str,
     description: str,
@@ -147,9 +126,9 @@ def number(
     built = (
         described(stat.Panel(), texts, value, unit=unit, missing=missing)
         # Otherwise a missing value has the color of the lowest step, which may mean worse.
-        .mappings(values({}, nothing=(missing, NEUTRAL)))
-        .color_scheme(plain())
-        .thresholds(steps(NEUTRAL))
+        .mappings(looks.values({}, nothing=(missing, looks.NEUTRAL)))
+        .color_scheme(looks.plain())
+        .thresholds(looks.steps(looks.NEUTRAL))
         .color_mode(models.BigValueColorMode.VALUE)
         .graph_mode(models.BigValueGraphMode.NONE)
         .text_mode(models.BigValueTextMode.AUTO)
@@ -164,33 +143,29 @@ def verdict(
     panel: stat.Panel, colors: dashboard.ThresholdsConfig, *, background: bool = False
 ) -> stat.Panel:
     """Color a number; use it only if the colors mean better or worse."""
-    mode = (
-        models.BigValueColorMode.BACKGROUND_SOLID if background else models.BigValueColorMode.VALUE
-    )
-    return panel.color_scheme(by_steps()).thresholds(colors).color_mode(mode)
+    modes = models.BigValueColorMode
+    mode = modes.BACKGROUND_SOLID if background else modes.VALUE
+    return panel.color_scheme(looks.by_steps()).thresholds(colors).color_mode(mode)
 
 
 def signed(
     title: str, description: str, expression: str, *, legend: str = "", missing: str = NEW_CASES
 ) -> stat.Panel:
     """Return changes in percent with their sign; no unit of Grafana writes a plus sign."""
-    panel = number(title, description, "", missing=missing, decimals=1).targets(
-        [
-            instant(plus(expression), legend=legend or "better"),
-            instant(minus(expression), legend=legend or "worse", ref="B"),
-        ]
+    signs = ((legend or "better", q.plus(expression)), (legend or "worse", q.minus(expression)))
+    panel = number(title, description, "", missing=missing, decimals=1)
+    panel = verdict(
+        panel, looks.steps(looks.NEUTRAL, (3, looks.POSSIBLY_BETTER), (10, looks.BETTER))
     )
+    worse = looks.prop(
+        "thresholds", looks.steps(looks.NEUTRAL, (3, looks.POSSIBLY_WORSE), (10, looks.WORSE))
+    )
+    mode = models.BigValueTextMode
     return (
-        verdict(panel, steps(NEUTRAL, (3, POSSIBLY_BETTER), (10, BETTER)))
-        .text_mode(models.BigValueTextMode.VALUE if not legend else models.BigValueTextMode.AUTO)
-        .override_by_query("A", [prop("unit", "prefix:+")])
-        .override_by_query(
-            "B",
-            [
-                prop("unit", f"prefix:{MINUS}"),
-                prop("thresholds", steps(NEUTRAL, (3, POSSIBLY_WORSE), (10, WORSE))),
-            ],
-        )
+        panel.targets([*instants(signs)])
+        .text_mode(mode.AUTO if legend else mode.VALUE)
+        .override_by_query("A", [looks.prop("unit", "prefix:+")])
+        .override_by_query("B", [looks.prop("unit", f"prefix:{looks.MINUS}"), worse])
     )
 
 
@@ -198,17 +173,10 @@ def names(
     title: str, description: str, expression: str, legend: str, *, missing: str = "none yet"
 ) -> stat.Panel:
     """Return text made of labels, one line per series; `missing` without any."""
-    return (
-        number(title, description, "", missing=missing)
-        .targets(
-            [
-                instant(expression, legend=legend),
-                instant(if_empty(expression), legend=missing, ref=FALLBACK_REF),
-            ]
-        )
-        .text_mode(models.BigValueTextMode.NAME)
-        .orientation(models.VizOrientation.HORIZONTAL)
-    )
+    none = instant(q.if_empty(expression), legend=missing, ref=FALLBACK_REF)
+    panel = number(title, description, "", missing=missing).text_mode(models.BigValueTextMode.NAME)
+    panel = panel.targets([instant(expression, legend=legend), none])
+    return panel.orientation(models.VizOrientation.HORIZONTAL)
 
 
 def counts(
@@ -216,28 +184,24 @@ def counts(
 ) -> stat.Panel:
     """Return numbers side by side; `of`: name -> expression, color from 1 up."""
     # No color of its own, which would hide the gray of a held value.
-    panel = verdict(number(title, description, "", missing=missing), steps(NEUTRAL))
-    panel = panel.targets(
-        [
-            instant(expression, legend=name, ref=chr(ord("A") + index))
-            for index, (name, (expression, _)) in enumerate(of.items())
-        ]
-    )
-    for index, (_, color) in enumerate(of.values()):
-        colors = [prop("thresholds", steps(NEUTRAL, (1, color)))]
-        panel = panel.override_by_query(chr(ord("A") + index), colors)
+    panel = verdict(number(title, description, "", missing=missing), looks.steps(looks.NEUTRAL))
+    panel = panel.targets([*instants((name, one) for name, (one, _) in of.items())])
+    for ref, (_, color) in zip("ABCDEF", of.values(), strict=False):
+        panel = panel.override_by_query(
+            ref, [looks.prop("thresholds", looks.steps(looks.NEUTRAL, (1, color)))]
+        )
     return panel.text_mode(models.BigValueTextMode.VALUE_AND_NAME)
 
 
 def case_counts(**where: str) -> stat.Panel:
     """Return the numbers of cases: measured, with a verdict, slower."""
-    measured = f"count({series(m.RUN_TIMESTAMP, **where)})"
-    judged = recorded("node_storage:pvebench_change_state:count_compared", **where)
-    slower = recorded("node_storage:pvebench_change_state:count_regressed", **where)
+    measured = f"count({q.series(m.RUN_TIMESTAMP, **where)})"
+    judged = q.recorded("node_storage:pvebench_change_state:count_compared", **where)
+    slower = q.recorded("node_storage:pvebench_change_state:count_regressed", **where)
     numbers = {
-        "measured": (measured, NEUTRAL),
-        "judged": (f"sum({judged}) or 0 * {measured}", NEUTRAL),
-        "slower": (f"sum({slower})", WORSE),
+        "measured": (measured, looks.NEUTRAL),
+        "judged": (f"sum({judged}) or 0 * {measured}", looks.NEUTRAL),
+        "slower": (f"sum({slower})", looks.WORSE),
     }
     return counts("Cases", CASES, numbers, missing="none before the first run")
 
@@ -248,44 +212,40 @@ OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 
 def newest(**where: str) -> stat.Panel:
     """Return the time of the latest successful run."""
-    return number(
-        "Latest result",
-        "End of the latest successful run.",
-        f"max({series(m.RUN_TIMESTAMP, **where)}) * 1000",
-        unit="dateTimeFromNow",
-    )
+    text, latest = "End of the latest successful run.", f"max({q.series(m.RUN_TIMESTAMP, **where)})"
+    return number("Latest result", text, f"{latest} * 1000", unit="dateTimeFromNow")
 
 
 def stale(**where: str) -> stat.Panel:
     """Return the number of stale cases."""
     text = "Cases without a successful run for 2.5 intervals."
-    return _alarming("Stale", text, recorded(OVERDUE, **where), "> 2.5")
+    return _alarming("Stale", text, q.recorded(OVERDUE, **where), "> 2.5")
 
 
 def failing(**where: str) -> stat.Panel:
     """Return the number of failing cases."""
     text = "Cases whose last run failed. The Operations dashboard lists them."
-    return _alarming("Failing", text, series(m.RUN_SUCCESS, **where), "== 0")
+    return _alarming("Failing", text, q.series(m.RUN_SUCCESS, **where), "== 0")
 
 
 def _alarming(title: str, text: str, cases: str, condition: str) -> stat.Panel:
-    panel = number(title, text, count_or_zero(f"{cases} {condition}", cases))
-    return verdict(panel, alarm_steps())
+    panel = number(title, text, q.count_or_zero(f"{cases} {condition}", cases))
+    return verdict(panel, looks.steps(looks.NEUTRAL, (1, looks.WORSE)))
 
 
 def good_or_bad(title: str, text: str, expression: str, words: tuple[str, str, str]) -> stat.Panel:
     """Return the word for 1, in orange that for 0, or that for no value."""
     good, bad, missing = words
     panel = number(title, text, expression, missing=missing)
-    texts = values({"0": (bad, ""), "1": (good, "")}, nothing=(missing, NEUTRAL))
-    return verdict(panel.mappings(texts), steps(WORSE, (1, NEUTRAL)))
+    texts = looks.values({"0": (bad, ""), "1": (good, "")}, nothing=(missing, looks.NEUTRAL))
+    return verdict(panel.mappings(texts), looks.steps(looks.WORSE, (1, looks.NEUTRAL)))
 
 
 def silence() -> str:
     """Return the sentence of each exporter that stopped answering: labels `measured`, `time`."""
-    measured = clock("measured", f"{recorded(LATEST_RUN)} @ {HELD}", "Last measured $time; ")
-    known = f"({measured} or on (instance) group by (instance) ({recorded(LAST_ANSWER)}))"
-    joined = f"{silent_since()} * on (instance) group_left (measured) {known}"
+    measured = q.clock("measured", f"{q.recorded(LATEST_RUN)} @ {q.HELD}", "Last measured $time; ")
+    known = f"({measured} or on (instance) group by (instance) ({q.recorded(q.LAST_ANSWER)}))"
+    joined = f"{q.silent_since()} * on (instance) group_left (measured) {known}"
     return f"topk(1, 2 * {joined})"
 
 
@@ -295,26 +255,21 @@ SILENT: Final = "{{measured}}the exporter {{instance}} has not answered since {{
 def status() -> Line:
     """Return the line that says whether the board is current, and since when it is not."""
     # One failed scrape does not mean that there was no run.
-    runs = f"last_over_time({recorded(LATEST_RUN)}[3m])"
-    latest = clock("time", runs)
-    answers = f"group by (instance) ({RECENT})"
-    current = f"topk(1, {latest} and on () {RECENT}) unless on () {silent()}"
-    none = f"last_over_time({series(m.RUN_TIMESTAMP)}[3m])"
-    young = f"topk(1, {answers}) unless on () {none} unless on () {silent()}"
-    panel = names("", "Whether the exporter answers, and the latest successful run.", "", "")
-    targets = [
-        instant(silence(), legend=SILENT),
-        instant(current, legend="Current. Latest result: {{time}}", ref="B"),
-        instant(young, legend="The exporter answers. No successful run yet", ref="C"),
-        instant(
-            f"vector(1) unless on () {recorded(LAST_ANSWER)} unless on () {RECENT}",
-            legend="No exporter has answered in 30 days. Next step: pvebench selftest",
-            ref=FALLBACK_REF,
-        ),
-    ]
-    text = common.VizTextDisplayOptions().value_size(16)
-    panel = verdict(panel.targets([*targets]), steps(UNKNOWN, (2, WORSE)), background=True)
-    return 2, panel.text(text).title("Status")
+    latest = q.clock("time", f"last_over_time({q.recorded(LATEST_RUN)}[3m])")
+    current = f"topk(1, {latest} and on () {q.RECENT}) unless on () {q.silent()}"
+    none = f"last_over_time({q.series(m.RUN_TIMESTAMP)}[3m])"
+    unless = f"unless on () {none} unless on () {q.silent()}"
+    answers = f"topk(1, group by (instance) ({q.RECENT}))"
+    never = f"vector(1) unless on () {q.recorded(q.LAST_ANSWER)} unless on () {q.RECENT}"
+    sentences = (
+        (SILENT, silence()),
+        ("Current. Latest result: {{time}}", current),
+        ("The exporter answers. No successful run yet", f"{answers} {unless}"),
+        ("No exporter has answered in 30 days. Next step: pvebench selftest", never),
+    )
+    panel = names("Status", "Whether the exporter answers, and the latest successful run.", "", "")
+    panel = panel.targets([*instants(sentences, "ABCZ")]).text(font(16))
+    return 2, verdict(panel, looks.steps(looks.UNKNOWN, (2, looks.WORSE)), background=True)
 
 
 def overall_verdict() -> str:
@@ -322,30 +277,25 @@ def overall_verdict() -> str:
 
     With several exporters, the worst: Grafana would draw two sentences over each other.
     """
-    regression, ok = (series(m.VERDICT_INFO, state=state) for state in ("regression", "ok"))
-    return f"topk(1, 2 * {regression} or 0 * {ok} or {series(m.VERDICT_INFO)})"
+    regression, ok = (q.series(m.VERDICT_INFO, state=state) for state in ("regression", "ok"))
+    return f"topk(1, 2 * {regression} or 0 * {ok} or {q.series(m.VERDICT_INFO)})"
 
 
 def said(legend: str = "{{summary}}", silent_: str = SILENT) -> list[prometheus.Dataquery]:
     """Return the queries of the headline; what an exporter no longer confirms is not said."""
-    nothing = f"{if_empty(overall_verdict())} unless on () {silent()}"
-    return [
-        instant(f"{overall_verdict()} unless on () {silent()}", legend=legend),
-        instant(silence(), legend=silent_, ref="B"),
-        instant(nothing, legend=NOTHING_YET, ref=FALLBACK_REF),
-    ]
+    nothing = f"{q.if_empty(overall_verdict())} unless on () {q.silent()}"
+    current = f"{overall_verdict()} unless on () {q.silent()}"
+    return instants(((legend, current), (silent_, silence()), (NOTHING_YET, nothing)), "ABZ")
 
 
 def headline(title: str) -> stat.Panel:
     """Return the overall verdict in one sentence; colored only if it is conclusive."""
-    panel = names(
-        title,
-        "The most important open regression, its size and its start. If there is none: the "
-        "size of change that is ruled out, or how many runs are missing. Also orange if the "
-        "exporter is down.",
-        "",
-        "",
-    ).targets([*said()])
-    return verdict(panel, steps(BETTER, (1, UNKNOWN), (2, WORSE)), background=True).justify_mode(
-        models.BigValueJustifyMode.AUTO
+    text = (
+        "The most important open regression, its size and its start. If there is none: the size of "
+        "change that is ruled out, or how many runs are missing. Also orange if the exporter is "
+        "down."
+    )
+    panel = names(title, text, "", "").targets([*said()])
+    return verdict(
+        panel, looks.steps(looks.BETTER, (1, looks.UNKNOWN), (2, looks.WORSE)), background=True
     )

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
-from grafana_foundation_sdk.builders import (
-    bargauge,
-    prometheus,
-    stat,
-    statetimeline,
-    table,
-    timeseries,
-    xychart,
-)
 from grafana_foundation_sdk.builders import dashboard as dashboards
+from grafana_foundation_sdk.builders import prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder.promql import (
-    REGION_STEP,
-    changes_of,
-    held,
-    held_moment,
-    node_list_pattern,
-    region,
-    series,
-)
+from builder import promql as q
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
 from pvebench.model.metric import Metric
@@ -115,7 +99,7 @@ def base(
     new_software = _marks(
         "Software changes",
         "purple",
-        series(m.ENVIRONMENT_START, node=node),
+        q.series(m.ENVIRONMENT_START, node=node),
         "{{node}}: {{environment}}",
         "PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}",
     )
@@ -127,25 +111,27 @@ def _marks(name: str, color: str, times: str, title: str, text: str) -> dashboar
     """Return marks at the Unix times that are the values of series."""
     mark = dashboards.AnnotationQuery().name(name).icon_color(color).enable(True)
     mark = mark.datasource(DATASOURCE).expr(f"1000 * {times}").use_value_for_time(True)
-    return mark.title_format(title).text_format(text).step(f"{REGION_STEP}s")
+    return mark.title_format(title).text_format(text).step(f"{q.REGION_STEP}s")
 
 
 def _changes(cases: dict[str, str]) -> dashboards.AnnotationQuery:
     """Return one region per open change of these cases, from its start on, with its sentence."""
     on_change = "on (job, instance, change)"
-    of_cases = f"{changes_of(cases['node'])} and {on_change} {series(m.CHANGE_CASE, **cases)}"
-    joined = f"{series(m.CHANGE_SINCE)} * {on_change} group_left (since, summary) ({of_cases})"
-    return _marks("Changes", "dark-orange", region(held(joined)), "since {{since}}", "{{summary}}")
+    of_cases = f"{q.changes_of(cases['node'])} and {on_change} {q.series(m.CHANGE_CASE, **cases)}"
+    joined = f"{q.series(m.CHANGE_SINCE)} * {on_change} group_left (since, summary) ({of_cases})"
+    return _marks(
+        "Changes", "dark-orange", q.region(q.held(joined)), "since {{since}}", "{{summary}}"
+    )
 
 
 def _closed_changes(node: str) -> dashboards.AnnotationQuery:
     """Return one region per closed change of the nodes, which the board shows on request."""
-    info = series(m.CLOSED_CHANGE_INFO, node=node_list_pattern(node))
+    info = q.series(m.CLOSED_CHANGE_INFO, node=q.node_list_pattern(node))
     begin, end = (
-        held(f"{one} * on (job, instance, change) group_left (since, state, summary) {info}")
-        for one in (series(m.CLOSED_CHANGE_BEGIN), series(m.CLOSED_CHANGE_END))
+        q.held(f"{one} * on (job, instance, change) group_left (since, state, summary) {info}")
+        for one in (q.series(m.CLOSED_CHANGE_BEGIN), q.series(m.CLOSED_CHANGE_END))
     )
-    times = region(begin, f"({end} or {begin})")
+    times = q.region(begin, f"({end} or {begin})")
     # Their cases are not known: they would stand on charts that they did not affect.
     title = "since {{since}}, {{state}}"
     return _marks("Closed changes", "gray", times, title, "{{summary}}").enable(False)
@@ -165,7 +151,6 @@ def label_variable(
 
     Args:
         among: selector that narrows the values, such as `node=~"$node"`.
-        of: the label; default: the name of the variable.
         descending: the default value is the last in alphabetical order.
     """
     selector = f"{metric.exposed}{{{among}}}" if among else metric.exposed
@@ -196,7 +181,7 @@ def query_variable(name: str, label: str, text: str) -> dashboards.QueryVariable
 
 def held_variable() -> dashboards.QueryVariable:
     """Return the hidden variable of the moment at which values are read, see `held`."""
-    variable = query_variable("held", "Held at", f"query_result({held_moment()})")
+    variable = query_variable("held", "Held at", f"query_result({q.held_moment()})")
     variable = variable.hide(models.VariableHide.HIDE_VARIABLE)
     return variable.regex('/held="(?<value>(?<text>[^"]+))"/').multi(False).include_all(False)
 
@@ -239,15 +224,7 @@ def workload_variable(
     return _sorted(built, models.VariableSort.ALPHABETICAL_ASC, multi=multi)
 
 
-_P = TypeVar(
-    "_P",
-    bargauge.Panel,
-    stat.Panel,
-    statetimeline.Panel,
-    table.Panel,
-    timeseries.Panel,
-    xychart.Panel,
-)
+_P = TypeVar("_P", stat.Panel, statetimeline.Panel, table.Panel, timeseries.Panel)
 
 
 def described(
@@ -256,11 +233,6 @@ def described(
     """Fill in what every panel has: title and description, queries, unit, text without a value."""
     panel = panel.datasource(DATASOURCE).title(texts[0]).description(texts[1])
     return panel.targets([*targets]).unit(unit).no_value(missing)
-
-
-def place(x: int, y: int, width: int, height: int) -> models.GridPos:
-    """Return a panel's position on the 24-column grid."""
-    return models.GridPos(x=x, y=y, w=width, h=height)
 
 
 def transformation(name: str, **options: object) -> models.DataTransformerConfig:

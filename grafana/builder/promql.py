@@ -17,7 +17,7 @@ SAME_CASE: Final = "job, instance, node, scenario, workload"
 SAME_RESULT: Final = f"{SAME_CASE}, direction"
 CASE_KEYS: Final = "node, storage, scenario, workload"
 RESULT_KEYS: Final = f"{CASE_KEYS}, direction"
-IOPS_PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
+
 
 ANSWERS: Final = m.EXPOSITION_TIMESTAMP.exposed
 RECENT: Final = f"last_over_time({ANSWERS}[3m])"
@@ -80,6 +80,11 @@ def _braces(matchers: dict[str, str]) -> str:
     return "{" + ",".join(f'{label}=~"{value}"' for label, value in matchers.items()) + "}"
 
 
+def max_by(keys: str, metric: Metric, /, **matchers: str) -> str:
+    """Return a metric by labels, of all exporters."""
+    return f"max by ({keys}) ({series(metric, **matchers)})"
+
+
 def silent() -> str:
     """Return the exporters that have stopped answering: the Unix time of their last answer.
 
@@ -96,14 +101,8 @@ def silent_since() -> str:
 
 def clock(label: str, moment: str, text: str = "$time") -> str:
     """Return one series per instance with a Unix time as text in a label; `$time` is the time."""
-    digits = " + ".join(
-        f"{weight} * {part}({moment})"
-        for part, weight in zip(
-            ("year", "month", "day_of_month", "hour", "minute"),
-            ("1e8", "1e6", "1e4", "100", "1"),
-            strict=True,
-        )
-    )
+    parts = {"year": "1e8", "month": "1e6", "day_of_month": "1e4", "hour": "100", "minute": "1"}
+    digits = " + ".join(f"{weight} * {part}({moment})" for part, weight in parts.items())
     counted = f'count_values by (instance) ("{label}", {digits})'
     pattern = "(....)(..)(..)(..)(..)"
     shown = text.replace("$time", "$1-$2-$3 $4:$5 UTC")
@@ -166,10 +165,7 @@ def label(name: str, text: str, expression: str = "vector(1)") -> str:
 
 
 def if_empty(expression: str) -> str:
-    """Return one series without labels if an expression has no result.
-
-    A panel of names shows no values, and therefore no text for a missing value either.
-    """
+    """Return one series without labels if an expression has no result."""
     return f"vector(1) unless on () ({expression})"
 
 
@@ -177,10 +173,7 @@ def region(begin: str, end: str = "") -> str:
     """Return times from `begin` to `end` (default: now), which Grafana joins to a region.
 
     Witness: `processEvents` of grafana/grafana, packages/grafana-prometheus/src/annotations.ts at
-    12.4.0 joins times that are at most one step apart.
-
-    Args:
-        begin, end: Unix times with the labels of the regions, the same at each step.
+    12.4.0 joins times that are at most one step apart. Labels must be the same at each step.
     """
     times = f"({begin} > time() or time() + 0 * {begin})"
     near = f"{begin} < time() + {REGION_STEP}"
@@ -209,10 +202,8 @@ def with_descriptions(
 ) -> str:
     """Add the workload's label `description` and a label of the scenario.
 
-    Labels at the end of the range apply to all of it: earlier they may have been unknown.
-
-    Args:
-        scenario: `configuration`, `disk` (all of it except the cache mode), or empty.
+    Labels at the end of the range apply to all of it: earlier they may have been unknown. A
+    `disk` is a configuration without its cache mode.
     """
     if workload:
         on_labels = "job, instance, workload"
@@ -225,10 +216,10 @@ def with_descriptions(
     return expression
 
 
-def highest(expression: str, *, workload: bool = False) -> str:
+def highest(expression: str) -> str:
     """Return the same series over the whole range, described: the highest at its end."""
     ten = f"{expression} and topk({MAX_SERIES}, {expression} @ end())"
-    return with_descriptions(f"({ten})", workload=workload)
+    return with_descriptions(f"({ten})")
 
 
 def factors(**matchers: str) -> str:
@@ -239,11 +230,6 @@ def factors(**matchers: str) -> str:
 def gains(**matchers: str) -> str:
     """Return after / before - 1 for the metrics of which more is better, such as throughput."""
     return _with_metric("=~", **matchers)
-
-
-def confirmed(changes: str, **matchers: str) -> str:
-    """Keep the changes that the verdict confirms: it decides what is noise."""
-    return f"({changes} and abs({series(m.CHANGE_STATE, **matchers)}) == 2)"
 
 
 def _with_metric(matches: str, **matchers: str) -> str:

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-from grafana_foundation_sdk.builders import prometheus, table
+from grafana_foundation_sdk.builders import dashboard, prometheus, table
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
-from builder.looks import (
-    NEUTRAL,
-    NO_BASELINE,
-    STATES,
-    UNKNOWN,
-    by_steps,
-    case_link,
-    compare_link,
-    plain,
-    prop,
-    rated,
-    sequential,
-    signed_mappings,
-    signed_steps,
-    steps,
-    values,
-)
+from builder import looks
 from builder.parts import FALLBACK_REF, described, instant, query, table_query, transformation
 from builder.promql import if_empty, label
 from pvebench.model.disk import Cache
@@ -60,23 +45,26 @@ NAMES: Final = {
 """Label -> title of its column."""
 
 
+REFS: Final = "ABCDEFGHIJKLM"
+"""Letters of the queries of columns."""
 TREND: Final = "trend"
 """Prefix of the letters of queries over time, and suffix of their columns."""
 TREND_PIXELS: Final = 50
 TREND_POINTS: Final = 60
 """More than the pixels of a cell; each costs time in every row."""
-_Look = list[dashboard_models.DynamicConfigValue]
+Look = Sequence[dashboard_models.DynamicConfigValue]
+HIDDEN: Look = [looks.prop("custom.hidden", True)]
 
 
-def _trend_look(index: int) -> _Look:
+def _trend_look(index: int) -> Look:
     line = {"type": "sparkline", "hideValue": True, "fillOpacity": 10}
     return [
         # Grafana 12.4 draws the last one in all columns of the same name; spaces without width.
-        prop("displayName", TREND + "\u200b" * index),
-        prop("custom.cellOptions", line),
-        prop("custom.width", TREND_PIXELS),
-        prop("custom.filterable", False),
-        prop("color", plain("blue")),
+        looks.prop("displayName", TREND + "\u200b" * index),
+        looks.prop("custom.cellOptions", line),
+        width(TREND_PIXELS),
+        looks.prop("custom.filterable", False),
+        looks.prop("color", looks.plain("blue")),
     ]
 
 
@@ -85,11 +73,8 @@ class Column:
     """One value column of a table.
 
     Attributes:
-        title: title of the column instead of `Value #A`.
         expression: instant query; its labels join the rows.
-        unit: as Grafana spells it.
         state: show the text of a verdict state instead of its number.
-        gauge: draw a bar in the cell.
         change: the expression is a ratio; show it in percent with its sign, in color.
         coded: the expression is what `coded` returns.
         neutral: neither direction of a change is better.
@@ -102,7 +87,6 @@ class Column:
     unit: str = "short"
     decimals: int | None = None
     state: bool = False
-    gauge: bool = False
     change: bool = False
     coded: bool = False
     neutral: bool = False
@@ -115,33 +99,28 @@ class Column:
         percent = self.change and not self.coded
         return f"round(100 * ({self.expression}))" if percent else self.expression
 
-    def look(self) -> _Look:
+    def look(self) -> Look:
         """Return the column's field properties."""
         # A filter takes 20 pixels of a title; only labels have one.
-        properties = [prop("unit", self.unit), prop("custom.filterable", False)]
-        if not self.gauge:
-            properties.append(prop("custom.displayMode", "color-text"))
+        properties = [looks.prop("unit", self.unit), looks.prop("custom.filterable", False)]
+        properties.append(looks.prop("custom.displayMode", "color-text"))
         if self.decimals is not None:
-            properties.append(prop("decimals", self.decimals))
+            properties.append(looks.prop("decimals", self.decimals))
         if self.state:
-            properties += rated(STATES, nothing=NO_BASELINE)
+            properties += looks.rated(looks.STATES, nothing=looks.NO_BASELINE)
         if self.change:
             properties += [
-                prop("custom.align", "right"),
-                prop("mappings", signed_mappings("–")),
-                prop("thresholds", signed_steps(neutral=self.neutral)),
-            ]
-        if self.gauge:
-            return [
-                *properties,
-                prop("custom.displayMode", "gradient-gauge"),
-                # Otherwise the largest value of all columns, such as an age, scales the bar.
-                prop("fieldMinMax", True),
-                prop("min", 0),
-                prop("thresholds", steps("blue")),
+                looks.prop("custom.align", "right"),
+                looks.prop("mappings", looks.signed_mappings("–")),
+                looks.prop("thresholds", looks.signed_steps(neutral=self.neutral)),
             ]
         pixels = self.wide or max(124 if self.state else SHORT_PIXELS, 8 * len(self.title) + 24)
-        return [*properties, prop("custom.width", pixels)]
+        return [*properties, width(pixels)]
+
+
+def width(pixels: int) -> dashboard_models.DynamicConfigValue:
+    """Return the width of a column."""
+    return looks.prop("custom.width", pixels)
 
 
 def age_column(seconds: str) -> Column:
@@ -165,6 +144,7 @@ def rows(
     hidden: Sequence[str] = (),
     present: str = "",
     missing: str = "no data before the first run",
+    styles: Mapping[str, Look] = MappingProxyType({}),
 ) -> table.Panel:
     """Return a table: one row per set of `keys`, one column per query.
 
@@ -173,13 +153,14 @@ def rows(
         sort: title of a column.
         hidden: labels without a column.
         present: expression with a result if the table has rows; default: first or last column.
+        styles: further properties of columns, by name.
     """
     targets, texts = _targets(columns, present, missing), (title, description)
     built = (
         described(table.Panel(), texts, *targets, unit="short", missing=missing)
         # Grafana's default cell color is green, which implies good.
-        .color_scheme(by_steps())
-        .thresholds(steps(NEUTRAL))
+        .color_scheme(looks.by_steps())
+        .thresholds(looks.steps(looks.NEUTRAL))
         .align(models.FieldTextAlignment.AUTO)
         .display_mode(models.TableCellDisplayMode.AUTO)
         .filterable(True)
@@ -189,22 +170,23 @@ def rows(
     if _trends(columns):
         built = built.max_data_points(TREND_POINTS)
     # The text of an empty table is too long for an empty cell.
-    built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
+    built = built.override_by_regexp("/.*/", [looks.prop("noValue", "–")])  # a dash
     empty_pixels = max(MIN_COLUMN_PIXELS, MAX_LETTER_PIXELS * len(missing))
-    looks = [
+    every_style = [
         *((column.title, column.look()) for column in columns),
         *((f"{columns[i].title}, {TREND}", _trend_look(i)) for i in _trends(columns)),
-        (NAMES[PLACEHOLDER], [prop("custom.minWidth", empty_pixels)]),
+        (NAMES[PLACEHOLDER], [looks.prop("custom.minWidth", empty_pixels)]),
         *_key_looks(keys),
+        *styles.items(),
     ]
-    for name, properties in looks:
-        built = built.override_by_name(name, properties)
+    for name, properties in every_style:
+        built = built.override_by_name(name, [*properties])
     return built
 
 
 def _targets(columns: Sequence[Column], present: str, missing: str) -> list[prometheus.Dataquery]:
-    queries = [table_query(column.query, ref=_ref(i)) for i, column in enumerate(columns)]
-    queries += [query(columns[i].trend, ref=f"{TREND}{_ref(i)}") for i in _trends(columns)]
+    queries = [table_query(column.query, ref=REFS[i]) for i, column in enumerate(columns)]
+    queries += [query(columns[i].trend, ref=f"{TREND}{REFS[i]}") for i in _trends(columns)]
     # For several empty answers, Grafana 12.4 shows a header and no `noValue`; the color of held
     # values is one. Repeating all queries would cost too much; every row has a value in the first
     # or the last column.
@@ -216,10 +198,6 @@ def _targets(columns: Sequence[Column], present: str, missing: str) -> list[prom
 
 def _trends(columns: Sequence[Column]) -> list[int]:
     return [i for i, column in enumerate(columns) if column.trend]
-
-
-def _ref(index: int) -> str:
-    return chr(ord("A") + index)
 
 
 def _shaped(
@@ -234,9 +212,9 @@ def _shaped(
     # With one query, Grafana names the column `Value`.
     titles = {"Value": columns[0].title}
     for index, column in enumerate(columns):
-        titles[f"Value #{_ref(index)}"] = column.title
+        titles[f"Value #{REFS[index]}"] = column.title
         if column.trend:
-            titles[f"Trend #{TREND}{_ref(index)}"] = f"{column.title}, {TREND}"
+            titles[f"Trend #{TREND}{REFS[index]}"] = f"{column.title}, {TREND}"
     # A scenario's name begins with its storage.
     unshown = ("Time", "__name__", "job", "instance", f"Value #{FALLBACK_REF}", *hidden)
     order = {name: index for index, name in enumerate([PLACEHOLDER, *keys, *titles])}
@@ -266,7 +244,7 @@ def _with_lines() -> Iterator[dashboard_models.DataTransformerConfig]:
         yield one
 
 
-def _key_looks(keys: Sequence[str]) -> Iterator[tuple[str, _Look]]:
+def _key_looks(keys: Sequence[str]) -> Iterator[tuple[str, Look]]:
     """Yield the properties of the labels' columns: name, properties."""
     # Configurations and descriptions are long; all other columns get a fixed width. Without a
     # long column, the storage or the metric takes the remaining width.
@@ -275,43 +253,38 @@ def _key_looks(keys: Sequence[str]) -> Iterator[tuple[str, _Look]]:
         rest = "storage" if "storage" in narrow else "metric"
         narrow = [key for key in narrow if key != rest]
     for name in narrow:
-        yield NAMES.get(name, name), [prop("custom.width", NARROW[name])]
+        yield NAMES.get(name, name), [width(NARROW[name])]
     for name in [key for key in keys if key in WIDE]:
-        yield NAMES.get(name, name), [prop("custom.minWidth", WIDE[name])]
+        yield NAMES.get(name, name), [looks.prop("custom.minWidth", WIDE[name])]
     if "metric" in keys:
         words = {one.name: (one.noun, "") for one in JUDGED.values()}
-        yield "metric", [prop("mappings", values(words))]
+        yield "metric", [looks.prop("mappings", looks.values(words))]
     # Descriptions replace slugs, but the links need them.
-    hide = [prop("custom.hidden", True)]
     if {"description", "configuration"} & {*keys}:
-        yield "workload", hide
+        yield "workload", HIDDEN
     if {"configuration", "scenario"} & {*keys}:
         name = "configuration" if "configuration" in keys else "scenario"
-        links = [case_link("__data.fields")]
+        links = [looks.case_link("__data.fields")]
         if {"storage", "scenario"} <= {*keys}:
-            links.append(compare_link("__data.fields", "storage", "scenario"))
-        yield name, [prop("links", links)]
+            links.append(looks.compare_link("__data.fields", "storage", "scenario"))
+        yield name, [looks.prop("links", links)]
         if name == "configuration":
-            yield "scenario", hide
+            yield "scenario", HIDDEN
 
 
 def as_text(*titles: str) -> dashboard_models.DataTransformerConfig:
     """Convert columns to text: only text can show a plus sign."""
-    return transformation(
-        "convertFieldType",
-        fields={},
-        conversions=[{"targetField": title, "destinationType": "string"} for title in titles],
-    )
+    conversions = [{"targetField": title, "destinationType": "string"} for title in titles]
+    return transformation("convertFieldType", fields={}, conversions=conversions)
 
 
 def grid(
     title: str, description: str, expression: str, *, unit: str, missing: str = "no data yet"
 ) -> table.Panel:
-    """Return a table of the disk by its cache mode, colored by value.
-
-    Args:
-        missing: text of an empty table, short enough for the first column.
-    """
+    """Return a table of the disk by its cache mode, colored by value; `missing` must be short."""
+    # Neither good nor bad; darker is more.
+    mode = dashboard_models.FieldColorModeId.CONTINUOUS_BLUES
+    shades = dashboard.FieldColor().mode(mode)
     # Without a row, Grafana 12.4 shows the names of raw columns instead of `noValue`.
     nothing = label("disk", missing, label("cache", PLACEHOLDER))
     cells, texts = table_query(f"{expression} or on () {nothing}"), (title, description)
@@ -319,21 +292,21 @@ def grid(
         described(table.Panel(), texts, cells, unit=unit, missing=missing)
         # Missing values have no color: the lowest value has the darkest one. That is for zero,
         # not for the minimum: otherwise a single value would be as dark as a missing one.
-        .mappings(values({}, nothing=("not measured", UNKNOWN)))
+        .mappings(looks.values({}, nothing=("not measured", looks.UNKNOWN)))
         .min(0)
         .align(models.FieldTextAlignment.RIGHT)
         .display_mode(models.TableCellDisplayMode.COLOR_BACKGROUND)
-        .color_scheme(sequential())
+        .color_scheme(shades)
         # Otherwise every column has 150 pixels, and Grafana cuts off the columns that do not fit.
         .min_width(80)
         .transformations([*by_rows("disk", "cache", CORNER, tuple(Cache))])
-        .override_by_name(PLACEHOLDER, [prop("custom.hidden", True)])
+        .override_by_name(PLACEHOLDER, [looks.prop("custom.hidden", True)])
         .override_by_name(
             CORNER,
             [
-                prop("custom.displayMode", "auto"),
-                prop("custom.align", "left"),
-                prop("custom.width", 180),
+                looks.prop("custom.displayMode", "auto"),
+                looks.prop("custom.align", "left"),
+                width(180),
             ],
         )
     )
@@ -342,12 +315,9 @@ def grid(
 def by_rows(
     row: str, column: str, corner: str, order: Sequence[str] = (), **names: str
 ) -> Iterator[dashboard_models.DataTransformerConfig]:
-    """Yield the transformations to a table of one label by another.
+    """Yield the transformations to a table of one label by another, sorted by its first column.
 
-    Args:
-        corner: title of the first column, by which the rows are sorted.
-        order: order of the columns; the order of results differs between tables.
-        names: label of a column -> its title.
+    Without `order`, that of the columns differs between tables; `names` are titles of columns.
     """
     first = f"{row}\\{column}"
     empty = {"emptyValue": "null"} if order else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard
@@ -10,7 +9,6 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from builder import panels as p
 from builder import promql as q
-from builder.bars import CASE_LEGEND, changes_bars
 from builder.charts import FEW_POINTS, levels, timeline
 from builder.looks import BETTER, NEUTRAL, WORSE, rated
 from builder.parts import base, custom_variable, node_variable, query_variable, storage_variable
@@ -23,28 +21,23 @@ CASE: Final = f"job, instance, {q.CASE_KEYS}"
 KEYS: Final = f"{CASE}, direction"
 JUDGED_KEYS: Final = f"{q.RESULT_KEYS}, metric"
 NOISE: Final = "$noise"
-NOTHING: Final = "now"
 SIDES: Final = ("before", "after")
 TWO_MOMENTS: Final = " and on () (vector($before) != $after)"
 """Condition that keeps an environment from being compared with itself."""
 NO_SIDES: Final = "no upgrade to compare yet"
-NO_CHANGES: Final = "no significant changes to show"
-"""Text of empty bars; does not claim "unchanged", since there may have been no comparison."""
 NAME_PIXELS: Final = 620
 """Width of a full metric name: by default, Grafana limits names to 40% of the panel."""
 INTRO: Final = (
     "**Did the upgrade change performance, and which cases got slower?** Compares *Before* with "
-    "*After* (by default the end of the current environment: now) on all selected nodes. Each "
-    "side is the median of a window, which limits the influence of single runs. A *significant* "
-    "change exceeds the noise of the verdict. ×1.67 is 1.67 times the latency or the CPU per I/O, "
-    "where less is better. *Cases of open changes* compares with the baseline instead; to make "
-    "the current level the new baseline, run `pvebench baseline accept`."
+    "*After* (by default now) on all selected nodes. Each side is the median of a window. A "
+    "*significant* change exceeds the noise of the verdict. ×1.67 is 1.67 times the latency or the "
+    "CPU per I/O, where less is better. *Cases of open changes* compares with the baseline; to "
+    "make the current level the new baseline, run `pvebench baseline accept`."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    latency, cpu = _factors()
     windows = {"3 days": "3d", "1 day": "1d", "7 days": "7d"}
     limits = {"5%": "0.05", "2%": "0.02", "10%": "0.10", "nothing": "0"}
     board = base(
@@ -68,8 +61,7 @@ def build() -> dashboard.Dashboard:
         (9, (14, _trend()), (10, _environments())),
         (p.fit(8), _cases_of_changes()),
         (p.fit(10), _cases()),
-        (10, latency, cpu),
-        p.section("Verdicts by metric", (4, _counts()), (11, _history()), (9, *_bars())),
+        p.section("Verdicts by metric", (4, _counts()), (11, _history())),
         p.intro(INTRO),
     )
 
@@ -83,7 +75,7 @@ def _moment(name: str, title: str, *, newest: bool) -> dashboard.QueryVariable:
         only = f"({ends} and on (node) count by (node) ({ends}) == 1)"
         ends = f"(({ends} < on (node) group_left () {latest}) or {only})"
     named = f'label_join({ends}, "shown", ": ", "node", "environment")'
-    fallback = q.label("shown", NOTHING, "vector(time())")
+    fallback = q.label("shown", "now", "vector(time())")
     text = f"query_result(sort_desc(max by (shown) ({named} or on () {fallback})))"
     variable = query_variable(name, title, text)
     variable = variable.regex('/shown="(?<text>[^"]+)"\\} (?<value>[0-9.e+]+) /')
@@ -104,20 +96,18 @@ def _window(selector: str, moment: str) -> str:
     return f"({selector})[$window:1h] @ ${moment}"
 
 
-def _side(selector: str, moment: str) -> str:
-    return f"quantile_over_time(0.5, {_window(selector, moment)})"
-
-
 def _ratio() -> str:
     """Return after / before - 1 of the throughput."""
     return f"{_factor(q.series(f.IOPS.metric, **HERE))} - 1"
 
 
+def _median(values: str, moment: str, by: str) -> str:
+    return f"max by ({by}) (quantile_over_time(0.5, {_window(values, moment)}) > 0)"
+
+
 def _factor(values: str, by: str = KEYS) -> str:
     """Return after / before."""
-    before = f"max by ({by}) ({_side(values, 'before')} > 0)"
-    after = f"max by ({by}) ({_side(values, 'after')} > 0)"
-    return f"{after} / {before}"
+    return f"{_median(values, 'after', by)} / {_median(values, 'before', by)}"
 
 
 def _noise() -> str:
@@ -131,8 +121,7 @@ def _noise() -> str:
 def _compared() -> p.Panel:
     return p.counts(
         "Compared cases",
-        "Cases with results on both sides, and those whose throughput changed by more than *Hide "
-        "below*.",
+        "Cases with results on both sides, and those whose throughput changed by *Hide below*.",
         {
             "compared": (f"count({_ratio()}){TWO_MOMENTS}", NEUTRAL),
             "slower": (f"sum({_ratio()} < bool -{NOISE}){TWO_MOMENTS}", WORSE),
@@ -143,13 +132,10 @@ def _compared() -> p.Panel:
 
 
 def _mean() -> p.Panel:
-    return p.signed(
-        "Throughput change, %",
-        "Geometric mean over the compared cases of each storage.",
-        f"((exp(avg by (node, storage) (ln(1 + {_ratio()}))) - 1){TWO_MOMENTS})",
-        legend="{{storage}}, {{node}}",
-        missing=NO_SIDES,
-    )
+    text = "Geometric mean over the compared cases of each storage."
+    change = f"((exp(avg by (node, storage) (ln(1 + {_ratio()}))) - 1){TWO_MOMENTS})"
+    name = "{{storage}}, {{node}}"
+    return p.signed("Throughput change, %", text, change, legend=name, missing=NO_SIDES)
 
 
 def _environments() -> p.Panel:
@@ -158,6 +144,7 @@ def _environments() -> p.Panel:
         f"max by ({keys}) ({q.series(metric, node='$node')})"
         for metric in (m.ENVIRONMENT_START, m.ENVIRONMENT_END)
     )
+    lasted = f"{end} - {begin} > 0"
     return rows(
         "Environments",
         "Software of each node, with the start and end of its results.",
@@ -165,9 +152,7 @@ def _environments() -> p.Panel:
         (
             Column("from", f"{begin} * 1000", unit="dateTimeAsIso", wide=160),
             Column("to", f"{end} * 1000", unit="dateTimeAsIso", wide=160),
-            Column(
-                "measured for", f"{end} - {begin} > 0", unit="dtdurations", decimals=1, wide=190
-            ),
+            Column("measured for", lasted, unit="dtdurations", decimals=1, wide=190),
         ),
         sort="from",
         hidden=("environment",),
@@ -176,67 +161,54 @@ def _environments() -> p.Panel:
 
 
 def _cases() -> p.Panel:
-    large = f"(abs({_ratio()}) >= {NOISE})"
+    def large(expression: str, by: str = KEYS) -> str:
+        return f"{expression} and on ({by}) (abs({_ratio()}) >= {NOISE})"
+
     iops = q.series(f.IOPS.metric, **HERE)
-    before, after = (
-        f"max by ({KEYS}) ({_side(iops, one)}) and on ({KEYS}) {large}" for one in SIDES
-    )
+    before, after = (large(_median(iops, one, KEYS)) for one in SIDES)
+    p99 = _factor(q.series(f.CLAT_PERCENTILE.metric, percentile="99", **HERE))
+    cost = _factor(q.cpu_per_io(**HERE), CASE)
+    change = q.with_descriptions(f"({large(_ratio())})")
+    significant = f"(abs({_ratio()}) >= {NOISE}) > bool {_noise()}"
     return rows(
         "Changed cases",
         "Median IOPS of both sides, the change, the noise of the verdict, and the significance. "
         "The last two are empty without a verdict, or if a side has a single run; select a longer "
-        "window then. Click a configuration to see its case.",
+        "window then. p99 and CPU per I/O: after / before, less is better. *Hide below: nothing* "
+        "lists all cases. Click a configuration to see its case.",
         RESULT_LABELS,
         (
             # On a narrow screen, the table ends here.
-            Column(
-                "change", q.with_descriptions(f"({_ratio()} and on ({KEYS}) {large})"), change=True
-            ),
+            Column("change", change, change=True),
             Column("before", before, unit="iops"),
             Column("after", after, unit="iops"),
-            noise_column(f"{_noise()} and on ({KEYS}) {large}"),
-            Column("significance", f"{large} > bool {_noise()}", wide=150),
+            noise_column(large(_noise())),
+            Column("significance", significant, wide=150),
+            Column("p99", large(q.coded("", p99)), change=True, coded=True),
+            Column("CPU per I/O", large(q.coded("", cost), CASE), change=True, coded=True),
         ),
         sort="change",
         descending=False,
-        present=large,
+        present=large(_ratio()),
         missing="no changes above the limit",
-    ).override_by_name(
-        "significance", rated({"1": ("significant", NEUTRAL), "0": ("within noise", NEUTRAL)})
+        styles={
+            "significance": rated({"1": ("significant", NEUTRAL), "0": ("within noise", NEUTRAL)})
+        },
     )
-
-
-def _factors() -> Iterator[p.Panel]:
-    """Yield the bars of p99 and of the CPU time per I/O."""
-    p99 = _factor(q.series(f.CLAT_PERCENTILE.metric, percentile="99", **HERE))
-    text = "After / before: ×1.67 is 1.67 times as much. Less is better."
-    for title, factor in (
-        ("Latency (p99), largest changes", p99),
-        ("CPU per I/O, largest changes", _factor(q.cpu_per_io(**HERE), CASE)),
-    ):
-        yield changes_bars(title, text, factor, limit=NOISE, factor=True, missing=NO_CHANGES)
 
 
 def _trend() -> p.Panel:
-    return levels(
-        "Throughput relative to the previous environment",
-        "Geometric mean over each storage's cases; 100% is the level at the end of *Before*.",
-        HERE,
-        f"{q.series(f.IOPS.metric, **HERE)} @ $before",
-        condition=TWO_MOMENTS,
-        missing=NO_SIDES,
-    )
+    text = "Geometric mean over each storage's cases; 100% is the level at the end of *Before*."
+    title = "Throughput relative to the previous environment"
+    before = f"{q.series(f.IOPS.metric, **HERE)} @ $before"
+    return levels(title, text, HERE, before, condition=TWO_MOMENTS, missing=NO_SIDES)
 
 
 # --- Open changes, relative to the baseline.
 
 
 def _selected(*, end: bool = False) -> str:
-    """Return the states of the selected change's cases; for All, also those that may be slower.
-
-    Args:
-        end: read the states at the end of the time range.
-    """
+    """Return the states of the selected change's cases; for All, also those that may be slower."""
     moment = " @ end()" if end else ""
     states = f"{q.series(m.CHANGE_STATE, **HERE)}{moment}"
     cases = f"{q.series(m.CHANGE_CASE, change='$change', node='$node')}{moment}"
@@ -248,20 +220,18 @@ def _selected(*, end: bool = False) -> str:
 
 def _cases_of_changes() -> p.Panel:
     change, noise = q.series(m.CHANGE, **HERE), q.series(m.CHANGE_THRESHOLD, **HERE)
-    clear = f"abs({change} and {_selected()}) / ({noise} > 0)"
+    clear = f"max by ({JUDGED_KEYS}) (abs({change} and {_selected()}) / ({noise} > 0))"
     # Throughput, latency and cost of a case change together: show the most significant metric.
-    clearest = f"topk by ({q.CASE_KEYS}) (1, max by ({JUDGED_KEYS}) ({clear}))"
-    info = (
-        f"max by (job, instance, {JUDGED_KEYS}) ({_selected()}) and on ({JUDGED_KEYS}) {clearest}"
-    )
+    clearest = f"topk by ({q.CASE_KEYS}) (1, {clear})"
 
-    def of(metric: str) -> str:
-        return f"max by ({JUDGED_KEYS}) ({metric} and on ({JUDGED_KEYS}) {clearest})"
+    def of(metric: str, by: str = JUDGED_KEYS) -> str:
+        return f"max by ({by}) ({metric} and on ({JUDGED_KEYS}) {clearest})"
 
+    state = q.with_descriptions(f"({of(_selected(), f'job, instance, {JUDGED_KEYS}')})")
+    shown = of(q.coded(q.gains(**HERE), q.factors(**HERE)))
     runs = f"{q.series(m.RUN_TIMESTAMP, node='$node')} and on ({q.CASE_KEYS}) {_selected()}"
-    iops = q.series(f.IOPS.metric, **HERE)
-    course = f"{iops} and on ({q.SAME_CASE}) {_selected(end=True)}"
-    coded = q.coded(q.gains(**HERE), q.factors(**HERE))
+    iops = f"{q.series(f.IOPS.metric, **HERE)} and on ({q.SAME_CASE}) {_selected(end=True)}"
+    trend = f"sum by ({q.CASE_KEYS}) ({iops})"
     return rows(
         "Cases of open changes",
         "One row per case, with its most significant metric, sorted by change relative to noise. "
@@ -269,14 +239,8 @@ def _cases_of_changes() -> p.Panel:
         "trend is that of its IOPS. Click a configuration to see its case.",
         (*RESULT_LABELS, "metric"),
         (
-            Column("verdict", q.with_descriptions(f"({info})"), state=True),
-            Column(
-                "change",
-                of(coded),
-                change=True,
-                coded=True,
-                trend=f"sum by ({q.CASE_KEYS}) ({course})",
-            ),
+            Column("verdict", state, state=True),
+            Column("change", shown, change=True, coded=True, trend=trend),
             noise_column(of(noise)),
             Column("× noise", clearest, decimals=1, wide=76),
             age_column(f"time() - max by ({q.CASE_KEYS}) ({runs})"),
@@ -291,20 +255,21 @@ def _cases_of_changes() -> p.Panel:
 def _counts() -> p.Panel:
     states = q.series(m.CHANGE_STATE, **HERE)
     unknown = q.series(m.VERDICT_CASES, state="inconclusive", **HERE)
+    known = {"slower": -2, "possibly slower": -1, "unchanged": 0, "faster": 2}
+    colors = (WORSE, "orange", NEUTRAL, BETTER)
+    numbers = {
+        name: (q.count_or_zero(f"{states} == {state}", states), color)
+        for (name, state), color in zip(known.items(), colors, strict=True)
+    }
+    numbers["inconclusive"] = (f"sum({unknown}) or 0 * count({states})", NEUTRAL)
+    numbers["implausible"] = (f"sum({q.series(m.IMPLAUSIBLE_GAIN, **HERE)})", WORSE)
     return p.counts(
         "Metrics by verdict",
         "Metrics of cases; the Overview counts cases. Slower and faster: confirmed. Possibly: more "
         "runs needed. Unchanged: larger changes ruled out. Inconclusive: too few runs or too much "
         f"noise to rule out 10% (longest stall: about 80%); {p.FIRST_VERDICT}. Implausible: an "
         "improvement that software can't explain; maybe syncs are skipped.",
-        {
-            "slower": (q.count_or_zero(f"{states} == -2", states), WORSE),
-            "possibly slower": (q.count_or_zero(f"{states} == -1", states), "orange"),
-            "unchanged": (q.count_or_zero(f"{states} == 0", states), NEUTRAL),
-            "faster": (q.count_or_zero(f"{states} == 2", states), BETTER),
-            "inconclusive": (f"sum({unknown}) or 0 * count({states})", NEUTRAL),
-            "implausible": (f"sum({q.series(m.IMPLAUSIBLE_GAIN, **HERE)})", WORSE),
-        },
+        numbers,
         missing="no baseline yet",
     )
 
@@ -315,21 +280,7 @@ def _history() -> p.Panel:
         "Verdict history",
         "The 20 worst metrics of the selected change, by current state.",
         q.with_descriptions(f"({states} and bottomk(20, {_selected(end=True)}))"),
-        f"{{{{metric}}}}: {CASE_LEGEND}",
+        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
         points=FEW_POINTS,
         present=_selected(),
     ).axis_width(NAME_PIXELS)
-
-
-def _bars() -> tuple[p.Panel, p.Panel]:
-    """Return the bars of throughput, and of what is better when less."""
-    text = "The cases with the largest significant changes, relative to the baseline"
-    return changes_bars(
-        "Throughput, largest changes", f"{text}.", q.confirmed(q.gains(**HERE), **HERE)
-    ), changes_bars(
-        "Latency and CPU, largest changes",
-        f"{text}: ×2 is twice as much. Less is better.",
-        q.confirmed(q.factors(**HERE), **HERE),
-        f"{{{{metric}}}}: {CASE_LEGEND}",
-        factor=True,
-    )

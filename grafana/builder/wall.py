@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models import dashboard as models_
 from builder import panels as p
 from builder.charts import lines
 from builder.looks import NEUTRAL, WORSE, plain, prop, values
-from builder.parts import TAG, held_variable, instant, label_variable, query
+from builder.parts import TAG, held_variable, instant, instants, label_variable, query
 from builder.promql import RECENT, SAME_RESULT, minus, plus, series, silent, with_descriptions
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
@@ -22,14 +22,10 @@ SOURCE: Final = "pvebench-prometheus"
 UID: Final = "pvebench-wall"
 SLOTS: Final = ("1", "2", "3", "4")
 SLOT_LEGEND: Final = "{{title}} · {{storage}} on {{node}}"
-THRESHOLDS: Final = {"mode": "thresholds"}
 TREND: Final = "30d"
 """Time range of the four cases: long enough to include an upgrade."""
 TREND_POINTS: Final = 1000
 """Enough to show a line within the first hour; affordable for four series."""
-SILENT_BRIEFLY: Final = "Exporter has not answered since {{time}}"
-
-
 HEADLINE: Final = 54
 VALUE: Final = 72
 NUMBER: Final = 48
@@ -53,20 +49,15 @@ def build() -> dashboard.Dashboard:
         .with_variable(_of_slots("scenario"))
         .with_variable(_of_slots("workload"))
     )
+    tiles = (tile for one in SLOTS for tile in ((2, _delta(one)), (4, _trend(one))))
+    counts = p.case_counts().orientation(models.VizOrientation.VERTICAL)
     return p.stacked(
         board,
         (5, (20, _sentence()), (4, _clock())),
-        (3, _detail()),
+        (3, _fixed(p.headline("Details").color_mode(models.BigValueColorMode.NONE), TEXT)),
         (6, *(_hero(slot) for slot in SLOTS)),
-        (
-            7,
-            *(
-                (width, tile)
-                for one in SLOTS
-                for width, tile in ((2, _delta(one)), (4, _trend(one)))
-            ),
-        ),
-        (6, (8, _cases()), (16, _activity())),
+        (7, *tiles),
+        (6, (8, _fixed(counts, NUMBER)), (16, _activity())),
     )
 
 
@@ -77,25 +68,19 @@ def _of_slots(name: str) -> dashboard.QueryVariable:
     return variable.all_value("").current(every).hide(models_.VariableHide.HIDE_VARIABLE)
 
 
-def _fixed(panel: stat.Panel, size: int, title: int) -> p.Panel:
-    text = common.VizTextDisplayOptions().value_size(size).title_size(title)
-    return panel.text(text)
+def _fixed(panel: stat.Panel, size: int) -> p.Panel:
+    return panel.text(p.font(size).title_size(TEXT))
 
 
 def _sentence() -> p.Panel:
-    panel = p.headline("Verdict").targets([*p.said("{{headline}}", SILENT_BRIEFLY)])
-    return _fixed(panel, HEADLINE, TEXT)
-
-
-def _detail() -> p.Panel:
-    panel = p.headline("Details").color_mode(models.BigValueColorMode.NONE)
-    return _fixed(panel, TEXT, TEXT)
+    said = p.said("{{headline}}", "Exporter has not answered since {{time}}")
+    return _fixed(p.headline("Verdict").targets([*said]), HEADLINE)
 
 
 def _clock() -> p.Panel:
     text = "Server time. If it stops, the screen is frozen."
     panel = p.number("Clock", text, "vector(time() * 1000)", unit="time:HH:mm")
-    return _fixed(panel.text_mode(models.BigValueTextMode.VALUE), VALUE, TEXT)
+    return _fixed(panel.text_mode(models.BigValueTextMode.VALUE), VALUE)
 
 
 def _in_slot(metric: Metric, slot: str, **more: str) -> str:
@@ -118,22 +103,17 @@ def _slot(slot: str, *, past: bool) -> list[prometheus.Dataquery]:
 
 
 def _hero(slot: str) -> p.Panel:
-    # An instant query: a query over 30 days has no result in the first hour.
+    text = "Latest result of one case, selected by `wall` in the settings, otherwise from results."
     panel = (
-        p.number(
-            f"Case {slot}",
-            "Latest successful result of one case, selected by `wall` in the settings, otherwise "
-            "from the results.",
-            "",
-            missing="no run yet",
-        )
-        .targets(list(_slot(slot, past=False)))
+        p.number(f"Case {slot}", text, "", missing="no run yet")
+        # Instant queries: a query over 30 days has no result in the first hour.
+        .targets([*_slot(slot, past=False)])
         .unit("iops")
         .color_scheme(plain("blue"))
         .override_by_query("B", [prop("unit", "Bps")])
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
     )
-    return _fixed(panel, VALUE, TEXT)
+    return _fixed(panel, VALUE)
 
 
 def _trend(slot: str) -> p.Panel:
@@ -159,28 +139,18 @@ def _trend(slot: str) -> p.Panel:
 
 
 def _delta(slot: str) -> p.Panel:
-    slot_case = series(m.WALL_SLOT, slot=slot)
     some = series(m.CHANGE, metric="throughput", scenario="$scenario", workload="$workload")
-    change = f"{some} and on ({SAME_RESULT}) {slot_case}"
+    change = f"{some} and on ({SAME_RESULT}) {series(m.WALL_SLOT, slot=slot)}"
+    signs = (("%", f"round({one})") for one in (plus(change), minus(change)))
+    text = "Throughput change from baseline, in percent."
     panel = (
-        p.signed(
-            f"Case {slot}, %", "Throughput change from baseline, in percent.", "", missing="new"
-        )
-        .targets(
-            [
-                instant(f"round({plus(change)})", legend="%"),
-                instant(f"round({minus(change)})", legend="%", ref="B"),
-            ]
-        )
+        p.signed(f"Case {slot}, %", text, "", missing="new")
+        .targets([*instants(signs)])
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .decimals(0)
         .mappings(values({"0": ("±0", "")}, nothing=("new", NEUTRAL)))
     )
-    return _fixed(panel, NUMBER, TEXT)
-
-
-def _cases() -> p.Panel:
-    return _fixed(p.case_counts().orientation(models.VizOrientation.VERTICAL), NUMBER, TEXT)
+    return _fixed(panel, NUMBER)
 
 
 def _activity() -> p.Panel:
@@ -191,30 +161,23 @@ def _activity() -> p.Panel:
     alive = f"({latest} unless on () {late} unless on () {silent()})"
     upcoming = f"bottomk(1, {series(m.NEXT_RUN)} and on () {RECENT}) * 1000"
     holds = f"count by (node, reason) ({series(m.HOLD)})"
-    targets = [
-        instant(f"topk(2, {now})", legend="{{node}}: {{title}} on {{storage}}, running", ref="A"),
-        instant(f"1000 * {alive}", legend="alive · last run", ref="B"),
-        instant(f"1000 * ({latest} and on () {silent()})", legend="last run", ref="F"),
-        instant(f"1000 * {late}", legend="STALE · last run", ref="C"),
-        instant(upcoming, legend="next: {{title}} on {{storage}}", ref="D"),
-        instant(holds, legend="{{node}}: waiting ({{reason}})", ref="E"),
-        instant(f"max by (instance) ({silent()}) * 1000", legend="no answer since", ref="G"),
-    ]
-    panel = (
-        p.number(
-            "Activity",
-            "Latest successful run, STALE after 2.5 intervals; running or waiting cases; next run.",
-            "",
-            unit="dateTimeFromNow",
-            missing="no case is running or due",
-        )
-        .targets([*targets])
-        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-        .orientation(models.VizOrientation.HORIZONTAL)
+    queries = (
+        ("{{node}}: {{title}} on {{storage}}, running", f"topk(2, {now})"),
+        ("alive · last run", f"1000 * {alive}"),
+        ("STALE · last run", f"1000 * {late}"),
+        ("next: {{title}} on {{storage}}", upcoming),
+        ("{{node}}: waiting ({{reason}})", holds),
+        ("last run", f"1000 * ({latest} and on () {silent()})"),
+        ("no answer since", f"max by (instance) ({silent()}) * 1000"),
     )
+    text = "Latest successful run, STALE after 2.5 intervals; running or waiting cases; next run."
+    none = "no case is running or due"
+    panel = p.number("Activity", text, "", unit="dateTimeFromNow", missing=none)
+    panel = panel.targets([*instants(queries)]).orientation(models.VizOrientation.HORIZONTAL)
+    panel = panel.text_mode(models.BigValueTextMode.VALUE_AND_NAME)
     for ref in "AE":
         blank = prop("mappings", values({"1": (" ", NEUTRAL), "2": (" ", NEUTRAL)}))
         panel = panel.override_by_query(ref, [blank, prop("unit", "none")])
     for ref in "CG":
         panel = panel.override_by_query(ref, [prop("color", plain(WORSE))])
-    return _fixed(panel, TEXT, TEXT)
+    return _fixed(panel, TEXT)

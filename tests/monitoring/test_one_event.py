@@ -143,10 +143,8 @@ def test_every_board_gives_one_number_for_the_same_event(tmp_path: Path) -> None
         tmp_path,
         {
             column("pvebench-upgrades", "Changed cases", "change"): "-4000",
-            query("pvebench-upgrades", "Throughput, largest changes, %"): "4000",
-            query("pvebench-upgrades", "Latency (p99), largest changes"): "167",
-            query("pvebench-upgrades", "CPU per I/O, largest changes"): "167",
-            query("pvebench-upgrades", "Latency and CPU, largest changes"): "167",
+            column("pvebench-upgrades", "Changed cases", "p99"): CODED,
+            column("pvebench-upgrades", "Changed cases", "CPU per I/O"): CODED,
             column("pvebench-upgrades", "Cases of open changes", "change"): CODED,
             f"({only}) > 0": CODED,
             f"({only}) < 0": "-4000",
@@ -155,24 +153,6 @@ def test_every_board_gives_one_number_for_the_same_event(tmp_path: Path) -> None
         },
         event("4k reads are 40% slower", "throughput"),
     )
-
-
-def test_bars_show_the_changes_that_the_verdict_confirms_and_no_noise(tmp_path: Path) -> None:
-    """-2% is confirmed, -4% of another case within its noise."""
-    series = event("4k reads are 2% slower", "throughput")
-    for name, ratio, state in (("c", -0.02, -2.0), ("d", -0.04, 0.0)):
-        result, case = (text.replace('"c"', f'"{name}"') for text in (RESULT, CASE))
-        info = f'{case.rpartition(",")[0]},configuration="{name}"'
-        series[f"pvebench_scenario_info{{{info}}}"] = [1.0] * (HOURS + 1)
-        for metric in AFTER:
-            for kind, value in (("ratio", ratio), ("state", state)):
-                judged = f'pvebench_change_{kind}{{{result},metric="{metric}"}}'
-                series[judged] = [value] * (HOURS + 1)
-    bars = {
-        query("pvebench-upgrades", "Throughput, largest changes, %"): "200",
-        query("pvebench-upgrades", "Latency and CPU, largest changes"): "102",
-    }
-    values(tmp_path, bars, series, SELECTED | {"scenario": ".*"})
 
 
 @pytest.mark.parametrize("word", ["higher", "longer"])
