@@ -27,7 +27,7 @@ from pvebench.drivers.proxmox.api.privileges import (
 from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, runs_task
 from pvebench.drivers.proxmox.cluster import spaces
 from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
-from pvebench.drivers.proxmox.node.operation_guard import OperationGuard
+from pvebench.drivers.proxmox.node.node_activity import OperationGuard
 from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on

@@ -9,8 +9,7 @@ from typing import Any
 
 from pvebench.model.run import Run
 from pvebench.store import ImportCount, Store
-from pvebench_fleet.pseudonyms import Pseudonyms
-from pvebench_fleet.run_files import opened, opened_for_writing, write_runs
+from pvebench_fleet.run_files import Pseudonyms, opened, opened_for_writing, write_runs
 from testing.stores import TemporaryStore
 
 

@@ -46,7 +46,7 @@ PROOFS: Final = {
     f"{DRIVERS}/qemu/machine.py:QemuMachine._killed_by_error": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:QemuMachine.quit": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:prove_kvm.prove": "`QemuMachine.kill`",
-    f"{DRIVERS}/qemu/qemu_hypervisor.py:QemuHypervisor.power_off": "`QemuMachine.kill`",
+    f"{DRIVERS}/qemu/qemu_hypervisor.py:QemuHypervisor._end": "`QemuMachine.kill`",
     f"{DRIVERS}/linux/host_tools.py:_Started.end": OWN_CHILD,
     f"{DRIVERS}/linux/cgroups.py:end_groups": "cgroup of a container with the id",
     f"{DRIVERS}/linux/cgroups.py:_remove": "an empty cgroup of `end_groups`",

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.advice.audit import audit
-from pvebench.advice.audit_text import audit_data, audit_lines
+from pvebench.advice.audit import audit, audit_data, audit_lines
 from pvebench.advice.next_measurements import Proposal, pack_text, proposal_text, proposals
 from pvebench.advice.recommendation import Recommendation, compare, recommendations
 from pvebench.advice.text import (

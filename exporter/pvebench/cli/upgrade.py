@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from pvebench.advice.outlook import Outlook, outlook
-from pvebench.advice.outlook_text import outlook_data, outlook_lines
+from pvebench.advice.outlook import Outlook, outlook, outlook_data, outlook_lines
 from pvebench.advice.packages import read_versions
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of

@@ -32,8 +32,7 @@ from pvebench.web.responses import (
     render,
 )
 from pvebench.web.views import case_url
-from pvebench.web.views.advice import advice_blocks
-from pvebench.web.views.details import case_view, run_view
+from pvebench.web.views.details import advice_blocks, case_view, run_view
 from pvebench.web.views.overview import chosen_storage, index_view
 
 FRESH_SECONDS: Final = 2

@@ -15,7 +15,8 @@ from pvebench.cli.options import PATH, output_option, pairs_of, read_settings, s
 from pvebench.cli.selection import results_of
 from pvebench.errors import NotWritable
 from pvebench.store import StateDirectory, Store
-from pvebench_fleet import pseudonyms, run_files
+from pvebench_fleet import run_files
+from pvebench_fleet import run_files as pseudonyms
 
 _NODE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,98}[A-Za-z0-9])?")
 

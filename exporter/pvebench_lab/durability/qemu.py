@@ -6,12 +6,14 @@ process has the record of completed writes, so that it survives the VM.
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.linux.host_tools import run_program
@@ -25,12 +27,12 @@ from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.qemu_img import SOUND, run_qemu_img
 from pvebench.drivers.storages.settings import LocalSettings, storage_options
-from pvebench.errors import GuestTimeout, VolumeError
+from pvebench.errors import GuestTimeout, OutputUnreadable, VolumeError
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format, Preallocation, option_text
 from pvebench.model.durability import Durability, Survival, Sync, Touch, durability_key
 from pvebench.model.scenario import Machine
-from pvebench.model.units import MIB
+from pvebench.model.units import MIB, SECTOR
 from pvebench.model.volume import Volume
 from pvebench_lab.durability.records import (
     DISTANCE,
@@ -42,7 +44,6 @@ from pvebench_lab.durability.records import (
     run_script,
     unpack_records,
 )
-from pvebench_lab.durability.write_log import Entry, durable_count, read_log, replay
 
 _BATCH: Final = 5
 """Configurations per VM: each needs four of its PCI slots."""
@@ -326,3 +327,71 @@ def probe(settings: QemuSettings, place: DriverContext, storage: str) -> QemuDur
     image, accelerator = prepare(settings, place)
     node = settings.node
     return QemuDurability(options, node=node, image=image, accelerator=accelerator, place=place)
+
+
+# --- Log of the writes below an image
+
+_HEADER: Final = struct.Struct("<4Q")
+_FLUSH, _DISCARD = 1, 4
+_MOST_ENTRIES: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One operation on the volume.
+
+    Attributes:
+        offset: in the volume, bytes.
+        data: written bytes; empty: none.
+        zeros: bytes that a discard may have set to zero.
+        flush: whether all earlier writes are on the disk from now on.
+    """
+
+    offset: int
+    data: bytes
+    zeros: int = 0
+    flush: bool = False
+
+
+def read_log(path: Path) -> list[Entry]:
+    """Return the entries of a log that QEMU may still write.
+
+    Raises:
+        OutputUnreadable: it is damaged, or longer than expected.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(SECTOR)
+        return list(_entries(file, size))
+
+
+def _entries(file: BinaryIO, size: int) -> Iterator[Entry]:
+    for _ in range(_MOST_ENTRIES):
+        header = file.read(SECTOR)
+        if not any(header[: _HEADER.size]):
+            return
+        sector, count, flags, _length = _HEADER.unpack_from(header)
+        discard = bool(flags & _DISCARD)
+        length = 0 if discard else count * SECTOR
+        if flags & ~(_FLUSH | _DISCARD) or file.tell() + length > size:
+            raise OutputUnreadable(
+                f"invalid entry in the log of QEMU's writes {file.name}",
+                cause="QEMU has not written it completely, or changed the format",
+            )
+        zeros = count * SECTOR if discard else 0
+        yield Entry(sector * SECTOR, file.read(length), zeros, bool(flags & _FLUSH))
+    raise OutputUnreadable(f"more than {_MOST_ENTRIES} entries in {file.name}")
+
+
+def durable_count(entries: Iterable[Entry]) -> int:
+    """Return how many of the first entries a completed flush covers."""
+    marks = [number for number, entry in enumerate(entries, 1) if entry.flush]
+    return marks[-1] if marks else 0
+
+
+def replay(entries: Iterable[Entry], path: Path) -> None:
+    """Write the entries to a copy of the volume at the start of the log."""
+    with path.open("r+b") as file:
+        for entry in entries:
+            file.seek(entry.offset)
+            file.write(entry.data or bytes(entry.zeros))

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.advice.audit import AuditedDisk, audit
-from pvebench.advice.audit_text import audit_data, audit_lines
+from pvebench.advice.audit import AuditedDisk, audit, audit_data, audit_lines
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.text import ids_text
 from pvebench.model.audit import AuditedCluster, AuditedVm

@@ -21,7 +21,8 @@ from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.html import FACTS as SHOWN_FACTS
 from pvebench.store import ReplacedRun, Store
-from pvebench_fleet import pseudonyms, run_files
+from pvebench_fleet import run_files
+from pvebench_fleet import run_files as pseudonyms
 from testing.packs import ROOT
 from testing.run_files import exported, imported, lines_of, store_at
 from testing.stored_runs import FIRST, SECOND, run

@@ -8,12 +8,16 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from pvebench.model.definition import Definition
+from pvebench.advice.recommendation import recommendations
+from pvebench.advice.text import advice_lines, heading
+from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Durable, durable_of
 from pvebench.model.figures import warm_text
 from pvebench.report.text import environments, in_order, show_value
 from pvebench.store import Point, Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.ranking import NEWEST
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import Chart, chart
 from pvebench.web.views.tables import Number, numbers_of
@@ -125,3 +129,34 @@ def _changes(
             ]
             changes.append((after.finished, ", ".join(facts) or "another environment"))
     return changes
+
+
+# --- Advice
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceBlock:
+    """A recommendation: its sentences, and (name, URL path) of the cases that they rest on."""
+
+    title: str
+    lines: tuple[str, ...]
+    cases: tuple[tuple[str, str], ...]
+
+
+def advice_blocks(view: View, store: Store, verdicts: Verdicts) -> tuple[AdviceBlock, ...]:
+    """Return the advice for every storage and purpose."""
+    return tuple(
+        AdviceBlock(
+            title=heading(one),
+            lines=tuple(advice_lines(one, lambda key: store.runs(case_key=key, limit=2 * NEWEST))),
+            cases=tuple(
+                (
+                    f"{configuration_text(place.definition)}: {workload_text(place.definition)}",
+                    case_url(place.key),
+                )
+                for choice in dict.fromkeys((one.chosen, one.default or one.chosen))
+                for place in choice.places
+            ),
+        )
+        for one in recommendations(view, regressions=verdicts.regressions)
+    )

@@ -30,8 +30,7 @@ from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench_lab.host.remote_host import RemoteDirectory, wear_at
-from pvebench_lab.host.remote_machine import RemoteMachine
+from pvebench_lab.host.remote_host import RemoteDirectory, RemoteMachine, wear_at
 from testing.fixed_ssh_answers import SSH, Saying
 from testing.null_journal import NullJournal
 

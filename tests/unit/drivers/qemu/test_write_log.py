@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.errors import OutputUnreadable
-from pvebench_lab.durability.write_log import Entry, durable_count, read_log, replay
+from pvebench_lab.durability.qemu import Entry, durable_count, read_log, replay
 
 FLUSH, FUA, DISCARD = 1, 2, 4
 
