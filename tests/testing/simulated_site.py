@@ -85,7 +85,7 @@ def lively(
         world.clock.sleep(worker.step())
     world.facts = {**world.facts, "kernel": "simulated-2"}
     world.shift = cost
-    world._end_vm()
+    world.power_off()
     while simulation.store.totals().runs < end or len(worker.status.upcoming) < 5:
         world.clock.sleep(worker.step())
     # Between two steps nothing runs: put the next case into the middle of its window.

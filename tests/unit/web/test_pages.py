@@ -478,7 +478,7 @@ def test_changes_of_the_environment_are_marked_with_what_changed(tmp_path: Path)
     for _ in range(13):
         simulation.worker.step()
     simulation.world.facts["kernel"] = "simulated-2"
-    simulation.world._end_vm()
+    simulation.world.power_off()
     simulation.worker.run()
     key = next(iter(simulation.store.cases()))
     with served(app_of(simulation)) as where:
