@@ -17,14 +17,14 @@ from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.units import DAY
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
 
 TOLERANCE: Final = 0.05
 """Largest acceptable loss by default."""
-SHOWN_SECONDS: Final = 30 * 86400.0
+SHOWN_SECONDS: Final = 30 * DAY
 """A node counts as upgraded for so long after the start of its environment."""
-_DAY: Final = 86400.0
 _EVER: Final = (-math.inf, math.inf)
 CHANCE: Final = 0.05
 """Probability of a stop without a loss, over all looks and series."""
@@ -251,7 +251,7 @@ class Gate:
         """Yield the open regressions of the verdict that began on the node with the upgrade."""
         for change in self.verdicts.changes:
             # A change of several nodes begins on the first of them.
-            begun = change.begin >= since - _DAY
+            begun = change.begin >= since - DAY
             if change.regression and self.canary in change.nodes and begun:
                 yield sentence(change)
 

@@ -15,6 +15,7 @@ from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.group_effects import adjusted
 from pvebench.analysis.levels import TINY, median
+from pvebench.model.units import DAY
 
 WINDOWS: Final = (80, 120, 160, 240, 320, 480, 640)
 """Numbers of latest runs to examine: a gradual change may have begun recently or long ago."""
@@ -27,7 +28,7 @@ WANDER: Final = 4.0
 `bench/judging/creep.py`."""
 CREEP_LEVEL: Final = 0.005
 """False discovery rate of gradual changes among the cases of a metric."""
-LEAST_SECONDS: Final = 14 * 86400.0
+LEAST_SECONDS: Final = 14 * DAY
 """Minimum duration of a gradual change: a part of a day or week looks like one."""
 TIMES: Final = 2.0
 """Minimum size of a gradual change as a multiple of the metric's least effect."""

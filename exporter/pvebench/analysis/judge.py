@@ -23,7 +23,6 @@ from pvebench.analysis.gradual_change import creeping, without_explained
 from pvebench.analysis.judge_cache import Memory
 from pvebench.analysis.lasting_steps import lasting, sized
 from pvebench.analysis.noise_patterns import (
-    DAY,
     LEAST_DAYS,
     STUCK,
     stuck_since,
@@ -35,6 +34,7 @@ from pvebench.analysis.slow_variation import without_variation
 from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import LastEvent, Verdict, conclude
 from pvebench.model.environment import KnownIssue
+from pvebench.model.units import DAY
 
 NEAR: Final = 3
 """Maximum runs between an event and a detected step that it explains."""

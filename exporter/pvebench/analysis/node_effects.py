@@ -18,6 +18,7 @@ from pvebench.analysis.change import Difference
 from pvebench.analysis.difference import FEW, FURTHEST
 from pvebench.analysis.events import Event
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
+from pvebench.model.units import DAY
 
 COMPARED: Final = ("throughput", "cpu_cost")
 """Metrics that are compared across sites; the others follow them, or are too rare."""
@@ -26,9 +27,9 @@ PAIRED: Final = ("storage", "rw")
 WINDOW: Final = 20
 """Maximum runs of a case on each side."""
 LEAST_AFTER: Final = 3
-EVERY_SECONDS: Final = 7 * 86400.0
+EVERY_SECONDS: Final = 7 * DAY
 """Interval of the times without an upgrade, whose grid all sites share."""
-LONGEST_SECONDS: Final = 200 * 86400.0
+LONGEST_SECONDS: Final = 200 * DAY
 """Age of the oldest effects, by the newest run."""
 FARTHEST: Final = 3.0
 """Distance of an outlier from the level of a case, in standard deviations."""

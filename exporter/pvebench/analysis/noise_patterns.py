@@ -16,6 +16,7 @@ from pvebench.analysis.arrays import Flags, Matrix, Places, np
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import size_text
 from pvebench.analysis.levels import MAD_TO_SIGMA, MEAN_TO_SIGMA, TINY, median
+from pvebench.model.units import DAY
 
 # --- effects of the hour of the day, estimated from earlier runs of the case ---
 #
@@ -23,7 +24,6 @@ from pvebench.analysis.levels import MAD_TO_SIGMA, MEAN_TO_SIGMA, TINY, median
 # hour agree; if they do not, or are too few, no correction is made.
 
 HOUR: Final = 3600.0
-DAY: Final = 86400.0
 WEEK: Final = 7 * DAY
 LEAST_DAYS: Final = 2.0
 """Minimum days of history: one day cannot separate an hour's effect from a change."""

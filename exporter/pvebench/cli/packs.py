@@ -28,7 +28,7 @@ from pvebench.config import Pack, load_pack, shipped_packs
 from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, NotWritable, Problem
-from pvebench.model.units import format_size, show_bytes, show_seconds
+from pvebench.model.units import DAY, format_size, show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, Plan, make_plan, why_canceled
@@ -118,7 +118,7 @@ def _print(available: list[Pack]) -> None:
 
 def _interval(seconds: float) -> str:
     """Return an interval in whole units: `7 d`, `30 min`."""
-    units = (("d", 86400), ("h", 3600), ("min", 60))
+    units = (("d", int(DAY)), ("h", 3600), ("min", 60))
     return next(
         (f"{seconds / each:.0f} {unit}" for unit, each in units if not seconds % each),
         show_seconds(seconds),

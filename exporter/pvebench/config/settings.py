@@ -47,7 +47,7 @@ from pvebench.fields import (
     require_once,
 )
 from pvebench.files import check_secret
-from pvebench.model.units import GIB
+from pvebench.model.units import DAY, GIB
 from pvebench.model.week import QuietHours, parse_window
 
 # --- Notifications: `notify` in the settings.
@@ -223,9 +223,9 @@ class Settings(_KeysOfDrivers):
     scrape_addresses: tuple[Network, ...] = Field(default=(), max_length=100)
     web_config_file: FilePath | None = None
     known_issues: tuple[FilePath, ...] = ()
-    max_age: Duration = 14 * 86400.0
-    keep_evidence: Duration = 90 * 86400.0
-    keep_runs: Duration = 3 * 365 * 86400.0
+    max_age: Duration = 14 * DAY
+    keep_evidence: Duration = 90 * DAY
+    keep_runs: Duration = 3 * 365 * DAY
     keep_backups: Annotated[StrictInt, Field(ge=0, le=1000)] = 7
     backup_max_size: Size = 8 * GIB
     wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)

@@ -13,6 +13,7 @@ from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.durability import Known
 from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.units import DAY
 from pvebench.store import CaseRecord, Totals
 from pvebench.store.current import Trend, View
 
@@ -36,7 +37,7 @@ class Snapshot:
     episodes: Sequence[EnvironmentPeriod] = ()
     intervals: Mapping[str, float] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
-    max_age_seconds: float = 14 * 86400.0
+    max_age_seconds: float = 14 * DAY
     simulated: bool = False
     wall: Sequence[WallSettings] = ()
     trends: Mapping[str, Trend] = field(default_factory=dict)

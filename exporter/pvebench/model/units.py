@@ -34,10 +34,12 @@ _SIZE_FACTORS: Final = {
 }
 MAX_BYTES: Final = 1 << 63
 """Limit of file systems and SQLite."""
-MAX_SECONDS: Final = 36525 * 86400.0
+DAY: Final = 86400.0
+"""Seconds of a day."""
+MAX_SECONDS: Final = 36525 * DAY
 _PLAIN: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z", re.ASCII)
-_DURATION_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 
 
 def parse_size(text: str | int) -> int:

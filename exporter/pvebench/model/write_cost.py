@@ -7,7 +7,6 @@ from typing import Final
 
 from pvebench.model.units import GIB, show_bytes
 
-DAY_SECONDS: Final = 86400.0
 YEAR_DAYS: Final = 365
 BUDGET_SHARE: Final = 0.05
 """Default write budget per 24 hours, as a share of the storage's size. Consumer SSDs are usually

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pvebench.analysis.change import Change
 from pvebench.model.ports import HoldKind
 from pvebench.model.status import WorkerStatus
+from pvebench.model.units import DAY
 from pvebench.model.week import parse_weekly
 from pvebench.report.text import without_secrets
 from pvebench.sanitize import one_line
@@ -25,10 +26,10 @@ ALONE: Final = 3
 """Maximum new or ended changes with a message each; more share one."""
 LISTED: Final = 10
 """Maximum cases or changes listed in a message; of more it gives the number."""
-RETURN_SECONDS: Final = 86400.0
+RETURN_SECONDS: Final = DAY
 """How long after its end a change is reported as back, at the earliest."""
 MIN_STOP_SECONDS: Final = 3600.0
-WEEK_SECONDS: Final = 7 * 86400.0
+WEEK_SECONDS: Final = 7 * DAY
 _ENDINGS: Final = {
     "resolved": "Resolved: later changes have taken back more than half of it.",
     "accepted": "Accepted: the current level is the new baseline.",

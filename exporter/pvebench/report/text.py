@@ -13,7 +13,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.figures import DEVICE_SHARE, FIGURES, OPERATION_TIME, was_canceled
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import Phase, State
-from pvebench.model.units import show_bytes, show_latency, show_rate
+from pvebench.model.units import DAY, show_bytes, show_latency, show_rate
 from pvebench.model.workload import Direction
 from pvebench.store import Store
 
@@ -97,7 +97,7 @@ def show_span(seconds: float) -> str:
         return f"{whole // 60} min"
     if whole < 48 * 3600:
         return f"{whole // 3600} h"
-    return f"{whole // 86400} days"
+    return f"{whole // int(DAY)} days"
 
 
 def show_moment(moment: datetime) -> str:

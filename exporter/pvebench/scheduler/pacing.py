@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvebench.config import Pack
-from pvebench.model.units import show_interval
+from pvebench.model.units import DAY, show_interval
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import DAY_SECONDS, Wear, WriteCost
+from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
 
 _STEPS: Final = ((1800.0, 60.0), (7200.0, 300.0), (math.inf, 3600.0))
@@ -82,7 +82,7 @@ def pace(
     day: dict[Place, float] = {}
     for one in (one for writes in planned for one in writes):
         group = budgets.place(*one.place)
-        day[group] = day.get(group, 0.0) + one.cycle_bytes * DAY_SECONDS / one.seconds
+        day[group] = day.get(group, 0.0) + one.cycle_bytes * DAY / one.seconds
     excess = {
         place: day[budgets.place(*place)] / limit
         for place, limit in budgets.limits.items()
@@ -167,7 +167,7 @@ def _costs(
             storage=place[1],
             cycle_bytes=sum(one.cycle_bytes for *_, one in own),
             day_bytes=sum(
-                one.cycle_bytes * DAY_SECONDS / max(after.every_seconds, one.seconds)
+                one.cycle_bytes * DAY / max(after.every_seconds, one.seconds)
                 for _, after, one in own
             ),
             measured=all(one.measured for *_, one in own),

@@ -16,12 +16,13 @@ from pvebench.errors import ConfigError, StoreError, StoreLost
 from pvebench.files import Signature, signature
 from pvebench.log import log
 from pvebench.model.status import ConfigState
+from pvebench.model.units import DAY
 from pvebench.scheduler.plan import Assignment
 from pvebench.store import backups_of
 from pvebench.store.current import Results
 from pvebench.verdicts import NUMBERS
 
-EVERY_SECONDS: Final = 86400.0
+EVERY_SECONDS: Final = DAY
 """Interval of the database maintenance."""
 SHORT_SHARE: Final = 0.05
 """Share of free space below which expired results go even if the hub has not acknowledged them."""

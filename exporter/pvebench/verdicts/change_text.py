@@ -12,6 +12,7 @@ from pvebench.analysis.change import Candidate, Change, Difference, Match, Move,
 from pvebench.analysis.verdict import count_text
 from pvebench.model.definition import LOADS
 from pvebench.model.judged import Judged
+from pvebench.model.units import DAY
 
 _FACTS: Final[Mapping[str, str]] = {
     "pve": "pve-manager",
@@ -88,7 +89,7 @@ def _ending(change: Change) -> str:
         return ""
     if change.end is None:
         return " [no longer confirmed]"
-    days = (change.end - change.begin) / 86400
+    days = (change.end - change.begin) / DAY
     after = f"{days:.0f} days" if days >= 2 else f"{24 * days:.0f} h"
     return f" [resolved {datetime.fromtimestamp(change.end, UTC):%Y-%m-%d} after {after}]"
 

@@ -15,6 +15,7 @@ from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.change import Change
 from pvebench.errors import StoreError
 from pvebench.log import log
+from pvebench.model.units import DAY
 from pvebench.store import Ending, KnownChange
 from pvebench.verdicts.headline import severity_of, summary
 from pvebench.verdicts.source import KnownChanges
@@ -23,9 +24,9 @@ from pvebench.verdicts.verdicts import Verdicts
 NEAR_RUNS: Final = 10
 """Maximum runs by which the time of a change may move between updates."""
 ID_LETTERS: Final = 8
-UNCONFIRMED_SECONDS: Final = 86400.0
+UNCONFIRMED_SECONDS: Final = DAY
 """How long a change may be unconfirmed before it counts as ended, seconds of judged runs."""
-KNOWN_SECONDS: Final = 30 * 86400.0
+KNOWN_SECONDS: Final = 30 * DAY
 """How long an ended change that is not listed any more keeps its ID, should it return."""
 
 

@@ -11,8 +11,9 @@ from typing import Final
 
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import count_text
+from pvebench.model.units import DAY
 
-LEAST_SECONDS: Final = 86400.0
+LEAST_SECONDS: Final = DAY
 OVERDUE: Final = 2.5
 """Usual pauses of a case after which results are missing; as in the alert."""
 NEAR: Final = 10
@@ -57,6 +58,6 @@ def _outages(report: NodeReport) -> Iterator[Outage]:
 
 def outage_text(outage: Outage) -> str:
     """Return `pve3 had no results for 7 days, from 2026-10-16 to 2026-10-23`."""
-    days = count_text(round((outage.end - outage.begin) / 86400), "day")
+    days = count_text(round((outage.end - outage.begin) / DAY), "day")
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (outage.begin, outage.end))
     return f"{outage.node or 'history'} had no results for {days}, from {begin:%F} to {end:%F}"

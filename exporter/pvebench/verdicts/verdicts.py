@@ -12,6 +12,7 @@ from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.step_groups import labels_of, sharing
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.judged import JUDGED
+from pvebench.model.units import DAY
 from pvebench.store import Decision
 from pvebench.store.definitions import DefinitionChange
 from pvebench.verdicts.outages import Outage, outages
@@ -121,7 +122,7 @@ class Verdicts:
         return counts
 
 
-SAME_EVENT_SECONDS: Final = 86400.0
+SAME_EVENT_SECONDS: Final = DAY
 """Maximum time between the starts of changes with one cause; a later upgrade is another event."""
 _RANKS: Final = {name: rank for rank, name in enumerate(JUDGED)}
 

@@ -10,6 +10,7 @@ from pvebench.analysis.node_effects import NodeEffect
 from pvebench.analysis.verdict import count_text
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
+from pvebench.model.units import DAY
 from pvebench.verdicts.change_text import (
     change_of,
     change_text,
@@ -21,14 +22,14 @@ from pvebench_fleet.across_sites import FleetEffect, fleet_effects
 
 LEAST_SHIFT: Final = 0.005
 """Smallest shift of the other sites that is named; a logarithm."""
-SILENT_SECONDS: Final = 86400.0
+SILENT_SECONDS: Final = DAY
 """Time without a request after which a site is silent."""
 NO_SITE_SECONDS: Final = 3600.0
 """Time without a request of any site after which the hub itself is to be checked; an idle site asks
 every ten minutes."""
 SKEW_SECONDS: Final = 300.0
 """Difference of a site's clock that page, `doctor` and alert name."""
-BEHIND_SECONDS: Final = 2 * 86400.0
+BEHIND_SECONDS: Final = 2 * DAY
 """Age of the verdicts of a node with new runs after which judging is behind."""
 
 

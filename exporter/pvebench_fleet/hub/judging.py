@@ -13,13 +13,14 @@ from typing import Final
 from pvebench.errors import HubDatabaseError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
+from pvebench.model.units import DAY
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench_fleet.hub.store import HubDatabase, NodeTransaction
 
-INTERVAL_SECONDS: Final = 86400.0
+INTERVAL_SECONDS: Final = DAY
 UPGRADE_SECONDS: Final = 21600.0
 """Interval while the newest software is new."""
-NEW_SECONDS: Final = 3 * 86400.0
+NEW_SECONDS: Final = 3 * DAY
 """How long software is new, by the times of the runs."""
 POLL_SECONDS: Final = 10.0
 """Pause of a worker if no node is due, or if the database is away."""

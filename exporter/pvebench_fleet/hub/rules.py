@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from pvebench.errors import FleetMessageInvalid
+from pvebench.model.units import DAY
 from pvebench_fleet.wire import MAJOR, Head, Hello, Line, Position, Rewind, read_line, read_message
 
 FIRST: Final[Position] = (0, "")
@@ -23,7 +24,7 @@ STEP: Final = 2**20
 """Largest step between two turns. A random step makes the turns of a hub that was restored from a
 backup differ from those that it gave before: a late request cannot match them."""
 _SEQ: Final = re.compile(rb'"seq": ?([0-9]{1,18})[,}]')
-AHEAD_SECONDS: Final = 86400.0
+AHEAD_SECONDS: Final = DAY
 """Time ahead of the hub's clock from which a run is refused: it would stay the newest one."""
 HELD: Final = "two processes push for this site; select one with `pvebench hub sites hold`"
 Answered = tuple[int, dict[str, Any]]

@@ -32,6 +32,7 @@ from pvebench.metrics.snapshot import snapshot_of
 from pvebench.metrics.text_format import Families
 from pvebench.model.run import Run
 from pvebench.model.status import Phase, State, WorkerStatus
+from pvebench.model.units import DAY
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import Assignment, Matrix, expand
 from pvebench.scheduler.worker import Worker
@@ -48,7 +49,6 @@ from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, sim
 
 # --- Past verdicts and alerts of the year, for the demo's timelines.
 
-DAY: Final = 86400.0
 RECENT_MONTHS: Final = 96.0
 REGULAR_DAYS: Final = (16.0, 32.0)
 """Days between regular moments, within `RECENT_MONTHS` days before the end and before that: each

@@ -14,7 +14,7 @@ from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Unit
-from pvebench.model.units import MIB
+from pvebench.model.units import DAY, MIB
 from pvebench.report.text import iso, show_clock, show_moment, show_value
 from pvebench.store import Point
 from pvebench.store.current import View
@@ -195,7 +195,6 @@ YEAR: Final = timedelta(days=366)
 MAX_LINES: Final = 4
 MAX_MARKS: Final = 12
 """Maximum number of marked changes, newest first; more would be illegible."""
-DAY: Final = 86400.0
 MIN_TOP: Final = 1.2
 """Minimum end of the axis, as a ratio; a shorter axis would exaggerate noise."""
 LOADS: Final = ("randread", "randwrite", "read", "write")

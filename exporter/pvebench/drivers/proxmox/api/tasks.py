@@ -14,6 +14,7 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import ConfigLocked, Rejected, readable, specific
 from pvebench.errors import DriverError, OutcomeUnknown, ServerGone
 from pvebench.model.ports import Clock
+from pvebench.model.units import DAY
 
 T = TypeVar("T")
 _WARNINGS: Final = re.compile(r"WARNINGS: \d+\Z")
@@ -43,13 +44,12 @@ class Ended:
 
 KEPT_TASKS: Final = 1200
 """Approximate number of tasks that a node keeps: two indexes of 50,000 bytes, 85 bytes per line."""
-_DAY_SECONDS: Final = 86400
 
 
 def share_of_log(api: Api, node: str, user: str, now: float) -> str:
     """Return the user's share of a node's task history in the last 24 hours."""
     entries = api.get(f"/nodes/{node}/tasks", source="all", limit=KEPT_TASKS)
-    since = now - _DAY_SECONDS
+    since = now - int(DAY)
     own = sum(f":{user}:" in entry["upid"] and entry["starttime"] >= since for entry in entries)
     return (
         f"{own} by pvebench in 24 hours, {own / KEPT_TASKS:.0%} of the about {KEPT_TASKS} "

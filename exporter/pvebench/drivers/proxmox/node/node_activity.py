@@ -18,7 +18,7 @@ from pvebench.errors import AccessDenied, DriverError, VolumeError
 from pvebench.log import log
 from pvebench.model import figures
 from pvebench.model.ports import Hold, HoldKind
-from pvebench.model.units import show_bytes
+from pvebench.model.units import DAY, show_bytes
 from pvebench.model.workload import Case
 
 _HEAVY: Final = {
@@ -337,7 +337,6 @@ _KINDS: Final = dict.fromkeys(("backup", "backup-fleecing", "restore"), "vzdump"
     "move": "qmmove"
 }
 """Operation -> task type; a restore needs a backup, snapshots are short and not limited."""
-_DAY_SECONDS: Final = 86400
 _MAX_TASKS: Final = 500
 
 
@@ -368,7 +367,7 @@ class OperationGuard:
             return Hold(kind=HoldKind.AWAY, reason=error.reason, skip=True)
         if len(begun) < self._per_day:
             return None
-        hours = (begun[self._per_day - 1] + _DAY_SECONDS - self._now()) / 3600
+        hours = (begun[self._per_day - 1] + int(DAY) - self._now()) / 3600
         reason = (
             f"{len(begun)} {case.workload.during} tasks ({kind}) on {self._node} in 24 hours, "
             f"operations.per_day allows {self._per_day}; the next one in {max(0.0, hours):.1f} h"
@@ -377,7 +376,7 @@ class OperationGuard:
 
     def _begun(self, kind: str) -> list[float]:
         """Return the start times of pvebench's tasks in the last 24 hours, the newest first."""
-        since = self._now() - _DAY_SECONDS
+        since = self._now() - int(DAY)
         rows = self._api.get(
             f"/nodes/{self._node}/tasks",
             source="all",
