@@ -197,17 +197,21 @@ def _steady(rule: SteadyRule | None) -> dict[str, float]:
     return {} if rule is None else asdict(rule)
 
 
-LOADS: Final = {
-    "randread": "random read",
-    "randwrite": "random write",
-    "read": "sequential read",
-    "write": "sequential write",
-    "randrw": "mixed random",
-    "rw": "mixed sequential",
-    "trim": "trim",
-    "randtrim": "random trim",
+_READ, _WRITE, _TRIM = (Direction.READ,), (Direction.WRITE,), (Direction.TRIM,)
+_RW: Final[Mapping[str, tuple[str, tuple[Direction, ...]]]] = {
+    "read": ("sequential read", _READ),
+    "write": ("sequential write", _WRITE),
+    "randread": ("random read", _READ),
+    "randwrite": ("random write", _WRITE),
+    "rw": ("mixed sequential", _READ + _WRITE),
+    "randrw": ("mixed random", _READ + _WRITE),
+    "trim": ("trim", _TRIM),
+    "randtrim": ("random trim", _TRIM),
 }
+LOADS: Final = {rw: text for rw, (text, _) in _RW.items()}
 """fio's `rw` -> description."""
+DIRECTIONS: Final = {rw: directions for rw, (_, directions) in _RW.items()}
+"""fio's `rw` -> directions of its I/O."""
 _SYNCS: Final = {"fsync": "fsync", "fdatasync": "fdatasync"}
 OPERATION_WORDS: Final[Mapping[str, str]] = {
     "backup": "a backup",

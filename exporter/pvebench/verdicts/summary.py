@@ -36,15 +36,20 @@ LEAST_JUDGED: Final = LEAST_BASELINE + LEAST_PRESENT
 """Minimum runs of a case for a verdict."""
 EMULATED_TEXT: Final = "Emulated CPU (TCG): the values say little about a VM with KVM."
 NOT_COUNTED: Final = {
-    Exclusion.NOT_DURABLE: "ignores flushes, a host crash loses data",
-    Exclusion.UNFLUSHED: "its writes stay in host memory until the guest flushes",
-    Exclusion.WARM: "may read from host memory",
-    Exclusion.NOISY: "noisy",
-    Exclusion.HOST: "",
-    Exclusion.LXC: "",
-    Exclusion.DISTURBED: "",
+    Exclusion.NOT_DURABLE: ("ignores flushes, a host crash loses data", "!", "not durable"),
+    Exclusion.UNFLUSHED: (
+        "its writes stay in host memory until the guest flushes",
+        "~",
+        "in host memory",
+    ),
+    Exclusion.WARM: ("may read from host memory", "~", "warm cache"),
+    Exclusion.NOISY: ("noisy", "!", "noisy runs only"),
+    Exclusion.HOST: ("", "", "no VM"),
+    Exclusion.LXC: ("", "", "no VM"),
+    Exclusion.DISTURBED: ("", "", "not ranked"),
 }
-"""Why a configuration of a VM is not ranked; empty: none of a VM, or none to choose."""
+"""Why a configuration of a VM is not ranked; empty: none of a VM, or none to choose. Sign and text
+of its cell in a matrix."""
 MOST_LINES: Final = 8
 """Maximum results on a terminal; a wide pack has more than a screen holds."""
 
@@ -118,7 +123,7 @@ def contest_text(contest: Ranking, when: When) -> str:
     """Return the fastest configuration, the gap of the default, and its confidence."""
     first = contest.fastest
     if first is None:
-        reasons = {NOT_COUNTED[one.exclusion] for one in contest.excluded}
+        reasons = {NOT_COUNTED[one.exclusion][0] for one in contest.excluded}
         known = "; ".join(sorted(reasons - {""})) or "no VM has a comparable result yet"
         return f"No configuration is ranked: {known}."
     level = level_text(contest.metric, first.level)
@@ -183,7 +188,7 @@ def _percent(ratio: float) -> str:
 
 def faster_excluded(contest: Ranking) -> Iterator[Place]:
     """Yield the fastest excluded configuration of each kind, if it beats the fastest."""
-    for exclusion, reason in NOT_COUNTED.items():
+    for exclusion, (reason, *_) in NOT_COUNTED.items():
         own = (one for one in contest.excluded if one.exclusion is exclusion and reason)
         best = max(own, key=lambda one: one.level, default=None)
         if best is not None and best.level > contest.places[0].level:
@@ -194,7 +199,7 @@ def excluded_text(place: Place, metric: str) -> str:
     """Return the result of a configuration that is not ranked, and why."""
     configuration, level = configuration_text(place.definition), level_text(metric, place.level)
     lost = place.exclusion is Exclusion.NOT_DURABLE and not place.definition.ignores_flushes
-    reason = "lost flushed writes when measured" if lost else NOT_COUNTED[place.exclusion]
+    reason = "lost flushed writes when measured" if lost else NOT_COUNTED[place.exclusion][0]
     return f"{configuration} reaches {level}; excluded: {reason}."
 
 

@@ -22,6 +22,7 @@ from pydantic import (
 
 from pvebench.errors import ToolFailed
 from pvebench.fields import Duration, OneOf, Size, Slug, Text
+from pvebench.model.definition import DIRECTIONS
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import (
     COPIES,
@@ -34,7 +35,6 @@ from pvebench.model.workload import (
 )
 from pvebench.workloads.fault_dip import QUIET_SHARE
 from pvebench.workloads.fio_job import (
-    DIRECTIONS,
     PERCENTILES,
     fill_job,
     is_mixed,

@@ -26,21 +26,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from pvebench.errors import ToolFailed
+from pvebench.model.definition import DIRECTIONS
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.tool import Job, Target
 
-READ, WRITE, TRIM = (Direction.READ,), (Direction.WRITE,), (Direction.TRIM,)
-DIRECTIONS: Final[dict[str, tuple[Direction, ...]]] = {
-    "read": READ,
-    "write": WRITE,
-    "randread": READ,
-    "randwrite": WRITE,
-    "rw": READ + WRITE,
-    "randrw": READ + WRITE,
-    "trim": TRIM,
-    "randtrim": TRIM,
-}
 PERCENTILES: Final = "50:90:95:99:99.9:99.99"
 REFILL_BELOW_BYTES: Final = 128 * KIB
 """Block size from which one random buffer fills a whole record of any common storage."""

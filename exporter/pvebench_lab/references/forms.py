@@ -10,6 +10,7 @@ from typing import Final
 from pvebench.model.consistency import Figures
 from pvebench.model.reference_series import ReferenceRow
 from pvebench.model.units import KIB, MIB, parse_size, plain_number, whole_number
+from pvebench_lab.references.columns import NUMBERS
 
 PublishedRow = Mapping[str, str]
 RowReader = Callable[[int, PublishedRow], ReferenceRow]
@@ -187,11 +188,8 @@ def bonnie_and_dd(line: int, record: PublishedRow) -> ReferenceRow:
 
 _UNITS: Final = {"MB per second": _MB, "per second": 1.0, "bytes per second": 1.0, "seconds": 1.0}
 _METRICS: Final = {
-    "iops": "iops",
-    "bandwidth": "bandwidth",
+    **{name: NUMBERS[name][0] for name in ("iops", "bandwidth", "latency_mean", "latency_max")},
     "latency_min": "clat_min",
-    "latency_mean": "clat_mean",
-    "latency_max": "clat_max",
     "latency_mdev": "clat_stddev",
 }
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pvebench.workloads.fio_job import DIRECTIONS, is_mixed
+from pvebench.model.definition import DIRECTIONS
+from pvebench.workloads.fio_job import is_mixed
 from pvebench_lab.simulated.simulated_tools import DiskModel, SimulatedOutput
 
 NOISE: Final = 0.03

@@ -37,20 +37,14 @@ BUS_SPEED: Final = {
 }
 """Bus -> factor of the IOPS, and the host's CPU seconds per I/O: older controllers cost more."""
 _FORMAT_FACTOR: Final = {Format.RAW: 1.0, Format.QCOW2: 0.85, Format.VMDK: 0.6}
-_READ_FACTOR: Final = {
-    Cache.NONE: 1.0,
-    Cache.DIRECTSYNC: 0.95,
-    Cache.WRITETHROUGH: 1.6,
-    Cache.WRITEBACK: 1.6,
-    Cache.UNSAFE: 1.6,
+_CACHE_FACTORS: Final = {
+    Cache.NONE: (1.0, 0.8),
+    Cache.DIRECTSYNC: (0.95, 0.05),
+    Cache.WRITETHROUGH: (1.6, 0.05),
+    Cache.WRITEBACK: (1.6, 1.1),
+    Cache.UNSAFE: (1.6, 1.3),
 }
-_WRITE_FACTOR: Final = {
-    Cache.NONE: 0.8,
-    Cache.DIRECTSYNC: 0.05,
-    Cache.WRITETHROUGH: 0.05,
-    Cache.WRITEBACK: 1.1,
-    Cache.UNSAFE: 1.3,
-}
+"""Cache mode -> factors of reads and of writes."""
 
 
 SIMULATED: Final = (simulated_fio.simulate, *simulated_tools.TOOLS)
@@ -74,7 +68,7 @@ class SimulatedDisk:
         """Return its I/O per second, without noise."""
         disk = self.disk
         factor = BUS_SPEED[disk.bus][0] * _FORMAT_FACTOR[disk.format]
-        factor *= (_READ_FACTOR if direction == "read" else _WRITE_FACTOR)[disk.cache]
+        factor *= _CACHE_FACTORS[disk.cache][direction != "read"]
         factor *= 1.05 if disk.iothread else 1.0
         factor *= self.shift
         factor /= 1 + 0.02 * disk.chain

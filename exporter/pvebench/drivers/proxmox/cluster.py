@@ -44,6 +44,7 @@ from pvebench.drivers.proxmox.settings import (
 from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
 from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
+from pvebench.drivers.proxmox.vm.drive import kind_of
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.server_link import ServerLink
@@ -90,8 +91,6 @@ _KEYS: Final = (
 """Keys of storage.cfg that identify the location of the data; others, such as `content`, do not."""
 
 
-_USES: Final = {"lvm": "LVM", "lvmthin": "LVM", "zfspool": "ZFS", "btrfs": "btrfs", "dir": ""}
-"""Type of a storage on drives of its node -> their use in `disks/list`; empty: not unique."""
 _LIST: Final = {"include-partitions": 1, "skipsmart": 1}
 _OF_CEPH: Final = ("osdid-list", "journals", "db", "wal")
 
@@ -108,8 +107,8 @@ def identity_of(api: Api, storage: str, drives: Sequence[Mapping[str, Any]]) -> 
     rows = api.get("/storage")
     row: dict[str, Any] = next((entry for entry in rows if entry["storage"] == storage), {})
     found = {key: str(row[key]) for key in _KEYS if row.get(key)}
-    kind = found.get("type", "")
-    return {**found, "drive": _drive(_USES[kind], drives)} if kind in _USES else found
+    use = kind_of(found).drive_use
+    return found if use is None else {**found, "drive": _drive(use, drives)}
 
 
 def _drive(use: str, drives: Sequence[Mapping[str, Any]]) -> str:

@@ -34,7 +34,7 @@ from pvebench.verdicts.ranking import (
     exclusion_of,
     levels_of,
 )
-from pvebench.verdicts.summary import Summary
+from pvebench.verdicts.summary import NOT_COUNTED, Summary
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import Spark, spark
 
@@ -110,16 +110,6 @@ CACHES: Final = tuple(map(str, Cache))
 """From the safest to the least safe; others follow in alphabetical order."""
 MINUS: Final = "\N{MINUS SIGN}"
 """More visible than a hyphen."""
-EXCLUSION_NOTES: Final = {
-    Exclusion.DISTURBED: ("", "not ranked"),
-    Exclusion.NOT_DURABLE: ("!", "not durable"),
-    Exclusion.UNFLUSHED: ("~", "in host memory"),
-    Exclusion.WARM: ("~", "warm cache"),
-    Exclusion.HOST: ("", "no VM"),
-    Exclusion.LXC: ("", "no VM"),
-    Exclusion.NOISY: ("!", "noisy runs only"),
-}
-"""Reason why a cell is excluded from the ranking: sign and text."""
 _SOFT: Final = (Exclusion.UNFLUSHED, Exclusion.WARM)
 
 
@@ -318,7 +308,7 @@ def _cell(
     known, of = content.durability, trend or Trend()
     unranked = exclusion_of(definition, known, of) if definition else Exclusion.NO
     if exclusion := place.exclusion if place else unranked:
-        notes.append(Note(*EXCLUSION_NOTES[exclusion], soft=exclusion in _SOFT))
+        notes.append(Note(*NOT_COUNTED[exclusion][1:], soft=exclusion in _SOFT))
     if trend and trend.points and trend.points[-1].environment in emulated_in(content.periods):
         notes.append(Note("~", "emulated CPU", soft=True))
     if is_stale(content.planned.get(key), state, now):

@@ -13,27 +13,10 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage, kind_of
 from pvebench.errors import PvebenchError, ServerGone, VolumeError
 from pvebench.model.environment import storage_fact
 
-_FILES: Final = ("preallocation", "snapshot-as-volume-chain", "bwlimit")
-KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "dir": _FILES,
-    "nfs": ("options", *_FILES),
-    "cifs": ("options", "smbversion", *_FILES),
-    "btrfs": ("nocow", "preallocation", "bwlimit"),
-    "lvm": ("snapshot-as-volume-chain", "saferemove", "saferemove_throughput", "bwlimit"),
-    "lvmthin": ("bwlimit",),
-    "zfspool": ("blocksize", "sparse", "bwlimit"),
-    "zfs": ("blocksize", "sparse", "nowritecache", "bwlimit"),
-    "rbd": ("krbd", "bwlimit"),
-}
-"""Type -> options of storage.cfg that affect a volume's speed, or that of an operation on it.
-
-Those in `options` of the plugins in src/PVE/Storage of pve-storage, without the place of the data,
-which is the storage's identity (`cluster._KEYS`): `thinpool` and others.
-"""
 DEFAULT: Final = "default"
 UNKNOWN: Final = "unknown"
 _OFF: Final = frozenset({"", "0"})
@@ -46,7 +29,7 @@ _LINES: Final = 10
 
 def configured(row: Mapping[str, Any]) -> dict[str, str]:
     """Return option -> value from a row of GET /storage; empty: the token does not see it."""
-    options = {key: _shown(row.get(key)) for key in KEYS.get(str(row.get("type")), ())}
+    options = {key: _shown(row.get(key)) for key in kind_of(row).options}
     return {key: DEFAULT if text in _OFF else text for key, text in options.items()}
 
 

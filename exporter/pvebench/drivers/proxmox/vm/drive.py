@@ -158,9 +158,9 @@ def _aio(options: Mapping[str, str], storage: Mapping[str, str], *, direct: bool
     return str(Aio.THREADS if is_krbd(storage) and not direct else Aio.IO_URING)
 
 
-def kind_of(storage: Mapping[str, str]) -> StorageType:
+def kind_of(storage: Mapping[str, object]) -> StorageType:
     """Return the traits of a storage's type, also of types that hold no test volume."""
-    name = storage.get("type", "")
+    name = str(storage.get("type", ""))
     return STORAGE_TYPES.get(name) or StorageType(_RAW, _RAW, network=name == "iscsidirect")
 
 
@@ -216,6 +216,11 @@ class StorageType:
         chained: has the option snapshot-as-volume-chain, from version 9 on (pve-storage 9.0.5).
         snapshots: takes snapshots of raw volumes itself (`volume_has_feature` of the plugin).
         uring_hangs: Proxmox uses native or threads instead of io_uring, because of known hangs.
+        options: those of storage.cfg that affect a volume's speed, or that of an operation on it.
+            They are in `options` of the plugin; the place of the data, such as `thinpool`, belongs
+            to the identity of the storage (`cluster._KEYS`).
+        drive_use: use of its drives in `disks/list`; empty: not unique; None: not on drives of the
+            node.
         cache: how a volume's node page cache is emptied before a run with the API alone.
         no_container: why containers are not supported; empty: they are.
     """
@@ -230,6 +235,8 @@ class StorageType:
     chained: bool = False
     snapshots: bool = False
     uring_hangs: bool = False
+    options: tuple[str, ...] = ()
+    drive_use: str | None = None
     cache: HostCache = HostCache.REOPENED
     no_container: str = ""
 
@@ -250,13 +257,29 @@ _DATASET: Final = "Proxmox uses a ZFS dataset for a container there, not a volum
 _ON_FILES: Final[Any] = {"extension": True, "cache": _BY_WRITING, "no_container": _LOOP}
 _NONE: Final = "Proxmox does not support containers on this storage type"
 
+_CHAINS: Final = ("preallocation", "snapshot-as-volume-chain", "bwlimit")
 STORAGE_TYPES: Final[dict[str, StorageType]] = {
-    "dir": StorageType(_FILES, _FILES, chained=True, **_ON_FILES),
-    "nfs": StorageType(_FILES, _FILES, of_server=True, chained=True, **_ON_FILES),
-    "cifs": StorageType(
-        _FILES, _FILES, of_server=True, chained=True, uring_hangs=True, **_ON_FILES
+    "dir": StorageType(_FILES, _FILES, chained=True, options=_CHAINS, drive_use="", **_ON_FILES),
+    "nfs": StorageType(
+        _FILES, _FILES, of_server=True, chained=True, options=("options", *_CHAINS), **_ON_FILES
     ),
-    "btrfs": StorageType(_RAW, _RAW, snapshots=True, **_ON_FILES),
+    "cifs": StorageType(
+        _FILES,
+        _FILES,
+        of_server=True,
+        chained=True,
+        uring_hangs=True,
+        options=("options", "smbversion", *_CHAINS),
+        **_ON_FILES,
+    ),
+    "btrfs": StorageType(
+        _RAW,
+        _RAW,
+        snapshots=True,
+        options=("nocow", "preallocation", "bwlimit"),
+        drive_use="btrfs",
+        **_ON_FILES,
+    ),
     "glusterfs": StorageType(
         _FILES,
         frozenset(),
@@ -267,17 +290,48 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
         no_container=_NONE,
     ),
     # qcow2 only if the storage has snapshot-as-volume-chain; `check` verifies it.
-    "lvm": StorageType(_RAW, _CHAIN, thick=True, chained=True, uring_hangs=True),
-    "lvmthin": StorageType(_RAW, _RAW, thin=True, snapshots=True),
+    "lvm": StorageType(
+        _RAW,
+        _CHAIN,
+        thick=True,
+        chained=True,
+        uring_hangs=True,
+        options=("snapshot-as-volume-chain", "saferemove", "saferemove_throughput", "bwlimit"),
+        drive_use="LVM",
+    ),
+    "lvmthin": StorageType(
+        _RAW, _RAW, thin=True, snapshots=True, options=("bwlimit",), drive_use="LVM"
+    ),
     # `zvol_read` in zvol_os.c of OpenZFS reads through the ARC, whatever the flags of the request.
     "zfspool": StorageType(
-        _RAW, _RAW, thin=True, snapshots=True, cache=HostCache.ARC, no_container=_DATASET
+        _RAW,
+        _RAW,
+        thin=True,
+        snapshots=True,
+        options=("blocksize", "sparse", "bwlimit"),
+        drive_use="ZFS",
+        cache=HostCache.ARC,
+        no_container=_DATASET,
     ),
     # QEMU implements iSCSI: the node's cache is not involved.
     "zfs": StorageType(
-        _RAW, _RAW, network=True, of_server=True, cache=HostCache.DROPPED, no_container=_NONE
+        _RAW,
+        _RAW,
+        network=True,
+        of_server=True,
+        options=("blocksize", "sparse", "nowritecache", "bwlimit"),
+        cache=HostCache.DROPPED,
+        no_container=_NONE,
     ),
-    "rbd": StorageType(_RAW, _RAW, network=True, of_server=True, thin=True, snapshots=True),
+    "rbd": StorageType(
+        _RAW,
+        _RAW,
+        network=True,
+        of_server=True,
+        thin=True,
+        snapshots=True,
+        options=("krbd", "bwlimit"),
+    ),
 }
 """Types that can hold a test volume. iscsi, iscsidirect, pbs, cephfs and esxi cannot."""
 
