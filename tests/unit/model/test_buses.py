@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from pvebench.drivers.proxmox.vm.drive import SLOT, slot_name
@@ -12,7 +10,6 @@ from pvebench.drivers.qemu.disk_readback import Seen, _bus
 from pvebench.model.buses import BUSES
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench_lab.simulated.simulated_guest import BUS_SPEED
-from testing.packs import ROOT
 
 OF_VMS = [bus for bus in Bus if Disk(bus=bus, format=Format.RAW, cache=Cache.NONE).in_vm]
 
@@ -38,10 +35,3 @@ def test_a_bus_of_vms_has_modules_and_slots(bus: Bus) -> None:
     slots = [slot_name(bus, index) for index in range(2 * len(BUSES[bus].slots))]
     assert len({*slots}) == len(BUSES[bus].slots)
     assert {match["bus"] for slot in slots if (match := SLOT.match(slot))} == {bus}
-
-
-def test_the_page_about_packs_lists_every_bus_of_vms() -> None:
-    text = (ROOT / "docs/packs.md").read_text("utf-8")
-    row = re.search(r"^\| `bus` \| ([^|]*) \|", text, re.MULTILINE)
-    assert row is not None
-    assert row[1].split(", ") == OF_VMS
