@@ -17,68 +17,35 @@ class BusTraits:
         rotation: whether a disk can report that it does not rotate (option ssd).
         device: QEMU's type of the disk.
         controller: part of the type of the controller of each disk; empty: any or none.
-        slots: indexes of Proxmox's slots that test disks use.
+        slots: indexes of Proxmox's slots that test disks use. People use slot 0 for disks that they
+            add; more slots of scsi need a newer machine type; ide2 is the guest image.
         modules: kernel modules of the guest.
     """
 
     hotplug: bool
-    iothread: bool
-    rotation: bool
     device: str
-    controller: str
     slots: range
     modules: tuple[str, ...]
+    iothread: bool = False
+    rotation: bool = True
+    controller: str = ""
 
 
-_WITHOUT_VM: Final = BusTraits(
-    hotplug=False,
-    iothread=False,
-    rotation=True,
-    device="",
-    controller="",
-    slots=range(0),
-    modules=(),
-)
-
+_WITHOUT_VM: Final = BusTraits(hotplug=False, device="", slots=range(0), modules=())
 BUSES: Final[Mapping[str, BusTraits]] = {
-    # People use slot 0 of scsi, virtio and sata for disks that they add; more slots of scsi need a
-    # newer machine type; ide2 is the guest image.
     "virtio": BusTraits(
         hotplug=True,
-        iothread=True,
-        rotation=False,
         device="virtio-blk-pci",
-        controller="",
         slots=range(1, 16),
         modules=("virtio_blk",),
+        iothread=True,
+        rotation=False,
     ),
-    "scsi": BusTraits(
-        hotplug=True,
-        iothread=False,
-        rotation=True,
-        device="scsi-hd",
-        controller="",
-        slots=range(1, 14),
-        modules=("virtio_scsi",),
-    ),
+    "scsi": BusTraits(hotplug=True, device="scsi-hd", slots=range(1, 14), modules=("virtio_scsi",)),
     "sata": BusTraits(
-        hotplug=False,
-        iothread=False,
-        rotation=True,
-        device="ide-hd",
-        controller="ahci",
-        slots=range(1, 6),
-        modules=("ahci",),
+        hotplug=False, device="ide-hd", controller="ahci", slots=range(1, 6), modules=("ahci",)
     ),
-    "ide": BusTraits(
-        hotplug=False,
-        iothread=False,
-        rotation=True,
-        device="ide-hd",
-        controller="",
-        slots=range(2),
-        modules=("ata_piix",),
-    ),
+    "ide": BusTraits(hotplug=False, device="ide-hd", slots=range(2), modules=("ata_piix",)),
     "host": _WITHOUT_VM,
     "lxc": _WITHOUT_VM,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.qemu.qmp import Channel
@@ -21,55 +20,26 @@ from pvebench.model.volume import BlockCounters
 # scsihw and iothread determine the devices; the write cache belongs to the device.
 
 
-@dataclass(frozen=True, slots=True)
 class Names:
-    """QEMU ids of one attachment, numbered so that a late reply never matches a later one."""
+    """QEMU ids of one attachment, numbered so that a late reply never matches a later one.
 
-    number: int
+    Attributes:
+        file, format: nodes that open the file and the image.
+        throttle, group: node that limits the disk, and the object with the limits.
+        device, controller, iothread: the disk, its own controller and I/O thread.
+        serial: serial number by which the guest identifies the disk.
+    """
 
-    @property
-    def file(self) -> str:
-        """Node that opens the file."""
-        return f"file{self.number}"
-
-    @property
-    def format(self) -> str:
-        """Node of the image format."""
-        return f"test{self.number}"
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.file, self.format = f"file{number}", f"test{number}"
+        self.throttle, self.group = f"limit{number}", f"limits{number}"
+        self.device, self.controller = f"disk{number}", f"controller{number}"
+        self.iothread, self.serial = f"io{number}", f"pvebench{number}"
 
     def level(self, number: int) -> str:
-        """Node of a snapshot below the volume, numbered from the newest."""
+        """Return the node of a snapshot below the volume, numbered from the newest."""
         return f"level{self.number}-{number}"
-
-    @property
-    def throttle(self) -> str:
-        """Node that limits the disk."""
-        return f"limit{self.number}"
-
-    @property
-    def group(self) -> str:
-        """Object with the limits."""
-        return f"limits{self.number}"
-
-    @property
-    def device(self) -> str:
-        """The disk."""
-        return f"disk{self.number}"
-
-    @property
-    def controller(self) -> str:
-        """The disk's own controller."""
-        return f"controller{self.number}"
-
-    @property
-    def iothread(self) -> str:
-        """The disk's own I/O thread."""
-        return f"io{self.number}"
-
-    @property
-    def serial(self) -> str:
-        """Serial number by which the guest identifies the disk."""
-        return f"pvebench{self.number}"
 
     def top(self, disk: Disk) -> str:
         """Return the node that the device uses."""

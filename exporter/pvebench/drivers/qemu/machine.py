@@ -10,6 +10,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -277,49 +278,27 @@ def arguments(
 ) -> list[str]:
     """Return QEMU's command line for the benchmark VM, run in the VM's directory."""
     emulated = accelerator is not Accelerator.KVM
-    return [
-        BINARY,
-        "-name",
-        f"pvebench-{identity[:8]},debug-threads=on",
-        "-uuid",
-        identity,
+    options: list[tuple[str, ...]] = [
+        ("-name", f"pvebench-{identity[:8]},debug-threads=on"),
+        ("-uuid", identity),
         # i440fx is Proxmox's default for Linux guests.
-        "-machine",
-        f"type=pc,accel={accelerator},usb=off",
-        "-cpu",
-        EMULATED_CPU if emulated else "host",
-        "-smp",
-        cpus_option(machine, accelerator),
-        "-m",
-        f"{machine.memory_bytes // MIB}M",
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-kernel",
-        str(image.kernel),
-        "-initrd",
-        str(image.initramfs),
-        "-append",
-        KERNEL_ARGUMENTS + (EMULATED_KERNEL if emulated else ""),
-        "-chardev",
-        "socket,id=qmp,path=qmp.sock,server=on,wait=off",
-        "-mon",
-        "chardev=qmp,mode=control",
-        "-chardev",
-        "socket,id=agent,path=agent.sock,server=on,wait=off",
-        "-device",
-        "virtio-serial-pci",
-        "-device",
-        "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
-        "-chardev",
-        f"file,id=console,path={CONSOLE},append=on",
-        "-device",
-        "isa-serial,chardev=console",
-        "-device",
-        "virtio-rng-pci",
+        ("-machine", f"type=pc,accel={accelerator},usb=off"),
+        ("-cpu", EMULATED_CPU if emulated else "host"),
+        ("-smp", cpus_option(machine, accelerator)),
+        ("-m", f"{machine.memory_bytes // MIB}M"),
+        ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        ("-kernel", str(image.kernel), "-initrd", str(image.initramfs)),
+        ("-append", KERNEL_ARGUMENTS + (EMULATED_KERNEL if emulated else "")),
+        ("-chardev", "socket,id=qmp,path=qmp.sock,server=on,wait=off"),
+        ("-mon", "chardev=qmp,mode=control"),
+        ("-chardev", "socket,id=agent,path=agent.sock,server=on,wait=off"),
+        ("-device", "virtio-serial-pci"),
+        ("-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"),
+        ("-chardev", f"file,id=console,path={CONSOLE},append=on"),
+        ("-device", "isa-serial,chardev=console"),
+        ("-device", "virtio-rng-pci"),
     ]
+    return [BINARY, *chain.from_iterable(options)]
 
 
 def cpus_option(machine: Machine, accelerator: Accelerator) -> str:

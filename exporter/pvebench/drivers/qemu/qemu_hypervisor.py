@@ -161,19 +161,17 @@ class QemuHypervisor(VmLifecycle[QemuGuest, PluggedDisk]):
         disk = self._state.disk
         options: list[str] = []
         if disk is not None:
-            nodes = self._node_of(disk.plug), self._below(disk.plug)
-            options = command_line(disk.names, disk.plug.disk, *nodes)
+            options = command_line(disk.names, disk.plug.disk, *self._files_of(disk.plug))
         self._qemu.launch(self._image, machine, self._accelerator, disk=options)
 
     def _await_guest(self) -> QemuGuest:
         return self._qemu.wait(timeout=BOOT_SECONDS)
 
-    def _node_of(self, plug: Plug) -> dict[str, Any]:
-        return self._storages[plug.volume.storage].node(plug.volume, plug.disk)
-
-    def _below(self, plug: Plug) -> list[dict[str, Any]]:
-        storage = self._storages[plug.volume.storage]
-        return storage.below(plug.volume, plug.disk) if isinstance(storage, SnapshotStorage) else []
+    def _files_of(self, plug: Plug) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the nodes that open the volume and its snapshots, newest first."""
+        storage, used = self._storages[plug.volume.storage], (plug.volume, plug.disk)
+        below = storage.below(*used) if isinstance(storage, SnapshotStorage) else []
+        return storage.node(*used), below
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:
         """As `VmFunctions.take_snapshots`."""
@@ -234,7 +232,7 @@ class QemuHypervisor(VmLifecycle[QemuGuest, PluggedDisk]):
         names, qmp = disk.names, self._qemu.qmp
         for item in objects(names, plug.disk):
             qmp.execute("object-add", item)
-        for node in block_nodes(names, plug.disk, self._node_of(plug), self._below(plug)):
+        for node in block_nodes(names, plug.disk, *self._files_of(plug)):
             qmp.execute("blockdev-add", node)
         for device in devices(names, plug.disk):
             qmp.execute("device_add", device)

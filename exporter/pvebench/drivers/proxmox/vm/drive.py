@@ -161,7 +161,7 @@ def _aio(options: Mapping[str, str], storage: Mapping[str, str], *, direct: bool
 def kind_of(storage: Mapping[str, object]) -> StorageType:
     """Return the traits of a storage's type, also of types that hold no test volume."""
     name = str(storage.get("type", ""))
-    return STORAGE_TYPES.get(name) or StorageType(_RAW, _RAW, network=name == "iscsidirect")
+    return STORAGE_TYPES.get(name) or StorageType(network=name == "iscsidirect")
 
 
 def is_krbd(storage: Mapping[str, str]) -> bool:
@@ -207,7 +207,7 @@ class StorageType:
 
     Attributes:
         formats: formats of disk volumes, up to version 8.
-        later: formats from version 9 on.
+        later: formats from version 9 on; None: the same.
         network: QEMU implements the protocol, so the aio option has no effect.
         of_server: several nodes write to the same disks, unless the settings say otherwise.
         extension: volumes are files, whose names end with their format.
@@ -225,8 +225,8 @@ class StorageType:
         no_container: why containers are not supported; empty: they are.
     """
 
-    formats: frozenset[Format]
-    later: frozenset[Format]
+    formats: frozenset[Format] = _RAW
+    later: frozenset[Format] | None = None
     network: bool = False
     of_server: bool = False
     extension: bool = False
@@ -255,26 +255,17 @@ _LOOP: Final = (
 )
 _DATASET: Final = "Proxmox uses a ZFS dataset for a container there, not a volume with ext4"
 _ON_FILES: Final[Any] = {"extension": True, "cache": _BY_WRITING, "no_container": _LOOP}
+_CHAINED: Final[Any] = {**_ON_FILES, "formats": _FILES, "chained": True}
 _NONE: Final = "Proxmox does not support containers on this storage type"
 
-_CHAINS: Final = ("preallocation", "snapshot-as-volume-chain", "bwlimit")
+_OPTIONS: Final = ("preallocation", "snapshot-as-volume-chain", "bwlimit")
 STORAGE_TYPES: Final[dict[str, StorageType]] = {
-    "dir": StorageType(_FILES, _FILES, chained=True, options=_CHAINS, drive_use="", **_ON_FILES),
-    "nfs": StorageType(
-        _FILES, _FILES, of_server=True, chained=True, options=("options", *_CHAINS), **_ON_FILES
-    ),
+    "dir": StorageType(options=_OPTIONS, drive_use="", **_CHAINED),
+    "nfs": StorageType(of_server=True, options=("options", *_OPTIONS), **_CHAINED),
     "cifs": StorageType(
-        _FILES,
-        _FILES,
-        of_server=True,
-        chained=True,
-        uring_hangs=True,
-        options=("options", "smbversion", *_CHAINS),
-        **_ON_FILES,
+        of_server=True, uring_hangs=True, options=("options", "smbversion", *_OPTIONS), **_CHAINED
     ),
     "btrfs": StorageType(
-        _RAW,
-        _RAW,
         snapshots=True,
         options=("nocow", "preallocation", "bwlimit"),
         drive_use="btrfs",
@@ -291,21 +282,16 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
     ),
     # qcow2 only if the storage has snapshot-as-volume-chain; `check` verifies it.
     "lvm": StorageType(
-        _RAW,
-        _CHAIN,
+        later=_CHAIN,
         thick=True,
         chained=True,
         uring_hangs=True,
         options=("snapshot-as-volume-chain", "saferemove", "saferemove_throughput", "bwlimit"),
         drive_use="LVM",
     ),
-    "lvmthin": StorageType(
-        _RAW, _RAW, thin=True, snapshots=True, options=("bwlimit",), drive_use="LVM"
-    ),
+    "lvmthin": StorageType(thin=True, snapshots=True, options=("bwlimit",), drive_use="LVM"),
     # `zvol_read` in zvol_os.c of OpenZFS reads through the ARC, whatever the flags of the request.
     "zfspool": StorageType(
-        _RAW,
-        _RAW,
         thin=True,
         snapshots=True,
         options=("blocksize", "sparse", "bwlimit"),
@@ -315,8 +301,6 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
     ),
     # QEMU implements iSCSI: the node's cache is not involved.
     "zfs": StorageType(
-        _RAW,
-        _RAW,
         network=True,
         of_server=True,
         options=("blocksize", "sparse", "nowritecache", "bwlimit"),
@@ -324,13 +308,7 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
         no_container=_NONE,
     ),
     "rbd": StorageType(
-        _RAW,
-        _RAW,
-        network=True,
-        of_server=True,
-        thin=True,
-        snapshots=True,
-        options=("krbd", "bwlimit"),
+        network=True, of_server=True, thin=True, snapshots=True, options=("krbd", "bwlimit")
     ),
 }
 """Types that can hold a test volume. iscsi, iscsidirect, pbs, cephfs and esxi cannot."""
@@ -357,7 +335,7 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
     kind = STORAGE_TYPES[name]
     return StorageKind(
         name=name,
-        formats=kind.later if major >= 9 else kind.formats,
+        formats=kind.formats if major < 9 or kind.later is None else kind.later,
         network=kind.network,
         qcow2_options=False,
         host_cache=kind.cache,
