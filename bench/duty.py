@@ -19,7 +19,7 @@ from _lab import BenchLab, lab
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import make_plan
 
 RAMP_SECONDS = 2.0

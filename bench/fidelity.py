@@ -28,7 +28,7 @@ from pvebench.model.disk import Bus
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 
 RAMP = 1
 MIN_ROUNDS = 6

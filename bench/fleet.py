@@ -22,7 +22,7 @@ import psycopg
 from pvebench.model.run import Sample, Unit
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.schema import migrate
-from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.wire import Head, pack, shape_of
 from testing.hub_fleets import effects_of_fleet
 from testing.postgres import cluster

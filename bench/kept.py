@@ -22,7 +22,7 @@ from pvebench.log import log
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import contests
 from pvebench.web.views.tables import numbers_of
 from testing.changes import CASES, START, measured

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pages import many_cases, one_run
 
-from pvebench.metrics import Page
+from pvebench.metrics.exposition import Page
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
@@ -30,7 +30,8 @@ from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
-from pvebench.verdicts import NUMBERS, Feed, VerdictService
+from pvebench.verdicts.feed import NUMBERS, Feed
+from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.api import results_data
 
 NODES = ("pve1", "pve2", "pve3")

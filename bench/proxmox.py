@@ -28,7 +28,8 @@ from pvebench.drivers.linux.node_exporter import NodeExporterProbe
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard
 from pvebench.drivers.proxmox.vm.drive import storage_kind
-from pvebench.guest import build_image, default_directory
+from pvebench.guest.build import build_image
+from pvebench.guest.image import default_directory
 from pvebench.model.ports import Site
 from pvebench.model.status import Phase
 from pvebench.scheduler.plan import Assignment, expand

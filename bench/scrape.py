@@ -28,9 +28,10 @@ from starlette.routing import Mount, Route
 
 from pvebench.config import load_pack
 from pvebench.drivers.storages import KINDS
-from pvebench.metrics import Page, Snapshot
 from pvebench.metrics import snapshot as metrics
+from pvebench.metrics.exposition import Page
 from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS
+from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text_format import Families, text_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment

@@ -17,8 +17,9 @@ from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.disk import Bus, Disk
 from pvebench.report.card import card_png, make_card
-from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import of_storage
+from pvebench.verdicts.verdict_service import VerdictService
 from testing.demo_year import filled_store
 from testing.demo_year import results_of as demo_results
 from testing.simulated_site import app_of, lively, served

@@ -11,9 +11,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from pvebench.metrics import Page as Metrics
+from pvebench.metrics.exposition import Page as Metrics
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.server import make_app
 from testing.changes import START, upgrade
 from testing.simulated_site import Instance, app_of, lively, results_of, served

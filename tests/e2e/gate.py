@@ -24,13 +24,15 @@ from pvebench.analysis.sequential import Decision
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.guest import GuestImage, build_image, default_directory
+from pvebench.guest.build import build_image
+from pvebench.guest.image import GuestImage, default_directory
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
 from testing.packs import STORAGES, Recorder, write_pack
 
 CANARY, PEER = "lab1", "lab2"

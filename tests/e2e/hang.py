@@ -24,7 +24,8 @@ from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.qemu import machine, qemu_hypervisor
 from pvebench.drivers.vm_lifecycle import Power
 from pvebench.errors import DriverError, ToolStuck
-from pvebench.guest import build_image, default_directory
+from pvebench.guest.build import build_image
+from pvebench.guest.image import default_directory
 from pvebench.model.disk import Aio, Bus, Format
 from pvebench.model.ports import HostProbe, Site
 from pvebench.model.scenario import Scenario

@@ -15,7 +15,8 @@ from pve.server import RunningApi, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
-from pvebench.guest import GuestImage, build_image, default_directory
+from pvebench.guest.build import build_image
+from pvebench.guest.image import GuestImage, default_directory
 from pvebench.model.durability import Durability, Sync
 from testing.packs import SMALL, write_pack
 from testing.sshd import SshServer, ssh_server

@@ -29,7 +29,8 @@ from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.qemu.qemu_hypervisor import QemuHypervisor
-from pvebench.guest import build_image, default_directory
+from pvebench.guest.build import build_image
+from pvebench.guest.image import default_directory
 from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
@@ -37,8 +38,10 @@ from pvebench.model.volume import Attachment, Volume
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.change_text import sentence
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts
 from testing.packs import STORAGES, Recorder, write_pack
 
 LIMIT: Final = 200

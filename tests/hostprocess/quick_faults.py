@@ -24,7 +24,8 @@ from pvebench.drivers.linux import block_devices, host_tools
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.storages.identity import claim
 from pvebench.model.run import Run
-from pvebench.runner import Runner, measure
+from pvebench.runner import measure
+from pvebench.runner.runner import Runner
 from pvebench.store import Store
 
 NAME: Final = "failing"

@@ -14,7 +14,8 @@ from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qemu_hypervisor import QemuHypervisor
 from pvebench.drivers.storages.contract import StorageOptions, release
 from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.guest import GuestImage, build_image, default_directory
+from pvebench.guest.build import build_image
+from pvebench.guest.image import GuestImage, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Guest, Site, StorageFunctions, StorageNetwork, VmFunctions
 from pvebench.model.run import Run
@@ -22,7 +23,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Plug
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from testing.packs import Recorder, tool_workload
 from testing.stores import TemporaryStore
 

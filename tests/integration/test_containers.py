@@ -24,7 +24,8 @@ from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import HypervisorGone
-from pvebench.guest import FILESYSTEM_TOOL, GuestImage
+from pvebench.guest.image import GuestImage
+from pvebench.guest.recipe import FILESYSTEM_TOOL
 from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
@@ -32,7 +33,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine, local_router
 from pvebench_lab.lxc import container_disk

@@ -7,7 +7,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.durability import Durability, Sync
 from pvebench_lab.durability.qemu import QemuDurability
 

@@ -19,8 +19,10 @@ import pytest
 from integration.conftest import MACHINE, Lab
 from pvebench.config.pack_keys import MIN_MEMORY
 from pvebench.drivers.qemu.machine import EMULATED_CPU
-from pvebench.guest import KERNEL_ARGUMENTS, MODULE_PLACE, GuestImage, build_image, unpack_archive
-from pvebench.guest.recipe import FILESYSTEM_MODULES
+from pvebench.guest.archives import unpack_archive
+from pvebench.guest.build import build_image
+from pvebench.guest.image import GuestImage
+from pvebench.guest.recipe import FILESYSTEM_MODULES, KERNEL_ARGUMENTS, MODULE_PLACE
 from pvebench.model.units import MIB
 from testing.packs import ROOT
 

@@ -25,7 +25,7 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench_lab.host.device_tuning import DEVICE_SETTINGS, KIND, undo_setting
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine, local_router

@@ -35,7 +35,8 @@ from pvebench.drivers.proxmox.containers.container import KIND
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.settings import ClusterSettings
 from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, VolumeError
-from pvebench.guest import FILESYSTEM_TOOL, GuestImage
+from pvebench.guest.image import GuestImage
+from pvebench.guest.recipe import FILESYSTEM_TOOL
 from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
 from pvebench.model.ports import Guest
 from pvebench.model.run import Run
@@ -43,7 +44,7 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from testing.container_node import GROUPS, ContainerNode, container_node
 from testing.containers import processes
 from testing.packs import Recorder, tool_workload

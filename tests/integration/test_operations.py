@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from integration.conftest import Lab, LabBench, scenario
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Format
 from pvebench.model.run import Run
 from pvebench.model.scenario import Scenario

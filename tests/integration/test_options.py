@@ -21,7 +21,7 @@ from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.drivers.storages.identity import BLOCK_BYTES, HEAD_BYTES, TAIL_BYTES, claim
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import VolumeError
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, Filesystem, Format, Layout, Preallocation, ScsiHw
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Scenario

@@ -20,14 +20,14 @@ from pve.site import Site as Place
 from pve.site import scenario
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.node_exporter import NodeExporterProbe
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, HostCache
 from pvebench.model.ports import Site
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from testing.packs import Recorder, tool_workload
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)

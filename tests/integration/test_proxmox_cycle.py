@@ -15,7 +15,7 @@ from pve.real import direct
 from pve.server import RunningApi, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.units import MIB
 from testing.packs import write_pack
 from testing.stores import TemporaryStore

@@ -12,7 +12,7 @@ from pve.real import direct
 from pve.server import running_api
 from pve.site import Site, scenario
 from pvebench.drivers.clocks import SystemClock
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Aio, Bus, Cache, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration.conftest import Lab, LabBench, scenario
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, ChainKind, Disk, Format
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import Scenario

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pvebench.metrics import CATALOG
+from pvebench.metrics.catalog import CATALOG
 from pvebench.model.run import LATENCY_BOUNDS
 from testing.boards import (
     GRAYS,

@@ -18,8 +18,8 @@ import pytest
 from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.text_format import Families, text_of
 from pvebench.model.judged import JUDGED
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import headline, verdicts_data
+from pvebench.verdicts.verdicts import Verdicts
 from testing.boards import dashboards, panels, queries, substitute
 from testing.changes import FINDING, MOVE
 from testing.packs import ROOT

@@ -14,10 +14,12 @@ from prometheus_client.samples import Sample
 from ruamel.yaml import YAML
 
 from pvebench.analysis.verdict import VerdictState
-from pvebench.metrics import Page, Snapshot
+from pvebench.metrics.exposition import Page
+from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.judged import JUDGED
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.server import sections
 from testing.changes import START, upgrade
 from testing.packs import ROOT

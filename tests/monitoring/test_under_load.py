@@ -12,7 +12,7 @@ from pvebench.cli.export import Window, first_moment, write_past
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.model.workload import Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand
 from pvebench.store import Store
 from pvebench.store.current import Results

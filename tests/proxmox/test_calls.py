@@ -19,7 +19,7 @@ from pvebench.model.ports import Traffic
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Observers, Runner
+from pvebench.runner.runner import Observers, Runner
 from testing.packs import tool_workload
 
 MAX_CALLS = 21

@@ -27,7 +27,7 @@ from pvebench.model.ports import Site as Place
 from pvebench.model.run import Outcome, Run
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Observers, Runner
+from pvebench.runner.runner import Observers, Runner
 from testing.packs import tool_workload, write_pack
 
 FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)

@@ -27,7 +27,7 @@ from pve.storage import Volumes
 from pvebench.drivers.qemu.machine import EMULATED_CPU, EMULATED_KERNEL
 from pvebench.drivers.qemu.qmp import Channel, CommandRefused
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import KERNEL_ARGUMENTS
 
 _DIRECT = ("none", "directsync")

@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Clock

@@ -33,7 +33,7 @@ from pvebench.errors import PvebenchError
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Observers, Runner
+from pvebench.runner.runner import Observers, Runner
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedProbe
 from testing.packs import tool_workload
 from testing.simulated_cluster import Directly, Killed, simulated_cluster

@@ -14,7 +14,8 @@ from pvebench.cli.export import Window, first_moment, write_past
 from pvebench.model.run import Run
 from pvebench.store import Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, simulated_runs
 from pvebench_lab.simulated.demo_year import history

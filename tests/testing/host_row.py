@@ -13,7 +13,7 @@ from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from testing.packs import Recorder, tool_workload
 from testing.stores import TemporaryStore
 

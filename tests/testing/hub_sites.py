@@ -10,7 +10,7 @@ from pvebench.scheduler.plan import Assignment
 from pvebench.store import Store
 from pvebench_fleet.connection import new_process
 from pvebench_fleet.hub.door import Door
-from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.push import Reply, Sender
 from pvebench_fleet.wire import Limits
 from pvebench_lab.cli.demo import fill_store

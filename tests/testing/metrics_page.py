@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pvebench.metrics import Page, Snapshot
+from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
+from pvebench.metrics.snapshot import Snapshot
 from testing.simulations import Simulation
 
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pvebench.cli.export import Window, first_moment, write_past
-from pvebench.metrics import Page
+from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import collect_build, collect_config, collect_database, collect_scheduler
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
 from pvebench.store.current import Results
-from pvebench.verdicts import Verdicts
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN
 from testing.demo_year import assignments, filled_store, results_of

@@ -10,12 +10,12 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from pvebench.metrics import Page
+from pvebench.metrics.exposition import Page
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk
 from pvebench.model.status import Phase, State
 from pvebench.store.current import PlannedCase, Results
-from pvebench.verdicts import Verdicts
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing.prometheus import free_port

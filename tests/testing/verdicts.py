@@ -11,9 +11,8 @@ from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.judged import JUDGED
 from pvebench.store import Store, StoredRun
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_tracker import ChangeTracker
-from pvebench.verdicts.verdicts import changes_of
+from pvebench.verdicts.verdicts import Verdicts, changes_of
 from testing.changes import FINDING
 
 EFFECTS = {

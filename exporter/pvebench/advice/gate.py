@@ -18,8 +18,8 @@ from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import DAY
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
+from pvebench.verdicts.verdicts import Verdicts
 
 TOLERANCE: Final = 0.05
 """Largest acceptable loss by default."""

@@ -17,8 +17,9 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem
 from pvebench.store import Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import shown_definitions
+from pvebench.verdicts.verdict_service import VerdictService
 
 
 def _ratio(_: click.Context, __: click.Parameter, text: str) -> float:

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from pvebench.cli.options import PATH, format_option
-from pvebench.guest import GuestImage, build_image, default_directory, load_image
+from pvebench.guest.build import build_image
+from pvebench.guest.image import GuestImage, default_directory, load_image
 from pvebench.model.units import show_bytes
 
 

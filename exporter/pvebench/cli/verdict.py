@@ -27,9 +27,9 @@ from pvebench.model.judged import JUDGED, Judged
 from pvebench.model.units import MIB, plain_number
 from pvebench.store import Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.change_tracker import ChangeTracker
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import (
     COLUMNS,
     count_line,
@@ -42,7 +42,8 @@ from pvebench.verdicts.headline import (
 from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.ranking import shown_definitions
 from pvebench.verdicts.summary import latest_operation_lines
-from pvebench.verdicts.verdicts import changes_of
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts, changes_of
 
 # --- A history from a CSV file; errors have file:line:column.
 

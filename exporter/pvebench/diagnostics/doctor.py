@@ -39,7 +39,7 @@ from pvebench.model.units import MIB, show_bytes
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
 from pvebench.store import backups_of, damaged_blocks_at, holder_of, summarize_store
-from pvebench.verdicts import NUMBERS
+from pvebench.verdicts.feed import NUMBERS
 from pvebench.web.tls_and_users import scheme_of
 
 # --- The parts, which run in parallel.

@@ -19,7 +19,8 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.errors import PvebenchError
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.files import RUNTIME
-from pvebench.guest import GuestImage, build_image, default_directory, load_image, needs_build
+from pvebench.guest.build import build_image, needs_build
+from pvebench.guest.image import GuestImage, default_directory, load_image
 from pvebench.model.audit import AuditedCluster
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind

@@ -12,10 +12,9 @@ from pvebench.metrics import catalog
 from pvebench.metrics.text_format import Families
 from pvebench.model.metric import NODE, Metric
 from pvebench.sanitize import one_line
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import cause_text, listed
 from pvebench.verdicts.headline import brief_headline, headline, standing, summary
-from pvebench.verdicts.verdicts import SEVERITIES
+from pvebench.verdicts.verdicts import SEVERITIES, Verdicts
 
 MAX_SHOWN: Final = 50
 """Maximum open changes with own series, seven and their cases each; more are only counted."""

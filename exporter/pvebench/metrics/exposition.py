@@ -32,7 +32,7 @@ from pvebench.metrics.results import (
 from pvebench.metrics.snapshot import Snapshot, shown
 from pvebench.metrics.text_format import Families, family_texts, text_of
 from pvebench.model.metric import Metric
-from pvebench.verdicts import Verdicts
+from pvebench.verdicts.verdicts import Verdicts
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

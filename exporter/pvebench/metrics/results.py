@@ -22,8 +22,8 @@ from pvebench.model.metric import Metric
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
 from pvebench.store import CaseRecord, Sums
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.ranking import Ranking, contests, emulated_in
+from pvebench.verdicts.verdicts import Verdicts
 
 # --- environments and their changes ---
 

@@ -17,10 +17,10 @@ from pvebench.report.text import without_secrets
 from pvebench.sanitize import one_line
 from pvebench.store import KnownChange, Message
 from pvebench.store.current import View
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.headline import headline, summary
 from pvebench.verdicts.outages import OVERDUE
+from pvebench.verdicts.verdicts import Verdicts
 
 ALONE: Final = 3
 """Maximum new or ended changes with a message each; more share one."""

@@ -21,7 +21,7 @@ from pvebench.notify.delivery import Sent, send
 from pvebench.notify.planner import NodeActivity, change_messages, stop_messages, week_messages
 from pvebench.sanitize import one_line
 from pvebench.store import Message, QueueState, ReceiverCounts, Store
-from pvebench.verdicts import Verdicts
+from pvebench.verdicts.verdicts import Verdicts
 
 LOOK_SECONDS: Final = 30.0
 FIRST_WAIT_SECONDS: Final = 60.0

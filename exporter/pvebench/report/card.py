@@ -21,7 +21,6 @@ from pvebench.model.definition import Definition, configuration_text, workload_t
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import KIB, MIB
 from pvebench.store.current import View
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import short_headline, standing
 from pvebench.verdicts.ranking import Place, Rank, Ranking
 from pvebench.verdicts.summary import (
@@ -31,6 +30,7 @@ from pvebench.verdicts.summary import (
     schedule_of,
     summaries,
 )
+from pvebench.verdicts.verdicts import Verdicts
 
 # --- content of the card: an image to share, for example in a forum ---
 

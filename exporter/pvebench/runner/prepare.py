@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.errors import DriverError, SwitchFailed, ToolFailed
-from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT
+from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.log import log
 from pvebench.model.disk import HostCache
 from pvebench.model.environment import Environment

@@ -16,7 +16,7 @@ from pvebench.model.ports import Guard, Hold, HoldKind, Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Observers, Runner, RunObserver
+from pvebench.runner.runner import Observers, Runner, RunObserver
 from pvebench.scheduler.due_cases import CycleSelector, NextCycle, Passes
 from pvebench.scheduler.guards import GuardChain, QuietGuard
 from pvebench.scheduler.plan import Assignment, Plan

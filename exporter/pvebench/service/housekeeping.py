@@ -20,7 +20,7 @@ from pvebench.model.units import DAY
 from pvebench.scheduler.plan import Assignment
 from pvebench.store import backups_of
 from pvebench.store.current import Results
-from pvebench.verdicts import NUMBERS
+from pvebench.verdicts.feed import NUMBERS
 
 EVERY_SECONDS: Final = DAY
 """Interval of the database maintenance."""

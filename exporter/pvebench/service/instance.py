@@ -22,7 +22,7 @@ from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import WriteCost, cost_lines
 from pvebench.plugins import Registry
-from pvebench.runner import RunObserver
+from pvebench.runner.runner import RunObserver
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.pacing import pace
 from pvebench.scheduler.plan import Assignment

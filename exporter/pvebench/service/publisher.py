@@ -12,7 +12,7 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import Interrupted, PvebenchError
-from pvebench.metrics import Page, Snapshot
+from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import (
     collect_address,
     collect_api,
@@ -23,7 +23,7 @@ from pvebench.metrics.live import (
     collect_scheduler,
     collect_storages,
 )
-from pvebench.metrics.snapshot import snapshot_of
+from pvebench.metrics.snapshot import Snapshot, snapshot_of
 from pvebench.metrics.text_format import Families
 from pvebench.model.ports import Site
 from pvebench.model.status import Statuses
@@ -33,7 +33,9 @@ from pvebench.report.text import without_secrets
 from pvebench.service.housekeeping import Reloader
 from pvebench.service.workers import GuardFactory, Supervisor
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.request_filter import Access
 from pvebench.web.server import StartupApp, WebServer, make_app
 from pvebench.web.server import listen as open_socket

@@ -19,9 +19,9 @@ from pvebench.model.status import State, WorkerStatus
 from pvebench.report.text import environments, in_order, iso, without_secrets
 from pvebench.store import Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import change_data, verdicts_data
 from pvebench.verdicts.summary import LEAST_JUDGED, milestones
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
 from pvebench.web.views.tables import is_stale, numbers_of
 

@@ -17,9 +17,9 @@ from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.store.current import Results, View
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage, shown_definitions
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web import api
 from pvebench.web.openapi import CHANGE_STATES, DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.responses import (

@@ -24,12 +24,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pvebench.errors import PortInUse
-from pvebench.metrics import Page
+from pvebench.metrics.exposition import Page
 from pvebench.model.status import WorkerStatus
 from pvebench.provision.scrape import Targets, target_file
 from pvebench.shipped import shipped
 from pvebench.store.current import Results
-from pvebench.verdicts import Verdicts
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.connection_limits import HEAD_BYTES, MAX_QUEUED, BoundedProtocol, LimitedServer
 from pvebench.web.endpoints import Pages
 from pvebench.web.request_filter import Access, RequestFilter

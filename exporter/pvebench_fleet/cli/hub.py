@@ -27,7 +27,7 @@ from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 
 if TYPE_CHECKING:
-    from pvebench_fleet.hub.store import HubDatabase
+    from pvebench_fleet.hub.store.database import HubDatabase
 
 F = TypeVar("F", bound=Callable[..., Any])
 DOOR: Final = "pvebench_door"
@@ -62,7 +62,7 @@ def _listen_option(default: str) -> Callable[[F], F]:
 @contextmanager
 def _opened(url: str, *, role: str = "") -> Iterator[HubDatabase]:
     try:
-        from pvebench_fleet.hub.store import HubDatabase  # noqa: PLC0415 # only with the extra
+        from pvebench_fleet.hub.store.database import HubDatabase  # noqa: PLC0415 # only with the extra
     except ImportError as error:
         raise _without_extra() from error
     database = HubDatabase(url, role=role)

@@ -28,7 +28,8 @@ from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.fleet_view import Compared, compared
 from pvebench_fleet.hub.pages import metrics, page, site_page
 from pvebench_fleet.hub.rules import SiteBusy
-from pvebench_fleet.hub.store import CONNECTIONS, HubDatabase, SiteUnknown
+from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
+from pvebench_fleet.hub.store.site_transaction import SiteUnknown
 
 RETRY_SECONDS: Final = 5
 LONG_RETRY_SECONDS: Final = 60

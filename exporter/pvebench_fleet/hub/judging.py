@@ -14,8 +14,11 @@ from pvebench.errors import HubDatabaseError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
-from pvebench.verdicts import Feed, Verdicts, VerdictService
-from pvebench_fleet.hub.store import HubDatabase, NodeTransaction
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts
+from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.node_transaction import NodeTransaction
 
 INTERVAL_SECONDS: Final = DAY
 UPGRADE_SECONDS: Final = 21600.0

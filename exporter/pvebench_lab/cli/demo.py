@@ -23,8 +23,8 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import StoreError
 from pvebench.files import read_text
-from pvebench.metrics import Page
 from pvebench.metrics.changes import firing_alerts, no_results_alerts
+from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
 from pvebench.metrics.results import collect_verdicts
@@ -40,8 +40,9 @@ from pvebench.service.instance import planned_cases
 from pvebench.service.publisher import access_of
 from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, VerdictService, past_verdicts
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.outages import OVERDUE, Outage
+from pvebench.verdicts.verdict_service import VerdictService, past_verdicts
 from pvebench.web.server import WebServer, make_app
 from pvebench.web.server import listen as open_socket
 from pvebench_lab.simulated.demo_year import YEAR, Story, history

@@ -28,7 +28,7 @@ from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.qemu_img import SOUND, run_qemu_img
 from pvebench.drivers.storages.settings import LocalSettings, storage_options
 from pvebench.errors import GuestTimeout, OutputUnreadable, VolumeError
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format, Preallocation, option_text
 from pvebench.model.durability import Durability, Survival, Sync, Touch, durability_key
 from pvebench.model.scenario import Machine

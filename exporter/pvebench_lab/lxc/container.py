@@ -23,7 +23,9 @@ from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, is_own
 from pvebench.errors import HypervisorGone, MachineError, SwitchFailed, ToolsMissing
 from pvebench.files import read_tail, read_text, remove_tree
-from pvebench.guest import MODULE_PLACE, MOUNT_POINT, GuestImage, unpack_archive
+from pvebench.guest.archives import unpack_archive
+from pvebench.guest.image import GuestImage
+from pvebench.guest.recipe import MODULE_PLACE, MOUNT_POINT
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import whole_number

@@ -23,7 +23,8 @@ from pvebench.drivers.storages.block import attach_loop, release_loop
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import HypervisorGone, OutputUnreadable, SwitchFailed, ToolFailed
-from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT, GuestImage
+from pvebench.guest.image import GuestImage
+from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
 from pvebench.model.ports import Clock, Completed, Guest
 from pvebench.model.scenario import Machine

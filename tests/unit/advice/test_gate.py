@@ -23,7 +23,7 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.clocks import START
-from pvebench.metrics import Page
+from pvebench.metrics.exposition import Page
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment, EnvironmentPeriod
@@ -32,7 +32,9 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
 from pvebench.store.current import PlannedCase, Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts
 from testing.packs import QUICK, STORAGES
 from testing.simulated_results import HOUR, case
 from testing.stores import TemporaryStore

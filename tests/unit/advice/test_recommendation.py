@@ -43,10 +43,10 @@ from pvebench.model.judged import JUDGED
 from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
 from pvebench.store.current import Trend, View
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import summary
 from pvebench.verdicts.ranking import contests
 from pvebench.verdicts.summary import after_cycles, summaries
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
 from testing.families import families_of

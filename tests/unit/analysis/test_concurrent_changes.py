@@ -17,9 +17,11 @@ from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.units import GIB
 from pvebench.store import Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService, past_verdicts
 from pvebench.verdicts.change_text import sentence
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import verdicts_data
+from pvebench.verdicts.verdict_service import VerdictService, past_verdicts
+from pvebench.verdicts.verdicts import Verdicts
 from testing.changes import CASES, FINDING, NEW, OLD, START, measured
 from testing.stores import TemporaryStore
 

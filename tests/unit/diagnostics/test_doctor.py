@@ -24,7 +24,7 @@ from pvebench.errors import PipelineError
 from pvebench.store import CaseNumbers, Message, StateDirectory, Store
 from pvebench.store.case_numbers import form_of, packed
 from pvebench.store.fleet_log import IDLE_SECONDS
-from pvebench.verdicts import NUMBERS
+from pvebench.verdicts.feed import NUMBERS
 from pvebench_lab.simulated import simulated_hypervisor
 from testing.packs import write_pack
 from testing.stores import TemporaryStore

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from pvebench.drivers.qemu.qemu_hypervisor import INSTALL, TOOLS
-from pvebench.guest import REQUIRED_TOOLS
+from pvebench.guest.build import REQUIRED_TOOLS
 from testing.packs import ROOT
 
 PAGES: Final = ("README.md", "docs/quickstart.md", "docs/install.md")

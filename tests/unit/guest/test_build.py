@@ -17,9 +17,9 @@ import pytest
 from pvebench.drivers.driver import image_summary
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.errors import GuestImageError, NoSpace, NotWritable, ToolsMissing
-from pvebench.guest import build, load_image
+from pvebench.guest import build
 from pvebench.guest.build import build_image
-from pvebench.guest.image import FILES, MANIFEST
+from pvebench.guest.image import FILES, MANIFEST, load_image
 
 
 class Builder:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from pvebench.errors import GuestImageError, NotWritable, ToolsMissing
-from pvebench.guest import build, load_image
+from pvebench.guest import build
 from pvebench.guest.archives import CHARACTER, DIRECTORY, FILE, LINK, Entry, archive
 from pvebench.guest.build import build_image
 from pvebench.guest.content import module_files, unpacked_module, unpacked_name
-from pvebench.guest.image import FILES, MANIFEST, describe_files, upstream
+from pvebench.guest.image import FILES, MANIFEST, describe_files, load_image, upstream
 from pvebench.guest.recipe import FORMAT, recipe_digest
 
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from pvebench_fleet.hub.schema import migrate
-from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.database import HubDatabase
 from testing.hub_requests import TOKEN, Sending
 from testing.postgres import cluster
 

@@ -22,7 +22,7 @@ from pvebench_fleet import connection
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.hub.app import make_app
 from pvebench_fleet.hub.door import Door
-from pvebench_fleet.hub.store import CONNECTIONS, HubDatabase
+from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
 from pvebench_fleet.wire import Limits
 from testing.hub_requests import HELLO, TOKENS, ask
 from testing.prometheus import free_port

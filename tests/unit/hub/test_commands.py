@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.database import HubDatabase
 
 
 def test_migrating_again_changes_nothing(login: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,11 +24,14 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome
 from pvebench.store import Decision, ReplacedRun, Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import verdicts_data
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench_fleet.hub import judging
 from pvebench_fleet.hub.judging import INTERVAL_SECONDS, UPGRADE_SECONDS, judge_next
-from pvebench_fleet.hub.store import HubDatabase, NodeTransaction
+from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.node_transaction import NodeTransaction
 from testing.demo_year import assignments, last_days
 from testing.hub_sites import filled_store, send
 from testing.stored_runs import run

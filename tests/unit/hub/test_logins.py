@@ -10,7 +10,7 @@ import pytest
 
 from pvebench.errors import HubDatabaseError
 from pvebench_fleet.hub.schema import migrate
-from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.database import HubDatabase
 from testing.hub_requests import TOKEN
 from testing.packs import ROOT
 from testing.postgres import cluster, programs

@@ -30,7 +30,7 @@ from pvebench_fleet.hub.fleet_view import (
     upgrades,
 )
 from pvebench_fleet.hub.pages import METRICS, metrics, page
-from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.database import HubDatabase
 from testing.hub_requests import GRAZ, NOW, SETTINGS
 from testing.packs import ROOT
 from testing.prometheus import free_port

@@ -23,7 +23,7 @@ from pvebench.web.request_filter import Access
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
-from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.database import HubDatabase
 from testing.prometheus import free_port
 
 HEADER = "X-Remote-User"

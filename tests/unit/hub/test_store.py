@@ -13,7 +13,8 @@ import pytest
 from pvebench.errors import HubDatabaseError
 from pvebench.model.run import Sample, Unit
 from pvebench_fleet.hub.rules import SiteRow
-from pvebench_fleet.hub.store import HubDatabase, SiteTransaction, SiteUnknown
+from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.site_transaction import SiteTransaction, SiteUnknown
 from pvebench_fleet.wire import shape_of
 from testing.hub_requests import PROCESS, SHAPE, TOKEN, Sending, line, rows
 from testing.simulated_fleet import Killed, Schedule

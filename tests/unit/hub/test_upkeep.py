@@ -19,7 +19,7 @@ from pvebench_fleet.hub.doctor import findings
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.fleet_view import NodeLine, Overview
 from pvebench_fleet.hub.judging import judge_next
-from pvebench_fleet.hub.store import HubDatabase
+from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.hub.store.upkeep import DENSE_SECONDS, KEPT_SECONDS
 from testing.hub_requests import (
     GRAZ,

@@ -10,8 +10,7 @@ import pytest
 from pvebench.config import load_settings
 from pvebench.config.settings import WallSettings
 from pvebench.errors import ConfigError
-from pvebench.metrics import Snapshot
-from pvebench.metrics.snapshot import collect_wall
+from pvebench.metrics.snapshot import Snapshot, collect_wall
 from pvebench.metrics.text_format import Families
 from testing.families import families_of
 from testing.simulations import simulate

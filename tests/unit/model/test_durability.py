@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.cli.main import run_cli
-from pvebench.metrics import Page
+from pvebench.metrics.exposition import Page
 from pvebench.model.durability import (
     Durability,
     Durable,
@@ -23,7 +23,7 @@ from pvebench.model.durability import (
     durable_of,
 )
 from pvebench.store.current import Results
-from pvebench.verdicts import Verdicts
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views.details import case_view
 from testing.durabilities import DURABLE
 from testing.metrics_page import snapshot_of

@@ -22,8 +22,8 @@ from pvebench.notify.planner import (
 )
 from pvebench.store import KnownChange, Message
 from pvebench.store.current import PlannedCase
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import summary
+from pvebench.verdicts.verdicts import Verdicts
 from testing.changes import DAY, FINDING, known, named
 from testing.packs import SMALL, write_pack
 from testing.simulations import simulate

@@ -26,8 +26,8 @@ from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import NodeActivity
 from pvebench.notify.sender import NotificationSender, address_of, text_of
 from pvebench.store import Message, QueueState, ReceiverCounts, Store
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import summary
+from pvebench.verdicts.verdicts import Verdicts
 from testing.captured_logs import captured_logs
 from testing.changes import FINDING, known, named
 

@@ -25,8 +25,10 @@ from pvebench.report.card import (
     texts_of,
 )
 from pvebench.store.current import Results, View
-from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import of_storage, shown_definitions
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts
 from testing import http_client
 from testing.changes import START, upgrade
 from testing.packs import SMALL, write_pack

@@ -24,7 +24,7 @@ from pvebench.model.status import Phase
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case, Conduct, Direction
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.packs import SMALL, Recorder, write_pack

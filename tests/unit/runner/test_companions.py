@@ -18,9 +18,10 @@ from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Conduct, Direction
-from pvebench.runner import Runner, companions
+from pvebench.runner import companions
 from pvebench.runner.companions import fairness, of_all
 from pvebench.runner.measure import read_logs
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import Matrix, expand, make_plan
 from pvebench.workloads import TOOLS, Job
 from pvebench_lab.simulated.simulated_guest import Fault, Faults, SimulatedGuest

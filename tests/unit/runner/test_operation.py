@@ -26,8 +26,8 @@ from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.workload import Conduct
-from pvebench.runner import Runner
 from pvebench.runner.operation import Look, longest_gap, operation_samples, percentile, rates
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import Matrix, expand
 from pvebench.workloads.fault_dip import NOT_RECOVERED
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedOperation, simulated_site

@@ -16,7 +16,7 @@ from pvebench.model.status import Phase
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import Matrix, expand, make_plan
 from pvebench.workloads import TOOLS
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site

@@ -28,8 +28,9 @@ from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Number, ReplacedRun, case_numbers, restore
 from pvebench.store.case_numbers import SIZE
 from pvebench.store.current import Results
-from pvebench.verdicts import NUMBERS, Feed, VerdictService
+from pvebench.verdicts.feed import NUMBERS, Feed
 from pvebench.verdicts.headline import verdicts_data
+from pvebench.verdicts.verdict_service import VerdictService
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, START, measured
 from testing.stores import TemporaryStore

@@ -31,7 +31,8 @@ from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Store, Totals
 from pvebench.store.current import TREND_RUNS, PlannedCase, Results
 from pvebench.store.definitions import DefinitionChange
-from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.api import results_data
 from pvebench.web.views import case_url
 from pvebench.web.views.details import case_view

@@ -20,7 +20,6 @@ from pvebench.store import Decision, KnownChange, Store
 from pvebench.store.changes import note_notified
 from pvebench.store.current import Results
 from pvebench.store.engine import writing
-from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.change_tracker import (
     KNOWN_SECONDS,
@@ -29,8 +28,10 @@ from pvebench.verdicts.change_tracker import (
     ChangeTracker,
     recognized,
 )
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import headline, summary
-from pvebench.verdicts.verdicts import changes_of
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts, changes_of
 from pvebench.web.views.overview import open_changes
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade

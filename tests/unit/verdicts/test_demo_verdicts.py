@@ -12,8 +12,9 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.change_text import sentence
+from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.verdict_service import VerdictService
 from pvebench_lab.cli.demo import fill_store
 from pvebench_lab.simulated.demo_year import YEAR, Story
 from testing.demo_year import assignments

@@ -16,7 +16,9 @@ from pvebench.analysis.events import environment_changes
 from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
-from pvebench.metrics import CATALOG, Page, Snapshot
+from pvebench.metrics.catalog import CATALOG
+from pvebench.metrics.exposition import Page
+from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition
 from pvebench.model.durability import durability_key
 from pvebench.model.environment import Environment
@@ -25,9 +27,17 @@ from pvebench.model.workload import Direction
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store import Decision, Number, Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService, past_verdicts
-from pvebench.verdicts.feed import NOT_MEASURED, NUMBERS, CaseColumns, figures_of, shared_labels
+from pvebench.verdicts.feed import (
+    NOT_MEASURED,
+    NUMBERS,
+    CaseColumns,
+    Feed,
+    figures_of,
+    shared_labels,
+)
 from pvebench.verdicts.headline import calm, headline, verdicts_data
+from pvebench.verdicts.verdict_service import VerdictService, past_verdicts
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.server import make_app
 from testing import http_client
 from testing.changes import CASES, NEW, OLD, START, measured, upgrade

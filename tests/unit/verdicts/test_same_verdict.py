@@ -27,11 +27,10 @@ from pvebench.report.card import make_card
 from pvebench.sanitize import one_line
 from pvebench.store import Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import BRIEF
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.headline import headline, standing, verdicts_data
-from pvebench.verdicts.verdicts import changes_of
+from pvebench.verdicts.verdicts import Verdicts, changes_of
 from pvebench.web.views.overview import index_view
 from testing.changes import DAY, START, upgrade
 from testing.stores import TemporaryStore

@@ -14,9 +14,11 @@ from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition
 from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.store.current import View
-from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import contests, shown_definitions
 from pvebench.verdicts.summary import after_cycles, summaries
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views.overview import index_view
 from testing.families import families_of
 from testing.packs import SMALL, write_pack

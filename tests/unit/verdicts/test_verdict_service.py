@@ -8,9 +8,10 @@ from typing import cast
 import pytest
 
 from pvebench.errors import StoreError
-from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import headline, standing
-from pvebench.verdicts.verdict_service import LEAST_REST_SECONDS, REST
+from pvebench.verdicts.verdict_service import LEAST_REST_SECONDS, REST, VerdictService
+from pvebench.verdicts.verdicts import Verdicts
 
 FAULT = RuntimeError("a fault of judging")
 

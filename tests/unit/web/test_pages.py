@@ -22,8 +22,10 @@ from pvebench.model.write_cost import WriteCost
 from pvebench.report.text import phase_text
 from pvebench.store import Store
 from pvebench.store.current import Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import headline
+from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.responses import render
 from pvebench.web.views.overview import index_view, worker_view
 from pvebench.web.views.tables import STALE_INTERVALS

@@ -49,7 +49,8 @@ from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
-from pvebench.guest import GuestImage, load_image, needs_build
+from pvebench.guest.build import needs_build
+from pvebench.guest.image import GuestImage, load_image
 from pvebench.model.audit import AuditedCluster
 from pvebench.model.disk import Bus
 from pvebench.model.ports import (

@@ -40,7 +40,7 @@ from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
 from pvebench.drivers.vm_lifecycle import VmLifecycle
 from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.log import log
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates

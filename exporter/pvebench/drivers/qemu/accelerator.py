@@ -16,7 +16,7 @@ from typing import Final
 
 from pvebench.errors import DriverError, MachineError
 from pvebench.files import read_own, write_own
-from pvebench.guest import default_directory
+from pvebench.guest.image import default_directory
 from pvebench.log import log
 
 PROOF_SECONDS: Final = 20.0

@@ -27,7 +27,8 @@ from pvebench.errors import (
     ToolsMissing,
 )
 from pvebench.files import read_tail, remove_tree
-from pvebench.guest import KERNEL_ARGUMENTS, GuestImage
+from pvebench.guest.image import GuestImage
+from pvebench.guest.recipe import KERNEL_ARGUMENTS
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, whole_number

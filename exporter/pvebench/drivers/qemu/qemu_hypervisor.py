@@ -67,7 +67,7 @@ from pvebench.drivers.storages.settings import (
 )
 from pvebench.drivers.vm_lifecycle import Power, VmLifecycle, find_in_guest
 from pvebench.errors import OutcomeUnknown, SwitchFailed, ToolsMissing
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Clock, Journal, Site, VmFunctions

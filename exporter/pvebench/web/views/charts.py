@@ -18,9 +18,9 @@ from pvebench.model.units import DAY, MIB
 from pvebench.report.text import iso, show_clock, show_moment, show_value
 from pvebench.store import Point
 from pvebench.store.current import View
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.ranking import Ranking
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views import case_url
 
 # --- sparklines and the history of a case ---

@@ -16,8 +16,8 @@ from pvebench.model.figures import warm_text
 from pvebench.report.text import environments, in_order, show_value
 from pvebench.store import Point, Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.ranking import NEWEST
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import Chart, chart
 from pvebench.web.views.tables import Number, numbers_of

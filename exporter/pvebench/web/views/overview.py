@@ -19,7 +19,6 @@ from pvebench.model.write_cost import cost_lines
 from pvebench.report.text import iso, show_age, show_clock, show_span, state_text
 from pvebench.store import StoredRun
 from pvebench.store.current import View
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import calm, standing
 from pvebench.verdicts.outages import outage_text
@@ -32,6 +31,7 @@ from pvebench.verdicts.summary import (
     schedule_of,
     summaries,
 )
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import YearChart, year_chart
 from pvebench.web.views.tables import Table, is_stale, tables_view

@@ -27,8 +27,8 @@ from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Outcome
 from pvebench.store import GOOD, CaseNumbers, CaseRecord, Decision, KnownChange, Number, StoredRun
 from pvebench.store.current import View
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import verdicts_data
+from pvebench.verdicts.verdicts import Verdicts
 from pvebench_fleet.hub.store.site_transaction import Connection
 
 CHUNK: Final = 200

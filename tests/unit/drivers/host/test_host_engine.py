@@ -39,7 +39,7 @@ from pvebench.model.run import Outcome
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.store import Store
 from pvebench_lab.host.host_disk import HostDisk

@@ -7,7 +7,7 @@ import pytest
 from pvebench.drivers.qemu.accelerator import Accelerator, choose_accelerator
 from pvebench.drivers.qemu.machine import arguments
 from pvebench.errors import GuestTimeout, MachineError
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from testing.captured_logs import captured_logs

@@ -23,7 +23,7 @@ from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import CONSOLE, QemuMachine
 from pvebench.errors import DriverError, MachineError
 from pvebench.files import mounted_below, remove_tree
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.store import Store

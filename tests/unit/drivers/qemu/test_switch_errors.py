@@ -16,7 +16,7 @@ from pvebench.drivers.qemu.qemu_hypervisor import PluggedDisk, QemuHypervisor
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.vm_lifecycle import Power, VmState
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown, SwitchFailed
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.volume import Plug, Volume
 from testing.null_journal import NullJournal

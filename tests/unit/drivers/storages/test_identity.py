@@ -18,7 +18,7 @@ from pvebench.model.ports import StorageFunctions
 from pvebench.model.run import Outcome, Run
 from pvebench.model.volume import Identity, change, device_text, is_certain, is_same
 from pvebench.model.workload import Conduct
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand
 from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results

@@ -26,7 +26,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.report.html import Subject, report_html
 from pvebench.report.table import result_rows
-from pvebench.runner import Runner
+from pvebench.runner.runner import Runner
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine
 from testing.packs import SMALL, Recorder, tool_workload, write_pack

@@ -37,7 +37,9 @@ from pvebench.errors import (
     SwitchFailed,
     ToolFailed,
 )
-from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT, GuestImage, container_archive
+from pvebench.guest.archives import container_archive
+from pvebench.guest.image import GuestImage
+from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.log import log
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Completed, Guest, Journal

@@ -19,7 +19,7 @@ from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.errors import DriverError
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.model import figures
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.ports import Clock, Hold, HoldKind, HostProbe, HostSnapshot

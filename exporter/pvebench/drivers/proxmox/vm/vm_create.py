@@ -27,8 +27,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, description
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT
 from pvebench.errors import DriverError, GuestImageError, NotOwned
-from pvebench.guest import GuestImage
-from pvebench.guest.image import file_digest
+from pvebench.guest.image import GuestImage, file_digest
 from pvebench.model.disk import ScsiHw
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine

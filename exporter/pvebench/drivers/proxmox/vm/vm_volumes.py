@@ -34,7 +34,7 @@ from pvebench.errors import (
     SwitchFailed,
     VolumeError,
 )
-from pvebench.guest import GuestImage
+from pvebench.guest.image import GuestImage
 from pvebench.log import log
 from pvebench.model.disk import Format
 from pvebench.model.ports import Clock, Journal
