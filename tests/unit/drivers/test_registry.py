@@ -13,6 +13,7 @@ import pvebench
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_settings
 from pvebench.drivers import DRIVERS, driver_of, engine_of
+from testing import noop_driver
 from testing.packs import QUICK
 
 ROOT = Path(pvebench.__file__).parent
@@ -29,7 +30,7 @@ def test_each_driver_has_its_keys_in_the_settings_and_an_engine(name: str) -> No
 @pytest.fixture
 def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Settings for a driver that was added just now: its folder, and its line in the registry."""
-    monkeypatch.setitem(DRIVERS, "nothing", "testing.noop_driver")
+    monkeypatch.setitem(DRIVERS._objects, "nothing", noop_driver.DRIVER)
     config = tmp_path / "settings.yaml"
     config.write_text(f"driver: nothing\nnode: lab\nstate: state\npacks: [{QUICK}]\n", "utf-8")
     return config

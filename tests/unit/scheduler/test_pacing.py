@@ -25,7 +25,7 @@ from pvebench.scheduler.plan import Assignment, expand, make_plan
 from pvebench.service.selection import budgets_of
 from pvebench.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
-from testing import packs
+from testing import simulations
 from testing.packs import QUICK, SMALL, STORAGES, write_pack
 
 HERE = ("lab", "local")
@@ -118,7 +118,9 @@ def test_the_budget_counts_the_copies_that_the_intervals_count(
     budgets = WriteBudgets(limits={}, targets={HERE: {"move": ("fast",)}})
     storages = StorageFunctions(copies=budgets.copies)
     monkeypatch.setattr(
-        packs, "simulated_site", lambda world: replace(simulated_site(world), storages=storages)
+        simulations,
+        "simulated_site",
+        lambda world: replace(simulated_site(world), storages=storages),
     )
 
     def guards(clock: SimulatedClock, store: Store) -> Sequence[Guard]:
@@ -127,7 +129,7 @@ def test_the_budget_counts_the_copies_that_the_intervals_count(
 
         return [BudgetGuard({"fast": 64 * MIB}, written, budgets.copies)]
 
-    simulation = packs.simulate(tmp_path, pack=path, guards=guards)
+    simulation = simulations.simulate(tmp_path, pack=path, guards=guards)
     simulation.worker.run()
     first, second = simulation.recorder.runs
     assert (first.outcome, second.outcome) == (Outcome.OK, Outcome.SKIPPED)
