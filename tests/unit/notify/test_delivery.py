@@ -145,7 +145,10 @@ def test_what_a_server_refuses_is_reported_by_its_status(status: str, permanent:
 @pytest.mark.parametrize("kind", ["drip", "endless"])
 def test_a_server_that_answers_without_end_is_left_in_time(kind: str) -> None:
     with web_server() as (asked, address):
-        sent = send(f"{address}/{kind}/", "title", "text", seconds=8)
+        for seconds in (8, 16, 32):  # on a busy machine, the library is not imported in 8 s
+            sent = send(f"{address}/{kind}/", "title", "text", seconds=seconds)
+            if asked:
+                break
         assert len(asked) == 1
     assert sent.reason
     assert SECRET not in sent.reason

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,8 @@ import pytest
 from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition
 from pvebench.model.ports import Hold, HoldKind
+from pvebench.model.run import Outcome
+from pvebench.model.status import State, WorkerStatus
 from pvebench.notify.planner import (
     NodeActivity,
     change_messages,
@@ -20,6 +21,7 @@ from pvebench.notify.planner import (
     stop_messages,
     week_messages,
 )
+<<<<<<< HEAD
 from pvebench.store import KnownChange, Message
 from pvebench.store.current import PlannedCase
 from pvebench.verdicts.headline import summary
@@ -27,6 +29,13 @@ from pvebench.verdicts.verdicts import Verdicts
 from testing.changes import DAY, FINDING, known, named
 from testing.packs import SMALL, write_pack
 from testing.simulations import simulate
+=======
+from pvebench.store import KnownChange, Message, Store
+from pvebench.store.current import PlannedCase, Results, View
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import summary
+from testing.changes import CASES, DAY, FINDING, known, measured, named
+>>>>>>> d8411783 (Test notifications without the simulated driver, and their limits)
 
 NOW = 200 * DAY
 MONDAY = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)
@@ -58,6 +67,8 @@ def test_a_new_change_has_its_verdict_start_places_and_cases_and_is_noted() -> N
     ]
     assert (noted.id, noted.notified, noted.notified_at) == ("new", "open", NOW)
     assert planned([named("new")], [noted]) == ([], [])
+    ((message,), _) = planned([named("imported", nodes=())])
+    assert "\nWhere: storage local-zfs\n" in message.body
 
 
 def test_ten_cases_are_listed_and_of_more_only_the_number() -> None:
@@ -197,28 +208,26 @@ def test_an_exit_is_reported_once_until_a_run_and_never_for_a_lack_of_runs() -> 
     assert stop_messages(replace(PVE1, last_run=0), None, idle=0, exit_reason="x") == []
 
 
-def test_activities_are_those_of_the_service_and_of_each_node_with_cases(tmp_path: Path) -> None:
-    simulation = simulate(tmp_path, pack=write_pack(tmp_path, SMALL))
-    status = simulation.worker.status
-    assert list(node_activities(simulation.results.now, [])) == [NodeActivity()]
-    simulation.worker.run()
-    runs = simulation.recorder.runs
-    last = runs[-1].finished.timestamp()
-    definitions = {run.case.key: Definition.of(run.case) for run in runs}
-    every = iter((600.0, 1200.0))
-    simulation.results.plan(
-        PlannedCase(key=key, definition=one, every_seconds=next(every))
-        for key, one in definitions.items()
-    )
-    other = replace(status, node="without cases")
-    service, node = node_activities(simulation.results.now, [simulation.worker.status, other])
-    assert service == NodeActivity(last_run=last)
-    assert (node.node, node.last_run, node.interval) == ("lab", last, 600.0)
+def test_activities_are_those_of_the_service_and_of_each_node_with_cases(store: Store) -> None:
+    status = WorkerStatus(node="lab", state=State.IDLE, since=MONDAY, progressed=MONDAY)
+    assert list(node_activities(View(), [status])) == [NodeActivity()]
+    runs = [measured(case, day) for day, case in enumerate(CASES[:3])]
+    for run in [*runs, replace(runs[0], uid="failed", finished=MONDAY, outcome=Outcome.FAILED)]:
+        store.add_run(run)
+    planned_cases = [  # without the case of the newest run
+        PlannedCase(key=run.case.key, definition=Definition.of(run.case), every_seconds=every)
+        for run, every in zip(runs, (600.0, 1200.0), strict=False)
+    ]
+    view = Results(store, planned_cases).now
+    service, node = node_activities(view, [status, replace(status, node="without cases")])
+    assert service == NodeActivity(last_run=runs[2].finished.timestamp())
+    last = runs[1].finished.timestamp()
+    assert node == NodeActivity(node="lab", last_run=last, interval=600.0, doing="idle")
     held = [replace(status, hold=Hold(kind=kind, reason="why")) for kind in HoldKind]
-    found = [list(node_activities(simulation.results.now, [one]))[1] for one in held]
+    found = [list(node_activities(view, [one]))[1] for one in held]
     assert [one.waiting for one in found] == [kind is HoldKind.QUIET for kind in HoldKind]
-    assert found[0].doing.startswith("waiting: ")
-    (_, failing) = node_activities(simulation.results.now, [replace(status, fault="full disk")])
+    assert found[0].doing == "waiting: why"
+    (_, failing) = node_activities(view, [replace(status, fault="full disk")])
     assert failing.doing == "error: full disk"
 
 

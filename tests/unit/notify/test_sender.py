@@ -30,6 +30,7 @@ from pvebench.verdicts.headline import summary
 from pvebench.verdicts.verdicts import Verdicts
 from testing.captured_logs import captured_logs
 from testing.changes import FINDING, known, named
+from testing.families import families_of
 
 MONDAY = datetime(2026, 11, 16, 7, 0, tzinfo=UTC)
 NOTE = Message(kind="changed", title="title", body="text", receiver="mail")
@@ -174,7 +175,7 @@ def test_a_message_is_tried_again_ever_more_seldom_until_it_arrives(world: World
     assert world.store.outbox.queued() == []
     families = Families()
     collect_notified(sender.counts, families)
-    values = {one.name: one.samples[0].value for one in families.families()}
+    values = {one.name: one.samples[0].value for one in families_of(families)}
     assert values == {
         "pvebench_notifications_queued": 0,
         "pvebench_notifications_sent": 1,
@@ -323,6 +324,19 @@ def test_new_verdicts_wake_the_thread(world: World) -> None:
         assert looked.wait(60)
         sender.judged(Verdicts(version=1, changes=(named("new"),)))
         assert arrived.wait(20)  # less than the time between two looks
+
+
+def test_the_thread_looks_twice_a_minute_and_holds_up_no_shutdown(world: World) -> None:
+    sender = world.sender()
+    woken, thread = Mock(wait=Mock(side_effect=lambda _: sender._stopped.set())), Mock()
+    sender._woken = woken
+    sender._run()
+    woken.wait.assert_called_once_with(30)
+    sender._thread = thread
+    sender.__exit__()
+    sender.report_exit("the last message")
+    sender.__exit__()
+    assert [call.args for call in thread.join.call_args_list] == [(2,), (20,)]
 
 
 def test_a_message_has_a_short_title_and_says_where_it_comes_from() -> None:
