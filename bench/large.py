@@ -30,7 +30,7 @@ from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
-from pvebench.verdicts.feed import NUMBERS, Feed
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.api import results_data
 
@@ -125,7 +125,7 @@ def measure(path: Path, days: int) -> None:
     page.refresh()
     start = time.perf_counter() - begun
     memory = peak()
-    results.listen(page.refresh)
+    results.listen(lambda run: page.refresh(run and run.case_key))
     spent = []
     for number in range(NEW_RUNS):
         run = replace(one_run(cases[number], f"new {number}", now), environment=upgraded(days - 1))
@@ -165,18 +165,7 @@ def filled(directory: Path, days: int) -> Path:
     store.close()
     size = path.stat().st_size / MIB
     print(f"filled {days} days in {taken:.0f} s, {size:,.0f} MiB", flush=True)
-    packing(path)
     return path
-
-
-def packing(path: Path) -> None:
-    """Pack the analyzed runs, as a service does between runs, and print the time."""
-    store = Store(path, simulated=True)
-    begun = time.perf_counter()
-    blocks = store.numbers.pack(NUMBERS)
-    taken = time.perf_counter() - begun
-    store.close()
-    print(f"packed {blocks} blocks in {taken:.0f} s", flush=True)
 
 
 def main() -> int:

@@ -16,14 +16,13 @@ from pathlib import Path
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store import Decision, KnownChange, Message, Number, Store
+from pvebench.store import Decision, KnownChange, Message, Store
 from pvebench.store.tables import HEAD
 from testing.packs import quick
 from testing.stores import TemporaryStore
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "store"
 START = datetime(2026, 5, 1, tzinfo=UTC)
-IOPS: Number = ("iops", "read", "")
 SAMPLES = (
     Sample("iops", Direction.READ, 1000.0, Unit.IOPS),
     Sample("bytes", Direction.READ, 4096.0, Unit.BYTES),
@@ -79,8 +78,6 @@ def fill(store: Store) -> None:
     store.outbox.put([message])
     store.identities.record("lab", "local", {"fs": "0123"})
     store.fleet.begin()
-    # A block has 50,000 runs; `pack` would not write one for three.
-    store.numbers._pack(0, [IOPS])
 
 
 def main() -> None:

@@ -38,8 +38,7 @@ from pvebench.model.ports import REMAINS
 from pvebench.model.units import MIB, show_bytes
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
-from pvebench.store import backups_of, damaged_blocks_at, holder_of, summarize_store
-from pvebench.verdicts.feed import NUMBERS
+from pvebench.store import backups_of, holder_of, summarize_store
 from pvebench.web.tls_and_users import scheme_of
 
 # --- The parts, which run in parallel.
@@ -81,7 +80,6 @@ def diagnose(settings: Settings, servers: Servers, *, seconds: float) -> list[Ob
     """
     parts: dict[str, Callable[[], Iterator[Observation]]] = {
         "database": partial(_database, settings),
-        "derived blocks": partial(_blocks, settings),
         "leftovers": partial(leftovers, settings),
         "configuration": partial(_prerequisites, settings),
         "clock": partial(_clocks, settings),
@@ -162,24 +160,6 @@ def _unwritable(state: Path) -> str:
     if system.f_flag & os.ST_RDONLY:
         return f"the file system of {state} is read-only; remount it"
     return f"{show_bytes(free)} free in {state}; free some space" if free < LEAST_FREE else ""
-
-
-def _blocks(settings: Settings) -> Iterator[Observation]:
-    path = settings.state / "pvebench.db"
-    summary = summarize_store(path, most_bytes=0)
-    if summary is None:
-        return
-    if not summary.current:
-        text = "not checked: the database has the schema of another version"
-        yield Observation("derived blocks", Severity.UNKNOWN, text)
-    elif damaged := damaged_blocks_at(path, NUMBERS):
-        text = (
-            f"damaged: {', '.join(map(str, damaged))}; no result is lost, pvebench reads the runs "
-            "from their rows; serve replaces the blocks at its start and daily; check the disk"
-        )
-        yield Observation("derived blocks", Severity.CRITICAL, text)
-    else:
-        yield Observation("derived blocks", Severity.OK, "no damaged blocks")
 
 
 def _backups(settings: Settings) -> Observation:

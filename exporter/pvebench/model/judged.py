@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from pvebench.model import figures
 from pvebench.model.figure import Exported
+from pvebench.model.workload import Direction
 
 FigureKind = Literal["speed", "stall", "cost", "operation"]
 
@@ -65,3 +66,18 @@ _ROWS: Final = (
 )
 JUDGED: Final[Mapping[str, Judged]] = {row.name: row for row in _ROWS}
 """In display order: a change is named after the first one that shifted."""
+
+Number = tuple[str, str, str]
+"""Key of one of a run's numbers: metric, direction or "", part."""
+CORES: Final[tuple[Number, ...]] = tuple(
+    (figures.HOST_CPU.name, "", part) for part in ("qemu", "total")
+)
+NUMBER_OF: Final[Mapping[tuple[str, str], Number]] = {
+    (row.name, way): (row.source.name, way, row.part)
+    for row in _ROWS
+    if row.source is not figures.HOST_CPU
+    for way in (map(str, Direction) if row.per_direction else ("",))
+}
+"""Judged figure and its direction or "" -> the stored number it is."""
+NUMBERS: Final[tuple[Number, ...]] = (*NUMBER_OF.values(), *CORES)
+"""Stored numbers that judged figures are read or computed from."""

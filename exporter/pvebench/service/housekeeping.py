@@ -20,7 +20,6 @@ from pvebench.model.units import DAY
 from pvebench.scheduler.plan import Assignment
 from pvebench.store import backups_of
 from pvebench.store.current import Results
-from pvebench.verdicts.feed import NUMBERS
 
 EVERY_SECONDS: Final = DAY
 """Interval of the database maintenance."""
@@ -135,14 +134,14 @@ class DatabaseMaintenance:
         self._days = 0
 
     def check(self) -> None:
-        """Check that the database exists and pack a part of it; maintain it once per day.
+        """Check that the database exists; maintain it once per day.
 
         Raises:
             StoreLost: the database is damaged or missing.
         """
         self._results.store.check_there()
         now, faults = self._now(), self._results.store.faults
-        for step in (*self._daily(now), self._pack):
+        for step in self._daily(now):
             try:
                 step(now)
             except StoreLost:
@@ -162,7 +161,6 @@ class DatabaseMaintenance:
     def _check_integrity(self, _: datetime) -> None:
         self._results.store.check(full=self._days % FULL_DAYS == 0)
         self._days += 1
-        self._results.store.numbers.log_damaged(NUMBERS)
 
     def _back_up(self, now: datetime) -> None:
         settings = self._settings()
@@ -206,7 +204,3 @@ class DatabaseMaintenance:
             log.info(
                 "expired results removed", runs=removal.runs, evidence_of_runs=removal.stripped
             )
-
-    def _pack(self, _: datetime) -> None:
-        # Only one block per step: it takes seconds, and the next run waits for it.
-        self._results.store.numbers.pack(NUMBERS, most=1)

@@ -121,7 +121,7 @@ class Publisher:
             on_update=self._publish_verdicts,
             failed=self._page.judged,
         )
-        results.listen(self._page.refresh)
+        results.listen(lambda run: self._page.refresh(None if run is None else run.case_key))
         results.listen(lambda _: self._verdicts.nudge())
 
     @contextmanager

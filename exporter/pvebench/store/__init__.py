@@ -1,5 +1,6 @@
 """The only SQL: runs, samples, evidence, environments, decisions, notifications, journal."""
 
+from pvebench.model.judged import Number
 from pvebench.store.backups import Backup, backups_of, restore
 from pvebench.store.changes import (
     Changes,
@@ -16,15 +17,14 @@ from pvebench.store.instance_lock import holder_of
 from pvebench.store.journal import StoredJournal
 from pvebench.store.outbox import Message, Outbox, QueueState, ReceiverCounts
 from pvebench.store.records import (
-    GOOD,
     CaseNumbers,
     CaseRecord,
-    Number,
     Point,
     StoredRun,
     Sums,
     Totals,
     not_measured,
+    numbers_of,
     summed,
 )
 from pvebench.store.replacement import ReplacedRun
@@ -32,7 +32,6 @@ from pvebench.store.retention import Removal
 from pvebench.store.state import (
     StateDirectory,
     StoreSummary,
-    damaged_blocks_at,
     fleet_state_at,
     identities_at,
     outbox_at,
@@ -40,6 +39,7 @@ from pvebench.store.state import (
     writes_at,
 )
 from pvebench.store.store import Store
+from pvebench.store.tables import GOOD
 
 __all__ = [
     "GOOD",
@@ -72,11 +72,11 @@ __all__ = [
     "Sums",
     "Totals",
     "backups_of",
-    "damaged_blocks_at",
     "fleet_state_at",
     "holder_of",
     "identities_at",
     "not_measured",
+    "numbers_of",
     "outbox_at",
     "restore",
     "summarize_store",

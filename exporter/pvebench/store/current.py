@@ -23,6 +23,7 @@ from pvebench.model.workload import Case, Direction
 from pvebench.model.write_cost import WriteCost
 from pvebench.store import CaseRecord, Point, Store, StoredRun, Totals, summed
 from pvebench.store.definitions import DefinitionChange, current_keys, definition_changes
+from pvebench.store.writing import moved_bytes
 
 # --- The newest points of each case's main metric.
 
@@ -177,8 +178,8 @@ class View:
         return self.cases[key].definition if key in self.cases else None
 
 
-Listener = Callable[[str | None], None]
-"""Called with the key of the changed case; None: the packs changed."""
+Listener = Callable[[StoredRun | None], None]
+"""Called with a run that was stored; None: the packs changed."""
 
 
 class Results:
@@ -244,28 +245,28 @@ class Results:
         # One lock for both: listeners get the runs of two workers in the order of their numbers,
         # since after a newer number an older run would count as already seen.
         with self._lock:
-            number = self.store.add_run(run)
-            if number <= self._view.version:
+            stored = self.store.add_run(run)
+            if stored.number <= self._view.version:
                 return False
-            starts_period = self._note(run, number)
-        self._notify_listeners(run.case.key)
+            starts_period = self._note(run, stored)
+        self._notify_listeners(stored)
         return starts_period
 
-    def _note(self, run: Run, number: int) -> bool:
-        view, stored = self._view, StoredRun.of(run, number)
+    def _note(self, run: Run, stored: StoredRun) -> bool:
+        view = self._view
         key, known = stored.case_key, self._view.cases.get(stored.case_key)
         trend = view.trends.get(key, Trend())
         periods, starts_period = _continued(view.periods, run)
         self._view = replace(
             view,
-            version=number,
+            version=stored.number,
             cases={**view.cases, key: _with_run(known, stored)},
             trends={**view.trends, key: trend.after(stored)} if run.outcome.good else view.trends,
             failures=view.failures
             if run.outcome is Outcome.OK
             else (stored, *view.failures)[:FAILURES],
             periods=periods,
-            totals=self._updated_totals(view.totals.runs + 1),
+            totals=_with_moved(view.totals, run),
             devices=view.devices if known else self._devices(),
         )
         self._count_good_run(run, starts_period=starts_period)
@@ -279,19 +280,13 @@ class Results:
             log.warning("reading identities failed", reason=error.reason)
             return self._view.devices
 
-    def _updated_totals(self, runs: int) -> Totals:
-        """Return the totals after a write; a failure here must not keep listeners uninformed."""
-        try:
-            return self.store.totals(runs_known=runs)
-        except StoreError as error:
-            log.warning("reading totals failed, retrying with the next run", reason=error.reason)
-            return replace(self._view.totals, runs=runs)
-
     def end_cycle(self, uid: str) -> None:
         """Record the end of a complete cycle. Raises StoreError."""
-        self.store.end_cycle(uid)
-        with self._lock:
-            self._view = replace(self._view, totals=self._updated_totals(self._view.totals.runs))
+        if (ended := self.store.end_cycle(uid)) is not None:
+            with self._lock:
+                totals = self._view.totals
+                cycles = {**totals.cycles, ended: totals.cycles.get(ended, 0) + 1}
+                self._view = replace(self._view, totals=replace(totals, cycles=cycles))
 
     def recount(self) -> None:
         """Read the totals again after a removal of old runs."""
@@ -299,10 +294,10 @@ class Results:
             removals = self._view.removals + 1
             self._view = replace(self._view, totals=self.store.totals(), removals=removals)
 
-    def _notify_listeners(self, key: str | None) -> None:
+    def _notify_listeners(self, run: StoredRun | None) -> None:
         for listener in self._listeners:
             try:
-                listener(key)
+                listener(run)
             except Exception:
                 # A failing listener must not stop the measurement or the other listeners.
                 log.exception("result subscriber failed")
@@ -358,6 +353,12 @@ def _with_run(known: CaseRecord | None, run: StoredRun) -> CaseRecord:
         first_started=min(known.first_started, run.started) if known else run.started,
         sums=summed(sums, run.samples) if run.outcome.good else sums,
     )
+
+
+def _with_moved(totals: Totals, run: Run) -> Totals:
+    """Return the totals after one more run."""
+    moved = {at: totals.bytes.get(at, 0.0) + size for at, size in moved_bytes(run).items()}
+    return replace(totals, bytes={**totals.bytes, **moved}, runs=totals.runs + 1)
 
 
 def _continued(

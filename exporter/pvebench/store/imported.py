@@ -16,6 +16,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreError
 from pvebench.model.environment import Environment
+from pvebench.store.case_numbers import add_numbers
 from pvebench.store.records import StoredRun, definitions_of
 from pvebench.store.tables import cycles, runs
 from pvebench.store.writing import BATCH, Bookkeeping, insert_runs, newest_number, note_environments
@@ -57,12 +58,13 @@ def add_imported(connection: Connection, imported: Iterable[ImportedRun]) -> Imp
     """Store runs that are not stored yet; see `Store.add_imported`."""
     remaining = iter(imported)
     books, nodes, count = Bookkeeping(connection), _Nodes(connection), ImportCount()
-    number = newest_number(connection)
+    first = number = newest_number(connection)
     while batch := list(itertools.islice(remaining, BATCH)):
         new = nodes.new(batch, count)
         _insert(connection, books, new, number)
         number += len(new)
     books.write()
+    add_numbers(connection, first + 1)
     return count
 
 

@@ -8,23 +8,20 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from operator import itemgetter
+from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Row, Select, TableValuedAlias, func, select
 
 from pvebench.model import figures
 from pvebench.model.definition import Definition
+from pvebench.model.judged import NUMBERS, Number
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.store.tables import cases, samples
 
 # --- Values that the store returns, already joined.
 
-GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
-"""Outcomes of successful runs, whose numbers are published."""
-Number = tuple[str, str, str]
-"""Key of one of a run's numbers: metric, direction or "", part."""
 SUMMED: Final = frozenset({figures.CLAT_HISTOGRAM.name})
 """Metrics that are summed over all good runs of a case."""
 
@@ -273,7 +270,7 @@ if TYPE_CHECKING:
     Column = array[float]
 
 NumbersRow = Sequence[Any]
-"""Of a good run: its number, case, end, environment, outcome, then the requested numbers."""
+"""Of a good run: its number, end, environment, whether it is `ok`, then `NUMBERS` or None."""
 
 
 @dataclass(slots=True)
@@ -316,27 +313,32 @@ def not_measured(count: int) -> Column:
     return array("d", [math.nan]) * count
 
 
-def by_case(rows: Iterable[NumbersRow], requested: Sequence[Number]) -> list[CaseNumbers]:
-    """Return the numbers of runs by case; runs that have none of them are absent."""
-    rows_of: dict[str, list[NumbersRow]] = {}
-    key_of = itemgetter(1)
-    for row in rows:
-        if row.count(None) < len(requested):
-            rows_of.setdefault(key_of(row), []).append(row)
-    return [_of_rows(key, own_rows, requested) for key, own_rows in rows_of.items()]
+def numbers_of(run: StoredRun) -> CaseNumbers | None:
+    """Return the numbers of a good run as the store returns them; None: it has none."""
+    values = {_sort_key(sample): sample.value for sample in run.samples}
+    row = [values.get(number) for number in NUMBERS]
+    if row.count(None) == len(row):
+        return None
+    head = run.number, run.finished.timestamp(), run.environment, run.outcome is Outcome.OK
+    return case_numbers(run.case_key, [(*head, *row)])
 
 
-def _of_rows(key: str, rows: Sequence[NumbersRow], requested: Sequence[Number]) -> CaseNumbers:
-    runs, _, finished, environments, outcomes, *columns = zip(*rows, strict=True)
+def case_numbers(key: str, rows: Sequence[NumbersRow]) -> CaseNumbers:
+    """Return the numbers of some runs of a case, oldest first."""
+    runs, finished, environments, ok, *columns = zip(*rows, strict=True)
     return CaseNumbers(
         key,
         array("q", runs),
         array("d", finished),
-        [*environments],
-        bytearray(outcome == Outcome.OK for outcome in outcomes),
+        [*map(intern, environments)],
+        bytearray(ok),
         {
-            number: array("d", [math.nan if value is None else value for value in column])
-            for number, column in zip(requested, columns, strict=True)
+            number: array("d", _measured(column) if None in column else column)
+            for number, column in zip(NUMBERS, columns, strict=True)
             if column.count(None) < len(column)
         },
     )
+
+
+def _measured(column: Sequence[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in column]

@@ -12,8 +12,8 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.model.run import Outcome, Sample
 from pvebench.store.engine import reading, writing
-from pvebench.store.records import GOOD, StoredRun, definitions_of, sample_row, with_samples
-from pvebench.store.tables import cases, cycles, runs, samples
+from pvebench.store.records import StoredRun, definitions_of, sample_row, with_samples
+from pvebench.store.tables import GOOD, cases, cycles, runs, samples
 from pvebench.store.writing import reclassify
 
 REPLACE_BATCH: Final = 200

@@ -17,7 +17,6 @@ from pvebench.model.run import Outcome
 from pvebench.store.engine import reading
 from pvebench.store.records import (
     DIRECTIONS,
-    GOOD,
     CaseRecord,
     Point,
     StoredRun,
@@ -26,6 +25,7 @@ from pvebench.store.records import (
     with_samples,
 )
 from pvebench.store.tables import (
+    GOOD,
     NOT_OK,
     case_outcomes,
     case_sums,
@@ -268,12 +268,8 @@ class StoredResults:
         """Return the mean bytes that the newest runs wrote, and the wear of drives."""
         return bytes_per_run(self._engine), newest_wear(self._engine)
 
-    def totals(self, *, runs_known: int | None = None) -> Totals:
-        """Return the counters over the whole history.
-
-        Args:
-            runs_known: number of runs if already known; None: count them.
-        """
+    def totals(self) -> Totals:
+        """Return the counters over the whole history."""
         ended = (
             select(cycles.c.node, cycles.c.tier, func.count())
             .where(cycles.c.finished.is_not(None))
@@ -282,9 +278,7 @@ class StoredResults:
         with reading(self._engine) as connection:
             amounts = connection.execute(select(totals).where(totals.c.name.in_(DIRECTIONS))).all()
             counts = connection.execute(ended).all()
-            number = runs_known
-            if number is None:
-                number = connection.scalar(select(func.count()).select_from(runs))
+            number = connection.scalar(select(func.count()).select_from(runs))
         moved = {(row.node, row.storage, row.name): row.value for row in amounts}
         return Totals(
             bytes=moved,

@@ -17,12 +17,10 @@ from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME, read_own, write_own
 from pvebench.log import log
 from pvebench.store.backups import connect_read_only
-from pvebench.store.case_numbers import Numbers
 from pvebench.store.fleet_log import FleetLog, FleetState
 from pvebench.store.instance_lock import holder_of, lock_instance, stop_holder
 from pvebench.store.journal import StorageIdentities, journal_details
 from pvebench.store.outbox import Outbox
-from pvebench.store.records import Number
 from pvebench.store.tables import HEAD
 from pvebench.store.writing import Writes, bytes_per_run, newest_wear
 
@@ -213,16 +211,6 @@ def fleet_state_at(path: Path) -> FleetState | None:
     """
     with _engine_at(path) as engine:
         return FleetLog(engine).state()
-
-
-def damaged_blocks_at(path: Path, requested: Sequence[Number]) -> list[int]:
-    """Return the damaged number blocks of the database at `path`, which has the current schema.
-
-    Raises:
-        StoreError: they cannot be read.
-    """
-    with _engine_at(path) as engine:
-        return Numbers(engine).damaged(requested)
 
 
 def writes_at(path: Path) -> Writes:

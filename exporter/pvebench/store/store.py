@@ -21,6 +21,7 @@ from pvebench.store.fleet_log import FleetLog
 from pvebench.store.imported import ImportCount, ImportedRun, add_imported
 from pvebench.store.journal import StorageIdentities, StoredJournal
 from pvebench.store.outbox import Outbox
+from pvebench.store.records import StoredRun
 from pvebench.store.replacement import RunReplacement
 from pvebench.store.results import DURABILITY, StoredResults
 from pvebench.store.retention import Removal, prune, removable
@@ -140,14 +141,16 @@ class Store(StoredResults):
         with writing(self._engine) as connection:
             connection.execute(row)
 
-    def end_cycle(self, uid: str) -> None:
-        """Record the end of a complete cycle."""
-        now = datetime.now(UTC).timestamp()
+    def end_cycle(self, uid: str) -> tuple[str, str] | None:
+        """Record the end of a complete cycle; return its node and tier, None: it had ended."""
+        running = update(cycles).where(cycles.c.uid == uid, cycles.c.finished.is_(None))
+        ended = running.values(finished=datetime.now(UTC).timestamp())
         with writing(self._engine) as connection:
-            connection.execute(update(cycles).where(cycles.c.uid == uid).values(finished=now))
+            row = connection.execute(ended.returning(cycles.c.node, cycles.c.tier)).first()
+        return None if row is None else (row.node, row.tier)
 
-    def add_run(self, run: Run) -> int:
-        """Store a finished run with its samples and evidence; return its number.
+    def add_run(self, run: Run) -> StoredRun:
+        """Store a finished run with its samples and evidence; return it as stored.
 
         Durable on return. Adding the same run again changes nothing.
 

@@ -22,6 +22,11 @@ from sqlalchemy import (
     text,
 )
 
+from pvebench.model.judged import NUMBERS
+from pvebench.model.run import Outcome
+
+GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
+"""Outcomes of successful runs, whose numbers are published."""
 HEAD: Final = "0001"
 """Schema revision that this code reads and writes."""
 
@@ -87,7 +92,8 @@ NOT_OK: Final = text("runs.outcome != 'ok'")
 cases = Table(
     "cases",
     metadata,
-    Column("key", String, primary_key=True),
+    Column("id", Integer, primary_key=True),
+    Column("key", String, nullable=False, unique=True),
     Column("node", String, nullable=False),
     Column("scenario", String, nullable=False),
     Column("workload", String, nullable=False),
@@ -142,15 +148,19 @@ samples = Table(
     sqlite_with_rowid=False,
 )
 
-# Numbers of many runs per row; see `numbers`.
-number_blocks = Table(
-    "number_blocks",
+NUMBER_COLUMNS: Final = tuple("_".join(filter(None, number)) for number in NUMBERS)
+"""Columns of `run_numbers` with `NUMBERS`; NULL: not measured."""
+# Numbers of good runs as their samples have them, clustered by case; see `case_numbers`.
+run_numbers = Table(
+    "run_numbers",
     metadata,
-    Column("block", Integer, primary_key=True),
-    Column("form", Text, nullable=False),
-    Column("layout", LargeBinary, nullable=False),
-    Column("content", LargeBinary, nullable=False),
-    Column("checksum", Integer, nullable=False),
+    Column("case_id", Integer, primary_key=True),
+    Column("run", Integer, primary_key=True),
+    Column("finished", Float, nullable=False),
+    Column("environment", String, nullable=False),
+    Column("ok", Integer, nullable=False),
+    *(Column(name, Float) for name in NUMBER_COLUMNS),
+    sqlite_with_rowid=False,
 )
 
 evidence = Table(
@@ -271,20 +281,32 @@ fleet_marks = Table(
     Column("at", Float, nullable=False),
 )
 
-_ID_OF_UID: Final = "(SELECT id FROM runs WHERE uid = NEW.uid)"
-# SQLite runs no trigger for a row that another row replaces, by its number or by its uid.
-_RUN_CHANGES: Final = {
-    "run_added": ("AFTER INSERT ON runs", "NEW.id"),
-    "run_changed": ("AFTER UPDATE ON runs", "OLD.id"),
-    "run_renumbered": ("AFTER UPDATE OF id ON runs", "NEW.id"),
-    "run_removed": ("AFTER DELETE ON runs", "OLD.id"),
-    "run_replaced": ("BEFORE INSERT ON runs", _ID_OF_UID),
-    "run_renamed": ("BEFORE UPDATE OF uid ON runs", _ID_OF_UID),
-    "sample_added": ("AFTER INSERT ON samples", "NEW.run"),
-    "sample_changed": ("AFTER UPDATE ON samples", "OLD.run"),
-    "sample_moved": ("AFTER UPDATE OF run ON samples", "NEW.run"),
-    "sample_removed": ("AFTER DELETE ON samples", "OLD.run"),
-}
+_VALUES: Final = ", ".join(
+    f"(SELECT value FROM samples WHERE run = runs.id AND metric = '{metric}' "  # noqa: S608 # constants
+    f"AND direction = '{direction}' AND part = '{part}')"
+    for metric, direction, part in NUMBERS
+)
+_GOOD: Final = ", ".join(f"'{outcome}'" for outcome in GOOD)
+
+
+def numbers_statement(condition: str) -> str:
+    """Return the statement that stores the numbers of the good runs that fulfill a condition."""
+    return (
+        "INSERT OR REPLACE INTO run_numbers SELECT cases.id, runs.id, runs.finished, "  # noqa: S608 # constants
+        f"runs.environment, runs.outcome = 'ok', {_VALUES} FROM runs JOIN cases ON "
+        f"cases.key = runs.case_key WHERE runs.outcome IN ({_GOOD}) AND {condition} ORDER BY 1, 2"
+    )
+
+
+_REMOVED: Final = (
+    "DELETE FROM run_numbers WHERE case_id = (SELECT id FROM cases WHERE key = OLD.case_key) "
+    "AND run = OLD.id"
+)
+_NUMBERS_TRIGGERS: Final = (
+    f"CREATE TRIGGER IF NOT EXISTS run_removed AFTER DELETE ON runs BEGIN {_REMOVED}; END",
+    f"CREATE TRIGGER IF NOT EXISTS run_changed AFTER UPDATE ON runs BEGIN {_REMOVED}; "
+    f"{numbers_statement('runs.id = NEW.id')}; END",
+)
 _FLEET: Final = "EXISTS (SELECT 1 FROM fleet_position)"
 _NEW_CASE: Final = "NOT EXISTS (SELECT 1 FROM runs WHERE case_key = NEW.case_key)"
 # A line comes before the lines that refer to it.
@@ -307,13 +329,9 @@ FLEET_TRIGGERS: Final = tuple(
     f"INSERT INTO fleet_log (kind, key, revision) VALUES ({line}); END"
     for name, (event, condition, line) in _LOGGED.items()
 )
-TRIGGERS: Final = FLEET_TRIGGERS + tuple(
-    f"CREATE TRIGGER IF NOT EXISTS {name} {event} BEGIN "  # noqa: S608 # constants of this file
-    f"DELETE FROM number_blocks WHERE block = ({run} - 1) / 50000; END"
-    for name, (event, run) in _RUN_CHANGES.items()
-)
+TRIGGERS: Final = (*FLEET_TRIGGERS, *_NUMBERS_TRIGGERS)
 """Statements that create the triggers.
 
-A changed run or sample removes the block of its run; a block has 50,000 runs (`blocks.SIZE`). In a
-fleet, everything that the hub has to learn adds a line to `fleet_log` in its own transaction.
+The numbers of a run follow each change of its row, which every correction changes. In a fleet,
+everything that the hub has to learn adds a line to `fleet_log` in its own transaction.
 """

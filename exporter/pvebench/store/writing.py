@@ -19,17 +19,11 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.write_cost import Wear
+from pvebench.store.case_numbers import add_numbers
 from pvebench.store.engine import reading, writing
-from pvebench.store.records import (
-    GOOD,
-    SAMPLE_COLUMNS,
-    StoredRun,
-    Sums,
-    run_row,
-    sample_row,
-    summed,
-)
+from pvebench.store.records import SAMPLE_COLUMNS, StoredRun, Sums, run_row, sample_row, summed
 from pvebench.store.tables import (
+    GOOD,
     case_outcomes,
     case_sums,
     cases,
@@ -239,19 +233,20 @@ def reclassify(connection: Connection, number: int, outcome: Outcome, reason: st
 BATCH: Final = 500
 
 
-def add_run(engine: Engine, run: Run) -> int:
-    """Store a finished run with everything that belongs to it, once; return its number."""
+def add_run(engine: Engine, run: Run) -> StoredRun:
+    """Store a finished run with everything that belongs to it, once; return it as stored."""
     with writing(engine) as connection:
         known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
         if known is not None:
-            return int(known)
+            return StoredRun.of(run, int(known))
         _note_environment(connection, run.environment, run.started, run.finished)
         stored = _insert_run(connection, run)
         _add_totals(connection, [run])
         books = Bookkeeping(connection)
         books.note(stored)
         books.write()
-    return stored.number
+        add_numbers(connection, stored.number)
+    return stored
 
 
 def add_history(engine: Engine, history: Iterable[Run]) -> int:
@@ -283,6 +278,7 @@ def add_history(engine: Engine, history: Iterable[Run]) -> int:
             _add_totals(connection, batch)
             count += len(batch)
         books.write()
+        add_numbers(connection, first)
     return count
 
 
@@ -405,14 +401,23 @@ def bytes_per_run(engine: Engine) -> dict[tuple[str, str], float]:
     }
 
 
+def moved_bytes(run: Run) -> dict[tuple[str, str, str], float]:
+    """Return (node, storage, direction) -> bytes that the workload moved."""
+    where = run.case.scenario.node, run.case.scenario.storage
+    return {
+        (*where, str(sample.direction)): sample.value
+        for sample in figures.BYTES.of(run.samples)
+        if sample.direction is not None
+    }
+
+
 def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
     """Add the bytes that the workloads moved, and all bytes written, to estimate wear."""
     amounts: defaultdict[tuple[str, str, str], float] = defaultdict(float)
     for run in ended:
         where = run.case.scenario.node, run.case.scenario.storage
-        for sample in run.samples:
-            if sample.metric == "bytes" and sample.direction is not None:
-                amounts[*where, str(sample.direction)] += sample.value
+        for place, size in moved_bytes(run).items():
+            amounts[place] += size
         if run.outcome is not Outcome.SKIPPED:
             amounts[*where, hour(WRITTEN, run.finished)] += run.written_bytes
             for storage, size in run.copies.items():

@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, pairwise, starmap
+from itertools import compress, groupby, pairwise, starmap
 from operator import eq, itemgetter, le
-from sys import intern
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durable, Known, durable_of
-from pvebench.model.figures import HOST_CPU
-from pvebench.model.judged import JUDGED
+from pvebench.model.judged import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
-from pvebench.store import CaseNumbers, Decision, Number, not_measured
+from pvebench.store import CaseNumbers, Decision, StoredRun, not_measured, numbers_of
 from pvebench.store.definitions import DefinitionChange
 from pvebench.verdicts.source import Source, StoredRuns
 
@@ -30,16 +29,6 @@ if TYPE_CHECKING:
 
 Place = tuple[str, str]
 """Metric of a case, and its direction or empty text."""
-_CORES: Final = tuple((HOST_CPU.name, "", part) for part in ("qemu", "total"))
-_NUMBER_OF: Final[dict[Place, Number]] = {
-    (one.name, way): (one.source.name, way, one.part)
-    for one in JUDGED.values()
-    if one.source is not HOST_CPU
-    for way in (map(str, Direction) if one.per_direction else ("",))
-}
-"""Judged figure -> the stored number it is."""
-NUMBERS: Final[tuple[Number, ...]] = (*_NUMBER_OF.values(), *_CORES)
-"""Stored numbers that judged figures are read or computed from."""
 _RATES: Final = [("throughput", way.value) for way in Direction]
 NOT_MEASURED: Final = math.nan
 _DURABLE_CACHES: Final = ("directsync", "writethrough")
@@ -54,10 +43,10 @@ def figures_of(values: Mapping[Number, Column], tool: str) -> dict[Place, Column
     """
     columns = {
         place: _positive(values[number]) if place[1] else values[number]
-        for place, number in _NUMBER_OF.items()
+        for place, number in NUMBER_OF.items()
         if number in values and JUDGED[place[0]].source.tool in ("", tool)
     }
-    cores = _first_measured(*(values.get(number) for number in _CORES))
+    cores = _first_measured(*(values.get(number) for number in CORES))
     rates = [columns[place] for place in _RATES if place in columns]
     if cores is not None and rates:
         columns["cpu_cost", ""] = array("d", map(_cost, cores, _sums(rates)))
@@ -148,7 +137,7 @@ class CaseColumns:
         for place, column in self._values.items():
             column.extend(figures.get(place) or not_measured(count))
         self._times.extend(numbers.finished)
-        self._environments += map(intern, numbers.environments)
+        self._environments += numbers.environments
         self._ok += numbers.ok
         if not all(starmap(le, pairwise(self._times[max(0, before - 1) :]))):
             self._put_in_order()
@@ -242,7 +231,10 @@ class Feed:
         self._timeline: dict[str, list[tuple[float, str]]] = {}
         self._decisions: list[Decision] = []
         self._removals = results.now.removals
+        self._stored: int | None = None
+        self._added: deque[StoredRun] = deque()
         self.newest_run = 0
+        results.listen(lambda run: self._added.append(run) if run is not None else None)
 
     @property
     def store(self) -> StoredRuns:
@@ -273,33 +265,42 @@ class Feed:
         return self._results.now.definition_changes()
 
     def read(self) -> bool:
-        """Read new runs and decisions; return whether there were any."""
+        """Take new runs and decisions; return whether there were any.
+
+        Stored runs are read once; later ones are those that `Results` handed on.
+        """
         if self._removals != (removals := self._results.now.removals):
             self._forget()
             self._removals = removals
-        # A run is in the database before `Results` knows it: the next update reads it.
-        known = self._results.now.version
-        return self.take(
-            self._results.store.numbers.read(NUMBERS, after=self.newest_run, until=known)
-        )
+        if self._stored is not None:
+            return self.take(self._handed_on(self._stored))
+        # After a failure midway, all are read again.
+        self._cases, self._timeline, self.newest_run = {}, {}, 0
+        # A later run may be in the database already; it is handed on, too.
+        stored = self._results.now.version
+        new = self.take(self._results.store.numbers.by_case(until=stored))
+        self._stored = stored
+        return new
 
-    def take(self, new: Iterable[Sequence[CaseNumbers]], *, until: float = math.inf) -> bool:
+    def _handed_on(self, stored: int) -> Iterator[CaseNumbers]:
+        """Yield the numbers of the runs that were added after number `stored`."""
+        while self._added:
+            run = self._added.popleft()
+            if run.number > stored and run.outcome.good and (numbers := numbers_of(run)):
+                yield numbers
+
+    def take(self, new: Iterable[CaseNumbers], *, until: float = math.inf) -> bool:
         """Add runs; return whether there were new runs or decisions.
 
         Args:
-            new: pieces, each of later runs.
+            new: runs of cases, later than those before.
             until: ignore later decisions; Unix seconds.
         """
         decisions = self._results.store.decisions
         decided = decisions.count() != len(self._decisions)
         if decided:
             self._decisions = [one for one in decisions.all() if one.made.timestamp() <= until]
-        # If the database fails midway, the next update reads the rest.
-        before = self.newest_run
-        for piece in filter(None, new):
-            self._add(piece)
-            self.newest_run = max(self.newest_run, *(max(one.runs) for one in piece))
-        return self.newest_run > before or decided
+        return self._add(new) or decided
 
     def _forget(self) -> None:
         """Drop the runs that the store has dropped."""
@@ -308,9 +309,11 @@ class Feed:
         for key, case in self._cases.items():
             case.columns.forget(oldest[key])
 
-    def _add(self, piece: Iterable[CaseNumbers]) -> None:
-        times: dict[str, list[CaseNumbers]] = {}
-        for one in piece:
+    def _add(self, new: Iterable[CaseNumbers]) -> bool:
+        newest = 0
+        spans: dict[str, _Span] = {}
+        for one in new:
+            newest = max(newest, max(one.runs, default=0))
             own = one if self._environments is None else one.at(_within(one, self._environments))
             if not own.runs:
                 continue
@@ -318,18 +321,15 @@ class Feed:
             if case is None:
                 definition = self._results.now.cases[own.case_key].definition
                 case = self._cases[own.case_key] = _Case(definition, CaseColumns(definition.tool))
-            times.setdefault(case.definition.node, []).append(own)
+            runs, ends, environments = spans.setdefault(case.definition.node, _no_runs())
+            runs.extend(own.runs)
+            ends.extend(own.finished)
+            environments += own.environments
             case.columns.add(own)
-        for node, numbers in times.items():
-            timeline = self._timeline.get(node)
-            for end in _ends(numbers, timeline[-1][0] if timeline else -math.inf):
-                self._add_time(node, end)
-
-    def _add_time(self, node: str, end: tuple[float, str]) -> None:
-        timeline = self._timeline.setdefault(node, [])
-        _put(timeline, end, itemgetter(0))
-        if len(timeline) > 2 and timeline[-3][1] == timeline[-2][1] == timeline[-1][1]:
-            del timeline[-2]
+        for node, span in spans.items():
+            _extend(self._timeline.setdefault(node, []), *span)
+        self.newest_run = max(self.newest_run, newest)
+        return newest > 0
 
     def material(self, node: str) -> Material:
         """Return the input of a node's verdicts, with decisions applied.
@@ -374,21 +374,31 @@ def _within(numbers: CaseNumbers, environments: frozenset[str]) -> list[int]:
     return [place for place, digest in enumerate(digests) if digest in environments]
 
 
-def _ends(cases: Sequence[CaseNumbers], after: float) -> Iterable[tuple[float, str]]:
-    """Return (end, environment) of a node's runs, ordered by run number.
+_Span = tuple["array[int]", "Column", list[str]]
+"""Number, end and environment of some runs of a node."""
 
-    Args:
-        after: end of the last known run. Of later runs in one environment two are enough.
-    """
-    digests = {digest for one in cases for digest in set(one.environments)}
-    first = min(min(one.finished) for one in cases)
-    if len(digests) == 1 and first >= after:
-        (only,) = digests
-        last = max(max(one.finished) for one in cases)
-        return [(first, only), (last, only)][: 1 + (first < last)]
-    every = (zip(one.runs, one.finished, one.environments, strict=True) for one in cases)
-    in_order = sorted(chain.from_iterable(every))
-    return [(finished, digest) for _, finished, digest in in_order]
+
+def _no_runs() -> _Span:
+    return array("q"), array("d"), []
+
+
+def _extend(
+    timeline: list[tuple[float, str]],
+    runs: Sequence[int],
+    ends: Sequence[float],
+    environments: Sequence[str],
+) -> None:
+    """Add the ends of a node's runs to its timeline, in the order of their numbers."""
+    order = sorted(range(len(runs)), key=runs.__getitem__)
+    for environment, group in groupby(order, key=environments.__getitem__):
+        added = [ends[place] for place in group]
+        if not timeline or min(added) >= timeline[-1][0]:
+            # Of later runs in one environment, two are enough.
+            added = sorted({min(added), max(added)})
+        for end in added:
+            _put(timeline, (end, environment), itemgetter(0))
+            if len(timeline) > 2 and timeline[-3][1] == timeline[-2][1] == timeline[-1][1]:
+                del timeline[-2]
 
 
 def _histories(key: str, case: _Case, since: float, known: Known) -> list[CaseHistory]:

@@ -6,17 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pvebench.analysis.concurrent_changes import RunValues
-from pvebench.store import CaseNumbers, Decision, KnownChange, Number
-from pvebench.store.current import View
+from pvebench.store import CaseNumbers, Decision, KnownChange
+from pvebench.store.current import Listener, View
 
 
 class Numbers(Protocol):
     """Numbers of good runs."""
 
-    def read(
-        self, requested: Sequence[Number], *, after: int = 0, until: int | None = None
-    ) -> Iterable[list[CaseNumbers]]:
-        """Yield the good runs with numbers above `after`, in parts of ascending run numbers."""
+    def by_case(self, *, until: int) -> Iterable[CaseNumbers]:
+        """Yield the good runs of each case up to run `until`, oldest first."""
 
 
 class Decisions(Protocol):
@@ -69,3 +67,6 @@ class Source(Protocol):
     @property
     def store(self) -> StoredRuns:
         """The stored runs."""
+
+    def listen(self, listener: Listener) -> None:
+        """Call a function with every run that is stored from now on."""

@@ -20,7 +20,7 @@ from pvebench.model.environment import KnownIssue
 from pvebench.store import CaseNumbers
 from pvebench.store.current import Results
 from pvebench.verdicts.change_tracker import ChangeTracker
-from pvebench.verdicts.feed import NUMBERS, Feed
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.source import KnownChanges, StoredRuns
 from pvebench.verdicts.verdicts import Verdicts, changes_of
 
@@ -188,21 +188,20 @@ def past_verdicts(
         known: later changes; the same ones of the past have their IDs.
     """
     cases = [
-        piece.at(sorted(range(len(piece.runs)), key=piece.finished.__getitem__))
-        for pieces in results.store.numbers.read(NUMBERS)
-        for piece in pieces
+        case.at(sorted(range(len(case.runs)), key=case.finished.__getitem__))
+        for case in results.store.numbers.by_case(until=results.now.version)
     ]
     feed, judge, begun = Feed(results), Judge(issues), -math.inf
     for moment in moments:
-        feed.take([_ended(cases, begun, moment)], until=moment)
+        feed.take(_ended(cases, begun, moment), until=moment)
         begun = moment
         yield moment, judged(feed, judge, ChangeTracker(known=known))
 
 
-def _ended(cases: Iterable[CaseNumbers], after: float, until: float) -> list[CaseNumbers]:
-    """Return the runs that ended after one moment, and until another."""
+def _ended(cases: Iterable[CaseNumbers], after: float, until: float) -> Iterator[CaseNumbers]:
+    """Yield the runs that ended after one moment, and until another."""
     spans = (
         (one, range(bisect_right(one.finished, after), bisect_right(one.finished, until)))
         for one in cases
     )
-    return [one.at(places) for one, places in spans if places]
+    yield from (one.at(places) for one, places in spans if places)

@@ -1,8 +1,5 @@
 BEGIN TRANSACTION;
-CREATE TABLE alembic_version (
-	version_num VARCHAR(32) NOT NULL, 
-	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-);
+CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
 INSERT INTO "alembic_version" VALUES('0001');
 CREATE TABLE case_outcomes (
 	case_key VARCHAR NOT NULL, 
@@ -22,6 +19,7 @@ CREATE TABLE case_sums (
 );
 INSERT INTO "case_sums" VALUES('lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','clat_histogram','read','0.001',24.0);
 CREATE TABLE cases (
+	id INTEGER NOT NULL, 
 	"key" VARCHAR NOT NULL, 
 	node VARCHAR NOT NULL, 
 	scenario VARCHAR NOT NULL, 
@@ -33,9 +31,10 @@ CREATE TABLE cases (
 	good_finished FLOAT, 
 	good_run INTEGER, 
 	failures_in_row INTEGER NOT NULL, 
-	PRIMARY KEY ("key")
+	PRIMARY KEY (id), 
+	UNIQUE ("key")
 );
-INSERT INTO "cases" VALUES('lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','{"fingerprint": "e75966b79acc84a2", "labels": {"bus": "virtio", "cache": "none", "format": "raw", "node": "lab", "scenario": "local.virtio.raw.none", "storage": "local", "workload": "randread-4k-qd32"}, "scale": 1.0, "scenario": {"aio": "io_uring", "backing": "0", "bus": "virtio", "cache": "none", "chain": "0", "chain_kind": "volume", "cluster_size": "0", "cpus": "1", "detect_zeroes": "0", "discard": "0", "drive_cache": "", "extended_l2": "0", "file_bytes": "0", "file_name": "fio.dat", "filesystem": "none", "fill_compress": "0", "fill_passes": "1", "format": "raw", "iops": "0", "iothread": "0", "mbps": "0", "memory_bytes": "805306368", "mount_options": "", "overlay_cluster": "0", "preallocation": "metadata", "queues": "0", "read_ahead": "", "scheduler": "", "scsihw": "virtio-scsi-single", "ssd": "0", "volume_bytes": "268435456"}, "workload": {"caveats": [], "directions": ["read"], "parameters": {"bs": 4096, "fdatasync": 0, "fsync": 0, "iodepth": 32, "ioengine": "libaio", "numjobs": 1, "random_distribution": "random", "rate_iops": 0, "rw": "randread", "size": 0, "sync": false, "version": 1}, "ramp_seconds": 2.0, "runtime_seconds": 8.0, "slug": "randread-4k-qd32", "title": "randread 4k qd32", "tool": "fio"}}',1777593600.0,1777593732.0,3,1777593732.0,3,0);
+INSERT INTO "cases" VALUES(1,'lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','{"fingerprint": "e75966b79acc84a2", "labels": {"bus": "virtio", "cache": "none", "format": "raw", "node": "lab", "scenario": "local.virtio.raw.none", "storage": "local", "workload": "randread-4k-qd32"}, "scale": 1.0, "scenario": {"aio": "io_uring", "backing": "0", "bus": "virtio", "cache": "none", "chain": "0", "chain_kind": "volume", "cluster_size": "0", "compression": "", "cpus": "1", "detect_zeroes": "0", "discard": "0", "drive_cache": "", "extended_l2": "0", "file_bytes": "0", "file_name": "fio.dat", "filesystem": "none", "fill_compress": "0", "fill_passes": "1", "format": "raw", "iops": "0", "iothread": "0", "mbps": "0", "memory_bytes": "805306368", "mount_options": "", "overlay_cluster": "0", "preallocation": "metadata", "primarycache": "", "queues": "0", "read_ahead": "", "recordsize": "", "scheduler": "", "scsihw": "virtio-scsi-single", "ssd": "0", "sync": "", "thin_chunk": "", "volblocksize": "", "volume_bytes": "268435456"}, "workload": {"caveats": [], "directions": ["read"], "parameters": {"bs": 4096, "fdatasync": 0, "fsync": 0, "iodepth": 32, "ioengine": "libaio", "numjobs": 1, "random_distribution": "random", "rate_iops": 0, "rw": "randread", "size": 0, "sync": false, "version": 1}, "ramp_seconds": 2.0, "runtime_seconds": 8.0, "slug": "randread-4k-qd32", "title": "randread 4k qd32", "tool": "fio"}}',1777593600.0,1777593732.0,3,1777593732.0,3,0);
 CREATE TABLE changes (
 	id VARCHAR NOT NULL, 
 	since FLOAT NOT NULL, 
@@ -62,8 +61,8 @@ CREATE TABLE cycles (
 	finished FLOAT, 
 	PRIMARY KEY (uid)
 );
-INSERT INTO "cycles" VALUES('c1','lab','quick','wall',12,1.79561678652764391897e+09,1795616786.90072);
-INSERT INTO "cycles" VALUES('c2','lab','quick','wall',12,1.79561678654464197159e+09,NULL);
+INSERT INTO "cycles" VALUES('c1','lab','quick','wall',12,1795814368.33297,1.79581436847487592696e+09);
+INSERT INTO "cycles" VALUES('c2','lab','quick','wall',12,1.79581436833547091486e+09,NULL);
 CREATE TABLE decisions (
 	id INTEGER NOT NULL, 
 	made FLOAT NOT NULL, 
@@ -122,15 +121,15 @@ CREATE TABLE fleet_log (
 	revision INTEGER NOT NULL, 
 	nonce BLOB DEFAULT (randomblob(8)) NOT NULL
 );
-INSERT INTO "fleet_log" VALUES(1,'environment','87c2618aa238f884',0,X'BFE8C6070BE12FAD');
-INSERT INTO "fleet_log" VALUES(2,'environment','08f3604de8c3dda1',0,X'D0E4F5267D3614EE');
-INSERT INTO "fleet_log" VALUES(3,'cycle','c1',0,X'542484CDEC587DD2');
-INSERT INTO "fleet_log" VALUES(4,'cycle','c2',0,X'4002E56930199323');
-INSERT INTO "fleet_log" VALUES(5,'definition','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2',0,X'9AF0479E439C6B31');
-INSERT INTO "fleet_log" VALUES(6,'decision','1',0,X'DD2D84E5780DED31');
-INSERT INTO "fleet_log" VALUES(7,'run','a',0,X'12CD563A5FB9DBF8');
-INSERT INTO "fleet_log" VALUES(8,'run','b',0,X'343B7529FD8D6AE9');
-INSERT INTO "fleet_log" VALUES(9,'run','c',0,X'D7859B46D1B5EAF9');
+INSERT INTO "fleet_log" VALUES(1,'environment','87c2618aa238f884',0,X'5C5C83FBE9301574');
+INSERT INTO "fleet_log" VALUES(2,'environment','08f3604de8c3dda1',0,X'A78D62BF6E7D5C8A');
+INSERT INTO "fleet_log" VALUES(3,'cycle','c1',0,X'C376A1072A284621');
+INSERT INTO "fleet_log" VALUES(4,'cycle','c2',0,X'05349F1554A440C2');
+INSERT INTO "fleet_log" VALUES(5,'definition','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2',0,X'970E83DECBFC1E0D');
+INSERT INTO "fleet_log" VALUES(6,'decision','1',0,X'201F77E2B79035A8');
+INSERT INTO "fleet_log" VALUES(7,'run','a',0,X'3696282D5CCA4CD3');
+INSERT INTO "fleet_log" VALUES(8,'run','b',0,X'2BD38173B440A585');
+INSERT INTO "fleet_log" VALUES(9,'run','c',0,X'4FA08EB1AC854D07');
 CREATE TABLE fleet_marks (
 	seq INTEGER NOT NULL, 
 	chain VARCHAR NOT NULL, 
@@ -156,8 +155,8 @@ CREATE TABLE journal (
 	details TEXT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "journal" VALUES(1,1.79561678691668605801e+09,1.79561678694191503521e+09,'volume','{"path": "/gone"}');
-INSERT INTO "journal" VALUES(2,1.79561678695665621757e+09,NULL,'vm','{"uuid": "left"}');
+INSERT INTO "journal" VALUES(1,1.79581436847635293003e+09,1.79581436847764635078e+09,'volume','{"path": "/gone"}');
+INSERT INTO "journal" VALUES(2,1.79581436848652887345e+09,NULL,'vm','{"uuid": "left"}');
 CREATE TABLE messages (
 	id INTEGER NOT NULL, 
 	kind VARCHAR NOT NULL, 
@@ -175,15 +174,33 @@ CREATE TABLE messages (
 	PRIMARY KEY (id)
 );
 INSERT INTO "messages" VALUES(1,'changed','',0.0,'slower','a is slower','mail',0.0,0.0,0,'','queued',NULL);
-CREATE TABLE number_blocks (
-	block INTEGER NOT NULL, 
-	form TEXT NOT NULL, 
-	layout BLOB NOT NULL, 
-	content BLOB NOT NULL, 
-	checksum INTEGER NOT NULL, 
-	PRIMARY KEY (block)
-);
-INSERT INTO "number_blocks" VALUES(0,'[1, "little", ["ok", "noisy", "not_steady"], ["iops", "read", ""]]',X'7B22656E7669726F6E6D656E7473223A205B2230386633363034646538633364646131222C202238376332363138616132333866383834225D2C20226361736573223A205B5B226C61622F6C6F63616C2E76697274696F2E7261772E6E6F6E652F72616E64726561642D346B2D716433322F65373539363662373961636338346132222C20322C205B305D5D5D7D',X'0100000000000000030000000000000000000043FB7CDA4100000061FB7CDA410100000001010000000000408F400000000000408F40',2549195964);
+CREATE TABLE run_numbers (
+	case_id INTEGER NOT NULL, 
+	run INTEGER NOT NULL, 
+	finished FLOAT NOT NULL, 
+	environment VARCHAR NOT NULL, 
+	ok INTEGER NOT NULL, 
+	iops_read FLOAT, 
+	iops_write FLOAT, 
+	iops_trim FLOAT, 
+	clat_max_read FLOAT, 
+	clat_max_write FLOAT, 
+	clat_max_trim FLOAT, 
+	operation_gap FLOAT, 
+	operation_time FLOAT, 
+	boot_time FLOAT, 
+	clat_percentile_read_99 FLOAT, 
+	clat_percentile_write_99 FLOAT, 
+	clat_percentile_trim_99 FLOAT, 
+	host_cpu_qemu FLOAT, 
+	host_cpu_total FLOAT, 
+	PRIMARY KEY (case_id, run)
+)
+ WITHOUT ROWID
+
+;
+INSERT INTO "run_numbers" VALUES(1,1,1777593612.0,'87c2618aa238f884',1,1000.0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0.5,NULL);
+INSERT INTO "run_numbers" VALUES(1,3,1777593732.0,'08f3604de8c3dda1',1,1000.0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0.5,NULL);
 CREATE TABLE runs (
 	id INTEGER NOT NULL, 
 	uid VARCHAR NOT NULL, 
@@ -236,7 +253,7 @@ CREATE TABLE storage_identities (
 	since FLOAT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "storage_identities" VALUES(1,'lab','local','{"fs": "0123"}',1.79561678704236602779e+09);
+INSERT INTO "storage_identities" VALUES(1,'lab','local','{"fs": "0123"}',1.79581436851198291779e+09);
 CREATE TABLE totals (
 	node VARCHAR NOT NULL, 
 	storage VARCHAR NOT NULL, 
@@ -246,9 +263,10 @@ CREATE TABLE totals (
 );
 INSERT INTO "totals" VALUES('lab','local','read',8192.0);
 INSERT INTO "totals" VALUES('lab','local','written 2026-05-01T00',0.0);
-INSERT INTO "totals" VALUES('lab','local','runs 2026-05-01T00',3.0);
-CREATE INDEX runs_of_case ON runs (case_key, finished);
+INSERT INTO "totals" VALUES('lab','local','successful_bytes 2026-05-01T00',0.0);
+INSERT INTO "totals" VALUES('lab','local','successful 2026-05-01T00',2.0);
 CREATE INDEX runs_by_time ON runs (finished);
+CREATE INDEX runs_of_case ON runs (case_key, finished);
 CREATE INDEX runs_not_ok ON runs (finished) WHERE outcome != 'ok';
 CREATE INDEX environment_periods_of_node ON environment_periods (node);
 CREATE TRIGGER fleet_first_run BEFORE INSERT ON runs WHEN EXISTS (SELECT 1 FROM fleet_position) AND NOT EXISTS (SELECT 1 FROM runs WHERE case_key = NEW.case_key) BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('definition', NEW.case_key, 0); END;
@@ -259,16 +277,8 @@ CREATE TRIGGER fleet_environment AFTER INSERT ON environments WHEN EXISTS (SELEC
 CREATE TRIGGER fleet_cycle AFTER INSERT ON cycles WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('cycle', NEW.uid, 0); END;
 CREATE TRIGGER fleet_cycle_end AFTER UPDATE OF finished ON cycles WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('cycle', NEW.uid, 0); END;
 CREATE TRIGGER fleet_decision AFTER INSERT ON decisions WHEN EXISTS (SELECT 1 FROM fleet_position) AND TRUE BEGIN INSERT INTO fleet_log (kind, key, revision) VALUES ('decision', NEW.id, 0); END;
-CREATE TRIGGER run_added AFTER INSERT ON runs BEGIN DELETE FROM number_blocks WHERE block = (NEW.id - 1) / 50000; END;
-CREATE TRIGGER run_changed AFTER UPDATE ON runs BEGIN DELETE FROM number_blocks WHERE block = (OLD.id - 1) / 50000; END;
-CREATE TRIGGER run_renumbered AFTER UPDATE OF id ON runs BEGIN DELETE FROM number_blocks WHERE block = (NEW.id - 1) / 50000; END;
-CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN DELETE FROM number_blocks WHERE block = (OLD.id - 1) / 50000; END;
-CREATE TRIGGER run_replaced BEFORE INSERT ON runs BEGIN DELETE FROM number_blocks WHERE block = ((SELECT id FROM runs WHERE uid = NEW.uid) - 1) / 50000; END;
-CREATE TRIGGER run_renamed BEFORE UPDATE OF uid ON runs BEGIN DELETE FROM number_blocks WHERE block = ((SELECT id FROM runs WHERE uid = NEW.uid) - 1) / 50000; END;
-CREATE TRIGGER sample_added AFTER INSERT ON samples BEGIN DELETE FROM number_blocks WHERE block = (NEW.run - 1) / 50000; END;
-CREATE TRIGGER sample_changed AFTER UPDATE ON samples BEGIN DELETE FROM number_blocks WHERE block = (OLD.run - 1) / 50000; END;
-CREATE TRIGGER sample_moved AFTER UPDATE OF run ON samples BEGIN DELETE FROM number_blocks WHERE block = (NEW.run - 1) / 50000; END;
-CREATE TRIGGER sample_removed AFTER DELETE ON samples BEGIN DELETE FROM number_blocks WHERE block = (OLD.run - 1) / 50000; END;
+CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN DELETE FROM run_numbers WHERE case_id = (SELECT id FROM cases WHERE key = OLD.case_key) AND run = OLD.id; END;
+CREATE TRIGGER run_changed AFTER UPDATE ON runs BEGIN DELETE FROM run_numbers WHERE case_id = (SELECT id FROM cases WHERE key = OLD.case_key) AND run = OLD.id; INSERT OR REPLACE INTO run_numbers SELECT cases.id, runs.id, runs.finished, runs.environment, runs.outcome = 'ok', (SELECT value FROM samples WHERE run = runs.id AND metric = 'iops' AND direction = 'read' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'iops' AND direction = 'write' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'iops' AND direction = 'trim' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'clat_max' AND direction = 'read' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'clat_max' AND direction = 'write' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'clat_max' AND direction = 'trim' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'operation_gap' AND direction = '' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'operation_time' AND direction = '' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'boot_time' AND direction = '' AND part = ''), (SELECT value FROM samples WHERE run = runs.id AND metric = 'clat_percentile' AND direction = 'read' AND part = '99'), (SELECT value FROM samples WHERE run = runs.id AND metric = 'clat_percentile' AND direction = 'write' AND part = '99'), (SELECT value FROM samples WHERE run = runs.id AND metric = 'clat_percentile' AND direction = 'trim' AND part = '99'), (SELECT value FROM samples WHERE run = runs.id AND metric = 'host_cpu' AND direction = '' AND part = 'qemu'), (SELECT value FROM samples WHERE run = runs.id AND metric = 'host_cpu' AND direction = '' AND part = 'total') FROM runs JOIN cases ON cases.key = runs.case_key WHERE runs.outcome IN ('ok', 'noisy', 'not_steady') AND runs.id = NEW.id ORDER BY 1, 2; END;
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('fleet_log',9);
 COMMIT;

@@ -6,7 +6,6 @@ import json
 import sqlite3
 import threading
 import time
-from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -21,10 +20,8 @@ from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, diagnose
 from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
 from pvebench.errors import PipelineError
-from pvebench.store import CaseNumbers, Message, StateDirectory, Store
-from pvebench.store.case_numbers import form_of, packed
+from pvebench.store import Message, StateDirectory, Store
 from pvebench.store.fleet_log import IDLE_SECONDS
-from pvebench.verdicts.feed import NUMBERS
 from pvebench_lab.simulated import simulated_hypervisor
 from testing.packs import write_pack
 from testing.stores import TemporaryStore
@@ -122,63 +119,6 @@ def test_a_page_in_the_middle_that_is_gone_is_seen(config: Path, capsys: Capture
     content[len(content) // 2 : len(content) // 2 + 8192] = b"\xff" * 8192
     path.write_bytes(content)
     assert seen(config, capsys, code=3)["database"][0] == "critical"
-
-
-def put_blocks(path: Path, *, count: int, damaged: tuple[int, ...] = ()) -> None:
-    """Put packed numbers into a database; in the damaged ones a byte is another one."""
-    values = {number: array("d", [1.0, 2.0, 3.0]) for number in NUMBERS}
-    ends = array("d", [1.0, 2.0, 3.0])
-    case = CaseNumbers("k", array("q", [1, 2, 3]), ends, ["e"] * 3, bytearray(3), values)
-    made = packed([case], NUMBERS)
-    other = made.content[:-1] + bytes([made.content[-1] ^ 1])
-    with closing(sqlite3.connect(path)) as database, database:
-        for block in range(count):
-            content = other if block in damaged else made.content
-            row = (block, form_of(NUMBERS), made.layout, content, made.checksum)
-            database.execute("INSERT INTO number_blocks VALUES (?, ?, ?, ?, ?)", row)
-
-
-BY_SERVICE = ("--exporter", "http://127.0.0.1:1")
-
-
-@pytest.mark.parametrize("opened", [True, False])
-def test_every_damaged_derived_block_is_reported_and_none_is_changed(
-    config: Path, store: Store, capsys: Captured, *, opened: bool
-) -> None:
-    put_blocks(store.path, count=30, damaged=(7, 29))
-    if not opened:
-        store.close()
-    before = contents(config.parent)
-    severity, text = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
-    assert severity == "critical"
-    assert text.startswith("damaged: 7, 29; no result is lost")
-    assert "serve replaces the blocks" in text
-    assert contents(config.parent) == before
-
-
-def test_a_damaged_derived_block_alone_changes_the_exit_code(
-    config: Path, capsys: Captured
-) -> None:
-    with StateDirectory(config.parent / "state", exclusive=True) as state:
-        TemporaryStore(state.database, simulated=True).close()
-        put_blocks(state.database, count=2)
-    assert seen(config, capsys, code=0)["derived blocks"] == ("ok", "no damaged blocks")
-    with closing(sqlite3.connect(state.database)) as database, database:
-        database.execute("UPDATE number_blocks SET checksum = checksum + 1 WHERE block = 1")
-    assert seen(config, capsys, code=3)["derived blocks"][1].startswith("damaged: 1; ")
-
-
-def test_the_derived_blocks_of_another_layout_are_not_checked(
-    config: Path, store: Store, capsys: Captured
-) -> None:
-    path = store.path
-    store.close()
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(
-            "DROP TABLE number_blocks; UPDATE alembic_version SET version_num = '0007'"
-        )
-    found = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
-    assert found == ("unknown", "not checked: the database has the schema of another version")
 
 
 def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys: Captured) -> None:

@@ -83,7 +83,7 @@ def test_what_was_stored_before_is_logged_once_and_in_the_same_order(store: Stor
 
 def test_a_correction_is_a_line_of_its_own_transaction(store: Store) -> None:
     store.fleet.begin()
-    number = store.add_run(run(0))
+    number = store.add_run(run(0)).number
     correction = ReplacedRun(
         number=number, gone=(), put=(), outcome=Outcome.IMPLAUSIBLE, reason="too fast"
     )

@@ -224,7 +224,7 @@ def test_a_run_is_stored_while_the_hub_does_not_answer(
         monkeypatch.setattr(connection, "END_SECONDS", 0.0)
         with sending(hub, store.fleet):
             assert asked.wait(20)
-            number = store.add_run(run(0))
+            number = store.add_run(run(0)).number
             correction = ReplacedRun(
                 number=number, gone=(), put=(), outcome=Outcome.FAILED, reason="x"
             )

@@ -66,7 +66,7 @@ def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
         secret.chmod(0o600)
         store = TemporaryStore(folder / "pvebench.db", simulated=False)
         store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
-        first = store.add_run(run(0))
+        first = store.add_run(run(0)).number
         with sending(HubAddress(url=hub_url, token_file=secret, site=name), store.fleet):
             store.add_run(run(1, SECOND))
             correction = ReplacedRun(

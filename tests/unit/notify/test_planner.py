@@ -21,21 +21,11 @@ from pvebench.notify.planner import (
     stop_messages,
     week_messages,
 )
-<<<<<<< HEAD
-from pvebench.store import KnownChange, Message
-from pvebench.store.current import PlannedCase
-from pvebench.verdicts.headline import summary
-from pvebench.verdicts.verdicts import Verdicts
-from testing.changes import DAY, FINDING, known, named
-from testing.packs import SMALL, write_pack
-from testing.simulations import simulate
-=======
 from pvebench.store import KnownChange, Message, Store
 from pvebench.store.current import PlannedCase, Results, View
-from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import summary
+from pvebench.verdicts.verdicts import Verdicts
 from testing.changes import CASES, DAY, FINDING, known, measured, named
->>>>>>> d8411783 (Test notifications without the simulated driver, and their limits)
 
 NOW = 200 * DAY
 MONDAY = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)

@@ -133,7 +133,7 @@ def test_what_todays_parsers_have_read_stays_as_it_is_with_every_tool(
     told = capsys.readouterr().out
     assert f"0 of {len(before['runs'])} runs changed" in told
     assert everything(state) == before
-    tools = {json.loads(case[4])["workload"]["tool"] for case in before["cases"]}
+    tools = {json.loads(case[5])["workload"]["tool"] for case in before["cases"]}
     assert tools == TOOLS.keys()
     metrics = {metric for _, metric, *_ in before["samples"]}
     assert {"boot_time", "steady_time", "iops_slope", "flush_share", "guest_to_host"} <= metrics
@@ -161,8 +161,13 @@ def test_a_parsers_mistake_is_repaired_to_what_the_right_parser_would_have_store
     assert numbers(wrong) == pytest.approx(numbers(right), rel=1e-9)
     after = everything(wrong)
     expected = corrected(before, 1, 2, 3)
-    for table in before.keys() - {"samples"}:
+    for table in before.keys() - {"samples", "run_numbers"}:
         assert after[table] == expected[table], table
+    judged, of_right = (
+        [value for row in of["run_numbers"] for value in row if isinstance(value, float)]
+        for of in (after, everything(right))
+    )
+    assert judged == pytest.approx(of_right, rel=1e-9)
 
     assert reparse(wrong, "--apply") == 0
     assert "0 of 3 runs changed" in capsys.readouterr().out

@@ -1,15 +1,12 @@
-"""Numbers read in blocks are those that the rows have, whatever was done to them in between.
+"""The numbers of runs are those of their samples, whatever pvebench does to them in between.
 
-What the rows have is asked of Python's sqlite3 alone. Runs are put beside the borders of blocks,
-so that a few make one full.
+What the samples have is read with Python's sqlite3 alone.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -22,487 +19,258 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from pvebench.config import Settings
-from pvebench.model.run import Outcome
-from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Number, ReplacedRun, case_numbers, restore
-from pvebench.store.case_numbers import SIZE
+from pvebench.analysis.case_history import GoodRun
+from pvebench.errors import StoreError, StoreLost
+from pvebench.model.judged import NUMBERS, Number
+from pvebench.model.run import Outcome, Run
+from pvebench.store import CaseNumbers, ReplacedRun, Store, numbers_of, restore
 from pvebench.store.current import Results
-from pvebench.verdicts.feed import NUMBERS, Feed
+from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import verdicts_data
 from pvebench.verdicts.verdict_service import VerdictService
-from testing.captured_logs import captured_logs
 from testing.changes import CASES, START, measured
 from testing.stores import TemporaryStore
 
-IOPS, CPU = ("iops", "read", ""), ("host_cpu", "", "qemu")
-REST = (
-    "case_key, node, scenario, workload, cycle, environment, started, finished, 'failed', reason, "
-    "pass_number, revision"
-)
-WANTED: tuple[Number, ...] = (IOPS, CPU, ("boot_time", "", ""))
 Known = dict[int, tuple[str, float, str, bool, dict[Number, float]]]
+GOOD = tuple(str(outcome) for outcome in Outcome if outcome.good)
+
+
+def known_of(numbers: CaseNumbers) -> Known:
+    return {
+        number: (
+            numbers.case_key,
+            numbers.finished[place],
+            numbers.environments[place],
+            bool(numbers.ok[place]),
+            {
+                name: column[place]
+                for name, column in numbers.values.items()
+                if not math.isnan(column[place])
+            },
+        )
+        for place, number in enumerate(numbers.runs)
+    }
+
+
+def read(store: Store, until: int = 10**9) -> Known:
+    found: Known = {}
+    for one in store.numbers.by_case(until=until):
+        assert [*one.runs] == sorted(one.runs)
+        found |= known_of(one)
+    return found
 
 
 class World:
     """A store that things happen to."""
 
-    def __init__(self, directory: Path, made: int = 0) -> None:
+    def __init__(self, directory: Path) -> None:
         self.store = TemporaryStore(directory / "pvebench.db", simulated=False)
-        if not made:
-            self.store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-        self._made = made
+        self.store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+        self._made = 0
 
-    def close(self) -> int:
-        """End it; return how many runs were made, to open it again."""
-        self.store.close()
-        return self._made
-
-    def add(self) -> None:
+    def _run(self) -> Run:
         self._made += 1
         run = measured(CASES[self._made % 3], self._made)
         outcome = (Outcome.OK, Outcome.NOISY, Outcome.FAILED)[self._made % 7 // 3]
         some = run.samples[: self._made % 4 + 1] if self._made % 11 else ()
-        self.store.add_run(replace(run, uid=f"{self._made}", outcome=outcome, samples=some))
+        return replace(run, uid=f"{self._made}", outcome=outcome, samples=some)
 
-    def sql(self, *statements: str, foreign_keys: str = "ON") -> None:
+    def add(self) -> None:
+        self.store.add_run(self._run())
+
+    def add_many(self) -> None:
+        self.store.add_history([self._run() for _ in range(7)])
+
+    def sql(self, statement: str) -> None:
         with closing(sqlite3.connect(self.store.path, timeout=30.0)) as connection, connection:
-            connection.execute(f"PRAGMA foreign_keys = {foreign_keys}")
-            for statement in statements:
-                connection.execute(statement)
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(statement)
 
-    def jump(self, blocks: int = 1) -> None:
-        """Let the next run but one be the first of a block."""
-        self.add()
-        number = f"(max(id) / {SIZE} + {blocks}) * {SIZE} - 1"
-        self.sql(f"INSERT INTO runs SELECT {number}, 'j' || max(id), {REST} FROM runs")
-        self.add()
-
-    def replace_run(self) -> None:
-        """Put another run in the place of one, as sqlite3's own shell does it."""
-        one = "WHERE id = (SELECT min(id) + 1 FROM runs)"
-        self.sql(
-            f"INSERT OR REPLACE INTO runs SELECT id, uid, {REST} FROM runs {one}",
-            foreign_keys="OFF",
-        )
-
-    def take_a_name(self) -> None:
-        """Give a new run the name of an old one, which goes with it."""
-        one = "WHERE id = (SELECT min(id) + 2 FROM runs)"
-        self.sql(
-            f"INSERT OR REPLACE INTO runs SELECT (SELECT max(id) + 1 FROM runs), uid, {REST} "
-            f"FROM runs {one}",
-            foreign_keys="OFF",
-        )
-
-    def move_samples(self) -> None:
-        """Give the newest run's samples to one that had none."""
-        one = "(SELECT id FROM runs ORDER BY id LIMIT 1 OFFSET 3)"
-        self.sql(
-            f"DELETE FROM samples WHERE run = {one}",
-            f"UPDATE samples SET run = {one} WHERE run = (SELECT max(run) FROM samples)",
-        )
-
-    def renumber(self) -> None:
-        """Give a run a number further down, in a block that has room."""
-        self.sql(
-            "PRAGMA defer_foreign_keys = ON",
-            "UPDATE OR REPLACE samples SET run = 40000 WHERE run = (SELECT max(id) FROM runs)",
-            "UPDATE OR IGNORE runs SET id = 40000 WHERE id = (SELECT max(id) FROM runs)",
-            foreign_keys="OFF",
-        )
-
-    def mend(self) -> None:
-        one = min(self.store.runs(limit=5), key=lambda run: len(run.samples) or 99)
-        gone, put = one.samples[:1], [replace(each, value=7.5) for each in one.samples[1:]]
-        self.store.replacement.apply(
-            [
-                ReplacedRun(
-                    number=one.number, gone=gone, put=tuple(put), outcome=Outcome.OK, reason=""
-                )
-            ]
-        )
+    def correct(self) -> None:
+        """Remove a sample of a run, change the others and its outcome, as a new parser does."""
+        for one in self.store.runs(limit=2):
+            put = [replace(each, value=7.5) for each in one.samples[1:]]
+            outcome = Outcome.FAILED if one.outcome is Outcome.OK else Outcome.OK
+            self.store.replacement.apply(
+                [
+                    ReplacedRun(
+                        number=one.number,
+                        gone=one.samples[:1],
+                        put=tuple(put),
+                        outcome=outcome,
+                        reason="",
+                    )
+                ]
+            )
 
     def reclassify(self) -> None:
         self.sql("UPDATE runs SET outcome = 'failed' WHERE id = (SELECT min(id) + 1 FROM runs)")
 
-    def lose_a_sample(self) -> None:
-        self.sql("DELETE FROM samples WHERE run = (SELECT max(run) - 2 FROM samples)")
+    def delete(self) -> None:
+        self.sql("DELETE FROM runs WHERE id = (SELECT min(id) + 2 FROM runs)")
 
     def prune(self) -> None:
         now = START + timedelta(days=self._made + 1)
         self.store.prune(now, evidence_seconds=86400.0, runs_seconds=5 * 86400.0, certain=True)
 
-    def damage(self) -> None:
-        self.sql("UPDATE number_blocks SET content = zeroblob(length(content) + 1)")
-
-    def pack(self) -> None:
-        self.store.numbers.pack(WANTED)
-        assert self.store.numbers.pack(WANTED) == 0
-
-    def rows(self) -> Known:
-        good = tuple(str(outcome) for outcome in Outcome if outcome.good)
+    def samples(self) -> Known:
+        """Return what the samples of the good runs have."""
         with closing(sqlite3.connect(self.store.path)) as connection:
             found: Known = {
                 number: (key, finished, environment, outcome == "ok", {})
                 for number, key, finished, environment, outcome in connection.execute(
                     "SELECT id, case_key, finished, environment, outcome FROM runs"
                 )
-                if outcome in good
+                if outcome in GOOD
             }
             for number, value, *which in connection.execute(
                 "SELECT run, value, metric, direction, part FROM samples"
             ):
-                if number in found and tuple(which) in WANTED:
+                if number in found and tuple(which) in NUMBERS:
                     found[number][-1][which[0], which[1], which[2]] = value
         return {number: one for number, one in found.items() if one[-1]}
 
-    def read(self, *, after: int = 0, until: int | None = None) -> Known:
-        found: Known = {}
-        for piece in self.store.numbers.read(WANTED, after=after, until=until):
-            mine: Known = {}
-            for one in piece:
-                for place, number in enumerate(one.runs):
-                    values = {name: column[place] for name, column in one.values.items()}
-                    mine[number] = (
-                        one.case_key,
-                        one.finished[place],
-                        one.environments[place],
-                        bool(one.ok[place]),
-                        {name: value for name, value in values.items() if not math.isnan(value)},
-                    )
-            assert not found or not mine or max(found) < min(mine)
-            found |= mine
-        return found
 
-    def statements(self, work: Callable[[], object]) -> list[str]:
-        """The SQL that some work needs."""
-        seen: list[str] = []
-
-        def look(*arguments: object) -> None:
-            seen.append(str(arguments[2]))
-
-        engine = self.store._engine
-        event.listen(engine, "before_cursor_execute", look)
-        work()
-        event.remove(engine, "before_cursor_execute", look)
-        return seen
-
-
-STEPS = (
-    World.add,
-    World.damage,
-    World.jump,
-    World.mend,
-    World.reclassify,
-    World.lose_a_sample,
-    World.prune,
-    World.replace_run,
-    World.take_a_name,
-    World.move_samples,
-    World.renumber,
-    World.pack,
-)
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """The database of a world with two blocks, packed, and some runs after them."""
-    directory = tmp_path_factory.mktemp("packed")
-    world = World(directory)
-    for step in (*[World.add] * 9, World.jump, *[World.add] * 9, World.jump, *[World.add] * 9):
-        step(world)
-    assert world.store.numbers.pack(WANTED) == 2
-    return directory / "pvebench.db", world.close()
+STEPS = (World.add, World.add_many, World.correct, World.reclassify, World.delete, World.prune)
 
 
 @pytest.fixture
-def world(packed: tuple[Path, int], tmp_path: Path) -> Iterator[World]:
-    """A copy of that world."""
-    path, made = packed
-    shutil.copyfile(path, tmp_path / path.name)
-    world = World(tmp_path, made)
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    for step in (World.add, World.add_many, World.add, World.add_many):
+        step(world)
     yield world
-    world.close()
+    world.store.close()
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(st.lists(st.sampled_from(STEPS), min_size=4, max_size=14))
-def test_whatever_happens_to_runs_their_numbers_are_those_of_the_rows(
+@given(st.lists(st.sampled_from(STEPS), min_size=3, max_size=10))
+def test_whatever_happens_to_runs_their_numbers_are_those_of_the_samples(
     steps: list[Callable[[World], None]],
 ) -> None:
     with TemporaryDirectory() as directory:
         world = World(Path(directory))
-        for step in (World.add, World.add, World.jump, World.add, World.pack, *steps, World.pack):
+        for step in (World.add, World.add_many, *steps):
             step(world)
-            assert world.read() == world.rows()
-        world.close()
+            assert read(world.store) == world.samples()
+        world.store.close()
 
 
-PACK = "pack"
-BY_HAND = {
-    "run_added": (
-        "CREATE TABLE kept AS SELECT * FROM runs WHERE id = {old}",
-        "DELETE FROM runs WHERE id = {old}",
-        PACK,
-        "INSERT INTO runs SELECT * FROM kept",
-    ),
-    "run_changed": ("UPDATE runs SET finished = finished + 1 WHERE id = {old}",),
-    "run_renumbered": (
-        "UPDATE samples SET run = 40000 WHERE run = {new}",
-        PACK,
-        "UPDATE runs SET id = 40000 WHERE id = {new}",
-    ),
-    "run_removed": ("DELETE FROM runs WHERE id = {old}",),
-    "run_replaced": (
-        f"INSERT OR REPLACE INTO runs SELECT {{new}} + 1, uid, {REST} FROM runs WHERE id = {{old}}",
-    ),
-    "run_renamed": (
-        "UPDATE OR REPLACE runs SET uid = (SELECT uid FROM runs WHERE id = {old}) WHERE id = {new}",
-    ),
-    "sample_added": (
-        "CREATE TABLE kept AS SELECT * FROM samples WHERE run = {old}",
-        "DELETE FROM samples WHERE run = {old}",
-        PACK,
-        "INSERT INTO samples SELECT * FROM kept",
-    ),
-    "sample_changed": ("UPDATE samples SET value = 2 * value WHERE run = {old}",),
-    "sample_moved": (
-        "DELETE FROM samples WHERE run = {old}",
-        PACK,
-        "UPDATE samples SET run = {old} WHERE run = {new}",
-    ),
-    "sample_removed": ("DELETE FROM samples WHERE run = {old}",),
-}
-"""Trigger -> what people may do by hand that no other one notices."""
+@pytest.mark.parametrize("until", [0, 1, 5, 16])
+def test_runs_after_a_number_are_not_read(world: World, until: int) -> None:
+    wanted = {number: one for number, one in world.samples().items() if number <= until}
+    assert read(world.store, until) == wanted
 
 
-@pytest.mark.parametrize("trigger", BY_HAND)
-@pytest.mark.parametrize("there", [True, False])
-def test_each_trigger_notices_what_no_other_one_does(
-    world: World, trigger: str, there: bool
-) -> None:
-    old, new = min(world.rows()), max(world.rows())
-    if not there:
-        world.sql(f"DROP TRIGGER {trigger}")
-    for statement in BY_HAND[trigger]:
-        if statement is PACK:
-            world.store.numbers.pack(WANTED)
-        else:
-            # As in SQLite's own shell, and in Python.
-            world.sql(statement.format(old=old, new=new), foreign_keys="OFF")
-    assert (world.read() == world.rows()) is there
-
-
-@pytest.mark.parametrize("after", [0, 4, SIZE, SIZE + 4, 2 * SIZE + 3])
-@pytest.mark.parametrize("until", [None, 2 * SIZE + 5, 2 * SIZE, SIZE + 7, 5])
-def test_any_stretch_of_runs_can_be_read(world: World, after: int, until: int | None) -> None:
-    last = 10**9 if until is None else until
-    wanted = {number: one for number, one in world.rows().items() if after < number <= last}
-    assert world.read(after=after, until=until) == wanted
-
-
-def test_the_rows_of_packed_runs_are_not_read(world: World) -> None:
-    asked = world.statements(world.read)
-    assert sum("FROM samples" in one for one in asked) == 1  # the runs after the blocks
-
-
-def test_gaps_between_the_numbers_of_runs_are_not_gone_through(world: World) -> None:
-    world.jump(blocks=20_000_000)
-    world.add()
-    assert len(world.statements(world.read)) < 20
-    assert world.store.numbers.pack(WANTED) == 2
-    assert len(world.statements(world.pack)) < 20
-    assert world.read() == world.rows()
-
-
-def test_runs_that_change_while_they_are_packed_are_read_as_rows(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.sql("UPDATE samples SET value = 5 WHERE run = 3")
-    real = case_numbers.packed
-
-    def meanwhile(*arguments: object) -> object:
-        world.sql("UPDATE samples SET value = 6 WHERE run = 3")
-        return real(*arguments)  # type: ignore[arg-type] # passed on as they are
-
-    monkeypatch.setattr(case_numbers, "packed", meanwhile)
-    assert world.store.numbers.pack(WANTED) == 0
-    assert world.read()[3][-1][IOPS] == 6.0
-    monkeypatch.undo()
-    assert world.store.numbers.pack(WANTED) == 1
-    assert world.read() == world.rows()
-
-
-def test_others_write_while_runs_are_packed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.sql("DELETE FROM number_blocks")
-    real = case_numbers.packed
-
-    def meanwhile(*arguments: object) -> object:
-        world.sql("PRAGMA busy_timeout = 0")
-        world.add()
-        return real(*arguments)  # type: ignore[arg-type] # passed on as they are
-
-    monkeypatch.setattr(case_numbers, "packed", meanwhile)
-    assert world.store.numbers.pack(WANTED) == 2
-    assert world.read() == world.rows()
-
-
-def flip(world: World, block: int) -> None:
-    """Change one byte in the middle of what is packed, as a failing disk does."""
-    with closing(sqlite3.connect(world.store.path)) as connection, connection:
-        query = "SELECT content FROM number_blocks WHERE block = ?"
-        (content,) = connection.execute(query, (block,)).fetchone()
-        damaged = bytearray(content)
-        damaged[len(damaged) // 2] ^= 1
-        change = "UPDATE number_blocks SET content = ? WHERE block = ?"
-        connection.execute(change, (bytes(damaged), block))
-
-
-def sound(content: bytes, layout: bytes) -> str:
-    """Return what to set for a block that has its checksum, whatever is in it."""
-    checksum = zlib.crc32(content, zlib.crc32(layout))
-    return f"content = x'{content.hex()}', layout = x'{layout.hex()}', checksum = {checksum}"
-
-
-DAMAGE = (
-    "content = zeroblob(length(content))",
-    "content = x''",
-    "content = 'a text'",
-    "layout = CAST(replace(CAST(layout AS TEXT), ', 1, ', ', 2, ') AS BLOB)",
-    "layout = CAST(x'ff' || layout AS BLOB)",
-    "checksum = checksum + 1",
-    "checksum = 'a text'",
-    # Of which the checksum says nothing.
-    sound(b"", b"no JSON"),
-    sound(b"", b"[]"),
-    sound(b"", b'{"environments": [], "cases": 7}'),
-    sound(b"", b'{"environments": [], "cases": [["a", 1, []]]}'),
-    sound(bytes(19), b'{"environments": [], "cases": [["a", 1, []]]}'),
-    sound(bytes(27), b'{"environments": ["e"], "cases": [["a", 1, [99]]]}'),
-)
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_the_runs_of_a_damaged_block_are_read_from_their_rows(world: World, damage: str) -> None:
-    world.sql(f"UPDATE number_blocks SET {damage} WHERE block = 1")
-    assert world.read() == world.rows()
-    assert sum("FROM samples" in one for one in world.statements(world.read)) == 2  # not block 0
-    assert world.store.numbers.damaged(WANTED) == [1]
-
-
-@pytest.mark.parametrize("blocks", [[0], [1], [0, 1]])
-def test_a_damaged_block_is_logged_once_and_replaced_by_the_next_packing(
-    world: World, blocks: list[int]
-) -> None:
-    for block in blocks:
-        flip(world, block)
-    with captured_logs() as logs:
-        assert world.read() == world.read() == world.rows()
-        world.store.numbers.log_damaged(WANTED)
-    assert [(one["log_level"], one["block"]) for one in logs] == [("warning", n) for n in blocks]
-    assert {one["event"] for one in logs} == {"number block damaged, reading its runs from rows"}
-    assert {(one["first_run"], one["last_run"]) for one in logs} == {
-        (SIZE * block + 1, SIZE * (block + 1)) for block in blocks
-    }
-    assert world.store.numbers.pack(WANTED) == len(blocks)
-    assert world.store.numbers.damaged(WANTED) == []
-    assert sum("FROM samples" in one for one in world.statements(world.read)) == 1
-    assert world.read() == world.rows()
-    flip(world, blocks[0])
-    with captured_logs() as logs:
-        world.read()
-    assert [one["block"] for one in logs] == blocks[:1]  # it is another damage
-
-
-def test_while_runs_are_read_nothing_is_written(world: World) -> None:
-    flip(world, 1)
-    before = world.store.path.read_bytes(), stored(world)
-    with closing(sqlite3.connect(world.store.path)) as other:
-        other.execute("BEGIN IMMEDIATE")  # nobody else can write now
-        assert world.read() == world.rows()
-        assert world.store.numbers.damaged(WANTED) == [1]
-    assert (world.store.path.read_bytes(), stored(world)) == before
-
-
-def test_damaged_blocks_change_no_verdict(world: World) -> None:
-    world.store.numbers.pack(NUMBERS)
-    intact = VerdictService(Feed(Results(world.store)), ()).judge()
-    assert intact.verdicts
-    flip(world, 0)
-    flip(world, 1)
-    found = VerdictService(Feed(Results(world.store)), ()).judge()
-    assert verdicts_data(found) == verdicts_data(intact)
-
-
-def stored(world: World) -> list[tuple[object, ...]]:
+def test_the_numbers_lie_together_by_case_and_run(world: World) -> None:
     with closing(sqlite3.connect(world.store.path)) as connection:
-        return connection.execute("SELECT * FROM number_blocks ORDER BY block").fetchall()
+        query = "SELECT wr, sql FROM pragma_table_list JOIN sqlite_schema USING (name) "
+        ((without_rowid, sql),) = connection.execute(f"{query} WHERE name = 'run_numbers'")
+        plan = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT * FROM run_numbers WHERE case_id = 1 AND run <= 9"
+        ).fetchall()
+    assert (without_rowid, "PRIMARY KEY (case_id, run)" in sql) == (1, True)
+    assert "USING PRIMARY KEY (case_id=? AND run<?)" in plan[0][-1]
 
 
-def test_a_block_that_another_process_has_replaced_is_not_dropped(world: World) -> None:
-    flip(world, 1)
-    world.read()
-    other = TemporaryStore(world.store.path)
-    other.numbers.log_damaged(WANTED)
-    assert other.numbers.pack(WANTED) == 1
-    other.close()
-    asked = world.statements(lambda: world.store.numbers.pack(WANTED))
-    assert not [one for one in asked if one.startswith("DELETE")]
-    assert world.store.numbers.damaged(WANTED) == []
+def test_a_number_that_is_damaged_is_reported(world: World) -> None:
+    world.sql("UPDATE run_numbers SET finished = 'x'")
+    with pytest.raises(StoreLost, match="is damaged: invalid value"):
+        read(world.store)
 
 
-def test_a_service_looks_through_its_blocks_daily_and_replaces_the_damaged(world: World) -> None:
-    world.store.numbers.pack(NUMBERS)
-    now = [START + timedelta(days=60)]
-    tidier = DatabaseMaintenance(
-        Results(world.store), lambda: Settings(keep_backups=0), lambda: now[0]
-    )
-    tidier.check()
-    flip(world, 1)
-    tidier.check()
-    assert world.store.numbers.damaged(NUMBERS) == [1]
-    now[0] += timedelta(days=1)
-    with captured_logs() as logs:
-        tidier.check()
-    assert [one["block"] for one in logs if "block" in one] == [1]
-    assert world.store.numbers.damaged(NUMBERS) == []
-    assert world.store.numbers.pack(NUMBERS) == 0
-
-
-@pytest.mark.parametrize("form", ["[]", '["big", ["iops", "read", ""]]'])
-def test_a_block_of_other_numbers_or_another_machine_is_made_again(world: World, form: str) -> None:
-    world.sql(f"UPDATE number_blocks SET form = '{form}', content = x''")
-    assert world.read() == world.rows()
-    assert world.store.numbers.pack(WANTED) == 2
-    assert world.read() == world.rows()
-
-
-def test_a_copy_of_a_packed_store_is_read_and_lets_go_as_the_store_did(world: World) -> None:
+def test_a_restored_copy_has_the_numbers_of_its_time(world: World) -> None:
     copy = world.store.back_up(START, keep=1, max_bytes=2**30)
-    wanted, path = world.rows(), world.store.path
-    world.sql("UPDATE samples SET value = 5")
+    wanted, path = world.samples(), world.store.path
+    world.correct()
+    assert read(world.store) == world.samples() != wanted
     world.store.close()
     restore(path, copy.path, START)
     world.store = TemporaryStore(path)
-    assert world.read() == wanted
-    assert sum("FROM samples" in one for one in world.statements(world.read)) == 1
-    world.sql("UPDATE samples SET value = 6 WHERE run = 3")
-    assert world.read() == world.rows() != wanted
+    assert read(world.store) == wanted
 
 
-def test_between_two_runs_one_block_is_packed_until_all_are(world: World) -> None:
-    world.sql("DELETE FROM number_blocks")
-    now = START + timedelta(days=60)
-    tidier = DatabaseMaintenance(
-        Results(world.store), lambda: Settings(keep_backups=0), lambda: now
-    )
-    tidier.check()
-    assert sum("FROM samples" in one for one in world.statements(read_to_judge(world))) == 2
-    tidier.check()
-    assert world.store.numbers.pack(NUMBERS) == 0
-    assert sum("FROM samples" in one for one in world.statements(read_to_judge(world))) == 1
+def test_a_run_has_the_same_numbers_before_and_after_it_was_stored(world: World) -> None:
+    handed_on: Known = {}
+    for run in world.store.runs():
+        if run.outcome.good and (numbers := numbers_of(run)):
+            handed_on |= known_of(numbers)
+    assert handed_on == read(world.store)
 
 
-def read_to_judge(world: World) -> Callable[[], object]:
-    return lambda: list(world.store.numbers.read(NUMBERS))
+# --- from the store at the start, then from run to run
+
+
+def test_verdicts_on_runs_that_were_handed_on_are_those_of_a_new_start(world: World) -> None:
+    results = Results(world.store)
+    service = VerdictService(Feed(results), ())
+    for day in range(100, 130):
+        for number, case in enumerate(CASES[:3]):
+            slower = 1.4 if day > 115 else 1.0
+            run = measured(case, day, slower=slower)
+            results.keep(replace(run, uid=f"{day}/{number}"))
+        if day % 7 == 0:
+            service.judge()
+    told = verdicts_data(service.judge())
+    assert told["changes"]
+    assert told == verdicts_data(VerdictService(Feed(Results(world.store)), ()).judge())
+
+
+def histories(feed: Feed) -> list[tuple[str, str, list[GoodRun]]]:
+    found = feed.material("lab").histories
+    return [(one.case, one.figure.name, [*one.points]) for one in found]
+
+
+def test_after_the_start_no_run_is_read(world: World) -> None:
+    results = Results(world.store)
+    feed = Feed(results)
+    feed.read()
+    results.keep(replace(measured(CASES[0], 90), uid="new"))
+    statements: list[str] = []
+    engine = world.store._engine
+    event.listen(engine, "before_cursor_execute", lambda *it: statements.append(str(it[2])))
+    assert feed.read()
+    assert feed.newest_run == results.now.version
+    assert not feed.read()
+    assert not [one for one in statements if "decisions" not in one and "BEGIN" not in one]
+
+
+def test_a_run_that_is_stored_during_the_first_reading_counts_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(world.store)
+    feed, real = Feed(results), world.store.numbers.by_case
+    results.keep(replace(measured(CASES[0], 90), uid="before"))
+
+    def meanwhile(*, until: int) -> Iterator[CaseNumbers]:
+        results.keep(replace(measured(CASES[0], 91), uid="meanwhile"))
+        yield from real(until=until)
+
+    monkeypatch.setattr(world.store.numbers, "by_case", meanwhile)
+    feed.read()
+    feed.read()
+    fresh = Feed(Results(world.store))
+    monkeypatch.undo()
+    fresh.read()
+    assert histories(feed) == histories(fresh)
+    assert feed.newest_run == fresh.newest_run == results.now.version
+
+
+def test_a_first_reading_that_fails_midway_starts_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, real = Feed(Results(world.store)), world.store.numbers.by_case
+
+    def broken(*, until: int) -> Iterator[CaseNumbers]:
+        yield next(iter(real(until=until)))
+        raise StoreError("locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store.numbers, "by_case", broken)
+        with pytest.raises(StoreError):
+            feed.read()
+    assert feed.read()
+    fresh = Feed(Results(world.store))
+    fresh.read()
+    assert histories(feed) == histories(fresh)
+    assert feed.material("lab").timeline == fresh.material("lab").timeline

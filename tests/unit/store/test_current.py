@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from sqlalchemy import event
 
 from pvebench.analysis.verdict import VerdictState
 from pvebench.cli.export import first_moment, write_past
@@ -28,7 +29,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Store, Totals
+from pvebench.store import Store, StoredRun
 from pvebench.store.current import TREND_RUNS, PlannedCase, Results
 from pvebench.store.definitions import DefinitionChange
 from pvebench.verdicts.feed import Feed
@@ -126,14 +127,14 @@ def test_a_history_that_is_written_at_once_reads_like_one_reported_run_by_run(
 
 
 def test_storing_a_run_twice_changes_nothing_and_notifies_no_one(store: Store) -> None:
-    results, told = Results(store), list[str | None]()
+    results, told = Results(store), list[StoredRun | None]()
     results.listen(told.append)
     one = run()
     results.keep(one)
     before = results.now
     results.keep(one)
     assert results.now is before
-    assert told == [CASE.key]
+    assert [one and one.case_key for one in told] == [CASE.key]
 
 
 def test_of_two_workers_none_is_lost_whichever_is_notified_first(
@@ -142,12 +143,12 @@ def test_of_two_workers_none_is_lost_whichever_is_notified_first(
     results, stored, told = Results(store), threading.Event(), threading.Event()
     real = store.add_run
 
-    def slow(one: Run) -> int:
-        number = real(one)
+    def slow(one: Run) -> StoredRun:
+        stored_run = real(one)
         if threading.current_thread().name == "slow":
             stored.set()
             told.wait(0.5)  # long enough for the other worker to overtake, if it can
-        return number
+        return stored_run
 
     monkeypatch.setattr(store, "add_run", slow)
     worker = threading.Thread(target=results.keep, args=(run(CASE),), name="slow")
@@ -160,23 +161,26 @@ def test_of_two_workers_none_is_lost_whichever_is_notified_first(
     assert results.now.version == 2
 
 
-def test_a_run_that_is_stored_is_reported_even_if_the_sums_cannot_be_read(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_totals_in_memory_are_those_of_a_new_start(store: Store) -> None:
     results = Results(store)
-    for hour, environment in enumerate((OLD, NEW)):
-        results.keep(run(hour=hour, environment=environment))
-    assert results.period_runs("lab") == {CASE.key: 1}
+    for hour, way in enumerate((Direction.READ, Direction.WRITE, Direction.READ)):
+        moved = Sample("bytes", way, 4096.0 * (hour + 1), Unit.BYTES)
+        results.keep(replace(run(hour=hour), samples=(moved,)))
+    for _ in range(2):
+        results.end_cycle("c1")
+    assert results.now.totals == Results(store).now.totals
+    assert set(results.now.totals.bytes.values()) == {4 * 4096.0, 2 * 4096.0}
+    assert [*results.now.totals.cycles.values()] == [1]
 
-    def broken(**_: object) -> Totals:
-        raise StoreError("locked")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "totals", broken)
-        results.keep(run(hour=2, environment=NEW))
-    assert results.now.version == 3
-    assert results.period_runs("lab") == {CASE.key: 2}
-    assert results.now.totals.runs == 3
+def test_nothing_is_read_back_of_what_was_stored(store: Store) -> None:
+    results, page = Results(store), list[str]()
+    results.keep(run())
+    engine = store._engine
+    event.listen(engine, "before_cursor_execute", lambda *given: page.append(str(given[2])))
+    results.keep(run(hour=1))
+    tables = ("FROM samples", "FROM totals", "FROM cycles")
+    assert not [one for one in page if one.startswith("SELECT") and any(t in one for t in tables)]
 
 
 def test_with_a_clock_set_back_memory_and_a_new_start_agree_on_the_newest_run(store: Store) -> None:
@@ -215,14 +219,14 @@ def test_a_case_that_writes_no_more_has_no_current_row_for_writing(store: Store)
 
 
 def test_a_listener_that_fails_keeps_no_other_from_hearing(store: Store) -> None:
-    def broken(_: str | None) -> None:
+    def broken(_: StoredRun | None) -> None:
         raise ZeroDivisionError
 
-    results, told = Results(store), list[str | None]()
+    results, told = Results(store), list[StoredRun | None]()
     results.listen(broken)
     results.listen(told.append)
     results.keep(run())
-    assert told == [CASE.key]
+    assert [one and one.case_key for one in told] == [CASE.key]
 
 
 def test_the_newest_points_are_bounded(store: Store) -> None:

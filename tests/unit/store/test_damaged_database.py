@@ -81,7 +81,6 @@ def test_damage_is_reported_with_the_next_step_at_the_start(
         lambda store: store.runs(limit=10_000),
         lambda store: store.add_run(run(400)),
         Results,
-        lambda store: list(store.numbers.read([("iops", "read", "")])),
     ],
 )
 def test_damage_is_one_error_wherever_it_is_met(

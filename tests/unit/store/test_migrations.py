@@ -199,22 +199,20 @@ def test_the_making_of_a_database_killed_at_any_step_leaves_one_that_opens(tmp_p
 
 
 def triggers(path: Path) -> list[tuple[str, int]]:
-    """Table -> its triggers that remove a number block."""
+    """Table -> its triggers that follow the numbers of a run."""
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(
             "SELECT tbl_name, count(*) FROM sqlite_schema WHERE type = 'trigger' "
-            "AND sql LIKE '%DELETE FROM number_blocks%' GROUP BY tbl_name"
+            "AND sql LIKE '%DELETE FROM run_numbers%' GROUP BY tbl_name"
         ).fetchall()
 
 
 @pytest.mark.parametrize("revision", [None, *OLD])
-def test_every_change_of_a_run_lets_go_of_what_was_packed_of_it(
-    tmp_path: Path, revision: str | None
-) -> None:
+def test_the_numbers_follow_every_change_of_a_run(tmp_path: Path, revision: str | None) -> None:
     # A table that a migration rebuilds loses its triggers without an error.
     path = tmp_path / "pvebench.db" if revision is None else old_database(tmp_path, revision)
     open_engine(path).dispose()
-    assert triggers(path) == [("runs", 6), ("samples", 4)]
+    assert triggers(path) == [("runs", 2)]
 
 
 @pytest.mark.parametrize("revision", OLD)
@@ -278,7 +276,7 @@ def test_a_rebuilt_table_keeps_its_dependents_and_triggers(tmp_path: Path) -> No
     }
     own = [name for name, sql in before.items() if name[0] != "table" and sql]
     assert {name: after[name] for name in own} == {name: before[name] for name in own}
-    assert triggers(path) == [("runs", 6), ("samples", 4)]
+    assert triggers(path) == [("runs", 2)]
     assert new["samples"] == old["samples"] != []
     assert new["evidence"] == old["evidence"] != []
 

@@ -37,7 +37,7 @@ def daily(store: Store, first: int, last: int, case: Case = FIRST) -> None:
 
 def test_old_evidence_goes_before_old_runs_and_each_case_keeps_its_newest(store: Store) -> None:
     numbers = {
-        day: store.add_run(run(day, SECOND, outcome))
+        day: store.add_run(run(day, SECOND, outcome)).number
         for day, outcome in (
             (0, Outcome.OK),
             (50, Outcome.OK),

@@ -65,7 +65,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_run_comes_back_as_it_was_stored(store: Store) -> None:
-    number = store.add_run(run("a"))
+    number = store.add_run(run("a")).number
     found = store.run(number)
     assert found is not None
     assert (found.uid, found.outcome, found.started) == ("a", Outcome.OK, START)
@@ -270,7 +270,7 @@ def test_a_database_that_cannot_be_written_is_reported_and_undoing_goes_on(store
 
 
 def test_a_repaired_outcome_moves_the_newest_good_run_of_its_case(store: Store) -> None:
-    good, worse = store.add_run(run("a")), store.add_run(run("b", minutes=1))
+    good, worse = store.add_run(run("a")).number, store.add_run(run("b", minutes=1)).number
     (gone, *_) = run("b").samples
     new = Sample("clat_max", Direction.READ, 0.5, Unit.SECONDS)
     mended = ReplacedRun(

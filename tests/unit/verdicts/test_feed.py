@@ -25,16 +25,9 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Decision, Number, Store
+from pvebench.store import Decision, Number, Store, numbers_of
 from pvebench.store.current import Results
-from pvebench.verdicts.feed import (
-    NOT_MEASURED,
-    NUMBERS,
-    CaseColumns,
-    Feed,
-    figures_of,
-    shared_labels,
-)
+from pvebench.verdicts.feed import NOT_MEASURED, CaseColumns, Feed, figures_of, shared_labels
 from pvebench.verdicts.headline import calm, headline, verdicts_data
 from pvebench.verdicts.verdict_service import VerdictService, past_verdicts
 from pvebench.verdicts.verdicts import Verdicts
@@ -135,17 +128,16 @@ def test_of_the_percentiles_only_those_that_are_judged_are_read(store: Store) ->
     tail = [Sample("clat_percentile", Direction.READ, 1e-3, Unit.SECONDS, p) for p in ("50", "99")]
     run = measured(CASES[0], 1)
     store.add_run(replace(run, samples=(*run.samples, *tail)))
-    ((read,),) = store.numbers.read(NUMBERS)
+    (read,) = store.numbers.by_case(until=1)
     assert ("clat_percentile", "read", "99") in read.values
-    assert {part for metric, _, part in NUMBERS if metric == "clat_percentile"} == {"99"}
-    half, most = (("clat_percentile", "read", part) for part in ("50", "95"))
-    ((everything,),) = store.numbers.read([half, most])
-    assert {number: [*column] for number, column in everything.values.items()} == {half: [1e-3]}
+    assert {part for metric, _, part in read.values if metric == "clat_percentile"} == {"99"}
 
 
 def test_a_run_without_any_of_the_numbers_is_not_read(store: Store) -> None:
-    store.add_run(measured(CASES[0], 1))
-    assert not any(store.numbers.read([("boot_time", "", "")]))
+    other = (Sample("bytes", Direction.READ, 4096.0, Unit.BYTES),)
+    store.add_run(replace(measured(CASES[0], 1), samples=other))
+    assert [*store.numbers.by_case(until=1)] == []
+    assert numbers_of(store.runs()[0]) is None
 
 
 def test_the_past_is_reported_as_it_looked_then(store: Store) -> None:
@@ -233,7 +225,7 @@ def test_runs_read_at_once_and_one_by_one_are_the_same_history(store: Store) -> 
         replace(measured(CASES[0], day), uid=f"{number}") for number, day in enumerate(order)
     )
     at_once, one_by_one = CaseColumns("fio"), CaseColumns("fio")
-    ((runs,),) = store.numbers.read(NUMBERS)
+    (runs,) = store.numbers.by_case(until=store.newest_run())
     at_once.add(runs)
     for place in range(len(runs.runs)):
         one_by_one.add(runs.at([place]))
@@ -253,7 +245,7 @@ def test_a_figure_that_some_runs_do_not_have_is_judged_by_those_that_have_it(sto
     ]
     store.add_history(some)
     columns = CaseColumns("fio")
-    ((runs,),) = store.numbers.read(NUMBERS)
+    (runs,) = store.numbers.by_case(until=store.newest_run())
     columns.add(runs)
     counts = {place: len(points) for place, points in columns.counting(-math.inf).items()}
     assert max(counts.values()) == 8

@@ -525,7 +525,7 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
             reason=EVIL,
             evidence={"effective": EVIL, EVIL: EVIL},
         )
-    )
+    ).number
     (tmp_path / "other").mkdir()
     simulation = simulate(tmp_path / "other")
     simulation.worker._tracker.change(
@@ -567,7 +567,7 @@ def test_a_secret_that_a_driver_let_slip_is_not_shown(tmp_path: Path) -> None:
             reason=texts[0],
             evidence={"error": "\n".join(texts)},
         )
-    )
+    ).number
     paths = (
         "/",
         f"/runs/{number}",

@@ -24,9 +24,10 @@ from pvebench.analysis.node_effects import NodeEffect, node_effects
 from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.judged import NUMBERS, Number
 from pvebench.model.run import Outcome
-from pvebench.store import GOOD, CaseNumbers, CaseRecord, Decision, KnownChange, Number, StoredRun
-from pvebench.store.current import View
+from pvebench.store import GOOD, CaseNumbers, CaseRecord, Decision, KnownChange, StoredRun
+from pvebench.store.current import Listener, View
 from pvebench.verdicts.headline import verdicts_data
 from pvebench.verdicts.verdicts import Verdicts
 from pvebench_fleet.hub.store.site_transaction import Connection
@@ -158,19 +159,18 @@ class NodeTransaction:
                 self._ids[row["key"]] = row["case_id"]
         return cases
 
-    def read(
-        self, requested: Sequence[Number], *, after: int = 0, until: int | None = None
-    ) -> Iterator[list[CaseNumbers]]:
-        """Yield all good runs, once: a worker remembers nothing."""
-        if after or until == 0:
+    def listen(self, listener: Listener) -> None:
+        """Ignore the listener: within a judging no run is added."""
+
+    def by_case(self, *, until: int) -> Iterator[CaseNumbers]:
+        """Yield the good runs of each case; without any, `until` is 0."""
+        if until == 0:
             return
-        query, keys = self._numbers_query(requested), {id_: key for key, id_ in self._ids.items()}
-        found: list[CaseNumbers] = []
+        query, keys = self._numbers_query(NUMBERS), {id_: key for key, id_ in self._ids.items()}
         ids = sorted(keys)
         for begin in range(0, len(ids), CHUNK):
             rows = self._run(query, self.site, ids[begin : begin + CHUNK], [*GOOD])
-            found += (self._numbers(keys[row["case_id"]], row, requested) for row in rows)
-        yield found
+            yield from (self._numbers(keys[row["case_id"]], row, NUMBERS) for row in rows)
 
     def _numbers_query(self, requested: Sequence[Number]) -> str:
         """Return the query of columns by case; a number has its own place in each shape."""
