@@ -33,6 +33,7 @@ _COMPARED: Final = ("bus", "format", "cache", "aio", "iothread")
 _REPORTED: Final = (*_COMPARED, "discard", "scsihw")
 _CHANGED: Final = ("cache", "aio", "iothread")
 """Of these, options that a drive string can change on the same slot."""
+_SINGLE: Final = "virtio-scsi-single"
 _MACHINE: Final = re.compile(r"-(?P<major>[0-9]{1,9})\.[0-9]")
 _CREATED: Final = re.compile(r"creation-qemu=(?P<major>[0-9]{1,9})")
 _VOLUME_CHAINS: Final = 10
@@ -264,28 +265,40 @@ def _commands(
     None has a key with a pending change, which it would discard. Another controller needs its
     driver in the guest: Windows without it does not start.
     """
-    suggested = dict(changes)
     volid, known = parse_drive(text)
-    options, old = (best.definition.options if best else {}), used["scsihw"]
-    controller = options.get("scsihw", old) if used["bus"] == "scsi" else old
-    driven = old.startswith("virtio") or controller == old
-    if best and options["bus"] != used["bus"]:
-        controller = old
-        yield f"# {slot} -> {options['bus']}: needs the driver in the guest and another slot"
-    elif best and not driven:
-        yield f"# scsihw {old} -> {controller}: needs the driver in the guest for all SCSI disks"
-    elif best:
-        suggested |= {
-            name: options[name] for name in _CHANGED if used[name] not in ("", options[name])
-        }
-    elif is_on(known.get("iothread", "")) and old.startswith("virtio"):
-        controller = "virtio-scsi-single"
-    if controller != old and driven and "scsihw" not in vm.pending:
+    note, controller, more = _suggested(slot, known, used, best)
+    if note:
+        yield note
+    if controller and "scsihw" not in vm.pending:
         yield f"qm set {vm.vmid} --scsihw {shlex.quote(controller)}"
-    kept = {**known, **suggested}
+    kept = {**known, **changes, **more}
     line = ",".join([volid, *(f"{key}={value}" for key, value in kept.items() if value)])
     if kept != known and line != text and slot not in vm.pending:
         yield f"qm set {vm.vmid} --{slot} {shlex.quote(line)}"
+
+
+def _suggested(
+    slot: str, known: Mapping[str, str], used: Mapping[str, str], best: Choice | None
+) -> tuple[str, str, Mapping[str, str]]:
+    """Return a note about a missing driver, another controller, and options of the drive.
+
+    Each may be empty.
+    """
+    old = used["scsihw"]
+    virtio = old.startswith("virtio")
+    if best is None:
+        single = virtio and is_on(known.get("iothread", "")) and old != _SINGLE
+        return "", _SINGLE if single else "", {}
+    options = best.definition.options
+    if options["bus"] != used["bus"]:
+        note = f"# {slot} -> {options['bus']}: needs the driver in the guest and another slot"
+        return note, "", {}
+    controller = options.get("scsihw", old) if used["bus"] == "scsi" else old
+    if controller != old and not virtio:
+        note = f"# scsihw {old} -> {controller}: needs the driver in the guest for all SCSI disks"
+        return note, "", {}
+    more = {name: options[name] for name in _CHANGED if used[name] not in ("", options[name])}
+    return "", controller if controller != old else "", more
 
 
 # --- Text

@@ -137,37 +137,66 @@ def _in_flight(case: Case) -> int:
     return int(parameters.get("iodepth", 1)) * int(parameters.get("numjobs", 1))
 
 
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Bytes and seconds of a direction, as the tool counts them, and the window outside of it."""
+
+    size: float
+    seconds: float
+    window: float
+    timed: bool
+    in_flight: float
+    """Share of the bytes that I/O in flight is: it may be counted on one side only."""
+
+    @property
+    def brief(self) -> bool:
+        """Whether late readings of counters matter."""
+        return self.timed and min(self.window, self.seconds) < MIN_SECONDS
+
+
+def _span(case: Case, direction: Direction, values: Values) -> _Span | None:
+    """Return the span of a direction; None: something was not measured."""
+    size, seconds = values.of(figures.BYTES, direction), values.of(figures.RUNTIME, direction)
+    window = values.of(figures.WINDOW)
+    if not (window and size and seconds):
+        return None
+    in_flight = _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size
+    return _Span(size, seconds, window, case.workload.runtime_seconds > 0, in_flight)
+
+
+def _moved(
+    case: Case, direction: Direction, values: Values, circumstances: Circumstances
+) -> float | None:
+    """Return the bytes that the device moved; None: unknown."""
+    disk = case.scenario.disk
+    # Without the page cache QEMU's own byte counters are exact. With it only the device's counters
+    # show when data moves, together with other users of that device.
+    uncached = disk.cache.direct or direction is Direction.READ
+    exact = uncached and disk.in_vm and circumstances.local
+    moved = values.of(figures.HOST_BYTES, part=f"process_{direction}") if exact else None
+    if moved is None:
+        moved = values.of(figures.HOST_BYTES, part=f"device_{direction}")
+    return moved
+
+
 def _device_share(
     case: Case, direction: Direction, values: Values, circumstances: Circumstances
 ) -> tuple[list[Sample], list[Implausibility]]:
     if direction is Direction.TRIM:
         return [], []
-    disk = case.scenario.disk
-    # Without the page cache QEMU's own byte counters are exact. With it only the device's counters
-    # show when data moves, together with other users of that device.
-    exact = (
-        (disk.cache.direct or direction is Direction.READ) and disk.in_vm and circumstances.local
-    )
-    moved = values.of(figures.HOST_BYTES, part=f"process_{direction}") if exact else None
-    if moved is None:
-        moved = values.of(figures.HOST_BYTES, part=f"device_{direction}")
-    window = values.of(figures.WINDOW)
-    size = values.of(figures.BYTES, direction)
-    seconds = values.of(figures.RUNTIME, direction)
-    if moved is None or not (window and size and seconds):
+    moved = _moved(case, direction, values, circumstances)
+    span = _span(case, direction, values)
+    if moved is None or span is None:
         return [] if circumstances.simulated else _warm(case, direction, None), []
-    # A timed run's window and the tool's own differ slightly: compare rates, not bytes.
-    timed = case.workload.runtime_seconds > 0
-    share = (moved / (window if timed else 1.0)) / (size / (seconds if timed else 1.0))
-    uncached = disk.cache.direct and Caveat.CACHE not in case.workload.caveats
-    long_enough = not timed or min(window, seconds) >= MIN_SECONDS
-    judged = uncached and size >= MIN_BYTES and long_enough
-    # I/O in flight at the ends of the window may have been counted on one side only.
-    # In a longer window, as over ssh, all of it may have happened in the tool's own time.
-    uncertain = (
-        _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size if timed else 0.0
-    )
-    most = share * (max(1.0, window / seconds) if timed else 1.0) + 2 * uncertain
+    # A timed run's window and the tool's own differ slightly: compare rates, not bytes. In a longer
+    # window, as over ssh, all I/O may have happened in the tool's own time.
+    share, longer, uncertain = moved / span.size, 1.0, 0.0
+    if span.timed:
+        share = (moved / span.window) / (span.size / span.seconds)
+        longer, uncertain = max(1.0, span.window / span.seconds), span.in_flight
+    most = share * longer + 2 * uncertain
+    uncached = case.scenario.disk.cache.direct and Caveat.CACHE not in case.workload.caveats
+    judged = uncached and span.size >= MIN_BYTES and not span.brief
     failed = _if(
         judged and most < MIN_SHARE,
         PlausibilityCheck.DEVICE_SHARE,
@@ -180,7 +209,7 @@ def _device_share(
     counted = values.of(figures.QEMU_BYTES, part=str(direction))
     if counted:  # in the same window, so nothing of it is outside
         most = moved / counted + 2 * uncertain
-    return [own, *_warm(case, direction, most if long_enough else None)], failed
+    return [own, *_warm(case, direction, None if span.brief else most)], failed
 
 
 def _warm(case: Case, direction: Direction, at_most: float | None) -> list[Sample]:
@@ -205,21 +234,18 @@ def _against_qemu(case: Case, direction: Direction, values: Values) -> list[Impl
     Read-ahead and metadata add bytes to QEMU's. VMs of a team start one by one.
     """
     counted = values.of(figures.QEMU_BYTES, part=str(direction))
-    window, size = values.of(figures.WINDOW), values.of(figures.BYTES, direction)
-    seconds, parameters = values.of(figures.RUNTIME, direction), case.workload.parameters
-    other = Caveat.CACHE in case.workload.caveats or parameters.get("fault")
-    if not (counted and window and size and seconds) or other or case.workload.vms > 1:
+    span, workload = _span(case, direction, values), case.workload
+    other = Caveat.CACHE in workload.caveats or workload.parameters.get("fault") or workload.vms > 1
+    if not counted or span is None or other or span.brief:
         return []
-    timed = case.workload.runtime_seconds > 0
-    if timed and min(window, seconds) < MIN_SECONDS:
-        return []
-    lag = (values.of(figures.WINDOW_LAG) or 0.0) + 2 * LOOK_SECONDS
-    edges = lag + abs(window - seconds) if timed else 0.0
+    ratio, edges = span.size / counted, 0.0
+    if span.timed:
+        ratio *= span.window / span.seconds
+        lag = (values.of(figures.WINDOW_LAG) or 0.0) + 2 * LOOK_SECONDS
+        edges = lag + abs(span.window - span.seconds)
     uneven = 1 + 3 * (values.of(figures.IOPS_VARIATION, direction) or 0.0)
-    slack = TOLERANCE + edges / window * uneven
-    slack += 2 * _in_flight(case) * int(parameters.get("bs", 0)) / size
-    ratio = size / counted * (window / seconds if timed else 1.0)
-    exact = timed and not case.scenario.layout.on_filesystem
+    slack = TOLERANCE + edges / span.window * uneven + 2 * span.in_flight
+    exact = span.timed and not case.scenario.layout.on_filesystem
     text = f"{direction}: the tool reports {ratio:.0%} of the bytes that QEMU counted"
     beyond = ratio > 1 + slack or (exact and ratio * (1 + slack) < 1)
     return _if(beyond, PlausibilityCheck.QEMU_BYTES, text)

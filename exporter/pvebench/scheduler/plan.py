@@ -91,13 +91,7 @@ def expand(
     requested = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
     missing = [str(name) for name in requested if name not in {*storages, *elsewhere}]
     if len(missing) == len(requested):
-        known = ", ".join(sorted(storages))
-        message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
-        available = min(storages, default="NAME")
-        remedy = f"write axes: {{storage: [{available}]}} in the pack, or name a storage of the "
-        remedy += f"settings {missing[0]}"
-        problem = Problem(str(pack.path), *pack.places["storage"], message)
-        raise ConfigError([problem], next_step=remedy)
+        raise _unconfigured(pack, missing, node, storages)
     cases: list[Case] = []
     excluded: list[ExcludedCase] = []
     for plain in _scenarios(pack, node, host=pack.host or rows is Rows.HOST):
@@ -114,16 +108,31 @@ def expand(
             else:
                 cases.append(case)
     if not cases and any(name in storages for name in requested):
-        reasons = "; ".join(sorted({entry.reason for entry in excluded}))
-        message = f"empty matrix: every combination is excluded ({reasons})"
-        # A slug with a workload is excluded by it, any other by its disk options.
-        options = all("/" not in entry.slug for entry in excluded)
-        place = pack.places["axes" if options else "workloads"]
-        raise ConfigError(
-            [Problem(str(pack.path), *place, message)],
-            next_step="change what excludes them, or name another storage in the pack",
-        )
+        raise _all_excluded(pack, excluded)
     return Matrix(cases=tuple(cases), excluded=tuple(excluded))
+
+
+def _unconfigured(
+    pack: Pack, missing: Sequence[str], node: str, storages: Collection[str]
+) -> ConfigError:
+    known = ", ".join(sorted(storages))
+    message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
+    remedy = f"write axes: {{storage: [{min(storages, default='NAME')}]}} in the pack, or name a "
+    remedy += f"storage of the settings {missing[0]}"
+    problem = Problem(str(pack.path), *pack.places["storage"], message)
+    return ConfigError([problem], next_step=remedy)
+
+
+def _all_excluded(pack: Pack, excluded: Sequence[ExcludedCase]) -> ConfigError:
+    reasons = "; ".join(sorted({entry.reason for entry in excluded}))
+    message = f"empty matrix: every combination is excluded ({reasons})"
+    # A slug with a workload is excluded by it, any other by its disk options.
+    options = all("/" not in entry.slug for entry in excluded)
+    place = pack.places["axes" if options else "workloads"]
+    return ConfigError(
+        [Problem(str(pack.path), *place, message)],
+        next_step="change what excludes them, or name another storage in the pack",
+    )
 
 
 def _on(scenario: Scenario, storage: StorageKind | None, identity: str) -> Scenario:
