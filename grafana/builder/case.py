@@ -96,7 +96,7 @@ def _strip() -> tuple[p.Panel, ...]:
     way = "{{direction}}"
     value = p.number("Latest value", text, _value_own(), missing="no IOPS yet", legend=way)
     level = p.number(
-        "Baseline", "Reference level.", _baseline_own(), missing="no baseline", legend=way
+        "Baseline", "Reference level.", _baseline_own(), missing="no baseline yet", legend=way
     )
     intervals = p.number(
         "Age", age, f"max({q.recorded(p.OVERDUE, **CASE)})", unit="suffix: intervals", decimals=1

@@ -53,7 +53,7 @@ def build() -> dashboard.Dashboard:
         base("Configuration matrix", "pvebench-matrix", about, *here, since="7d", **marked),
         p.status(),
         (4, _answer()),
-        (p.fit(5), _values(), _gaps(), _change()),
+        (p.fit(4), _values(), _gaps(), _change()),
         (p.fit(8), _details()),
         p.intro(INTRO),
     )

@@ -55,7 +55,7 @@ def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     gaps, phases, recovery, lost = _under_load()
     about = "Scheduler, failures, drive wear, exporter; effects of backups and snapshots."
-    where = {"scenario": ".*"}
+    where = {"scenario": ""}
     return p.stacked(
         base("Operations", "pvebench-operations", about, node_variable(), since="24h", **where),
         p.status(),

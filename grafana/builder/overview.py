@@ -41,9 +41,9 @@ def build() -> dashboard.Dashboard:
         (3, p.headline("Verdict").text(p.font(16))),
         (9, _levels()),
         (p.fit(5), _storages()),
-        (p.fit(2), open_changes("$node")),
+        (p.fit(1), open_changes("$node")),
         (4, (5, p.case_counts(**HERE)), (5, p.newest(**HERE)), (4, p.stale(**HERE)), *further),
-        (p.fit(10), _best()),
+        (p.fit(9), _best()),
         (p.fit(5), (16, change_log("$node")), (8, _alerts())),
         p.intro(INTRO),
     )

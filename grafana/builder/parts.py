@@ -66,7 +66,7 @@ def base(
 
     Args:
         node: pattern of the nodes whose software changes are marked; empty: no marks.
-        scenario, marked: patterns of labels of the cases whose changes are marked.
+        scenario, marked: patterns of labels of the cases whose changes are marked; empty: none.
     """
     # The only board with the same variables is this one.
     year = dashboards.DashboardLink("Last year").url(f"/d/{uid}?from=now-1y&to=now")
@@ -104,6 +104,8 @@ def base(
         "PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}",
     )
     built = built.annotation(new_software)
+    if not scenario:
+        return built
     return built.annotation(_changes(cases)).annotation(_closed_changes(node))
 
 
