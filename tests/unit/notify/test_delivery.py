@@ -134,7 +134,8 @@ def test_a_webhook_gets_the_message_and_only_the_one_that_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "permanent"), [("500", False), ("404", True), ("429", False)], ids=str
+    ("status", "permanent"),
+    [("500", False), ("404", True), ("408", False), ("425", False), ("429", False)],
 )
 def test_what_a_server_refuses_is_reported_by_its_status(status: str, permanent: bool) -> None:
     with web_server() as (_, address):
