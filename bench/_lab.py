@@ -16,7 +16,7 @@ from pvebench.drivers.qemu import machine
 from pvebench.model.ports import Site
 from pvebench.scheduler.plan import Assignment
 from pvebench.service.selection import assignments, locked_store, make_sites
-from pvebench.store import Store
+from pvebench.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

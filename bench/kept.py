@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from pvebench.config import Settings
 from pvebench.log import log
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import contests
 from pvebench.web.views.tables import numbers_of

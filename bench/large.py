@@ -28,8 +28,8 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case
-from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.api import results_data

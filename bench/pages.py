@@ -21,8 +21,8 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
 from pvebench.scheduler.plan import expand
-from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
+from pvebench.store.store import Store
 from pvebench.web.api import results_data
 from pvebench.web.responses import render
 from pvebench.web.views.overview import index_view

@@ -38,8 +38,8 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
-from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
+from pvebench.store.store import Store
 from pvebench.web.server import WebServer, listen
 
 SERIES = 50_000

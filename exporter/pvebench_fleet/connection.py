@@ -23,8 +23,8 @@ from pvebench.files import read_secret
 from pvebench.http_responses import bounded, client_tls, read_body
 from pvebench.log import log
 from pvebench.model.units import whole_number
-from pvebench.store import Store
 from pvebench.store.fleet_log import SOUND, FleetLog
+from pvebench.store.store import Store
 from pvebench_fleet.push import Reply, Sender
 from pvebench_fleet.wire import PROTOCOL
 

@@ -28,8 +28,9 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.sanitize import printable
-from pvebench.store import ImportedRun, StoredRun
 from pvebench.store.fleet_log import Entry
+from pvebench.store.imported import ImportedRun
+from pvebench.store.records import StoredRun
 from pvebench_fleet.push import MAX_LINE_BYTES, lines_of
 from pvebench_fleet.wire import (
     CycleLine,

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from pvebench.log import log
 from pvebench.model.workload import Case
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet import connection, push

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from project import Project, health, labelled, wait_for
 
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_lab.simulated.demo_year import YEAR
 from testing.demo_year import assignments

@@ -41,10 +41,10 @@ from pvebench.drivers.vm_lifecycle import find_in_guest
 from pvebench.errors import GuestTimeout, HypervisorGone, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
-from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.store.journal import journal_details
 from pvebench.store.state import holder_of
+from pvebench.store.store import Store
 from testing.simulated_site import app_of
 from testing.simulations import simulate
 

@@ -26,7 +26,7 @@ from pvebench.drivers.storages.identity import claim
 from pvebench.model.run import Run
 from pvebench.runner import measure
 from pvebench.runner.runner import Runner
-from pvebench.store import Store
+from pvebench.store.store import Store
 
 NAME: Final = "failing"
 DEVICE: Final = Path("/dev/mapper", NAME)

@@ -29,7 +29,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Observers, Runner
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench.workloads import TOOLS
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine

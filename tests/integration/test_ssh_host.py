@@ -39,7 +39,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
-from pvebench.store import Store
+from pvebench.store.store import Store
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
 from testing.sshd import SshServer, fingerprint, make_key, ssh_server

@@ -18,7 +18,7 @@ from pvebench.metrics.catalog import LATENCY
 from pvebench.metrics.changes import collect_changes, firing_alerts
 from pvebench.metrics.text_format import Families
 from pvebench.model.run import LATENCY_BOUNDS
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import demo_page

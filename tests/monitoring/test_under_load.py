@@ -14,8 +14,8 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench_lab.cli.demo import SHOWN
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.boards import STANDS_IN, chosen, dashboards, panels, substitute

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store import Store
+from pvebench.store.store import Store
 from testing.run_files import exported, imported, lines_of, store_at
 from testing.stored_runs import FIRST, SECOND, run
 from testing.stores import TemporaryStore

@@ -15,7 +15,7 @@ from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config import load_settings
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
-from pvebench.store import Store
+from pvebench.store.store import Store
 from testing.packs import SMALL, write_pack
 from testing.prepared_cluster import api, config, findings, granted, init_of
 

@@ -23,7 +23,7 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
 from pvebench.runner.contents import Contents
-from pvebench.store import StateDirectory
+from pvebench.store.state import StateDirectory
 from pvebench.workloads import Target
 from testing.packs import write_pack
 from testing.stores import TemporaryStore

@@ -14,7 +14,7 @@ import pytest
 from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.store import StateDirectory
+from pvebench.store.state import StateDirectory
 from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port
 from testing.stores import TemporaryStore

@@ -11,7 +11,8 @@ from pvebench.model.environment import Environment
 from pvebench.model.judged import JUDGED
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
-from pvebench.store import KnownChange, Store
+from pvebench.store.changes import KnownChange
+from pvebench.store.store import Store
 from pvebench.verdicts.headline import summary
 from testing.packs import quick
 

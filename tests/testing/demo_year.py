@@ -9,8 +9,8 @@ from pathlib import Path
 from pvebench.config import load_pack
 from pvebench.scheduler.plan import Assignment, Matrix
 from pvebench.service.instance import planned_cases
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench_lab.cli.demo import demo_assignments, fill_store
 from pvebench_lab.simulated.demo_year import YEAR, Story
 from testing.packs import ROOT

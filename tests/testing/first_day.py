@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pvebench.cli.export import Window, first_moment, write_past
 from pvebench.model.run import Run
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.server import WebServer, listen, make_app

@@ -16,7 +16,9 @@ from pathlib import Path
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store import Decision, KnownChange, Message, Store
+from pvebench.store.changes import Decision, KnownChange
+from pvebench.store.outbox import Message
+from pvebench.store.store import Store
 from pvebench.store.tables import HEAD
 from testing.packs import quick
 from testing.stores import TemporaryStore

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pvebench.scheduler.plan import Assignment
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench_fleet.connection import new_process
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.store.database import HubDatabase

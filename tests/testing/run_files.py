@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pvebench.model.run import Run
-from pvebench.store import ImportCount, Store
+from pvebench.store.imported import ImportCount
+from pvebench.store.store import Store
 from pvebench_fleet.run_files import Pseudonyms, opened, opened_for_writing, write_runs
 from testing.stores import TemporaryStore
 

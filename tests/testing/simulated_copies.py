@@ -19,9 +19,11 @@ from unittest import mock
 from pvebench.drivers.storages import contract
 from pvebench.errors import AlreadyRunning, VolumeError
 from pvebench.model.volume import Identity
-from pvebench.store import StateDirectory, Store, instance_lock
+from pvebench.store import instance_lock
 from pvebench.store.backups import copy_database
 from pvebench.store.instance_lock import recorded_holder, stop_holder
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_guest import Reality, undo_simulated
 from testing.simulated_rules import Broken
 

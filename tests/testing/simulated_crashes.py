@@ -33,8 +33,9 @@ from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
-from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_guest import Fault, Faults, Reality, undo_simulated
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.cluster_crashes import play_cluster

@@ -25,8 +25,9 @@ from pvebench.runner.runner import Runner
 from pvebench.scheduler import due_cases
 from pvebench.scheduler.due_cases import Due
 from pvebench.service.housekeeping import Reloader
-from pvebench.store import StateDirectory, instance_lock
+from pvebench.store import instance_lock
 from pvebench.store.current import Results
+from pvebench.store.state import StateDirectory
 from pvebench_lab.simulated import simulated_guest, simulated_hypervisor
 from testing import simulated_crashes
 from testing.null_journal import NullJournal

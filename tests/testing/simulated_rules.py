@@ -14,7 +14,8 @@ from typing import Final
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
-from pvebench.store import Store, StoredRun
+from pvebench.store.records import StoredRun
+from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_guest import Reality
 from testing.simulated_node import SimulatedNode
 

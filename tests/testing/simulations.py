@@ -14,8 +14,8 @@ from pvebench.model.ports import Guard
 from pvebench.model.run import Outcome
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_guest import Fault, Faults
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.packs import QUICK, STORAGES, Recorder

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.store import ReplacedRun
+from pvebench.store.replacement import ReplacedRun
 from pvebench_fleet.push import Place
 from testing.simulated_fleet import BAD
 from testing.stored_runs import run

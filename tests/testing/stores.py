@@ -6,7 +6,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from pvebench.store import Store
+from pvebench.store.store import Store
 
 
 class TemporaryStore(Store):

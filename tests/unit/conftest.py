@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.store import Store
+from pvebench.store.store import Store
 from testing.stores import TemporaryStore
 
 

@@ -13,8 +13,8 @@ from pvebench.model import figures
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Durability, Survival, Sync, durable_by
 from pvebench.model.units import show_latency
-from pvebench.store import StoredRun
 from pvebench.store.current import main_metric
+from pvebench.store.records import StoredRun
 from pvebench.verdicts.headline import summary
 from pvebench.verdicts.ranking import LEAST_RUNS
 from pvebench.verdicts.summary import EMULATED_TEXT, excluded_text, level_text

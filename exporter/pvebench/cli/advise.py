@@ -33,8 +33,8 @@ from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.model.units import show_bytes
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.service.selection import budgets_of
-from pvebench.store import Store
 from pvebench.store.current import Results, View
+from pvebench.store.store import Store
 from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST
 
 _EVERY: Final = "1d"

@@ -10,7 +10,7 @@ import click
 from pvebench.cli.options import read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.errors import StoreError
-from pvebench.store import Decision, DecisionKind
+from pvebench.store.changes import Decision, DecisionKind
 
 
 @click.group()

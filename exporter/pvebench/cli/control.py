@@ -14,7 +14,8 @@ from pvebench.drivers import engine_of
 from pvebench.errors import AlreadyRunning, DriverError, MachineError, NotOwned
 from pvebench.model.ports import REMAINS
 from pvebench.service.selection import locked_store
-from pvebench.store import StateDirectory, StoredJournal
+from pvebench.store.journal import StoredJournal
+from pvebench.store.state import StateDirectory
 
 # --- `pvebench abort`: immediate stop and cleanup.
 

@@ -18,8 +18,13 @@ from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.cli.selection import results_of, selection_settings
 from pvebench.model.units import format_size
 from pvebench.runner.reparse import Correction, ReparsedRun, Reparser, UnreadableOutput, can_be_read
-from pvebench.store import Removal, ReplacedRun, StateDirectory, Store, StoredRun, backups_of
-from pvebench.store import restore as restore_backup
+from pvebench.store.backups import backups_of
+from pvebench.store.backups import restore as restore_backup
+from pvebench.store.records import StoredRun
+from pvebench.store.replacement import ReplacedRun
+from pvebench.store.retention import Removal
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench.workloads import TOOLS
 
 # --- `pvebench prune`: expired results.

@@ -41,8 +41,9 @@ from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
 from pvebench.service.selection import assignments
-from pvebench.store import Store, StoredRun
 from pvebench.store.current import Results
+from pvebench.store.records import StoredRun
+from pvebench.store.store import Store
 from pvebench.verdicts.headline import short_headline
 from pvebench.verdicts.ranking import NEWEST, of_storage, shown_definitions
 from pvebench.verdicts.summary import after_cycles, summaries

@@ -13,7 +13,7 @@ from pvebench.errors import ConfigError, NotificationError, Problem
 from pvebench.notify.delivery import send
 from pvebench.notify.planner import TRIAL, show_time
 from pvebench.notify.sender import address_of, text_of
-from pvebench.store import ReceiverCounts
+from pvebench.store.outbox import ReceiverCounts
 
 
 @click.command()

@@ -27,7 +27,7 @@ from pvebench.model.workload import Case
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
 from pvebench.service.selection import assignments
-from pvebench.store import StoredRun
+from pvebench.store.records import StoredRun
 
 # --- Progress: a live bar on a terminal, plain lines elsewhere.
 

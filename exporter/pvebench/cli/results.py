@@ -26,7 +26,8 @@ from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
-from pvebench.store import Store, StoredRun
+from pvebench.store.records import StoredRun
+from pvebench.store.store import Store
 from pvebench.verdicts.ranking import emulated_in
 from pvebench.verdicts.summary import operation_lines
 

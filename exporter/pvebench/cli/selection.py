@@ -15,7 +15,8 @@ from pvebench.config import Settings, load_pack
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.model.reference_series import ReferenceSeries, ReferenceSource
 from pvebench.plugins import Registry
-from pvebench.store import Store, StoredRun
+from pvebench.store.records import StoredRun
+from pvebench.store.store import Store
 
 REFERENCES: Final = Registry[ReferenceSource](
     "references", lambda plugin: isinstance(plugin, ReferenceSource), {}

@@ -13,7 +13,7 @@ from pvebench.drivers.storages.identity import claim as claim_device
 from pvebench.errors import ConfigError, Problem, PvebenchError, VolumeError
 from pvebench.model.volume import Identity, is_same, show
 from pvebench.service.selection import locked_store
-from pvebench.store import Store
+from pvebench.store.store import Store
 
 
 @click.group()

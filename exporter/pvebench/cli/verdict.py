@@ -25,8 +25,8 @@ from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_text
 from pvebench.model.judged import JUDGED, Judged
 from pvebench.model.units import MIB, plain_number
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.feed import Feed

@@ -17,7 +17,7 @@ from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.write_cost import cost_lines
 from pvebench.plugins import skipped
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
-from pvebench.store import identities_at
+from pvebench.store.state import identities_at
 from pvebench.web.tls_and_users import scheme_of
 
 ACCEPT: Final = "mount the right one, or start a new history with `pvebench storage accept {}`"

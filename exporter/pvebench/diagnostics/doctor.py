@@ -38,7 +38,9 @@ from pvebench.model.ports import REMAINS
 from pvebench.model.units import MIB, show_bytes
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
-from pvebench.store import backups_of, holder_of, summarize_store
+from pvebench.store.backups import backups_of
+from pvebench.store.instance_lock import holder_of
+from pvebench.store.state import summarize_store
 from pvebench.web.tls_and_users import scheme_of
 
 # --- The parts, which run in parallel.

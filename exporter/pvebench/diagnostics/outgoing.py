@@ -20,15 +20,9 @@ from pvebench.model.units import show_seconds
 from pvebench.notify.delivery import send
 from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
-from pvebench.store import (
-    FleetState,
-    Message,
-    ReceiverCounts,
-    fleet_state_at,
-    outbox_at,
-    summarize_store,
-)
-from pvebench.store.fleet_log import CONNECTED, IDLE_SECONDS, SOUND
+from pvebench.store.fleet_log import CONNECTED, IDLE_SECONDS, SOUND, FleetState
+from pvebench.store.outbox import Message, ReceiverCounts
+from pvebench.store.state import fleet_state_at, outbox_at, summarize_store
 
 
 class Severity(StrEnum):

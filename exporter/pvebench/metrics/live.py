@@ -16,7 +16,7 @@ from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import ConfigState, State, StorageState, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
-from pvebench.store import ReceiverCounts
+from pvebench.store.outbox import ReceiverCounts
 
 # --- settings, scheduler, API, database ---
 

@@ -21,7 +21,7 @@ from pvebench.metrics.results import CASE_COLLECTORS, collect_environments, coll
 from pvebench.metrics.snapshot import Snapshot, collect_wall
 from pvebench.metrics.text_format import Families, head_of, label_text
 from pvebench.model.run import Outcome
-from pvebench.store import CaseRecord, StoredRun, Sums, summed
+from pvebench.store.records import CaseRecord, StoredRun, Sums, summed
 
 STEP_SECONDS: Final = 240.0
 """Sample interval below Prometheus' look-back of five minutes, so that a value has no gaps."""

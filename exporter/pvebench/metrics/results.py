@@ -21,7 +21,7 @@ from pvebench.model.figure import Exported
 from pvebench.model.metric import Metric
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
-from pvebench.store import CaseRecord, Sums
+from pvebench.store.records import CaseRecord, Sums
 from pvebench.verdicts.ranking import Ranking, contests, emulated_in
 from pvebench.verdicts.verdicts import Verdicts
 

@@ -14,8 +14,8 @@ from pvebench.model.definition import Definition, workload_text
 from pvebench.model.durability import Known
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import DAY
-from pvebench.store import CaseRecord, Totals
 from pvebench.store.current import Trend, View
+from pvebench.store.records import CaseRecord, Totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

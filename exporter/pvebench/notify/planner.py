@@ -15,8 +15,9 @@ from pvebench.model.units import DAY
 from pvebench.model.week import parse_weekly
 from pvebench.report.text import without_secrets
 from pvebench.sanitize import one_line
-from pvebench.store import KnownChange, Message
+from pvebench.store.changes import KnownChange
 from pvebench.store.current import View
+from pvebench.store.outbox import Message
 from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.headline import headline, summary
 from pvebench.verdicts.outages import OVERDUE

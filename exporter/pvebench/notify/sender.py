@@ -20,7 +20,8 @@ from pvebench.model.ports import Clock
 from pvebench.notify.delivery import Sent, send
 from pvebench.notify.planner import NodeActivity, change_messages, stop_messages, week_messages
 from pvebench.sanitize import one_line
-from pvebench.store import Message, QueueState, ReceiverCounts, Store
+from pvebench.store.outbox import Message, QueueState, ReceiverCounts
+from pvebench.store.store import Store
 from pvebench.verdicts.verdicts import Verdicts
 
 LOOK_SECONDS: Final = 30.0

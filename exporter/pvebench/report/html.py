@@ -20,8 +20,8 @@ from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes, show_rate
 from pvebench.report.table import CellValue, ResultRow, result_rows
-from pvebench.store import StoredRun
 from pvebench.store.current import Trend
+from pvebench.store.records import StoredRun
 from pvebench.verdicts.ranking import EMULATED, Place, Rank, levels_of
 from pvebench.verdicts.summary import Summary, operation_lines
 

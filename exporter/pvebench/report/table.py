@@ -15,7 +15,7 @@ from pvebench.model.durability import Known, durable_of
 from pvebench.model.figures import FIGURES, warm_text
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome, Sample
-from pvebench.store import StoredRun
+from pvebench.store.records import StoredRun
 
 # --- table: one row per case and direction, in base units ---
 #

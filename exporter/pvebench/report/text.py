@@ -15,7 +15,7 @@ from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import Phase, State
 from pvebench.model.units import DAY, show_bytes, show_latency, show_rate
 from pvebench.model.workload import Direction
-from pvebench.store import Store
+from pvebench.store.store import Store
 
 # --- values, times and states ---
 

@@ -30,8 +30,9 @@ from pvebench.model.run import Outcome, Sample
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
 from pvebench.runner.outcome import Circumstances, judge, slopes
-from pvebench.store import Store, StoredRun
 from pvebench.store.current import HOST_RUN_AGE
+from pvebench.store.records import StoredRun
+from pvebench.store.store import Store
 from pvebench.workloads import TOOLS
 
 T = TypeVar("T", Disk, Layout)

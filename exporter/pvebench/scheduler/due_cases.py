@@ -16,8 +16,8 @@ from pvebench.model.workload import Case, Direction
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
 
 if TYPE_CHECKING:
-    from pvebench.store import CaseRecord
     from pvebench.store.current import Results
+    from pvebench.store.records import CaseRecord
 
 # --- jitter of the start times over the hours of the day
 #

@@ -20,8 +20,8 @@ from pvebench.runner.runner import Observers, Runner, RunObserver
 from pvebench.scheduler.due_cases import CycleSelector, NextCycle, Passes
 from pvebench.scheduler.guards import GuardChain, QuietGuard
 from pvebench.scheduler.plan import Assignment, Plan
-from pvebench.store import CaseRecord
 from pvebench.store.current import Results
+from pvebench.store.records import CaseRecord
 
 UPCOMING: Final = 5
 """Number of next cases in the status."""

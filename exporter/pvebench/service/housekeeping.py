@@ -18,7 +18,7 @@ from pvebench.log import log
 from pvebench.model.status import ConfigState
 from pvebench.model.units import DAY
 from pvebench.scheduler.plan import Assignment
-from pvebench.store import backups_of
+from pvebench.store.backups import backups_of
 from pvebench.store.current import Results
 
 EVERY_SECONDS: Final = DAY

@@ -30,8 +30,8 @@ from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
 from pvebench.service.selection import budgets_of, fitting, intervals_of, locked_store, make_sites
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
-from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
+from pvebench.store.store import Store
 from pvebench.verdicts.summary import cycle_end_lines
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from pvebench.scheduler.plan import (
 )
 
 if TYPE_CHECKING:
-    from pvebench.store import StateDirectory, Store
+    from pvebench.store.state import StateDirectory
+    from pvebench.store.store import Store
 
 # --- Packs and cases to run.
 
@@ -85,7 +86,7 @@ def _identities(settings: Settings) -> dict[str, dict[str, str]]:
     database = settings.state / "pvebench.db"
     if not database.exists():
         return {}
-    from pvebench.store import identities_at  # noqa: PLC0415 # slow import, unneeded for a first plan
+    from pvebench.store.state import identities_at  # noqa: PLC0415 # slow import, unneeded for a first plan
 
     with identities_at(database) as records:
         nodes = settings.measured_nodes() if records else ()
@@ -187,7 +188,7 @@ def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
     per_run: dict[Place, float] = {}
     wear = dict(driver_of(settings.driver).wear(settings))
     if database.exists():
-        from pvebench.store import writes_at  # noqa: PLC0415 # as above
+        from pvebench.store.state import writes_at  # noqa: PLC0415 # as above
 
         per_run, measured = writes_at(database)
         wear |= measured
@@ -206,7 +207,8 @@ def locked_store(
     settings: Settings, *, adopt: bool = False
 ) -> Iterator[tuple[StateDirectory, Store]]:
     """Lock the state directory for this process and open its database."""
-    from pvebench.store import StateDirectory, Store  # noqa: PLC0415 # `plan` opens no store
+    from pvebench.store.state import StateDirectory  # noqa: PLC0415 # `plan` opens no store
+    from pvebench.store.store import Store  # noqa: PLC0415 # `plan` opens no store
 
     with StateDirectory(settings.state.absolute(), exclusive=True, adopt=adopt) as state:
         store = Store(state.database, simulated=driver_of(settings.driver).simulated)

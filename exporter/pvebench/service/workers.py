@@ -27,7 +27,8 @@ from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnG
 from pvebench.scheduler.pacing import WriteBudgets
 from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
-from pvebench.store import StateDirectory, Store
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 
 # --- Guards of a node's cases, from the settings.
 

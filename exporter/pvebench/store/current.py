@@ -21,8 +21,9 @@ from pvebench.model.run import Outcome, Run, Unit
 from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction
 from pvebench.model.write_cost import WriteCost
-from pvebench.store import CaseRecord, Point, Store, StoredRun, Totals, summed
 from pvebench.store.definitions import DefinitionChange, current_keys, definition_changes
+from pvebench.store.records import CaseRecord, Point, StoredRun, Totals, summed
+from pvebench.store.store import Store
 from pvebench.store.writing import moved_bytes
 
 # --- The newest points of each case's main metric.

@@ -9,7 +9,7 @@ from typing import Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.units import format_size, whole_number
-from pvebench.store import CaseRecord
+from pvebench.store.records import CaseRecord
 
 _SIZES: Final = ("volume_bytes", "memory_bytes", "file_bytes", "bs", "size")
 SHOWN: Final = 4

@@ -16,7 +16,7 @@ from pvebench.analysis.change import Change
 from pvebench.errors import StoreError
 from pvebench.log import log
 from pvebench.model.units import DAY
-from pvebench.store import Ending, KnownChange
+from pvebench.store.changes import Ending, KnownChange
 from pvebench.verdicts.headline import severity_of, summary
 from pvebench.verdicts.source import KnownChanges
 from pvebench.verdicts.verdicts import Verdicts

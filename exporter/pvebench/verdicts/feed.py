@@ -18,8 +18,9 @@ from pvebench.model.definition import Definition
 from pvebench.model.durability import Durable, Known, durable_of
 from pvebench.model.judged import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
-from pvebench.store import CaseNumbers, Decision, StoredRun, not_measured, numbers_of
+from pvebench.store.changes import Decision
 from pvebench.store.definitions import DefinitionChange
+from pvebench.store.records import CaseNumbers, StoredRun, not_measured, numbers_of
 from pvebench.verdicts.source import Source, StoredRuns
 
 # --- Judged metrics of a run, and the labels that related cases share.

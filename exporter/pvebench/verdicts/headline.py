@@ -14,7 +14,7 @@ from pvebench.analysis.difference import size_text
 from pvebench.analysis.performance_index import EnvironmentLevel
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio, count_text
 from pvebench.sanitize import one_line
-from pvebench.store import Decision
+from pvebench.store.changes import Decision
 from pvebench.verdicts.change_text import BRIEF, brief, issue_text, sentence
 from pvebench.verdicts.summary import LEAST_JUDGED
 from pvebench.verdicts.verdicts import Verdicts

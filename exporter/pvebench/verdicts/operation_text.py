@@ -9,7 +9,7 @@ from typing import Final
 
 from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
 from pvebench.model.figures import OPERATION_GAP, OPERATION_RESOLUTION
-from pvebench.store import StoredRun
+from pvebench.store.records import StoredRun
 
 _FLEECING: Final = "backup-fleecing"
 _NO_GAP: Final = 1.5

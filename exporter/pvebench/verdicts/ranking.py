@@ -25,8 +25,8 @@ from pvebench.model.durability import Durable, Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Direction
-from pvebench.store import Point
 from pvebench.store.current import Trend, View, cached_by_trend
+from pvebench.store.records import Point
 
 if TYPE_CHECKING:
     from pvebench.analysis.arrays import Matrix

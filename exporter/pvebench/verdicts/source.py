@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pvebench.analysis.concurrent_changes import RunValues
-from pvebench.store import CaseNumbers, Decision, KnownChange
+from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.current import Listener, View
+from pvebench.store.records import CaseNumbers
 
 
 class Numbers(Protocol):

@@ -18,8 +18,8 @@ from pvebench.model.figures import was_canceled
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.model.units import show_rate
-from pvebench.store import StoredRun
 from pvebench.store.current import View
+from pvebench.store.records import StoredRun
 from pvebench.verdicts.operation_text import operation_sentences
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,

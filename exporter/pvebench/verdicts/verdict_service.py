@@ -17,8 +17,8 @@ from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.errors import StoreError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
-from pvebench.store import CaseNumbers
 from pvebench.store.current import Results
+from pvebench.store.records import CaseNumbers
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.source import KnownChanges, StoredRuns

@@ -13,7 +13,7 @@ from pvebench.analysis.step_groups import labels_of, sharing
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.judged import JUDGED
 from pvebench.model.units import DAY
-from pvebench.store import Decision
+from pvebench.store.changes import Decision
 from pvebench.store.definitions import DefinitionChange
 from pvebench.verdicts.outages import Outage, outages
 

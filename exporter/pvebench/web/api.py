@@ -17,8 +17,9 @@ from pvebench import __version__
 from pvebench.model.definition import Definition
 from pvebench.model.status import State, WorkerStatus
 from pvebench.report.text import environments, in_order, iso, without_secrets
-from pvebench.store import Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
+from pvebench.store.records import StoredRun
+from pvebench.store.store import Store
 from pvebench.verdicts.headline import change_data, verdicts_data
 from pvebench.verdicts.summary import LEAST_JUDGED, milestones
 from pvebench.verdicts.verdicts import Verdicts

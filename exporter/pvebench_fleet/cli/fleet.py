@@ -13,8 +13,8 @@ from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.errors import MachineError
 from pvebench.model.units import show_seconds
-from pvebench.store import StateDirectory
 from pvebench.store.fleet_log import SOUND, FleetState
+from pvebench.store.state import StateDirectory
 
 
 @click.group()

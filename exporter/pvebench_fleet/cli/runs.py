@@ -14,7 +14,8 @@ from pvebench.analysis.verdict import count_text
 from pvebench.cli.options import PATH, output_option, pairs_of, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.errors import NotWritable
-from pvebench.store import StateDirectory, Store
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench_fleet import run_files
 from pvebench_fleet import run_files as pseudonyms
 

@@ -38,8 +38,9 @@ from pvebench.scheduler.plan import Assignment, Matrix, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.service.instance import planned_cases
 from pvebench.service.publisher import access_of
-from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench.verdicts.verdict_service import VerdictService, past_verdicts

@@ -15,8 +15,8 @@ from pvebench.analysis.concurrent_changes import ConcurrentChange, RunValues, co
 from pvebench.model.environment import Environment
 from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.units import GIB
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import verdicts_data

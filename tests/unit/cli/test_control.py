@@ -10,7 +10,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.drivers.storages import contract
-from pvebench.store import StateDirectory, instance_lock
+from pvebench.store import instance_lock
+from pvebench.store.state import StateDirectory
 from testing.stores import TemporaryStore
 
 

@@ -15,7 +15,7 @@ from pvebench.cli import progress
 from pvebench.cli.main import cli, run_cli
 from pvebench.errors import Interrupted, PvebenchError
 from pvebench.model.run import Outcome
-from pvebench.store import StateDirectory
+from pvebench.store.state import StateDirectory
 from pvebench_lab.simulated.simulated_guest import Fault, Faults
 from testing.packs import ROOT, SMALL, write_pack
 from testing.prometheus import free_port

@@ -29,7 +29,7 @@ from pvebench.errors import CycleIncomplete
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
-from pvebench.store import StateDirectory
+from pvebench.store.state import StateDirectory
 from testing.captured_logs import log_restored
 from testing.packs import QUICK, SMALL, write_pack
 from testing.stored_runs import run

@@ -20,8 +20,10 @@ from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, diagnose
 from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
 from pvebench.errors import PipelineError
-from pvebench.store import Message, StateDirectory, Store
 from pvebench.store.fleet_log import IDLE_SECONDS
+from pvebench.store.outbox import Message
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench_lab.simulated import simulated_hypervisor
 from testing.packs import write_pack
 from testing.stores import TemporaryStore

@@ -24,7 +24,9 @@ from pvebench.model.status import State
 from pvebench.notify.delivery import Sent
 from pvebench.notify.sender import NotificationSender
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Message, StateDirectory, Store
+from pvebench.store.outbox import Message
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench_fleet.connection import _send_all
 from pvebench_fleet.push import Reply, Sender
 from pvebench_lab.cli.demo import demo_page

@@ -14,7 +14,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
 from testing.stores import TemporaryStore
 

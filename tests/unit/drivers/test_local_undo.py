@@ -23,8 +23,8 @@ from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK, instance_id
 from pvebench.errors import SwitchFailed
 from pvebench.sanitize import printable
-from pvebench.store import Store
 from pvebench.store.engine import writing
+from pvebench.store.store import Store
 from pvebench_lab.host import device_tuning
 from pvebench_lab.host.device_tuning import undo_setting
 from pvebench_lab.lxc import container

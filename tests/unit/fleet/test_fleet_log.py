@@ -16,9 +16,11 @@ import pytest
 from pvebench.config import Settings
 from pvebench.model.run import Outcome
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Decision, ReplacedRun, Store
+from pvebench.store.changes import Decision
 from pvebench.store.current import Results
 from pvebench.store.fleet_log import FIRST, KEPT_SECONDS
+from pvebench.store.replacement import ReplacedRun
+from pvebench.store.store import Store
 from testing.simulated_fleet import Schedule
 from testing.sqlite_fleet_log import SqliteLog, maker, template
 from testing.stored_runs import FIRST as CASE

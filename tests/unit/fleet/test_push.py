@@ -18,7 +18,7 @@ import pytest
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError, HubUnreachable
 from pvebench.model.run import Outcome
-from pvebench.store import ReplacedRun
+from pvebench.store.replacement import ReplacedRun
 from pvebench_fleet import connection
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.hub.rules import read_push

@@ -20,7 +20,8 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.html import FACTS as SHOWN_FACTS
-from pvebench.store import ReplacedRun, Store
+from pvebench.store.replacement import ReplacedRun
+from pvebench.store.store import Store
 from pvebench_fleet import run_files
 from pvebench_fleet import run_files as pseudonyms
 from testing.packs import ROOT

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from pvebench.model.run import Outcome
-from pvebench.store import ReplacedRun
+from pvebench.store.replacement import ReplacedRun
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet import connection

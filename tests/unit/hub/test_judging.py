@@ -22,8 +22,10 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import HubDatabaseError
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome
-from pvebench.store import Decision, ReplacedRun, Store
+from pvebench.store.changes import Decision
 from pvebench.store.current import Results
+from pvebench.store.replacement import ReplacedRun
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import verdicts_data
 from pvebench.verdicts.verdict_service import VerdictService

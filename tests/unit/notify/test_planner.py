@@ -21,8 +21,10 @@ from pvebench.notify.planner import (
     stop_messages,
     week_messages,
 )
-from pvebench.store import KnownChange, Message, Store
+from pvebench.store.changes import KnownChange
 from pvebench.store.current import PlannedCase, Results, View
+from pvebench.store.outbox import Message
+from pvebench.store.store import Store
 from pvebench.verdicts.headline import summary
 from pvebench.verdicts.verdicts import Verdicts
 from testing.changes import CASES, DAY, FINDING, known, measured, named

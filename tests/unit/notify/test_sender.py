@@ -25,7 +25,8 @@ from pvebench.metrics.text_format import Families
 from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import NodeActivity
 from pvebench.notify.sender import NotificationSender, address_of, text_of
-from pvebench.store import Message, QueueState, ReceiverCounts, Store
+from pvebench.store.outbox import Message, QueueState, ReceiverCounts
+from pvebench.store.store import Store
 from pvebench.verdicts.headline import summary
 from pvebench.verdicts.verdicts import Verdicts
 from testing.captured_logs import captured_logs

@@ -40,7 +40,8 @@ from pvebench.runner.measure import Activity
 from pvebench.runner.reparse import restored_case
 from pvebench.runner.steady import Settled, Steadiness
 from pvebench.runner.window import Mark, condition_samples, network_samples, window_samples
-from pvebench.store import StateDirectory, Store
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench.workloads import TOOLS, Parsed, Target
 from pvebench.workloads.fio import Fio
 from testing.changes import CASES

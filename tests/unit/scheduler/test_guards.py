@@ -23,7 +23,8 @@ from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
-from pvebench.store import StateDirectory, Store, writes_at
+from pvebench.store.state import StateDirectory, writes_at
+from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_guest import Fault, Faults
 from testing.captured_logs import captured_logs
 from testing.families import families_of

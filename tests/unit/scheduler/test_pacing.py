@@ -23,7 +23,7 @@ from pvebench.scheduler.guards import BudgetGuard
 from pvebench.scheduler.pacing import WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, expand, make_plan
 from pvebench.service.selection import budgets_of
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing import simulations
 from testing.packs import QUICK, SMALL, STORAGES, write_pack

@@ -13,8 +13,9 @@ from pvebench.config.settings import NotifySettings
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import Interrupted, PvebenchError
 from pvebench.service.publisher import Publisher
-from pvebench.store import Decision, Store
+from pvebench.store.changes import Decision
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from testing.changes import CASES, START, measured, upgrade
 from testing.prometheus import free_port
 

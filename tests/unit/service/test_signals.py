@@ -15,7 +15,7 @@ from pathlib import Path
 import pvebench
 from pvebench.service import workers
 from pvebench.service.workers import handle_signals
-from pvebench.store import StateDirectory
+from pvebench.store.state import StateDirectory
 from testing.packs import QUICK
 
 PACKAGE = Path(pvebench.__file__).parent

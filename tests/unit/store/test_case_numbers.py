@@ -23,8 +23,11 @@ from pvebench.analysis.case_history import GoodRun
 from pvebench.errors import StoreError, StoreLost
 from pvebench.model.judged import NUMBERS, Number
 from pvebench.model.run import Outcome, Run
-from pvebench.store import CaseNumbers, ReplacedRun, Store, numbers_of, restore
+from pvebench.store.backups import restore
 from pvebench.store.current import Results
+from pvebench.store.records import CaseNumbers, numbers_of
+from pvebench.store.replacement import ReplacedRun
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import verdicts_data
 from pvebench.verdicts.verdict_service import VerdictService

@@ -29,9 +29,10 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Store, StoredRun
 from pvebench.store.current import TREND_RUNS, PlannedCase, Results
 from pvebench.store.definitions import DefinitionChange
+from pvebench.store.records import StoredRun
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_service import VerdictService
 from pvebench.web.api import results_data

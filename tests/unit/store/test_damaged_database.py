@@ -24,9 +24,10 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings
 from pvebench.errors import AlreadyRunning, StoreError, StoreLost
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import StateDirectory, Store, backups_of
-from pvebench.store.backups import copy_database
+from pvebench.store.backups import backups_of, copy_database
 from pvebench.store.current import Results
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from testing.prometheus import free_port
 from testing.simulations import simulate
 from testing.stored_runs import run

@@ -18,8 +18,9 @@ import pytest
 
 from pvebench.drivers.storages import contract
 from pvebench.errors import AlreadyRunning, NotWritable
-from pvebench.store import StateDirectory, restore
+from pvebench.store.backups import restore
 from pvebench.store.instance_lock import holder_of, stop_holder
+from pvebench.store.state import StateDirectory
 from testing.captured_logs import captured_logs
 from testing.stores import TemporaryStore
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from pvebench.errors import StoreLost
-from pvebench.store import KnownChange, Message, Store
-from pvebench.store.outbox import ReceiverCounts
+from pvebench.store.changes import KnownChange
+from pvebench.store.outbox import Message, ReceiverCounts
+from pvebench.store.store import Store
 
 NOTE = Message(kind="changed", title="title", body="text", receiver="mail", made=1.0, due=2.0)
 CHANGE = KnownChange(id="c", since=1.0, worse=True, gradual=False, cases=frozenset({"a"}))

@@ -13,8 +13,8 @@ from pvebench.config import Settings
 from pvebench.model.run import Outcome
 from pvebench.model.workload import Case
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench.store.tables import journal
 from testing.captured_logs import captured_logs
 from testing.stored_runs import FIRST, SECOND, START, run

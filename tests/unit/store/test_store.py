@@ -25,7 +25,10 @@ from pvebench.errors import (
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store import ReplacedRun, StateDirectory, Store, holder_of
+from pvebench.store.instance_lock import holder_of
+from pvebench.store.replacement import ReplacedRun
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench.store.tables import HEAD
 from testing.packs import quick
 from testing.stores import TemporaryStore

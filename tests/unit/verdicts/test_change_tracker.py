@@ -16,10 +16,10 @@ from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.metrics.changes import MAX_CLOSED, MAX_SHOWN, collect_changes
 from pvebench.metrics.text_format import Families, text_of
 from pvebench.sanitize import MAX_LETTERS, one_line
-from pvebench.store import Decision, KnownChange, Store
-from pvebench.store.changes import note_notified
+from pvebench.store.changes import Decision, KnownChange, note_notified
 from pvebench.store.current import Results
 from pvebench.store.engine import writing
+from pvebench.store.store import Store
 from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.change_tracker import (
     KNOWN_SECONDS,

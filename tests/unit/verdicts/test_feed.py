@@ -22,11 +22,14 @@ from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition
 from pvebench.model.durability import durability_key
 from pvebench.model.environment import Environment
+from pvebench.model.judged import Number
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store import Decision, Number, Store, numbers_of
+from pvebench.store.changes import Decision
 from pvebench.store.current import Results
+from pvebench.store.records import numbers_of
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import NOT_MEASURED, CaseColumns, Feed, figures_of, shared_labels
 from pvebench.verdicts.headline import calm, headline, verdicts_data
 from pvebench.verdicts.verdict_service import VerdictService, past_verdicts

@@ -25,8 +25,8 @@ from pvebench.model.judged import JUDGED
 from pvebench.notify.planner import change_messages, week_messages
 from pvebench.report.card import make_card
 from pvebench.sanitize import one_line
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench.verdicts.change_text import BRIEF
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.headline import headline, standing, verdicts_data

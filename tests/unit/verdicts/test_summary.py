@@ -22,8 +22,8 @@ from pvebench.model.disk import Cache
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.status import State
 from pvebench.model.workload import Direction
-from pvebench.store import Point
 from pvebench.store.current import Trend
+from pvebench.store.records import Point
 from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, contests
 from pvebench.verdicts.summary import (
     LEAST_JUDGED,

@@ -20,8 +20,8 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.write_cost import WriteCost
 from pvebench.report.text import phase_text
-from pvebench.store import Store
 from pvebench.store.current import Results
+from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.headline import headline
 from pvebench.verdicts.verdict_service import VerdictService

@@ -20,8 +20,8 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import LATENCY_BOUNDS, Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction, Workload
-from pvebench.store import Store
 from pvebench.store.current import PlannedCase, Results
+from pvebench.store.store import Store
 from pvebench.workloads.fio import Fio
 from pvebench.workloads.tool import Target
 from testing.packs import quick, tool_workload

@@ -16,8 +16,8 @@ from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Unit
 from pvebench.model.units import DAY, MIB
 from pvebench.report.text import iso, show_clock, show_moment, show_value
-from pvebench.store import Point
 from pvebench.store.current import View
+from pvebench.store.records import Point
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.ranking import Ranking
 from pvebench.verdicts.verdicts import Verdicts

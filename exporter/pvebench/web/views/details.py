@@ -14,8 +14,9 @@ from pvebench.model.definition import Definition, configuration_text, workload_t
 from pvebench.model.durability import Durable, durable_of
 from pvebench.model.figures import warm_text
 from pvebench.report.text import environments, in_order, show_value
-from pvebench.store import Point, Store, StoredRun
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
+from pvebench.store.records import Point, StoredRun
+from pvebench.store.store import Store
 from pvebench.verdicts.ranking import NEWEST
 from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views import case_url

@@ -17,8 +17,8 @@ from pvebench.model.status import State, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import cost_lines
 from pvebench.report.text import iso, show_age, show_clock, show_span, state_text
-from pvebench.store import StoredRun
 from pvebench.store.current import View
+from pvebench.store.records import StoredRun
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.headline import calm, standing
 from pvebench.verdicts.outages import outage_text

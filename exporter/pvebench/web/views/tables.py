@@ -20,8 +20,8 @@ from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.text import iso, outcome_text, show_age, show_spread, show_value
-from pvebench.store import CaseRecord, StoredRun
 from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
+from pvebench.store.records import CaseRecord, StoredRun
 from pvebench.verdicts.change_text import change_text
 from pvebench.verdicts.headline import verdict_sign
 from pvebench.verdicts.ranking import (

@@ -26,8 +26,10 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.judged import NUMBERS, Number
 from pvebench.model.run import Outcome
-from pvebench.store import GOOD, CaseNumbers, CaseRecord, Decision, KnownChange, StoredRun
+from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.current import Listener, View
+from pvebench.store.records import CaseNumbers, CaseRecord, StoredRun
+from pvebench.store.tables import GOOD
 from pvebench.verdicts.headline import verdicts_data
 from pvebench.verdicts.verdicts import Verdicts
 from pvebench_fleet.hub.store.site_transaction import Connection

@@ -41,7 +41,7 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine, local_router, undo_scratch
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor

@@ -26,7 +26,7 @@ from pvebench.files import mounted_below, remove_tree
 from pvebench.guest.image import GuestImage
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
-from pvebench.store import Store
+from pvebench.store.store import Store
 from testing.mounts import bind, with_mounts
 from testing.stores import TemporaryStore
 

@@ -17,7 +17,7 @@ from pvebench.errors import VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine, remove_scratch
 

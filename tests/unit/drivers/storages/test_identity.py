@@ -20,8 +20,9 @@ from pvebench.model.volume import Identity, change, device_text, is_certain, is_
 from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand
-from pvebench.store import StateDirectory, Store
 from pvebench.store.current import Results
+from pvebench.store.state import StateDirectory
+from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.mounted_storage import MountedStorage
 from testing.packs import SMALL, STORAGES, Recorder, write_pack

@@ -16,7 +16,7 @@ from pvebench.errors import NotWritable
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench_lab.host.host_engine import KIND as SCRATCH
 from pvebench_lab.host.host_engine import undo_scratch
 

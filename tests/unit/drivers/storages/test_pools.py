@@ -23,7 +23,7 @@ from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Bus, Cache, Compression, Disk, Format, PrimaryCache, Sync
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, KIB, MIB
-from pvebench.store import Store
+from pvebench.store.store import Store
 from pvebench_lab.storages import pools
 
 OWNER: Final = "0123456789abcdef"
