@@ -20,6 +20,7 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
@@ -35,7 +36,7 @@ from pvebench.model.volume import Plug
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
 from pvebench_lab.host.host_disk import HostDisk
-from pvebench_lab.host.host_engine import ThisMachine, local_router
+from pvebench_lab.host.host_engine import ThisMachine
 from pvebench_lab.lxc import container_disk
 from pvebench_lab.lxc.container import Container, container_support
 from pvebench_lab.lxc.container_disk import ContainerDisk, ContainerTools
@@ -78,7 +79,7 @@ class Bench:
         clock = SystemClock()
         made = Container(owner, journal=self.store.journal, clock=clock)
         self.container = ContainerDisk(made, storages=storages, image=lambda: image, clock=clock)
-        self.both = local_router(self.host, self.host, self.container)
+        self.both = local_router(self.host, {Bus.HOST: self.host, Bus.LXC: self.container}, [])
         probe = ProcProbe(
             lambda: None,
             lambda: (self.both.replacement or self.host).volume_path,

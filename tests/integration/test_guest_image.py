@@ -48,7 +48,13 @@ def test_every_tool_runs_in_the_guest(shared_lab: Lab, line: str) -> None:
     assert done.exit_code == 0, done.stderr.decode()
 
 
-IN_GUESTS = ("model/ports.py", "runner", "workloads", "guest", "drivers/lxc/container_disk.py")
+IN_GUESTS = (
+    "model/ports.py",
+    "runner",
+    "workloads",
+    "guest",
+    "../pvebench_lab/lxc/container_disk.py",
+)
 IN_GUESTS += ("drivers/qemu/disk_readback.py", "drivers/proxmox/vm")
 
 

@@ -15,6 +15,7 @@ from integration.conftest import Lab, scenario
 from pvebench.cli.main import run_cli
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import StorageOptions
@@ -28,7 +29,7 @@ from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
 from pvebench_lab.host.device_tuning import DEVICE_SETTINGS, KIND, undo_setting
 from pvebench_lab.host.host_disk import HostDisk
-from pvebench_lab.host.host_engine import ThisMachine, local_router
+from pvebench_lab.host.host_engine import ThisMachine
 from testing.devices import block_device
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
@@ -237,7 +238,7 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
         storages=storages,
         machine=ThisMachine(own_lab.directory / "run", own_lab.store.journal),
     )
-    both = local_router(own_lab.qemu, host)
+    both = local_router(own_lab.qemu, {Bus.HOST: host}, [])
     probe = ProcProbe(lambda: own_lab.qemu.pid, lambda: own_lab.qemu.volume_path)
     runner = Runner(Site(node="lab", hypervisor=both, probe=probe, clock=SystemClock()), Recorder())
     size = other_size(device)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.local_backends import local_router
 from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Filesystem, Layout
 from pvebench.model.ports import Site
@@ -20,7 +20,8 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
 from pvebench_lab.host.host_disk import HostDisk
-from pvebench_lab.host.host_engine import ThisMachine, local_router
+from pvebench_lab.host.host_engine import HOST as OF_HOST
+from pvebench_lab.host.host_engine import ThisMachine
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
 
@@ -41,7 +42,7 @@ class Bench:
             storages=lab.storages,
             machine=ThisMachine(lab.directory / "run", lab.store.journal),
         )
-        both = local_router(lab.qemu, host, facts={"host_fio": tool_version("fio")})
+        both = local_router(lab.qemu, {Bus.HOST: host}, [OF_HOST])
         probe = ProcProbe(
             lambda: None if both.replacement else lab.qemu.pid,
             lambda: (both.replacement or lab.qemu).volume_path,

@@ -27,7 +27,7 @@ from testing.stores import TemporaryStore
 HOLD = """
 import sys, time
 from pathlib import Path
-from pvebench.store import StateDirectory
+from pvebench.store.state import StateDirectory
 with StateDirectory(Path(sys.argv[1]), exclusive=True):
     print("held", flush=True)
     time.sleep(600)

@@ -289,7 +289,8 @@ def test_two_that_open_an_old_database_at_once_migrate_it_once(
     slow = "def upgrade() -> None:\n    import time; time.sleep(2)\n"
     migration.write_text(NEXT_MIGRATION.replace("def upgrade() -> None:\n", slow), "utf-8")
     script = (
-        "from pathlib import Path; from pvebench.store import Store, engine; "
+        "from pathlib import Path; from pvebench.store import engine; "
+        "from pvebench.store.store import Store; "
         f"engine.MIGRATIONS, engine.HEAD = Path({str(with_next)!r}), {NEXT!r}; "
         # Far shorter than the migration, as on a slow disk.
         "engine.BUSY_SECONDS = 0.2; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from pvebench.drivers.linux import host_tools
 from pvebench.drivers.linux.block_devices import users_of
 from pvebench.drivers.linux.host_tools import HostTools, run_program
 from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import loops_of
@@ -43,7 +45,8 @@ from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.store.store import Store
 from pvebench_lab.host.host_disk import HostDisk
-from pvebench_lab.host.host_engine import ThisMachine, local_router, undo_scratch
+from pvebench_lab.host.host_engine import HOST as OF_HOST
+from pvebench_lab.host.host_engine import ThisMachine, undo_scratch
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench_lab.storages import ceph
 from testing.captured_logs import captured_logs
@@ -263,7 +266,9 @@ def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
     host: HostDisk, store: Store
 ) -> None:
     world = SimulatedHypervisor(node="lab", seed=1, clock=SimulatedClock(), journal=store.journal)
-    both = local_router(world, host, facts={"host_fio": "3.33"})
+    both = local_router(
+        world, {Bus.HOST: host}, [replace(OF_HOST, facts=lambda: {"host_fio": "3.33"})]
+    )
     volume, _ = host.volume(SCENARIO)
     guest = both.boot(SCENARIO.machine)
     assert both.boot_seconds > 0
