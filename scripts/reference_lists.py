@@ -47,7 +47,7 @@ def commands_text() -> str:
     lines = []
     for group, names in GROUPS.items():
         lines += [f"**{group}**", ""]
-        lines += [_entry(name, cli.get_command(context, name)) for name in names.split()]
+        lines += [_entry(name, cli.get_command(context, name)) for name in names]
         lines.append("")
     return "\n".join(lines[:-1])
 

@@ -53,7 +53,9 @@ IN_GUESTS = (
     "runner",
     "workloads",
     "guest",
+    "../pvebench_lab/durability",
     "../pvebench_lab/lxc/container_disk.py",
+    "../pvebench_lab/tools",
 )
 IN_GUESTS += ("drivers/qemu/disk_readback.py", "drivers/proxmox/vm")
 

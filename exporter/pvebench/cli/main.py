@@ -22,15 +22,17 @@ from pvebench.errors import PvebenchError
 from pvebench.plugins import load, plugins
 from pvebench.version import commit
 
-GROUPS: Final = {
+_LAYOUT: Final = {
     "Measure": "run serve status pause resume abort",
-    "Results": "verdict results report card export baseline judge import",
-    "Decide": "advise durability upgrade gate",
+    "Results": "verdict results report card export baseline judge import*",
+    "Decide": "advise durability* upgrade gate",
     "Set up": "setup check packs plan schema storage guest proxmox grafana print",
-    "Fleet": "fleet hub",
+    "Fleet": "fleet* hub*",
     "Maintain": "doctor selftest notify cleanup prune restore reparse",
-    "Demo": "demo",
+    "Demo": "demo*",
 }
+"""Heading of the help -> its commands; `*`: of a plug-in, left out if it is not installed."""
+GROUPS: Final = {heading: names.replace("*", "").split() for heading, names in _LAYOUT.items()}
 """Heading of the help -> its commands."""
 _SHARED: Final = {
     "control": "pause resume abort cleanup",
@@ -48,19 +50,15 @@ _MODULES: Final = {name: module for module, names in _SHARED.items() for name in
 
 def _places() -> dict[str, str]:
     """Return command -> place of its function, as `module:function`: own ones, and plug-ins'."""
-    listed = [name for names in GROUPS.values() for name in names.split()]
     known = plugins("commands")
-    own = {
-        name: f"pvebench.cli.{_MODULES.get(name, name)}:{_function(name)}"
-        for name in listed
-        if name not in PLUGIN_COMMANDS
-    }
-    others = sorted(name for name in known if "." not in name and name not in listed)
-    return {
-        name: own.get(name) or known[name].value
-        for name in (*listed, *others)
-        if name in own or name in known
-    }
+    places = {}
+    for name in " ".join(_LAYOUT.values()).split():
+        if not name.endswith("*"):
+            places[name] = f"pvebench.cli.{_MODULES.get(name, name)}:{_function(name)}"
+        elif name[:-1] in known:
+            places[name[:-1]] = known[name[:-1]].value
+    others = {name: point.value for name, point in known.items() if "." not in name}
+    return {**places, **{name: others[name] for name in sorted(others.keys() - places.keys())}}
 
 
 def _function(name: str) -> str:
@@ -68,8 +66,6 @@ def _function(name: str) -> str:
     return f"{name}_" if reserved else name
 
 
-PLUGIN_COMMANDS: Final = frozenset({"import", "durability", "fleet", "hub", "demo"})
-"""Commands in `GROUPS` of `pvebench_lab` and `pvebench_fleet`."""
 COMMANDS: Final = _places()
 """Command -> place of its function."""
 
@@ -101,10 +97,10 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by group, each with its whole summary."""
-        listed = [name for names in GROUPS.values() for name in names.split()]
-        others = " ".join(name for name in COMMANDS if name not in listed)
+        listed = {name for names in GROUPS.values() for name in names}
+        others = [name for name in COMMANDS if name not in listed]
         for heading, group in {**GROUPS, "Plug-ins": others}.items():
-            names = [name for name in group.split() if name in COMMANDS]
+            names = [name for name in group if name in COMMANDS]
             if names:
                 with formatter.section(heading):
                     formatter.write_dl([(name.ljust(_NAME_WIDTH), summary(name)) for name in names])
