@@ -241,8 +241,9 @@ def require_directory(options: StorageOptions) -> Path:
 
 def require_disk(options: StorageOptions) -> None:
     """Raise VolumeError if all data of a storage's path is in memory."""
+    path = Path(options.path)
     with contextlib.suppress(OSError):  # whatever uses the path reports it
-        if memory := memory_below(existing(Path(options.path))):
+        if memory := memory_below(existing(path) if options.own_path else path):
             key = "--state (make run: STATE=)" if options.own_path else "`path` in the settings"
             raise VolumeError(
                 f"storage {options.name}: {options.path} is in memory ({memory}), not on a disk",

@@ -265,9 +265,11 @@ def test_the_default_storage_is_that_of_the_results_and_need_not_be_there(tmp_pa
 
 
 def test_a_disk_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    given = settings(tmp_path, {"kind": "block", "path": tmp_path / "disk"})
-    with pytest.raises(VolumeError, match="is not a block device"):
-        identities_of(given)["local"]()
+    for place in (tmp_path, Path("/dev/disk/by-id")):  # below /dev, which is in memory
+        given = settings(tmp_path, {"kind": "block", "path": place / "no-such-disk"})
+        require_paths(given)
+        with pytest.raises(VolumeError, match="is not a block device"):
+            identities_of(given)["local"]()
 
 
 # --- commands ---
