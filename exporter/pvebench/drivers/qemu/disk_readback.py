@@ -237,11 +237,14 @@ def _limits(qmp: Channel, names: Names) -> dict[str, Any]:
 
 
 def used_aio(pid: int | None, disk: Disk, messages: str) -> str:
-    """Return the aio mode that QEMU uses for a file after its first I/O.
+    """Return the aio mode that QEMU uses for a file after its first I/O; empty: unknown.
 
     QEMU 10 reports a mode that it cannot use at that I/O, and uses threads (block/file-posix.c).
     """
-    maps = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace")
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace")
+    except OSError:
+        return ""
     used = _RINGS.get(disk.aio, "") in maps and _FALLBACK not in messages
     return str(disk.aio if used else Aio.THREADS)
 
