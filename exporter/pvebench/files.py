@@ -126,9 +126,7 @@ def is_open(path: Path) -> bool:
 def _is_mount(path: Path) -> bool:
     # os.path.ismount handles directories only.
     where = os.path.realpath(path)
-    mounts = Path("/proc/self/mountinfo").read_text("utf-8", "replace")
-    places = (line.split(" ")[4] for line in mounts.splitlines())
-    return any(place.replace("\\040", " ") == where for place in places)
+    return any(unescaped(line.split(" ")[4]) == where for line in mount_lines(_MOUNTS))
 
 
 def give_to_owner(fd: int, directory: Path) -> None:
@@ -204,10 +202,15 @@ def remove_tree(path: Path) -> None:
 def mounted_below(path: Path) -> list[Path]:
     """Return the mount points at or below a directory, from the kernel's list."""
     top = path.resolve()
-    points = [Path(_unescaped(line.split()[4])) for line in _MOUNTS.read_text("utf-8").splitlines()]
+    points = [Path(unescaped(line.split(" ")[4])) for line in mount_lines(_MOUNTS)]
     return [point for point in points if point == top or top in point.parents]
 
 
-def _unescaped(text: str) -> str:
+def mount_lines(place: Path) -> list[str]:
+    """Return the lines of a list of mounts; a name may have any byte but a newline."""
+    return re.findall(".+", os.fsdecode(place.read_bytes()))
+
+
+def unescaped(text: str) -> str:
     r"""Decode a path of mountinfo, which writes blanks and backslashes as `\040` and `\134`."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)

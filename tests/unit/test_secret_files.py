@@ -78,14 +78,11 @@ def test_what_is_mounted_by_itself_is_up_to_the_mount(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line is one of a container's /proc/self/mountinfo, under Docker 28."""
-    path, read = secret(tmp_path, 0o644), Path.read_text
+    path, mounts = secret(tmp_path, 0o644), tmp_path / "mountinfo"
     line = f"612 595 8:1 /srv/secrets/proxmox_token {path} ro,relatime - ext4 /dev/sda1 rw\n"
-
-    def mounts(self: Path, *given: str) -> str:
-        return line if str(self) == "/proc/self/mountinfo" else read(self, *given)
-
+    mounts.write_text(line, "utf-8")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    monkeypatch.setattr(Path, "read_text", mounts)
+    monkeypatch.setattr("pvebench.files._MOUNTS", mounts)
     with captured_logs() as logs:
         read_secret(path)
     assert logs == []

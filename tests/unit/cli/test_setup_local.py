@@ -106,6 +106,7 @@ def test_only_disks_of_this_machine_are_looked_at(
         f"tmpfs {here} tmpfs rw 0 0",
         f"/dev/sdb1 {here / 'gone'} xfs rw 0 0",
         f"/dev/sda1 {here / 'file'} ext4 rw 0 0",
+        f"/dev/sdc1 {here}/a\x85b\x0cc ext4 rw 0 0",  # a name for two lines
     ]
     (here / "mounts").write_text("\n".join(lines) + "\n", "utf-8")
     monkeypatch.setattr(setup_command, "_MOUNTS", here / "mounts")

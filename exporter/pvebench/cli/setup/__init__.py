@@ -22,6 +22,7 @@ from pvebench.cli.setup.cluster import NODE_EXPORTER, ClusterAnswers, set_up_clu
 from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.config import Settings, load_settings
 from pvebench.errors import NotWritable
+from pvebench.files import mount_lines, unescaped
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
@@ -222,14 +223,16 @@ def _make_paths(storages: dict[str, Path], state: Path) -> None:
 
 def mounts() -> list[Mount]:
     """Return the file systems on local disks; network file systems are not queried."""
-    lines = _MOUNTS.read_text("utf-8", "replace").splitlines()
-    return list({mount.point: mount for mount in map(_mount, lines) if mount}.values())
+    found = map(_mount, mount_lines(_MOUNTS))
+    return list({mount.point: mount for mount in found if mount}.values())
 
 
 def _mount(line: str) -> Mount | None:
     source, point, kind, *_ = line.split(" ")
-    point = point.replace("\\040", " ")
-    if not (source.startswith("/dev/") or kind == "zfs") or not os.access(point, os.W_OK):
+    point = unescaped(point)
+    if not (source.startswith("/dev/") or kind == "zfs") or not point.isprintable():
+        return None
+    if not os.access(point, os.W_OK):
         return None
     try:
         usage = shutil.disk_usage(point)

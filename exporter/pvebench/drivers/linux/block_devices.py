@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.errors import StorageHangs, VolumeError
+from pvebench.files import mount_lines, unescaped
 
 # --- identity, users and content of a block device, from the kernel and util-linux
 #
@@ -126,7 +127,8 @@ def _slaves(below: Path) -> list[int]:
 
 
 _MEMORY_TYPES: Final = frozenset({"tmpfs", "ramfs", "rootfs", "devtmpfs"})
-_MEMORY_DEVICE: Final = re.compile(r"(?:zram|ram|nullb)\d+")
+_MEMORY_DEVICE: Final = re.compile(r"(?:zram|ram|nullb)\d+|scsi_debug|RAMDISK-MCP")
+"""Names of devices, and models of SCSI disks."""
 
 
 def memory_below(path: Path, *, root: Path = Path("/")) -> str:
@@ -139,8 +141,10 @@ def memory_below(path: Path, *, root: Path = Path("/")) -> str:
         return mount.type
     if mount is not None and mount.type == "overlay":
         upper = re.search(r"(?:^|,)upperdir=([^,]+)", mount.options)
-        name = re.sub(r"\\([0-7]{3})", lambda c: chr(int(c[1], 8)), upper[1] if upper else "")
-        return _memory_of_name(name, root)
+        name = unescaped(upper[1]) if upper else ""
+        with contextlib.suppress(OSError):  # another user's
+            return _memory_of_name(re.sub(r"\\(.)", r"\1", name), root)  # overlay's own escapes
+        return ""
     return _memory_of(devices_below(path), root)
 
 
@@ -151,11 +155,12 @@ def _memory_of(devices: Iterable[int], root: Path) -> str:
 
 def _memory_of_device(below: Path, root: Path) -> str:
     for place in (below, below.parent):  # the second one of a partition
-        if _MEMORY_DEVICE.fullmatch(place.name):
-            return place.name
+        for name in (place.name, _text(place / "device/model")):
+            if _MEMORY_DEVICE.fullmatch(name):
+                return name
         with contextlib.suppress(OSError):
             return _memory_of_name(os.fsdecode((place / "loop/backing_file").read_bytes()), root)
-    return _memory_of(_slaves(below), root)
+    return _memory_of(_slaves(below) or _slaves(below.parent), root)
 
 
 def _memory_of_name(name: str, root: Path) -> str:
@@ -321,7 +326,7 @@ def mount_of(path: Path) -> Mount | None:
     finally:
         os.close(opened)
     number = re.search(r"^mnt_id:\s*(\d+)$", info, re.MULTILINE)
-    for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+    for line in mount_lines(Path("/proc/self/mountinfo")):
         left, _, right = line.partition(" - ")
         if number and left.split(" ")[0] == number[1]:
             return Mount(*right.split(" ")[:3])

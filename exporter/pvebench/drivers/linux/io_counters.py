@@ -113,7 +113,7 @@ def _text(path: Traversable) -> str:
 def _mount_of(mountinfo: str, device: int) -> _Mount | None:
     """Return the last mount of a device: another mount may cover an earlier one."""
     number = f"{os.major(device)}:{os.minor(device)}"
-    for line in reversed(mountinfo.splitlines()):
+    for line in reversed(re.findall(".+", mountinfo)):  # names may have characters that end lines
         left, _, right = line.partition(" - ")
         fields, kind = left.split(" "), right.split(" ")
         if fields[2] == number:

@@ -85,6 +85,12 @@ def test_all_connections_to_a_share_count_and_no_other_share() -> None:
     assert both.since(one) == one
 
 
+def test_a_mount_with_any_name_does_not_hide_a_share() -> None:
+    other = "99 1 0:9 / /mnt/a\x85b\x0cc rw - ext4 /dev/sda1 rw\n"
+    text = (GOLDEN / "nfs-after/proc/self/mountinfo").read_text("utf-8")
+    assert counted("nfs-after", (text, text + other)) == counted("nfs-after") is not None
+
+
 def test_a_directory_of_a_share_and_a_name_with_spaces_are_found() -> None:
     source = "- cifs //127.0.0.1/bench "
     assert counted("cifs-after", (source, "- cifs //127.0.0.1/bench/a/b ")) is not None

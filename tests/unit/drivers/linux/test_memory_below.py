@@ -6,10 +6,12 @@ import json
 import os
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from pvebench.drivers.linux.block_devices import memory_below
+from pvebench.drivers.linux import block_devices
+from pvebench.drivers.linux.block_devices import Mount, memory_below
 from testing.devices import block_device
 from testing.mounted_storage import MountedStorage
 from testing.mounts import with_mounts
@@ -37,6 +39,17 @@ MOUNTS = {
         "o",
         "tmpfs",
     ),
+    "overlay with a comma": (
+        f"{TMPFS}; mkdir m/a,b; {OVERLAY.format('$PWD/m')}".replace("/u,", r"/a\\,b,"),
+        "o",
+        "tmpfs",
+    ),
+    "no UTF-8": (
+        rf"{TMPFS}; x=$PWD/m/$(printf '\377'); mkdir $x; {OVERLAY.format('$x')}",
+        "o",
+        "tmpfs",
+    ),
+    "two lines": (r"x=$(printf 'a\302\205\014c'); mkdir $x; mount -t tmpfs m $x", "a*", "tmpfs"),
     "overlay without an upper directory": (
         f"{TMPFS}; mkdir m/a m/b o; mount -t overlay o -o lowerdir=m/a:m/b o",
         "o",
@@ -48,9 +61,17 @@ MOUNTS = {
 @pytest.mark.parametrize("kind", MOUNTS)
 def test_a_mount_in_memory_is_recognized(tmp_path: Path, kind: str) -> None:
     script, path, expected = MOUNTS[kind]
-    asked = f"cd '{tmp_path}'\n{script}\n'{sys.executable}' -c '{ASK}' '{path}'"
+    asked = f"cd '{tmp_path}'\n{script}\n'{sys.executable}' -c '{ASK}' {path}"
     done = with_mounts(asked, env={"PYTHONPATH": ":".join(sys.path)})
     assert (done.stdout, done.stderr) == (f"{expected}\n", "")
+
+
+def test_an_upper_directory_that_the_user_cannot_see_is_unknown(tmp_path: Path) -> None:
+    found = Mount("overlay", "o", f"rw,lowerdir=/l,upperdir={tmp_path}/upper")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block_devices, "mount_of", {tmp_path: found}.__getitem__)
+        patch.setattr(Path, "exists", Mock(side_effect=PermissionError(13, "Permission denied")))
+        assert memory_below(tmp_path) == ""
 
 
 def test_a_loop_device_is_in_memory_as_its_file_is(tmp_path: Path) -> None:
@@ -102,16 +123,30 @@ def test_a_ram_disk_is_recognized_by_its_name_and_below_others(
     assert memory_below(tmp_path, root=tmp_path) == expected
 
 
+@pytest.mark.parametrize("parts", [("ram0",), ("md0", "ram0")], ids=" on ".join)
 def test_a_partition_is_in_memory_as_its_disk_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("pvebench.drivers.linux.block_devices.devices_below", lambda _: (NUMBER,))
-    whole = disk(tmp_path, "ram0", "8:0")
-    part = whole / "ram0p1"
+    for number, name in enumerate(reversed(parts), 2):
+        whole = disk(tmp_path, name, f"8:{number}", *parts[1:] if name == parts[0] else ())
+    part = whole / f"{whole.name}p1"
     part.mkdir()
     (part / "partition").write_text("1\n", "ascii")
     (tmp_path / "sys/dev/block/8:1").symlink_to(part)
     assert memory_below(tmp_path, root=tmp_path) == "ram0"
+
+
+@pytest.mark.parametrize("model", ["scsi_debug      ", "RAMDISK-MCP     "])
+def test_a_scsi_disk_in_memory_is_recognized_by_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """INQUIRY of Linux' drivers/scsi/scsi_debug.c and drivers/target/target_core_rd.c."""
+    monkeypatch.setattr("pvebench.drivers.linux.block_devices.devices_below", lambda _: (NUMBER,))
+    below = disk(tmp_path, "sda", "8:1")
+    (below / "device").mkdir()
+    (below / "device/model").write_text(f"{model}\n", "ascii")
+    assert memory_below(tmp_path, root=tmp_path) == model.strip()
 
 
 # --- What the commands say.

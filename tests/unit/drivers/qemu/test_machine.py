@@ -203,6 +203,20 @@ def test_a_tree_in_which_something_is_mounted_is_not_removed(tmp_path: Path) -> 
     assert not tree.exists()
 
 
+def test_a_mount_with_any_name_does_not_hide_others(tmp_path: Path) -> None:
+    tree, code = tmp_path / "tree", "import sys, pathlib; from pvebench import files\n"
+    code += "print(*files.mounted_below(pathlib.Path(sys.argv[1])))\n"
+    code += "print(files._is_mount(pathlib.Path(sys.argv[1]) / 'm'))"
+    script = (
+        f"cd '{tmp_path}'; mkdir -p tree/m; mount -t tmpfs tmpfs tree/m\n"
+        r"for name in 'a\377b' 'a\302\205b\014c'; do"
+        ' name=$(printf "$name"); mkdir "$name"; mount -t tmpfs tmpfs "$name"; done\n'
+        f"exec '{sys.executable}' -c \"$CODE\" '{tree}'"
+    )
+    done = with_mounts(script, env={"CODE": code})
+    assert (done.stdout, done.stderr) == (f"{tree}/m\nTrue\n", "")
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     foreign, link = tmp_path / "foreign", tmp_path / "link"
     foreign.mkdir()
