@@ -38,6 +38,14 @@ def output(*command: str | Path, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
+def test_no_script_leaves_its_tree_for_a_directory_of_cdpath() -> None:
+    """`cd scripts/..` searches the user's CDPATH first, and prints what it finds there."""
+    texts = [path.read_text("utf-8") for path in (*SHELL_SCRIPTS, ROOT / "scripts/generate")]
+    changes = re.findall(r".*\bcd .*dirname.*", "\n".join(texts))
+    assert [line for line in changes if "CDPATH='' cd " not in line] == []
+    assert len(changes) > 20
+
+
 def test_make_alone_lists_every_target_with_what_it_needs() -> None:
     assert {"run", "test", "check", "format", "bench", "guest", "clean", "lock"} <= set(TARGETS)
     listed = output("make", "--no-print-directory")

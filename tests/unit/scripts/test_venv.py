@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ case "$1 $2" in
 '-m pip')
     [[ $3 == --version ]] && exit
     echo "pip ${*:3}" >>calls
+    [[ ${PIP_USER-} != 1 ]] || { echo "Can not perform a '--user' install"; exit 1; }
     [[ ! -e fails || "$*" != *"$(cat fails)" ]] || { echo "no such wheel"; exit 1; }
     # Not before the image, which is built at the same time.
     for ((i = 0; i < 500; i++)); do [[ -e slow && ! -e guest ]] || exit 0; sleep 0.01; done ;;
@@ -62,11 +63,13 @@ class Tree:
     """A checkout whose python3 is a stub; `calls` is what its pip was asked to do."""
 
     path: Path
+    odd: dict[str, str] = field(default_factory=dict)
 
     def venv(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [self.path / "scripts" / "venv", *arguments],
-            env={"PATH": f"{self.path / 'bin'}:{os.environ['PATH']}"},
+            ["scripts/venv", *arguments],
+            cwd=self.path,
+            env={"PATH": f"{self.path / 'bin'}:{os.environ['PATH']}", **self.odd},
             capture_output=True,
             text=True,
             check=False,
@@ -113,6 +116,22 @@ def test_running_installs_no_library_of_the_tests(tree: Tree) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert tree.installs() == ALL
     assert tree.installed() == pins(*(ROOT / lock for lock in LOCKS[:2]))
+
+
+@pytest.mark.parametrize("name", ["PIP_USER", "CDPATH"])
+def test_settings_for_other_programs_do_not_count(tree: Tree, name: str) -> None:
+    (tree.path / "1/scripts").mkdir(parents=True)
+    tree.odd[name] = "1"
+    done = tree.venv("run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tree.path / ".venv/bin/python").exists()
+
+
+def test_a_tree_with_any_name_keeps_its_venv(tree: Tree) -> None:
+    moved = Tree(tree.path.parent / "a [b] *c")
+    tree.path.rename(moved.path)
+    assert moved.venv("run").returncode == 0
+    assert moved.venv("run").stdout == ""
 
 
 def test_each_step_is_one_line_with_its_duration(tree: Tree) -> None:
