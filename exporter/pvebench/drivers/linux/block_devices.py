@@ -12,10 +12,12 @@ This module is for this machine; `block_devices.sh` does the same on another one
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -129,6 +131,9 @@ def _slaves(below: Path) -> list[int]:
 _MEMORY_TYPES: Final = frozenset({"tmpfs", "ramfs", "rootfs", "devtmpfs"})
 _MEMORY_DEVICE: Final = re.compile(r"(?:zram|ram|nullb)\d+|scsi_debug|RAMDISK-MCP")
 """Names of devices, and models of SCSI disks."""
+_LOOP_GET_STATUS64: Final = 0x4C05
+_LOOP_INFO64_BYTES: Final = 232
+"""See Linux' include/uapi/linux/loop.h; the first field is the number of the file system."""
 
 
 def memory_below(path: Path, *, root: Path = Path("/")) -> str:
@@ -159,8 +164,18 @@ def _memory_of_device(below: Path, root: Path) -> str:
             if _MEMORY_DEVICE.fullmatch(name):
                 return name
         with contextlib.suppress(OSError):
-            return _memory_of_name(os.fsdecode((place / "loop/backing_file").read_bytes()), root)
+            name = os.fsdecode((place / "loop/backing_file").read_bytes())
+            return _memory_of_name(name, root) or _memory_of_loop(place.name)
     return _memory_of(_slaves(below) or _slaves(below.parent), root)
+
+
+def _memory_of_loop(name: str) -> str:
+    """Return the type of a deleted or hidden file's memory. Raises OSError: no right to open."""
+    with Path("/dev", name).open("rb") as device:
+        status = fcntl.ioctl(device, _LOOP_GET_STATUS64, bytes(_LOOP_INFO64_BYTES))
+    number = show_devices((int.from_bytes(status[:8], sys.byteorder),))
+    found = mounts("\n".join(mount_lines(Path("/proc/self/mountinfo"))))
+    return next((kind for at, _, kind in found if at == number and kind in _MEMORY_TYPES), "")
 
 
 def _memory_of_name(name: str, root: Path) -> str:
@@ -339,6 +354,6 @@ def mounts(mountinfo: str) -> list[tuple[str, str, str]]:
 
 
 _MOUNT: Final = re.compile(
-    r"^\d+ \d+ (?P<device>\d{1,4}:\d{1,7}) \S+ (?P<place>\S+) [^\n]*? - (?P<kind>\S+) ",
+    r"^\d+ \d+ (?P<device>\d{1,4}:\d{1,7}) \S+ (?P<place>[^ \n]+) [^\n]*? - (?P<kind>\S+) ",
     re.MULTILINE,
 )

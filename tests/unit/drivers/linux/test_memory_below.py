@@ -79,9 +79,13 @@ def test_a_loop_device_is_in_memory_as_its_file_is(tmp_path: Path) -> None:
     try:
         with block_device(shared) as device:
             assert memory_below(device) == "tmpfs"
+            shared.unlink()
+            assert memory_below(device) == "tmpfs"
     finally:
-        shared.unlink()
+        shared.unlink(missing_ok=True)
     with block_device(tmp_path / "file") as device:
+        assert memory_below(device) == ""
+        (tmp_path / "file").unlink()
         assert memory_below(device) == ""
 
 
