@@ -82,7 +82,7 @@ def send(url: str, folders: Sequence[Path]) -> None:
     """Send the results of folders until SIGTERM."""
     # A simulated site has no other work, and asks often enough to be noticed as a clone.
     connection.LEAST_WAIT = 0.01  # type: ignore[misc] # a constant of real sites
-    push.IDLE_SECONDS = 2.0  # type: ignore[misc] # likewise
+    push.IDLE_SECONDS = 2.0  # type: ignore[attr-defined] # likewise
     with ExitStack() as stack:
         for folder in folders:
             store = Store(folder / "pvebench.db", simulated=True)
