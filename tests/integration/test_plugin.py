@@ -1,4 +1,4 @@
-"""The example of a plug-in, built, installed beside pvebench and measured with; and broken ones."""
+"""Plug-ins: the example, built and measured with; broken ones; and pvebench without any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.packs import ROOT
+from testing.packs import ROOT, SMALL, write_pack
 from testing.real_outcomes import MEASURED
 
 PACK = """\
@@ -139,3 +139,46 @@ def test_a_broken_command_is_an_error_that_names_its_package(broken: Path, name:
     assert f"command {name} of package broken-plugin cannot be loaded" in done.stderr
     assert "Traceback" not in done.stderr
     assert run(broken, "--help").returncode == 0
+
+
+ALONE = (
+    "import sys; from testing import core_only; core_only.hide(); "
+    "from pvebench.cli.main import run_cli; sys.exit(run_cli(sys.argv[1:]))"
+)
+
+
+def alone(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of `pvebench` without `pvebench_lab` and `pvebench_fleet`."""
+    return subprocess.run(
+        [sys.executable, "-c", ALONE, *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.usefixtures("image")
+def test_the_core_measures_a_vm_without_the_other_packages(tmp_path: Path) -> None:
+    given = ["--state", str(tmp_path / "state"), "--pack", str(write_pack(tmp_path)), "--node", "n"]
+    done = alone("run", *given, "--only", "*scsi*")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert any(f"local.scsi.raw.none/randread-4k-qd8  {one}" in done.stdout for one in MEASURED)
+    assert alone("results", *given).returncode == 0
+    shown = alone("--help").stdout
+    assert "Set up:" in shown
+    assert "Demo:" not in shown
+    refused = alone("run", *given, "--driver", "simulated")
+    assert refused.returncode == 2
+    assert "'simulated' is not one of" in refused.stderr
+
+
+def test_a_host_case_is_excluded_without_the_package_that_measures_it(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("volume:", "host: true\nvolume:"))
+    given = ["--state", str(tmp_path / "state"), "--pack", str(pack), "--node", "n"]
+    planned = alone("plan", *given, "--format=json")
+    assert planned.returncode == 0, planned.stderr
+    (plan,) = json.loads(planned.stdout)
+    assert len(plan["cases"]) == 2
+    assert [one["slug"] for one in plan["excluded"]] == ["local.host.raw.none"]
