@@ -49,7 +49,7 @@ def tracked() -> frozenset[str]:
     )
     names = [name for name in done.stdout.splitlines() if (ROOT / name).exists()]
     paths = [PurePosixPath(name) for name in names]
-    below = [path.relative_to(*path.parts[:2]) for path in paths if path.parts[0] == "exporter"]
+    below = [PurePosixPath(*path.parts[2:]) for path in paths if path.parts[0] == "exporter"]
     every = {str(parent) for path in (*paths, *below) for parent in (path, *path.parents)}
     return frozenset(every - {"."} | {path.name for path in paths if path.suffix in SOURCE})
 
