@@ -34,9 +34,13 @@ def hide() -> None:
     sys.meta_path.insert(0, _Hidden())
     found = plugins.entry_points
 
-    def others_hidden(**options: Any) -> EntryPoints:
+    def others_hidden(*, group: str = "") -> EntryPoints:
+        all_points = found()
         return EntryPoints(
-            point for point in found(**options) if not point.value.startswith(OTHERS)
+            point
+            for name in ([group] if group else sorted(all_points.groups))
+            for point in all_points.select(group=name)
+            if not point.value.startswith(OTHERS)
         )
 
     plugins.entry_points = others_hidden  # type: ignore[assignment]
