@@ -169,6 +169,7 @@ def test_the_core_measures_a_vm_without_the_other_packages(tmp_path: Path) -> No
     shown = alone("--help").stdout
     assert "Set up:" in shown
     assert "Demo:" not in shown
+    assert "[proxmox|qemu]\n" in alone("setup", "--help").stdout
     refused = alone("run", *given, "--driver", "simulated")
     assert refused.returncode == 2
     assert "'simulated' is not one of" in refused.stderr

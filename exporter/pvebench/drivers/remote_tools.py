@@ -38,7 +38,6 @@ KIND: Final = "ssh-left"
 REMOTE_COMMANDS: Final = DEVICE_FUNCTIONS + files("pvebench.drivers").joinpath(
     "remote_commands.sh"
 ).read_text("utf-8")
-_REFUSED: Final = 96
 NOT_FOUND: Final = 127
 _SAID_BYTES: Final = MIB
 _SILENT_SECONDS: Final = 300.0

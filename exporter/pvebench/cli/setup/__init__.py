@@ -21,6 +21,7 @@ from pvebench.cli.options import DEFAULT_PACK, PATH, pack_file
 from pvebench.cli.setup.cluster import NODE_EXPORTER, ClusterAnswers, set_up_cluster
 from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.config import Settings, load_settings
+from pvebench.drivers import DRIVERS
 from pvebench.errors import NotWritable
 from pvebench.files import mount_lines, unescaped
 from pvebench.model.units import show_bytes, show_seconds
@@ -31,12 +32,14 @@ from pvebench.verdicts.ranking import LEAST_RUNS
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CLUSTER = "proxmox"
+KINDS: Final = tuple(name for name in (CLUSTER, "qemu", "host") if name in DRIVERS.names)
+"""What can be set up: drivers that measure, of the installed packages."""
 CLUSTER_PACK: Final = "upgrade-watch"
 """Default pack of a cluster: one disk every 30 minutes, for the wear of its drives."""
 
 
 @click.command()
-@click.argument("what", type=click.Choice([CLUSTER, "qemu", "host"]), required=False)
+@click.argument("what", type=click.Choice(KINDS), required=False)
 @click.option("--config", type=PATH, default=Path("pvebench.yaml"), show_default=True)
 @click.option("--host", help="Address of any cluster node.")
 @click.option("--port", default=8006, show_default=True)
@@ -87,8 +90,7 @@ def setup(what: str | None, checked: bool, packs: tuple[str, ...], **options: An
     """
     ask = Questions(options["yes"])
     if what is None:
-        kinds = (CLUSTER, "qemu", "host")
-        what = CLUSTER if options["host"] else ask.choose("What to measure", kinds, "the kind")
+        what = CLUSTER if options["host"] else ask.choose("What to measure", KINDS, "the kind")
     for pack in packs:
         pack_file(Path(pack), options["config"])  # rejects unknown names before any change
     local = ("label", "state", "listen")
