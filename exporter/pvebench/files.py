@@ -9,7 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from pvebench.errors import ConfigError, MachineError, Problem
 from pvebench.log import log
@@ -23,7 +23,7 @@ _SECRET_BYTES: Final = 64 * 1024
 
 RUNTIME: Final = "run"
 """Folder of a state directory that holds the sockets and logs of running VMs."""
-_MOUNTS: Final = Path("/proc/self/mountinfo")
+MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
 
 def read_text(path: Path, *, most: int = MAX_BYTES, encoding: str = "utf-8") -> str:
@@ -126,7 +126,7 @@ def is_open(path: Path) -> bool:
 def _is_mount(path: Path) -> bool:
     # os.path.ismount handles directories only.
     where = os.path.realpath(path)
-    return any(unescaped(line.split(" ")[4]) == where for line in mount_lines(_MOUNTS))
+    return any(mount.point == where for mount in mounts())
 
 
 def give_to_owner(fd: int, directory: Path) -> None:
@@ -202,15 +202,34 @@ def remove_tree(path: Path) -> None:
 def mounted_below(path: Path) -> list[Path]:
     """Return the mount points at or below a directory, from the kernel's list."""
     top = path.resolve()
-    points = [Path(unescaped(line.split(" ")[4])) for line in mount_lines(_MOUNTS)]
+    points = [Path(mount.point) for mount in mounts()]
     return [point for point in points if point == top or top in point.parents]
 
 
-def mount_lines(place: Path) -> list[str]:
-    """Return the lines of a list of mounts; a name may have any byte but a newline."""
-    return re.findall(".+", os.fsdecode(place.read_bytes()))
+class Mount(NamedTuple):
+    """A line of mountinfo, see proc_pid_mountinfo(5); `options` are escaped."""
+
+    number: str
+    device: str
+    point: str
+    type: str
+    source: str
+    options: str
+
+
+_MOUNT: Final = re.compile(
+    r"^(\d+) \d+ (\d{1,4}:\d{1,7}) \S+ ([^ \n]+) [^\n]*? - (\S+) ([^ \n]*) ([^ \n]*)", re.MULTILINE
+)
+
+
+def mounts(mountinfo: str | None = None) -> list[Mount]:
+    """Return the mounts of this process, or of a mountinfo; a later one covers an earlier one."""
+    if mountinfo is None:
+        mountinfo = os.fsdecode(MOUNTINFO.read_bytes())  # names may have any byte but a newline
+    lines = _MOUNT.finditer(mountinfo)
+    return [Mount._make([*map(unescaped, line.groups()[:5]), line[6]]) for line in lines]
 
 
 def unescaped(text: str) -> str:
-    r"""Decode a path of mountinfo, which writes blanks and backslashes as `\040` and `\134`."""
+    r"""Decode a word of mountinfo, which writes blanks and backslashes as `\040` and `\134`."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)

@@ -25,12 +25,14 @@ def test_an_accepted_file_system_starts_a_history_and_the_first_one_continues_it
         lines = f"mount -o loop '{tmp_path / name}' '{here.mount}'\nmkdir -p '{here.path}'\n"
         return f"{lines}stat -c %d '{here.mount}' >> '{tmp_path}/numbers'"
 
-    # Another device takes the number that it had, as after a boot.
-    moved = f"taken=$(losetup --find --show '{tmp_path}/filler')\ntrap 'losetup -d $taken' EXIT\n"
+    # Another device has the number that it had, as after a boot: loop devices are of this machine,
+    # so other programs take and release some meanwhile.
+    device = f"device=/dev/loop$(head -n 1 '{tmp_path}/numbers' | awk '{{ print $1 % 256 }}')\n"
+    taken = f"losetup $device '{tmp_path}/filler' && trap \"losetup -d $device\" EXIT\n"
     (tmp_path / "filler").write_bytes(bytes(1 << 20))
     cycle = "run --cycles 1"
     here.do(mounted("first"), cycle)
-    _, check = here.do(moved + mounted("first"), cycle, "check")
+    _, check = here.do(device + taken + mounted("first"), cycle, "check")
     numbers = (tmp_path / "numbers").read_text("ascii").split()
     assert numbers[0] != numbers[1]
     assert "ok    identity of local: as recorded: type ext4, fsid " in check.said

@@ -82,7 +82,7 @@ def test_what_is_mounted_by_itself_is_up_to_the_mount(
     line = f"612 595 8:1 /srv/secrets/proxmox_token {path} ro,relatime - ext4 /dev/sda1 rw\n"
     mounts.write_text(line, "utf-8")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    monkeypatch.setattr("pvebench.files._MOUNTS", mounts)
+    monkeypatch.setattr("pvebench.files.MOUNTINFO", mounts)
     with captured_logs() as logs:
         read_secret(path)
     assert logs == []

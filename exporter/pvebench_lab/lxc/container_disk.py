@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.backend_router import LocalBackend
-from pvebench.drivers.linux.block_devices import mounts
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.io_counters import device_counters
 from pvebench.drivers.storages.block import attach_loop, release_loop
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import HypervisorGone, OutputUnreadable, SwitchFailed, ToolFailed
+from pvebench.files import mounts
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
@@ -245,7 +245,8 @@ class ContainerTools(Guest):
         """Raise SwitchFailed unless the volume is mounted in the container."""
         number = self._device.stat().st_rdev
         expected = f"{os.major(number)}:{os.minor(number)}", MOUNT_POINT, filesystem
-        actual = mounts(Path(f"/proc/{self._container.pid}/mountinfo").read_text("utf-8"))
+        text = Path(f"/proc/{self._container.pid}/mountinfo").read_text("utf-8", "replace")
+        actual = [(mount.device, mount.point, mount.type) for mount in mounts(text)]
         if expected not in actual:
             raise SwitchFailed(f"{' '.join(expected)} missing in the container's mounts: {actual}")
 

@@ -81,11 +81,15 @@ def test_a_no_writes_nothing(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
+def mountinfo(source: str, point: object, kind: str) -> str:
+    return f"36 35 8:1 / {point} rw,noatime shared:1 - {kind} {source} rw\n"
+
+
 def test_what_is_found_is_shown(
     here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "mounts").write_text(f"tank/bench {here} zfs rw 0 0\n", "utf-8")
-    monkeypatch.setattr(setup_command, "_MOUNTS", here / "mounts")
+    (here / "mounts").write_text(mountinfo("tank/bench", here, "zfs"), "utf-8")
+    monkeypatch.setattr("pvebench.files.MOUNTINFO", here / "mounts")
     assert setup("qemu", "--yes") == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if " zfs " in line]
     assert line.split()[0] == str(here)
@@ -100,18 +104,20 @@ def test_only_disks_of_this_machine_are_looked_at(
     (here / "file").touch()
     escaped = str(here / "with space").replace(" ", "\\040")
     lines = [
-        f"/dev/sda1 {escaped} ext4 rw 0 0",
-        f"tank/data {here} zfs rw 0 0",
-        f"server:/export {here} nfs4 rw 0 0",
-        f"tmpfs {here} tmpfs rw 0 0",
-        f"/dev/sdb1 {here / 'gone'} xfs rw 0 0",
-        f"/dev/sda1 {here / 'file'} ext4 rw 0 0",
-        f"/dev/sdc1 {here}/a\x85b\x0cc ext4 rw 0 0",  # a name for two lines
+        mountinfo("/dev/sda1", escaped, "ext4"),
+        mountinfo("tank/data", here, "zfs"),
+        mountinfo("server:/export", here, "nfs4"),
+        mountinfo("tmpfs", here, "tmpfs"),
+        mountinfo("/dev/sdb1", here / "gone", "xfs"),
+        mountinfo("/dev/sda1", here / "file", "ext4"),
+        mountinfo("/dev/sdc1", f"{here}/a\x85b\x0cc", "ext4"),  # a name for two lines
     ]
-    (here / "mounts").write_text("\n".join(lines) + "\n", "utf-8")
-    monkeypatch.setattr(setup_command, "_MOUNTS", here / "mounts")
-    found = {mount.point: mount.type for mount in setup_command.mounts()}
-    assert found == {str(here / "with space"): "ext4", str(here): "zfs"}
+    (here / "mounts").write_text("".join(lines), "utf-8")
+    monkeypatch.setattr("pvebench.files.MOUNTINFO", here / "mounts")
+    assert setup_command.local_file_systems() == {
+        str(here / "with space"): "ext4",
+        str(here): "zfs",
+    }
 
 
 def test_it_can_be_run_again_and_writes_nothing_over(here: Path, capsys: Captured) -> None:

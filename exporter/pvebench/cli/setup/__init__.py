@@ -23,7 +23,7 @@ from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.config import Settings, load_settings
 from pvebench.drivers import DRIVERS
 from pvebench.errors import NotWritable
-from pvebench.files import mount_lines, unescaped
+from pvebench.files import mounts
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
@@ -149,7 +149,6 @@ def _estimates(config: Path) -> list[str]:
     ]
 
 
-_MOUNTS: Final = Path("/proc/self/mounts")
 _LOCAL: Final = "local"
 """Default storage name of packs."""
 
@@ -172,25 +171,12 @@ class LocalAnswers:
     replace: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """Local file system.
-
-    Attributes:
-        free_bytes, total_bytes: as an unprivileged user sees them.
-    """
-
-    point: str
-    type: str
-    free_bytes: int
-    total_bytes: int
-
-
 def set_up_here(answers: LocalAnswers, ask: Questions, packs: Sequence[str]) -> None:
     """Show file systems for volumes, and write settings for one or more directories."""
-    for mount in mounts():
-        space = f"{show_bytes(mount.free_bytes)} of {show_bytes(mount.total_bytes)} free"
-        click.echo(f"  {mount.point:24} {mount.type:8} {space}")
+    for point, kind in local_file_systems().items():
+        usage = shutil.disk_usage(point)
+        space = f"{show_bytes(usage.free)} of {show_bytes(usage.total)} free"
+        click.echo(f"  {point:24} {kind:8} {space}")
     state = (answers.state or Settings().state).absolute()
     chosen = answers.storages or ask.names(
         "Directories on the disks to measure", [str(state / "storage")], "--storage"
@@ -223,25 +209,19 @@ def _make_paths(storages: dict[str, Path], state: Path) -> None:
         click.echo(f"  Created {path}")
 
 
-def mounts() -> list[Mount]:
-    """Return the file systems on local disks; network file systems are not queried."""
-    found = map(_mount, mount_lines(_MOUNTS))
-    return list({mount.point: mount for mount in found if mount}.values())
+def local_file_systems() -> dict[str, str]:
+    """Return writable mount point -> type of file systems on local disks; no server is queried.
 
-
-def _mount(line: str) -> Mount | None:
-    source, point, kind, *_ = line.split(" ")
-    point = unescaped(point)
-    if not (source.startswith("/dev/") or kind == "zfs") or not point.isprintable():
-        return None
-    if not os.access(point, os.W_OK):
-        return None
-    try:
-        usage = shutil.disk_usage(point)
-    except OSError:
-        return None
-    # A single mounted file, as in containers, cannot hold volumes.
-    return Mount(point, kind, usage.free, usage.total) if Path(point).is_dir() else None
+    A single mounted file, as in containers, cannot hold volumes.
+    """
+    return {
+        mount.point: mount.type
+        for mount in mounts()
+        if (mount.source.startswith("/dev/") or mount.type == "zfs")
+        and mount.point.isprintable()
+        and os.access(mount.point, os.W_OK)
+        and Path(mount.point).is_dir()
+    }
 
 
 def _storages(directories: Sequence[str]) -> dict[str, Path]:

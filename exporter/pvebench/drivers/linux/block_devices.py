@@ -21,11 +21,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.errors import StorageHangs, VolumeError
-from pvebench.files import mount_lines, unescaped
+from pvebench.files import Mount, mounts, unescaped
 
 # --- identity, users and content of a block device, from the kernel and util-linux
 #
@@ -174,8 +174,8 @@ def _memory_of_loop(name: str) -> str:
     with Path("/dev", name).open("rb") as device:
         status = fcntl.ioctl(device, _LOOP_GET_STATUS64, bytes(_LOOP_INFO64_BYTES))
     number = show_devices((int.from_bytes(status[:8], sys.byteorder),))
-    found = mounts("\n".join(mount_lines(Path("/proc/self/mountinfo"))))
-    return next((kind for at, _, kind in found if at == number and kind in _MEMORY_TYPES), "")
+    found = (mount.type for mount in mounts() if mount.device == number)
+    return next((kind for kind in found if kind in _MEMORY_TYPES), "")
 
 
 def _memory_of_name(name: str, root: Path) -> str:
@@ -325,14 +325,6 @@ def _btrfs_source(path: Path) -> str:
     return mount.source if mount is not None and mount.type == "btrfs" else ""
 
 
-class Mount(NamedTuple):
-    """Type, source and options of a mount's file system."""
-
-    type: str
-    source: str
-    options: str = ""
-
-
 def mount_of(path: Path) -> Mount | None:
     """Return the mount of a path; None: the kernel does not show it. Raises OSError."""
     opened = os.open(path, os.O_PATH)
@@ -341,19 +333,4 @@ def mount_of(path: Path) -> Mount | None:
     finally:
         os.close(opened)
     number = re.search(r"^mnt_id:\s*(\d+)$", info, re.MULTILINE)
-    for line in mount_lines(Path("/proc/self/mountinfo")):
-        left, _, right = line.partition(" - ")
-        if number and left.split(" ")[0] == number[1]:
-            return Mount(*right.split(" ")[:3])
-    return None
-
-
-def mounts(mountinfo: str) -> list[tuple[str, str, str]]:
-    """Return device number, mount point and type of each mount, see proc_pid_mountinfo(5)."""
-    return [(line["device"], line["place"], line["kind"]) for line in _MOUNT.finditer(mountinfo)]
-
-
-_MOUNT: Final = re.compile(
-    r"^\d+ \d+ (?P<device>\d{1,4}:\d{1,7}) \S+ (?P<place>[^ \n]+) [^\n]*? - (?P<kind>\S+) ",
-    re.MULTILINE,
-)
+    return next((mount for mount in mounts() if number and mount.number == number[1]), None)

@@ -11,9 +11,10 @@ import os
 import re
 from collections import Counter
 from importlib.resources.abc import Traversable
-from typing import Final, NamedTuple
+from typing import Final
 
 from pvebench.drivers.linux.block_devices import show_devices
+from pvebench.files import Mount, mounts, unescaped
 from pvebench.model.units import SECTOR, kernel_number
 from pvebench.model.volume import BlockCounters, sum_of
 
@@ -27,7 +28,6 @@ _NFS_OPERATION: Final = re.compile(r"^\s+([A-Z_]+): ([0-9]{1,18}) ", re.MULTILIN
 _NFS_BYTES: Final = re.compile(r"^\s+bytes:\s+((?:[0-9]{1,18} ?){8})", re.MULTILINE)
 _CIFS_COUNTS: Final = {"Bytes read", "Bytes written", "Reads", "Writes", "Flushes"}
 _CIFS_COUNT: Final = re.compile(rf"\b({'|'.join(sorted(_CIFS_COUNTS))}): +([0-9]{{1,18}})\b")
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def counters_of(root: Traversable, devices: tuple[int, ...]) -> BlockCounters | None:
@@ -77,13 +77,6 @@ def device_counters(root: Traversable, device: int) -> BlockCounters:
 # --- shares
 
 
-class _Mount(NamedTuple):
-    place: str
-    """Mount point as in both files, with escaped white space."""
-    kind: str
-    source: str
-
-
 def share_counters(root: Traversable, device: int) -> BlockCounters | None:
     """Return the counters of a file system on a server since the mount, for all users.
 
@@ -94,12 +87,12 @@ def share_counters(root: Traversable, device: int) -> BlockCounters | None:
         None: it is neither NFS nor CIFS, or the kernel does not report them.
     """
     try:
-        mount = _mount_of(_text(root / "proc/self/mountinfo"), device)
-        if mount is None:
-            return None
-        if mount.kind in ("nfs", "nfs4"):
+        number = show_devices((device,))
+        found = mounts(_text(root / "proc/self/mountinfo"))
+        mount = [mount for mount in found if mount.device == number][-1]
+        if mount.type in ("nfs", "nfs4"):
             return _of_nfs(_text(root / "proc/self/mountstats"), mount)
-        if mount.kind in ("cifs", "smb3"):
+        if mount.type in ("cifs", "smb3"):
             return _of_cifs(_text(root / "proc/fs/cifs/Stats"), mount)
     except (OSError, LookupError):
         pass
@@ -110,23 +103,12 @@ def _text(path: Traversable) -> str:
     return path.read_bytes().decode("utf-8", "replace")
 
 
-def _mount_of(mountinfo: str, device: int) -> _Mount | None:
-    """Return the last mount of a device: another mount may cover an earlier one."""
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in reversed(re.findall(".+", mountinfo)):  # names may have characters that end lines
-        left, _, right = line.partition(" - ")
-        fields, kind = left.split(" "), right.split(" ")
-        if fields[2] == number:
-            return _Mount(fields[4], kind[0], kind[1])
-    return None
-
-
-def _of_nfs(mountstats: str, mount: _Mount) -> BlockCounters | None:
-    start = f" mounted on {mount.place} with fstype {mount.kind} "
+def _of_nfs(mountstats: str, mount: Mount) -> BlockCounters | None:
+    start = f" mounted on {mount.point} with fstype {mount.type} "
     # The last mount of a mount point is the visible one.
     for part in reversed(re.split(r"^device ", mountstats, flags=re.MULTILINE)):
         moved = _NFS_BYTES.search(part)
-        if start in part.partition("\n")[0] and moved:
+        if start in unescaped(part.partition("\n")[0]) and moved:
             counts = {name: int(count) for name, count in _NFS_OPERATION.findall(part)}
             sizes = [int(size) for size in moved[1].split()]
             return BlockCounters(
@@ -139,7 +121,7 @@ def _of_nfs(mountstats: str, mount: _Mount) -> BlockCounters | None:
     return None
 
 
-def _of_cifs(stats: str, mount: _Mount) -> BlockCounters | None:
+def _of_cifs(stats: str, mount: Mount) -> BlockCounters | None:
     """Add all connections to the share: the kernel does not report which one a mount uses."""
     counts: Counter[str] = Counter()
     for part in re.split(r"^[0-9]+\) ", stats, flags=re.MULTILINE)[1:]:
@@ -159,5 +141,4 @@ def _of_cifs(stats: str, mount: _Mount) -> BlockCounters | None:
 
 def _share(source: str) -> str:
     """Return the share of a mount source, which may include a directory, as Stats names it."""
-    plain = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), source)
-    return "\\".join(plain.replace("\\", "/").split("/")[:4]).casefold()
+    return "\\".join(source.replace("\\", "/").split("/")[:4]).casefold()

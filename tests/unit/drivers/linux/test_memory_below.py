@@ -67,7 +67,7 @@ def test_a_mount_in_memory_is_recognized(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_upper_directory_that_the_user_cannot_see_is_unknown(tmp_path: Path) -> None:
-    found = Mount("overlay", "o", f"rw,lowerdir=/l,upperdir={tmp_path}/upper")
+    found = Mount("1", "0:40", "/m", "overlay", "o", f"rw,lowerdir=/l,upperdir={tmp_path}/upper")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_devices, "mount_of", {tmp_path: found}.__getitem__)
         patch.setattr(Path, "exists", Mock(side_effect=PermissionError(13, "Permission denied")))

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.drivers.linux.block_devices import mounts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.containers.container import (
     BenchContainer,
@@ -37,6 +36,7 @@ from pvebench.errors import (
     SwitchFailed,
     ToolFailed,
 )
+from pvebench.files import mounts
 from pvebench.guest.archives import container_archive
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
@@ -100,9 +100,9 @@ def filesystem(properties: Mapping[str, str]) -> str:
 
 
 def _mounted(properties: Mapping[str, str]) -> tuple[str, str]:
-    for device, place, kind in mounts(properties.get("mount", "")):
-        if place == MOUNT_POINT:
-            return device, kind
+    for mount in mounts(properties.get("mount", "")):
+        if mount.point == MOUNT_POINT:
+            return mount.device, mount.type
     raise SwitchFailed(f"no file system mounted at {MOUNT_POINT} of the container")
 
 
