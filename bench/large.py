@@ -31,7 +31,7 @@ from pvebench.model.workload import Case
 from pvebench.store.current import PlannedCase, Results
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.api import results_data
 
 NODES = ("pve1", "pve2", "pve3")

@@ -41,7 +41,7 @@ from starlette.routing import Route
 from pvebench.log import log
 from pvebench.metrics.catalog import ENVIRONMENT_END, ENVIRONMENT_START
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import WebServer, listen
 from pvebench_lab.cli.demo import demo_page
 from testing import http_client

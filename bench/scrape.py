@@ -31,8 +31,8 @@ from pvebench.drivers.storages import KINDS
 from pvebench.metrics import snapshot as metrics
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS
+from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.metrics.text_format import Families, text_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from pvebench.drivers.proxmox.api.privileges import DEFAULT_POOL, MAX_POOL, TOKEN_NAME, user_of
-from pvebench.drivers.proxmox.settings import ProxmoxSettings
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
 from pvebench.drivers.proxmox.setup.permissions import (
     GrantStep,
     RequiredGrants,

@@ -19,7 +19,7 @@ from pvebench.model.disk import Bus, Disk
 from pvebench.report.card import card_png, make_card
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import of_storage
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from testing.demo_year import filled_store
 from testing.demo_year import results_of as demo_results
 from testing.simulated_site import app_of, lively, served

@@ -16,7 +16,7 @@ from builder import looks
 from builder import promql as q
 from builder.parts import FALLBACK_REF, described, instant, instants
 from pvebench.metrics import catalog as m
-from pvebench.verdicts.summary import LEAST_JUDGED
+from pvebench.verdicts.fastest_text import LEAST_JUDGED
 
 EMPTY: Final = (
     " **No data?** Either pvebench has no results yet, or they do not reach Grafana: run "

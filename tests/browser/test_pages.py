@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from pvebench.metrics.exposition import Page as Metrics
 from pvebench.store.current import Results
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import make_app
 from testing.changes import START, upgrade
 from testing.simulated_site import Instance, app_of, lively, results_of, served

@@ -32,7 +32,7 @@ from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import STORAGES, Recorder, write_pack
 
 CANARY, PEER = "lab1", "lab2"

@@ -40,8 +40,8 @@ from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import STORAGES, Recorder, write_pack
 
 LIMIT: Final = 200

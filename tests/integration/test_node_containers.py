@@ -33,7 +33,7 @@ from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.proxmox.cluster import ENGINE
 from pvebench.drivers.proxmox.containers.container import KIND
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
-from pvebench.drivers.proxmox.settings import ClusterSettings
+from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings
 from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, VolumeError
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL

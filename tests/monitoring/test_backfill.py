@@ -16,10 +16,10 @@ from pvebench.cli.export import Window, write_past
 from pvebench.config import Settings
 from pvebench.metrics.catalog import LATENCY
 from pvebench.metrics.changes import collect_changes, firing_alerts
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.store.store import Store
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import demo_page
 from testing import http_client

@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 
 from pvebench.metrics.changes import collect_changes
-from pvebench.metrics.text_format import Families, text_of
+from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.model.judged import JUDGED
-from pvebench.verdicts.headline import headline, verdicts_data
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import headline, verdicts_data
 from testing.boards import dashboards, panels, queries, substitute
 from testing.changes import FINDING, MOVE
 from testing.packs import ROOT

@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from ruamel.yaml import YAML
 
-from pvebench.analysis.verdict import VerdictState
+from pvebench.analysis.metric_verdict import VerdictState
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.judged import JUDGED
 from pvebench.store.current import Results
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import sections
 from testing.changes import START, upgrade
 from testing.packs import ROOT

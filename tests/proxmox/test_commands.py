@@ -13,7 +13,7 @@ from pve.server import RunningApi, fingerprint
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config import load_settings
-from pvebench.drivers.proxmox.settings import ClusterStorageSettings
+from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.store.store import Store
 from testing.packs import SMALL, write_pack

@@ -20,7 +20,7 @@ from pve.vms import Vm
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.node.claims import Claims
-from pvebench.drivers.proxmox.settings import ProxmoxSettings
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
 from pvebench.drivers.proxmox.vm import vm_create
 from pvebench.drivers.proxmox.vm.description import claim_of, mark_of
 from pvebench.errors import GuestTimeout, ServerGone

@@ -18,7 +18,7 @@ from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config.settings import load_settings
 from pvebench.drivers.proxmox.api.bounds import KEYS, ordered
-from pvebench.drivers.proxmox.settings import section
+from pvebench.drivers.proxmox.proxmox_settings import section
 from pvebench.drivers.proxmox.setup.survey import survey
 from pvebench.drivers.responses import anything
 from testing.prepared_cluster import api, config, findings, granted

@@ -23,7 +23,7 @@ from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config.settings import load_settings
 from pvebench.drivers import driver as drivers
 from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, read_token
-from pvebench.drivers.proxmox.settings import ProxmoxSettings, bare_host, nodes_of, section
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings, bare_host, nodes_of, section
 from pvebench.drivers.proxmox.setup.survey import StorageInfo, names_of
 
 Setup = Callable[..., int]

@@ -19,7 +19,7 @@ from pve.server import RunningApi
 from pve.site import Site
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.settings import ProxmoxSettings
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
 from pvebench.errors import OutcomeUnknown
 from pvebench.model.disk import Format
 from pvebench.model.durability import Durability, Survival

@@ -25,7 +25,7 @@ from pvebench.cli.main import cli
 from pvebench.drivers.linux.block_devices import show_devices
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, _explain, check_node
 from pvebench.drivers.proxmox.node.storage_options import effective
-from pvebench.drivers.proxmox.settings import ProxmoxSettings
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
 from pvebench.drivers.remote_tools import REMOTE_COMMANDS
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import (
@@ -38,7 +38,7 @@ from pvebench.errors import (
 )
 from pvebench.metrics import catalog
 from pvebench.metrics.results import _add_switches
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB

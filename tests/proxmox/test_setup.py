@@ -17,7 +17,7 @@ from pvebench.cli.main import cli, run_cli
 from pvebench.cli.proxmox import CODE_VARIABLE, PASSWORD_VARIABLE
 from pvebench.config import load_settings
 from pvebench.drivers.proxmox.api.privileges import token_of
-from pvebench.drivers.proxmox.settings import section
+from pvebench.drivers.proxmox.proxmox_settings import section
 from pvebench.drivers.proxmox.setup.survey import StorageInfo, certificate_fingerprint, names_of
 from pvebench.errors import ConfigError, ServerGone
 from testing.packs import ROOT

@@ -16,7 +16,7 @@ from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.proxmox.api.tasks import KEPT_TASKS, share_of_log
 from pvebench.errors import SwitchFailed
 from pvebench.metrics.live import collect_api
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.ports import Traffic
 from testing.families import families_of

@@ -29,16 +29,16 @@ from pvebench.drivers.proxmox.cluster import spaces
 from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
 from pvebench.drivers.proxmox.node.node_activity import OperationGuard
 from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
-from pvebench.drivers.proxmox.settings import ClusterStorageSettings, ProxmoxSettings
+from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
 from pvebench.drivers.proxmox.setup.needs import needs_of
 from pvebench.drivers.proxmox.vm import archives, drive, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.drive import OperationTargets, storage_kind
+from pvebench.drivers.proxmox.vm.drive_tasks import VmOperation
 from pvebench.drivers.proxmox.vm.hotplug import unplug
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
-from pvebench.drivers.proxmox.vm.operations import VmOperation
 from pvebench.errors import (
     AccessDenied,
     Busy,

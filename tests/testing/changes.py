@@ -13,7 +13,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.store.changes import KnownChange
 from pvebench.store.store import Store
-from pvebench.verdicts.headline import summary
+from pvebench.verdicts.overall_state import summary
 from testing.packs import quick
 
 DAY = 86400.0

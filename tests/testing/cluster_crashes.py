@@ -25,7 +25,7 @@ from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.proxmox import cluster, hypervisor
 from pvebench.drivers.proxmox.api.connection import Token
 from pvebench.drivers.proxmox.api.privileges import vm_privileges
-from pvebench.drivers.proxmox.settings import ClusterSettings, section
+from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, section
 from pvebench.drivers.proxmox.vm import vm_volumes
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.leftovers import KEPT

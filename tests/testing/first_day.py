@@ -15,7 +15,7 @@ from pvebench.model.run import Run
 from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, simulated_runs
 from pvebench_lab.simulated.demo_year import history

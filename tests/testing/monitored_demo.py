@@ -13,7 +13,7 @@ from pvebench.metrics.live import collect_build, collect_config, collect_databas
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
 from pvebench.store.current import Results
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN
 from testing.demo_year import assignments, filled_store, results_of

@@ -15,7 +15,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk
 from pvebench.model.status import Phase, State
 from pvebench.store.current import PlannedCase, Results
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing.prometheus import free_port

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.model.judged import JUDGED
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.change_tracker import ChangeTracker
-from pvebench.verdicts.verdicts import Verdicts, changes_of
+from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from testing.changes import FINDING
 
 EFFECTS = {

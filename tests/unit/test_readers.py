@@ -84,7 +84,7 @@ PLACES: Final = {
     """,
     PROGRAM: """
         drivers/qemu/machine.py:QemuMachine._launch pvebench_lab/lxc/container.py:Container._launch
-        drivers/storages/settings.py:FaultCommand.begin version.py:_git
+        drivers/storages/storage_settings.py:FaultCommand.begin version.py:_git
     """,
     BUILD: """
         guest/archives.py:make_iso guest/build.py:_apt guest/build.py:_distribution
@@ -109,7 +109,7 @@ PLACES: Final = {
         drivers/proxmox/vm/bench_vm.py:BenchVm.verify_owner
         drivers/proxmox/vm/leftovers.py:_is_born drivers/proxmox/vm/leftovers.py:_refuse_unseen
         drivers/proxmox/vm/leftovers.py:_wait_for_lock drivers/proxmox/vm/restored_vm.py:mark_again
-        verdicts/verdict_service.py:VerdictService.judge
+        verdicts/verdict_updates.py:VerdictService.judge
     """,
 }
 """Why the input has an end -> places, `file:function`."""

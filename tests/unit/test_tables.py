@@ -26,8 +26,8 @@ REASONS = {
         "all packages that users name; those in effect at their installation"
     ),
     (
-        "pvebench/analysis/verdict.py",
-        "pvebench/verdicts/headline.py",
+        "pvebench/analysis/metric_verdict.py",
+        "pvebench/verdicts/overall_state.py",
     ): "numbers of a metric; names, a layer above",
     ("pvebench/model/units.py", "pvebench/web/tls_and_users.py"): "durations of Go, without days",
     (
@@ -35,7 +35,7 @@ REASONS = {
         "pvebench_lab/references/columns.py",
     ): "durations of Go; units of tables",
     (
-        "pvebench/drivers/proxmox/settings.py",
+        "pvebench/drivers/proxmox/proxmox_settings.py",
         "pvebench/model/definition.py",
     ): "required settings; names",
     ("pvebench/drivers/proxmox/vm/drive.py", "pvebench/drivers/storages/__init__.py"): (
@@ -58,11 +58,11 @@ REASONS = {
     ): "kinds of rows; order of removal",
     (
         "pvebench/model/figure.py",
-        "pvebench/report/text.py",
+        "pvebench/report/value_text.py",
     ): "limits of a unit; its format, a layer above",
     (
         "pvebench/model/status.py",
-        "pvebench/report/text.py",
+        "pvebench/report/value_text.py",
     ): "states of a phase; its name, a layer above",
     (
         "pvebench/store/fleet_log.py",

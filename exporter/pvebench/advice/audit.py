@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
-from pvebench.advice.text import PURPOSES, gain_data, gain_text, ids_text, regression_text
+from pvebench.advice.sentences import PURPOSES, gain_data, gain_text, ids_text, regression_text
 from pvebench.analysis.joint_difference import JointDifference
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.drivers.proxmox.vm.drive import (
     DIRECT,
     SLOT,

@@ -19,7 +19,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import DAY
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 
 TOLERANCE: Final = 0.05
 """Largest acceptable loss by default."""

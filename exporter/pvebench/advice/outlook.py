@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pvebench.advice.packages import NAMES
 from pvebench.analysis.baseline_need import detectable, runs_needed
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Affected, KnownIssue, version_in
 from pvebench.model.units import show_seconds

@@ -14,6 +14,7 @@ from pvebench.model.definition import Definition, further_options
 from pvebench.model.durability import Durability, measured_of
 from pvebench.model.workload import Direction
 from pvebench.store.current import Trend, View, main_metric
+from pvebench.verdicts.fastest_text import faster_excluded
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     MAX_EQUAL_LOSS,
@@ -25,7 +26,6 @@ from pvebench.verdicts.ranking import (
     rankings,
     totals,
 )
-from pvebench.verdicts.summary import faster_excluded
 
 
 class Purpose(StrEnum):

@@ -22,6 +22,7 @@ from pvebench.analysis.events import (
 from pvebench.analysis.gradual_change import creeping, without_explained
 from pvebench.analysis.judge_cache import Memory
 from pvebench.analysis.lasting_steps import lasting, sized
+from pvebench.analysis.metric_verdict import LastEvent, Verdict, conclude
 from pvebench.analysis.noise_patterns import (
     LEAST_DAYS,
     STUCK,
@@ -32,7 +33,6 @@ from pvebench.analysis.noise_patterns import (
 from pvebench.analysis.performance_index import EnvironmentLevel, performance_index
 from pvebench.analysis.slow_variation import without_variation
 from pvebench.analysis.step_groups import find_changes
-from pvebench.analysis.verdict import LastEvent, Verdict, conclude
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
 

@@ -25,7 +25,7 @@ from pvebench.analysis.change import (
 from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import CameWith, Event, came_with
 from pvebench.analysis.group_effects import GroupShift
-from pvebench.analysis.verdict import LEFT, Verdict, too_good
+from pvebench.analysis.metric_verdict import LEFT, Verdict, too_good
 from pvebench.model.environment import KnownIssue, concerns
 from pvebench.model.judged import JUDGED, Judged
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.cli.selection import results_of, selection_settings
 from pvebench.model.units import format_size

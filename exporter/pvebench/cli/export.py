@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 import click
 
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.text import advice_lines, heading
+from pvebench.advice.sentences import advice_lines, heading
 from pvebench.cli.options import (
     output_option,
     read_settings,
@@ -44,9 +44,9 @@ from pvebench.service.selection import assignments
 from pvebench.store.current import Results
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
-from pvebench.verdicts.headline import short_headline
+from pvebench.verdicts.fastest_text import after_cycles, summaries
+from pvebench.verdicts.overall_state import short_headline
 from pvebench.verdicts.ranking import NEWEST, of_storage, shown_definitions
-from pvebench.verdicts.summary import after_cycles, summaries
 
 # --- `pvebench card`: the results of a storage as a picture.
 

@@ -19,7 +19,7 @@ from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import shown_definitions
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 
 
 def _ratio(_: click.Context, __: click.Parameter, text: str) -> float:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import (
     PATH,

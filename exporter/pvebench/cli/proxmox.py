@@ -21,7 +21,7 @@ from pvebench.drivers.proxmox.api.connection import (
 from pvebench.drivers.proxmox.api.privileges import TOKEN_NAME, missing_rights
 from pvebench.drivers.proxmox.cluster_access import server_of
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
-from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings, section
 from pvebench.drivers.proxmox.setup.permissions import (
     ExistingGrants,
     RequiredGrants,

@@ -28,8 +28,8 @@ from pvebench.model.units import show_bytes
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
+from pvebench.verdicts.fastest_text import operation_lines
 from pvebench.verdicts.ranking import emulated_in
-from pvebench.verdicts.summary import operation_lines
 
 
 @click.command()

@@ -22,8 +22,8 @@ from pvebench.model.units import show_bytes, show_seconds
 from pvebench.store.current import Results
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import pause_reason_of
-from pvebench.verdicts.headline import headline
-from pvebench.verdicts.summary import moment_text
+from pvebench.verdicts.fastest_text import moment_text
+from pvebench.verdicts.overall_state import headline
 
 
 @click.command()

@@ -29,8 +29,11 @@ from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.change_tracker import ChangeTracker
+from pvebench.verdicts.fastest_text import latest_operation_lines
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.headline import (
+from pvebench.verdicts.node_verdicts import Verdicts, changes_of
+from pvebench.verdicts.outages import outage_text
+from pvebench.verdicts.overall_state import (
     COLUMNS,
     count_line,
     exit_code,
@@ -39,11 +42,8 @@ from pvebench.verdicts.headline import (
     verdict_row,
     verdicts_data,
 )
-from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.ranking import shown_definitions
-from pvebench.verdicts.summary import latest_operation_lines
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts, changes_of
+from pvebench.verdicts.verdict_updates import VerdictService
 
 # --- A history from a CSV file; errors have file:line:column.
 

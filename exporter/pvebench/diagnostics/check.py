@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import Finding, attempt

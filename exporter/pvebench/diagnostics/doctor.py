@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.config import Settings
 from pvebench.diagnostics.check import findings
 from pvebench.diagnostics.outgoing import Observation, Severity, check_fleet, check_notifications

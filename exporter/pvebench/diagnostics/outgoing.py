@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError

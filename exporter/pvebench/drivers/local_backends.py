@@ -9,7 +9,7 @@ from typing import Final
 from pvebench.drivers.backend_router import BackendRouter, LocalBackend
 from pvebench.drivers.driver import DriverContext, Finding
 from pvebench.drivers.storages.contract import Storage
-from pvebench.drivers.storages.settings import LocalSettings
+from pvebench.drivers.storages.storage_settings import LocalSettings
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Hypervisor
 from pvebench.model.workload import Case

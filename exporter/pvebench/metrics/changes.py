@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.analysis.change import Change
-from pvebench.analysis.verdict import as_ratio
+from pvebench.analysis.metric_verdict import as_ratio
 from pvebench.metrics import catalog
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.metric import NODE, Metric
 from pvebench.sanitize import one_line
 from pvebench.verdicts.change_text import cause_text, listed
-from pvebench.verdicts.headline import brief_headline, headline, standing, summary
-from pvebench.verdicts.verdicts import SEVERITIES, Verdicts
+from pvebench.verdicts.node_verdicts import SEVERITIES, Verdicts
+from pvebench.verdicts.overall_state import brief_headline, headline, standing, summary
 
 MAX_SHOWN: Final = 50
 """Maximum open changes with own series, seven and their cases each; more are only counted."""

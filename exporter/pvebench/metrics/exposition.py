@@ -29,10 +29,10 @@ from pvebench.metrics.results import (
     collect_settings,
     collect_verdicts,
 )
+from pvebench.metrics.sample_lines import Families, family_texts, text_of
 from pvebench.metrics.snapshot import Snapshot, shown
-from pvebench.metrics.text_format import Families, family_texts, text_of
 from pvebench.model.metric import Metric
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pvebench import __version__
 from pvebench.metrics import catalog
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.metric import Metric
 from pvebench.model.ports import OPERATIONS, Traffic

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Final
 
 from pvebench.metrics.results import CASE_COLLECTORS, collect_environments, collect_info
+from pvebench.metrics.sample_lines import Families, head_of, label_text
 from pvebench.metrics.snapshot import Snapshot, collect_wall
-from pvebench.metrics.text_format import Families, head_of, label_text
 from pvebench.model.run import Outcome
 from pvebench.store.records import CaseRecord, StoredRun, Sums, summed
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from pvebench.advice.gate import looks
 from pvebench.advice.gate_text import EXIT_CODES
-from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
+from pvebench.analysis.metric_verdict import Verdict, VerdictState, as_ratio
 from pvebench.metrics import catalog
 from pvebench.metrics.changes import collect_changes
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
-from pvebench.metrics.text_format import Families
 from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.durability import Known, durable_of
@@ -22,8 +22,8 @@ from pvebench.model.metric import Metric
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
 from pvebench.store.records import CaseRecord, Sums
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import Ranking, contests, emulated_in
-from pvebench.verdicts.verdicts import Verdicts
 
 # --- environments and their changes ---
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pvebench.config.settings import WallSettings
 from pvebench.metrics import catalog
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.durability import Known
 from pvebench.model.environment import EnvironmentPeriod

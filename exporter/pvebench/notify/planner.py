@@ -13,15 +13,15 @@ from pvebench.model.ports import HoldKind
 from pvebench.model.status import WorkerStatus
 from pvebench.model.units import DAY
 from pvebench.model.week import parse_weekly
-from pvebench.report.text import without_secrets
+from pvebench.report.value_text import without_secrets
 from pvebench.sanitize import one_line
 from pvebench.store.changes import KnownChange
 from pvebench.store.current import View
 from pvebench.store.outbox import Message
 from pvebench.verdicts.change_text import listed, sentence
-from pvebench.verdicts.headline import headline, summary
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import OVERDUE
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.overall_state import headline, summary
 
 ALONE: Final = 3
 """Maximum new or ended changes with a message each; more share one."""

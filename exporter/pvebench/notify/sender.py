@@ -22,7 +22,7 @@ from pvebench.notify.planner import NodeActivity, change_messages, stop_messages
 from pvebench.sanitize import one_line
 from pvebench.store.outbox import Message, QueueState, ReceiverCounts
 from pvebench.store.store import Store
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 
 LOOK_SECONDS: Final = 30.0
 FIRST_WAIT_SECONDS: Final = 60.0

@@ -21,16 +21,16 @@ from pvebench.model.definition import Definition, configuration_text, workload_t
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import KIB, MIB
 from pvebench.store.current import View
-from pvebench.verdicts.headline import short_headline, standing
-from pvebench.verdicts.ranking import Place, Rank, Ranking
-from pvebench.verdicts.summary import (
+from pvebench.verdicts.fastest_text import (
     EMULATED_TEXT,
     LEAST_JUDGED,
     level_text,
     schedule_of,
     summaries,
 )
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import short_headline, standing
+from pvebench.verdicts.ranking import Place, Rank, Ranking
 
 # --- content of the card: an image to share, for example in a forum ---
 

@@ -22,8 +22,8 @@ from pvebench.model.units import show_bytes, show_rate
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store.current import Trend
 from pvebench.store.records import StoredRun
+from pvebench.verdicts.fastest_text import Summary, operation_lines
 from pvebench.verdicts.ranking import EMULATED, Place, Rank, levels_of
-from pvebench.verdicts.summary import Summary, operation_lines
 
 # --- geometry of the SVG charts: bars of one workload, curves of a sweep ---
 

@@ -32,7 +32,7 @@ from pvebench.service.selection import budgets_of, fitting, intervals_of, locked
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
 from pvebench.store.current import PlannedCase, Results
 from pvebench.store.store import Store
-from pvebench.verdicts.summary import cycle_end_lines
+from pvebench.verdicts.fastest_text import cycle_end_lines
 
 if TYPE_CHECKING:
     from pvebench.service.publisher import Front, Publisher

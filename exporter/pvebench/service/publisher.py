@@ -23,19 +23,19 @@ from pvebench.metrics.live import (
     collect_scheduler,
     collect_storages,
 )
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot, snapshot_of
-from pvebench.metrics.text_format import Families
 from pvebench.model.ports import Site
 from pvebench.model.status import Statuses
 from pvebench.notify.planner import node_activities
 from pvebench.notify.sender import NotificationSender
-from pvebench.report.text import without_secrets
+from pvebench.report.value_text import without_secrets
 from pvebench.service.housekeeping import Reloader
 from pvebench.service.workers import GuardFactory, Supervisor
 from pvebench.store.current import Results
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.request_filter import Access
 from pvebench.web.server import StartupApp, WebServer, make_app
 from pvebench.web.server import listen as open_socket

@@ -9,7 +9,7 @@ from typing import Final
 
 from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Candidate, Change, Difference, Match, Move, derived
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.definition import LOADS
 from pvebench.model.judged import Judged
 from pvebench.model.units import DAY

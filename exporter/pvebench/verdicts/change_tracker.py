@@ -17,9 +17,9 @@ from pvebench.errors import StoreError
 from pvebench.log import log
 from pvebench.model.units import DAY
 from pvebench.store.changes import Ending, KnownChange
-from pvebench.verdicts.headline import severity_of, summary
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import severity_of, summary
 from pvebench.verdicts.source import KnownChanges
-from pvebench.verdicts.verdicts import Verdicts
 
 NEAR_RUNS: Final = 10
 """Maximum runs by which the time of a change may move between updates."""

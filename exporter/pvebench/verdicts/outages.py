@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.units import DAY
 
 LEAST_SECONDS: Final = DAY

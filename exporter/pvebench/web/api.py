@@ -16,13 +16,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pvebench import __version__
 from pvebench.model.definition import Definition
 from pvebench.model.status import State, WorkerStatus
-from pvebench.report.text import environments, in_order, iso, without_secrets
+from pvebench.report.value_text import environments, in_order, iso, without_secrets
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
-from pvebench.verdicts.headline import change_data, verdicts_data
-from pvebench.verdicts.summary import LEAST_JUDGED, milestones
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.fastest_text import LEAST_JUDGED, milestones
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import change_data, verdicts_data
 from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
 from pvebench.web.views.tables import is_stale, numbers_of
 

@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from pvebench.advice.text import NOTHING, UNASSESSED
+from pvebench.advice.sentences import NOTHING, UNASSESSED
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.store.current import Results, View
-from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage, shown_definitions
-from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web import api
 from pvebench.web.openapi import CHANGE_STATES, DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.responses import (

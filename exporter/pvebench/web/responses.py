@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from pvebench import __version__
 from pvebench.report.html import templates_of
-from pvebench.report.text import (
+from pvebench.report.value_text import (
     definition_texts,
     iso,
     outcome_text,

@@ -29,7 +29,7 @@ from pvebench.model.status import WorkerStatus
 from pvebench.provision.scrape import Targets, target_file
 from pvebench.shipped import shipped
 from pvebench.store.current import Results
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.connection_limits import HEAD_BYTES, MAX_QUEUED, BoundedProtocol, LimitedServer
 from pvebench.web.endpoints import Pages
 from pvebench.web.request_filter import Access, RequestFilter

@@ -10,7 +10,7 @@ from typing import IO, Any, Final
 
 import click
 
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import PATH, output_option, pairs_of, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.errors import NotWritable

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.analysis.node_effects import NodeEffect
-from pvebench.analysis.verdict import count_text
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY

@@ -15,8 +15,8 @@ from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.hub.store.node_transaction import NodeTransaction
 

@@ -28,8 +28,8 @@ from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
 from pvebench.metrics.results import collect_verdicts
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.metrics.text_format import Families
 from pvebench.model.run import Run
 from pvebench.model.status import Phase, State, WorkerStatus
 from pvebench.model.units import DAY
@@ -43,7 +43,7 @@ from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.outages import OVERDUE, Outage
-from pvebench.verdicts.verdict_service import VerdictService, past_verdicts
+from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
 from pvebench.web.server import WebServer, make_app
 from pvebench.web.server import listen as open_socket
 from pvebench_lab.simulated.demo_year import YEAR, Story, history

@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.cluster import vm_of
 from pvebench.drivers.proxmox.cluster_access import by_ssh, storages_of
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.settings import NO_KILL, ClusterSettings, nodes_of, section
+from pvebench.drivers.proxmox.proxmox_settings import NO_KILL, ClusterSettings, nodes_of, section
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import drive_text, serial_of, slot_name, unused_volumes

@@ -26,7 +26,7 @@ from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.qemu_img import SOUND, run_qemu_img
-from pvebench.drivers.storages.settings import LocalSettings, storage_options
+from pvebench.drivers.storages.storage_settings import LocalSettings, storage_options
 from pvebench.errors import GuestTimeout, OutputUnreadable, VolumeError
 from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format, Preallocation, option_text

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from pvebench.drivers.driver import Driver, MeasuredStorage, budget_of
 from pvebench.drivers.ssh import SshSettings
-from pvebench.drivers.storages.settings import (
+from pvebench.drivers.storages.storage_settings import (
     LocalSettings,
     cached_storages,
     local_storages,

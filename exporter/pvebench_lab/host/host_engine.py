@@ -25,7 +25,7 @@ from pvebench.drivers.local_backends import BackendKind, local_router
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.remote_tools import VolumeFile
 from pvebench.drivers.storages.contract import MARK, Storage, instance_id
-from pvebench.drivers.storages.settings import (
+from pvebench.drivers.storages.storage_settings import (
     LocalSettings,
     check_networks,
     identities_of,

@@ -31,7 +31,7 @@ from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions, Undo, instance_id
 from pvebench.drivers.storages.server_link import ServerLink
-from pvebench.drivers.storages.settings import networks_of, space_needed, storage_options
+from pvebench.drivers.storages.storage_settings import networks_of, space_needed, storage_options
 from pvebench.errors import (
     DriverError,
     OutputUnreadable,

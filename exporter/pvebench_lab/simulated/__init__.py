@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import StrictInt
 
 from pvebench.drivers.driver import Driver, MeasuredStorage
-from pvebench.drivers.storages.settings import LocalSettings, local_storages
+from pvebench.drivers.storages.storage_settings import LocalSettings, local_storages
 from pvebench.fields import Strict
 
 

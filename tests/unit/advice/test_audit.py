@@ -12,7 +12,7 @@ import pytest
 
 from pvebench.advice.audit import AuditedDisk, audit, audit_data, audit_lines
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.text import ids_text
+from pvebench.advice.sentences import ids_text
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.store.current import View
 from pvebench.verdicts.ranking import EMULATED, LEAST_RUNS

@@ -17,8 +17,8 @@ from pvebench.advice.gate import Gate, GateResult
 from pvebench.advice.gate_text import gate_data, gate_lines
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound, thinning
-from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
@@ -33,8 +33,8 @@ from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
 from pvebench.store.current import PlannedCase, Results
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import QUICK, STORAGES
 from testing.simulated_results import HOUR, case
 from testing.stores import TemporaryStore

@@ -22,7 +22,7 @@ from pvebench.advice.recommendation import (
     purpose_of,
     recommendations,
 )
-from pvebench.advice.text import (
+from pvebench.advice.sentences import (
     PURPOSES,
     UNASSESSED,
     advice_data,
@@ -36,17 +36,17 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import START
 from pvebench.metrics.results import collect_settings
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition, configuration_text
 from pvebench.model.judged import JUDGED
 from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
 from pvebench.store.current import Trend, View
-from pvebench.verdicts.headline import summary
+from pvebench.verdicts.fastest_text import after_cycles, summaries
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import summary
 from pvebench.verdicts.ranking import contests
-from pvebench.verdicts.summary import after_cycles, summaries
-from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
 from testing.families import families_of

@@ -19,9 +19,9 @@ from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.headline import verdicts_data
-from pvebench.verdicts.verdict_service import VerdictService, past_verdicts
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import verdicts_data
+from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
 from testing.changes import CASES, FINDING, NEW, OLD, START, measured
 from testing.stores import TemporaryStore
 

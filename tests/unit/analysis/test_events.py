@@ -12,7 +12,7 @@ from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.headline import change_data
+from pvebench.verdicts.overall_state import change_data
 from testing.histories import AFTER, BEFORE, Effect, Labels, after_change, histories
 
 ONE = {"bus": "virtio", "cache": "none", "format": "raw", "rw": "randwrite"}

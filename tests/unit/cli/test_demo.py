@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pvebench.metrics import catalog
 from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.units import parse_duration
 from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench_lab.cli.demo import NO_RESULTS_SECONDS, judge_past, judged_moments, with_outages

@@ -15,8 +15,8 @@ from pvebench.analysis.judge import Judge
 from pvebench.cli.main import run_cli
 from pvebench.cli.verdict import judged, read_csv
 from pvebench.model.judged import JUDGED
-from pvebench.verdicts.headline import progress_lines
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import progress_lines
 from testing.packs import QUICK
 
 Captured = pytest.CaptureFixture[str]

@@ -13,7 +13,7 @@ from pvebench.cli.main import COMMANDS
 from pvebench.config import load_pack, load_settings
 from pvebench.config.pack_keys import Options
 from pvebench.drivers import DRIVERS
-from pvebench.verdicts.headline import INCONCLUSIVE_EXIT
+from pvebench.verdicts.overall_state import INCONCLUSIVE_EXIT
 from pvebench.workloads import TOOLS
 from testing.packs import ROOT
 

@@ -27,9 +27,9 @@ from pvebench.store.current import Results
 from pvebench.store.replacement import ReplacedRun
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.headline import verdicts_data
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import verdicts_data
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_fleet.hub import judging
 from pvebench_fleet.hub.judging import INTERVAL_SECONDS, UPGRADE_SECONDS, judge_next
 from pvebench_fleet.hub.store.database import HubDatabase

@@ -26,13 +26,13 @@ from pvebench.metrics import catalog
 from pvebench.metrics import snapshot as metrics
 from pvebench.metrics.catalog import CATALOG
 from pvebench.metrics.exposition import Page
+from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.metrics.text_format import Families, text_of
 from pvebench.model import metric
 from pvebench.model.metric import Kind
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.current import PlannedCase
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import listen
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client

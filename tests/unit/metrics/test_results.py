@@ -8,8 +8,8 @@ import pytest
 
 from pvebench.drivers.clocks import START
 from pvebench.metrics.results import collect_info, collect_settings
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot, snapshot_of
-from pvebench.metrics.text_format import Families
 from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.simulated_site import results_of

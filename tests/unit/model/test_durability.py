@@ -23,7 +23,7 @@ from pvebench.model.durability import (
     durable_of,
 )
 from pvebench.store.current import Results
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.views.details import case_view
 from testing.durabilities import DURABLE
 from testing.metrics_page import snapshot_of

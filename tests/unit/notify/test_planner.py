@@ -25,8 +25,8 @@ from pvebench.store.changes import KnownChange
 from pvebench.store.current import PlannedCase, Results, View
 from pvebench.store.outbox import Message
 from pvebench.store.store import Store
-from pvebench.verdicts.headline import summary
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import summary
 from testing.changes import CASES, DAY, FINDING, known, measured, named
 
 NOW = 200 * DAY

@@ -21,14 +21,14 @@ from pvebench.config.settings import NotifySettings
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import ConfigError, StoreError
 from pvebench.metrics.live import collect_notified
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import NodeActivity
 from pvebench.notify.sender import NotificationSender, address_of, text_of
 from pvebench.store.outbox import Message, QueueState, ReceiverCounts
 from pvebench.store.store import Store
-from pvebench.verdicts.headline import summary
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import summary
 from testing.captured_logs import captured_logs
 from testing.changes import FINDING, known, named
 from testing.families import families_of

@@ -26,9 +26,9 @@ from pvebench.report.card import (
 )
 from pvebench.store.current import Results, View
 from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import of_storage, shown_definitions
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
 from testing import http_client
 from testing.changes import START, upgrade
 from testing.packs import SMALL, write_pack

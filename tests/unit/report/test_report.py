@@ -32,7 +32,7 @@ from pvebench.report.html import (
 )
 from pvebench.report.table import ResultRow, csv_text, result_rows, xlsx_bytes
 from pvebench.store.current import Results
-from pvebench.verdicts.summary import after_cycles, summaries
+from pvebench.verdicts.fastest_text import after_cycles, summaries
 from testing.packs import write_pack
 from testing.simulations import Simulation, simulate
 

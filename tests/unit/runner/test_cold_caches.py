@@ -13,10 +13,14 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.drivers.linux.block_devices import Mount
-from pvebench.drivers.proxmox.settings import ClusterStorageSettings
+from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
-from pvebench.drivers.storages import settings as storages
-from pvebench.drivers.storages.settings import LocalSettings, StorageSettings, cached_storages
+from pvebench.drivers.storages import storage_settings as storages
+from pvebench.drivers.storages.storage_settings import (
+    LocalSettings,
+    StorageSettings,
+    cached_storages,
+)
 from pvebench.model.definition import WARM, Definition
 from pvebench.model.disk import Bus, Cache, Disk, HostCache
 from pvebench.model.run import Outcome

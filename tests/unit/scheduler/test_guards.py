@@ -14,7 +14,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
 from pvebench.errors import Interrupted
 from pvebench.metrics.live import collect_scheduler, collect_storages
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot, StorageFunctions
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import State, StorageState

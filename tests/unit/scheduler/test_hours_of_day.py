@@ -15,7 +15,7 @@ from pvebench.analysis.noise_patterns import hours_of_week, like_hours
 from pvebench.cli.main import run_cli
 from pvebench.metrics.catalog import NEXT_RUN
 from pvebench.metrics.live import collect_scheduler
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.ports import Guard
 from pvebench.model.run import Run

@@ -13,7 +13,7 @@ from pvebench.config import load_pack
 from pvebench.config.settings import Settings
 from pvebench.drivers import driver_of
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.proxmox.settings import ClusterSettings, ClusterStorageSettings
+from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, ClusterStorageSettings
 from pvebench.drivers.storages.directory import size_at
 from pvebench.model.ports import Guard, StorageFunctions
 from pvebench.model.run import Outcome

@@ -11,8 +11,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.metrics.results import collect_results
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.metrics.text_format import Families
 from pvebench.model.run import Outcome, Run
 from pvebench.report.table import csv_text, of_pass, result_rows
 from pvebench.scheduler.due_cases import Passes

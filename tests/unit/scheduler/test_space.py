@@ -17,11 +17,11 @@ from pvebench.config import load_pack
 from pvebench.drivers import DRIVERS
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.qemu.block_graph import Names
-from pvebench.drivers.qemu.operations import DiskOperation
+from pvebench.drivers.qemu.drive_jobs import DiskOperation
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage, check_space
-from pvebench.drivers.storages.settings import spaces_of
+from pvebench.drivers.storages.storage_settings import spaces_of
 from pvebench.errors import NoSpace
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.space import RESERVE_BYTES, Space, SpaceNeed, unfit

@@ -9,8 +9,8 @@ from pathlib import Path
 from pvebench.config import load_pack
 from pvebench.metrics.live import collect_scheduler
 from pvebench.metrics.results import collect_environments
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.metrics.text_format import Families
 from pvebench.model.status import Phase
 from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.plan import Assignment, expand

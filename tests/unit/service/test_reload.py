@@ -13,7 +13,7 @@ import pytest
 
 from pvebench.config import load_settings
 from pvebench.metrics.live import collect_config
-from pvebench.metrics.text_format import Families
+from pvebench.metrics.sample_lines import Families
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
 from testing.families import families_of

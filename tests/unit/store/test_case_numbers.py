@@ -29,8 +29,8 @@ from pvebench.store.records import CaseNumbers, numbers_of
 from pvebench.store.replacement import ReplacedRun
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.headline import verdicts_data
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.overall_state import verdicts_data
+from pvebench.verdicts.verdict_updates import VerdictService
 from testing.changes import CASES, START, measured
 from testing.stores import TemporaryStore
 

@@ -13,14 +13,14 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from sqlalchemy import event
 
-from pvebench.analysis.verdict import VerdictState
+from pvebench.analysis.metric_verdict import VerdictState
 from pvebench.cli.export import first_moment, write_past
 from pvebench.config import Settings
 from pvebench.errors import StoreError
 from pvebench.metrics.openmetrics import Window
 from pvebench.metrics.results import collect_environments
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
@@ -34,7 +34,7 @@ from pvebench.store.definitions import DefinitionChange
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.api import results_data
 from pvebench.web.views import case_url
 from pvebench.web.views.details import case_view

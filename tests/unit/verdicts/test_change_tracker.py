@@ -12,9 +12,9 @@ from prometheus_client.samples import Sample as Shown
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, Difference
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.metrics.changes import MAX_CLOSED, MAX_SHOWN, collect_changes
-from pvebench.metrics.text_format import Families, text_of
+from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.sanitize import MAX_LETTERS, one_line
 from pvebench.store.changes import Decision, KnownChange, note_notified
 from pvebench.store.current import Results
@@ -29,9 +29,9 @@ from pvebench.verdicts.change_tracker import (
     recognized,
 )
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.headline import headline, summary
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts, changes_of
+from pvebench.verdicts.node_verdicts import Verdicts, changes_of
+from pvebench.verdicts.overall_state import headline, summary
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.views.overview import open_changes
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade

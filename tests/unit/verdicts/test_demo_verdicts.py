@@ -14,7 +14,7 @@ from pvebench.cli.main import run_cli
 from pvebench.store.current import Results
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.verdict_service import VerdictService
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_lab.cli.demo import fill_store
 from pvebench_lab.simulated.demo_year import YEAR, Story
 from testing.demo_year import assignments

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.analysis.events import environment_changes
-from pvebench.analysis.verdict import VerdictState
+from pvebench.analysis.metric_verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.metrics.catalog import CATALOG
@@ -31,9 +31,9 @@ from pvebench.store.current import Results
 from pvebench.store.records import numbers_of
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import NOT_MEASURED, CaseColumns, Feed, figures_of, shared_labels
-from pvebench.verdicts.headline import calm, headline, verdicts_data
-from pvebench.verdicts.verdict_service import VerdictService, past_verdicts
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import calm, headline, verdicts_data
+from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
 from pvebench.web.server import make_app
 from testing import http_client
 from testing.changes import CASES, NEW, OLD, START, measured, upgrade

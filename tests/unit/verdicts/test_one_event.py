@@ -9,10 +9,10 @@ import pytest
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, Difference
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.model.judged import JUDGED
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.verdicts import changes_of
+from pvebench.verdicts.node_verdicts import changes_of
 from testing.changes import DAY, FINDING, MOVE
 
 RUNS = GoodRuns(GoodRun(day * DAY, "", 1.0) for day in range(200))

@@ -14,9 +14,9 @@ from pvebench.drivers.clocks import START
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.html import Subject, report_html
-from pvebench.report.text import sample_rows
+from pvebench.report.value_text import sample_rows
 from pvebench.store.records import StoredRun
-from pvebench.verdicts.summary import operation_lines
+from pvebench.verdicts.fastest_text import operation_lines
 from testing.packs import SMALL, write_pack
 from testing.simulated_results import case
 

@@ -16,11 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.analysis.step_groups import find_changes
-from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import show_verdicts
 from pvebench.metrics.changes import collect_changes
-from pvebench.metrics.text_format import Families, text_of
+from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.model.judged import JUDGED
 from pvebench.notify.planner import change_messages, week_messages
 from pvebench.report.card import make_card
@@ -29,8 +29,8 @@ from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import BRIEF
 from pvebench.verdicts.change_tracker import ChangeTracker
-from pvebench.verdicts.headline import headline, standing, verdicts_data
-from pvebench.verdicts.verdicts import Verdicts, changes_of
+from pvebench.verdicts.node_verdicts import Verdicts, changes_of
+from pvebench.verdicts.overall_state import headline, standing, verdicts_data
 from pvebench.web.views.overview import index_view
 from testing.changes import DAY, START, upgrade
 from testing.stores import TemporaryStore

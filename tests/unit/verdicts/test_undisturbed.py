@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.text import NOTHING
+from pvebench.advice.sentences import NOTHING
 from pvebench.metrics.results import collect_settings
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition
 from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.store.current import View
+from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import contests, shown_definitions
-from pvebench.verdicts.summary import after_cycles, summaries
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.views.overview import index_view
 from testing.families import families_of
 from testing.packs import SMALL, write_pack

@@ -10,8 +10,8 @@ import pytest
 
 from pvebench.cli.progress import result_text
 from pvebench.metrics.results import collect_settings
+from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.metrics.text_format import Families
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
 from pvebench.model.environment import Environment
@@ -20,8 +20,8 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
 from pvebench.store.current import PlannedCase, Results, View, read_trends
+from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.ranking import Exclusion, contests
-from pvebench.verdicts.summary import after_cycles, summaries
 from pvebench.web.views.details import case_view
 from testing.families import families_of
 from testing.packs import quick

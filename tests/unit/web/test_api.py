@@ -11,7 +11,7 @@ import pytest
 from starlette.routing import Route
 
 from pvebench.model.run import Outcome
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.changes import FINDING

@@ -10,7 +10,7 @@ from pvebench.drivers.clocks import START
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
-from pvebench.report.text import sample_rows, show_age, show_spread, show_value
+from pvebench.report.value_text import sample_rows, show_age, show_spread, show_value
 from pvebench.store.records import Point
 from pvebench.web.views.charts import (
     CHART_WIDTH,

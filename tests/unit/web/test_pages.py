@@ -19,13 +19,13 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.write_cost import WriteCost
-from pvebench.report.text import phase_text
+from pvebench.report.value_text import phase_text
 from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.headline import headline
-from pvebench.verdicts.verdict_service import VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import headline
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.responses import render
 from pvebench.web.views.overview import index_view, worker_view
 from pvebench.web.views.tables import STALE_INTERVALS

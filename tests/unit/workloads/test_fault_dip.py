@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.storages.settings import FaultCommand, faults_of
+from pvebench.drivers.storages.storage_settings import FaultCommand, faults_of
 from pvebench.errors import FaultFailed
 from pvebench.model.ports import Fault, StorageFunctions
 from pvebench.model.run import Outcome, Run
@@ -132,7 +132,7 @@ def test_a_fault_ends_although_pvebench_was_killed_in_it(tmp_path: Path) -> None
     command = f"touch {began}; sleep 0.3; touch {ended}"
     script = (
         "import os, signal\n"
-        "from pvebench.drivers.storages.settings import FaultCommand\n"
+        "from pvebench.drivers.storages.storage_settings import FaultCommand\n"
         f"FaultCommand('outage', ['/bin/sh', '-c', {command!r}]).begin()\n"
         "os.killpg(0, signal.SIGKILL)\n"
     )

@@ -28,8 +28,8 @@ from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
 from pvebench.service.selection import assignments, intervals_of, paced
+from pvebench.verdicts.fastest_text import LEAST_JUDGED
 from pvebench.verdicts.ranking import LEAST_RUNS
-from pvebench.verdicts.summary import LEAST_JUDGED
 
 CLUSTER = "proxmox"
 KINDS: Final = tuple(name for name in (CLUSTER, "qemu", "host") if name in DRIVERS.names)

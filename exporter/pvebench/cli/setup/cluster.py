@@ -14,7 +14,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.node_exporter import fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import Api, Server
 from pvebench.drivers.proxmox.api.faults import readable
-from pvebench.drivers.proxmox.settings import bare_host
+from pvebench.drivers.proxmox.proxmox_settings import bare_host
 from pvebench.drivers.proxmox.setup.permissions import RequiredGrants
 from pvebench.drivers.proxmox.setup.survey import (
     ClusterInfo,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pvebench.drivers.driver import Driver
-from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages, nodes_of
+from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, cluster_storages, nodes_of
 from pvebench.model.rules import Rows
 from pvebench.model.space import Space
 

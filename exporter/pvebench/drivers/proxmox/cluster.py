@@ -34,7 +34,7 @@ from pvebench.drivers.proxmox.node.node_activity import NodeGuard, OperationGuar
 from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
 from pvebench.drivers.proxmox.node.node_state import LoadGuard, LoadLimits, NodeProbe
 from pvebench.drivers.proxmox.orphans import ClusterOrphans, find_orphans
-from pvebench.drivers.proxmox.settings import (
+from pvebench.drivers.proxmox.proxmox_settings import (
     ClusterSettings,
     OperationSettings,
     ProxmoxSettings,

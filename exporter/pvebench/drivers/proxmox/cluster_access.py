@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pvebench.drivers.proxmox.api.connection import Api, Server, read_token
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.settings import ProxmoxSettings
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.ssh.connection import SshConnection

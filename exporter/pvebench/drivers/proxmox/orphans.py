@@ -22,7 +22,7 @@ from pvebench.drivers.proxmox.containers.container import (
     remove_container,
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.settings import ClusterSettings, nodes_of, section
+from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, nodes_of, section
 from pvebench.drivers.proxmox.vm.archives import remove_unrecorded
 from pvebench.drivers.proxmox.vm.bench_vm import (
     KIND,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from pvebench.drivers.driver import Driver
-from pvebench.drivers.storages.settings import (
+from pvebench.drivers.storages.storage_settings import (
     LocalSettings,
     cached_storages,
     require_paths,

@@ -41,6 +41,7 @@ from pvebench.drivers.qemu.block_graph import (
     objects,
 )
 from pvebench.drivers.qemu.disk_readback import UNVERIFIED, look, read_back
+from pvebench.drivers.qemu.drive_jobs import DiskOperation
 from pvebench.drivers.qemu.machine import (
     BOOT_SECONDS,
     SWITCH_SECONDS,
@@ -48,7 +49,6 @@ from pvebench.drivers.qemu.machine import (
     prove_kvm,
     qemu_facts,
 )
-from pvebench.drivers.qemu.operations import DiskOperation
 from pvebench.drivers.qemu.qmp import QemuGuest
 from pvebench.drivers.storages.contract import (
     SnapshotStorage,
@@ -57,7 +57,7 @@ from pvebench.drivers.storages.contract import (
     pool_options,
     release,
 )
-from pvebench.drivers.storages.settings import (
+from pvebench.drivers.storages.storage_settings import (
     check_networks,
     check_storages,
     guards_of,

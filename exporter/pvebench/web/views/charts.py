@@ -15,12 +15,12 @@ from pvebench.model.definition import Definition, configuration_text, workload_t
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Unit
 from pvebench.model.units import DAY, MIB
-from pvebench.report.text import iso, show_clock, show_moment, show_value
+from pvebench.report.value_text import iso, show_clock, show_moment, show_value
 from pvebench.store.current import View
 from pvebench.store.records import Point
 from pvebench.verdicts.change_text import sentence
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import Ranking
-from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views import case_url
 
 # --- sparklines and the history of a case ---

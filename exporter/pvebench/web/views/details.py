@@ -9,16 +9,16 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.text import advice_lines, heading
+from pvebench.advice.sentences import advice_lines, heading
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Durable, durable_of
 from pvebench.model.figures import warm_text
-from pvebench.report.text import environments, in_order, show_value
+from pvebench.report.value_text import environments, in_order, show_value
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store.records import Point, StoredRun
 from pvebench.store.store import Store
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import NEWEST
-from pvebench.verdicts.verdicts import Verdicts
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import Chart, chart
 from pvebench.web.views.tables import Number, numbers_of

@@ -9,21 +9,18 @@ from typing import Final
 from urllib.parse import quote
 
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.text import PURPOSES, first_sentence
+from pvebench.advice.sentences import PURPOSES, first_sentence
 from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.run import Outcome
 from pvebench.model.status import State, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import cost_lines
-from pvebench.report.text import iso, show_age, show_clock, show_span, state_text
+from pvebench.report.value_text import iso, show_age, show_clock, show_span, state_text
 from pvebench.store.current import View
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.headline import calm, standing
-from pvebench.verdicts.outages import outage_text
-from pvebench.verdicts.ranking import of_storage, shown_definitions
-from pvebench.verdicts.summary import (
+from pvebench.verdicts.fastest_text import (
     Summary,
     latest_operation_lines,
     milestone_text,
@@ -31,7 +28,10 @@ from pvebench.verdicts.summary import (
     schedule_of,
     summaries,
 )
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.outages import outage_text
+from pvebench.verdicts.overall_state import calm, standing
+from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import YearChart, year_chart
 from pvebench.web.views.tables import Table, is_stale, tables_view

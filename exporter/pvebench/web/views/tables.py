@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pvebench.analysis.verdict import Verdict
+from pvebench.analysis.metric_verdict import Verdict
 from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Unit
 from pvebench.model.workload import Direction
-from pvebench.report.text import iso, outcome_text, show_age, show_spread, show_value
+from pvebench.report.value_text import iso, outcome_text, show_age, show_spread, show_value
 from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
 from pvebench.store.records import CaseRecord, StoredRun
 from pvebench.verdicts.change_text import change_text
-from pvebench.verdicts.headline import verdict_sign
+from pvebench.verdicts.fastest_text import NOT_COUNTED, Summary
+from pvebench.verdicts.overall_state import verdict_sign
 from pvebench.verdicts.ranking import (
     Exclusion,
     Place,
@@ -34,7 +35,6 @@ from pvebench.verdicts.ranking import (
     exclusion_of,
     levels_of,
 )
-from pvebench.verdicts.summary import NOT_COUNTED, Summary
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import Spark, spark
 

@@ -30,8 +30,8 @@ from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.current import Listener, View
 from pvebench.store.records import CaseNumbers, CaseRecord, StoredRun
 from pvebench.store.tables import GOOD
-from pvebench.verdicts.headline import verdicts_data
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import verdicts_data
 from pvebench_fleet.hub.store.site_transaction import Connection
 
 CHUNK: Final = 200

@@ -18,7 +18,7 @@ from pvebench.drivers.linux import cgroups
 from pvebench.drivers.linux.block_devices import mounts
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
-from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages
+from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import SwitchFailed
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, unpack_archive

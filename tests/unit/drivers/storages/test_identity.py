@@ -12,7 +12,7 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.linux.block_devices import facts_of, hardware_of, parts_of
-from pvebench.drivers.storages.settings import LocalSettings, identities_of, require_paths
+from pvebench.drivers.storages.storage_settings import LocalSettings, identities_of, require_paths
 from pvebench.errors import ServerGone, VolumeError
 from pvebench.model.ports import StorageFunctions
 from pvebench.model.run import Outcome, Run

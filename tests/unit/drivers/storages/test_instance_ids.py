@@ -11,7 +11,7 @@ from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages.contract import instance_id
 from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.drivers.storages.settings import LocalSettings, StorageSettings, make_storages
+from pvebench.drivers.storages.storage_settings import LocalSettings, StorageSettings, make_storages
 from pvebench.errors import NotWritable
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario

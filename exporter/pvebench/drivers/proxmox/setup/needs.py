@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pvebench.drivers.proxmox.cluster_access import storages_of
-from pvebench.drivers.proxmox.settings import OperationSettings, ProxmoxSettings
+from pvebench.drivers.proxmox.proxmox_settings import OperationSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import Needs
 from pvebench.model.space import SpaceNeed
 from pvebench.model.workload import Case

@@ -11,13 +11,13 @@ from typing import Any, Final, Literal
 
 from pvebench.analysis.change import Change, Move, Severity
 from pvebench.analysis.difference import size_text
+from pvebench.analysis.metric_verdict import Verdict, VerdictState, as_ratio, count_text
 from pvebench.analysis.performance_index import EnvironmentLevel
-from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio, count_text
 from pvebench.sanitize import one_line
 from pvebench.store.changes import Decision
 from pvebench.verdicts.change_text import BRIEF, brief, issue_text, sentence
-from pvebench.verdicts.summary import LEAST_JUDGED
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.fastest_text import LEAST_JUDGED
+from pvebench.verdicts.node_verdicts import Verdicts
 
 # --- One change: its severity, its mark, its summary.
 

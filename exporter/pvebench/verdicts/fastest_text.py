@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
-from pvebench.analysis.verdict import LEAST_PRESENT, count_text
+from pvebench.analysis.metric_verdict import LEAST_PRESENT, count_text
 from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
 from pvebench.model.figures import was_canceled
 from pvebench.model.run import Outcome
@@ -20,7 +20,6 @@ from pvebench.model.status import WorkerStatus
 from pvebench.model.units import show_rate
 from pvebench.store.current import View
 from pvebench.store.records import StoredRun
-from pvebench.verdicts.operation_text import operation_sentences
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     Exclusion,
@@ -31,6 +30,7 @@ from pvebench.verdicts.ranking import (
     rankings,
     shown_definitions,
 )
+from pvebench.verdicts.stall_text import operation_sentences
 
 LEAST_JUDGED: Final = LEAST_BASELINE + LEAST_PRESENT
 """Minimum runs of a case for a verdict."""

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.drivers.clocks import START
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
@@ -24,8 +24,7 @@ from pvebench.model.status import State
 from pvebench.model.workload import Direction
 from pvebench.store.current import Trend
 from pvebench.store.records import Point
-from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, contests
-from pvebench.verdicts.summary import (
+from pvebench.verdicts.fastest_text import (
     LEAST_JUDGED,
     after_cycles,
     contest_text,
@@ -36,6 +35,7 @@ from pvebench.verdicts.summary import (
     schedule_of,
     summaries,
 )
+from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, contests
 from pvebench.web.views.tables import _gap, numbers_of, signed_percent
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing.packs import SMALL, quick, tool_workload, write_pack

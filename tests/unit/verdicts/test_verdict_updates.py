@@ -9,9 +9,9 @@ import pytest
 
 from pvebench.errors import StoreError
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.headline import headline, standing
-from pvebench.verdicts.verdict_service import LEAST_REST_SECONDS, REST, VerdictService
-from pvebench.verdicts.verdicts import Verdicts
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.overall_state import headline, standing
+from pvebench.verdicts.verdict_updates import LEAST_REST_SECONDS, REST, VerdictService
 
 FAULT = RuntimeError("a fault of judging")
 

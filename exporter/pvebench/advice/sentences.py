@@ -15,9 +15,9 @@ from pvebench.model.durability import Durability, Survival, Sync, durable_by
 from pvebench.model.units import show_latency
 from pvebench.store.current import main_metric
 from pvebench.store.records import StoredRun
-from pvebench.verdicts.headline import summary
+from pvebench.verdicts.fastest_text import EMULATED_TEXT, excluded_text, level_text
+from pvebench.verdicts.overall_state import summary
 from pvebench.verdicts.ranking import LEAST_RUNS
-from pvebench.verdicts.summary import EMULATED_TEXT, excluded_text, level_text
 
 PURPOSES: Final = {
     Purpose.DATABASE: "databases and mail",

@@ -21,8 +21,8 @@ from pvebench.store.current import Results
 from pvebench.store.records import CaseNumbers
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.verdicts.source import KnownChanges, StoredRuns
-from pvebench.verdicts.verdicts import Verdicts, changes_of
 
 # --- Other possible causes of open regressions, from the numbers stored with their runs.
 

@@ -9,8 +9,8 @@ from typing import Final
 from pvebench.analysis.case_history import common_group
 from pvebench.analysis.change import Change, Severity, joined, merge_nodes, similar_size
 from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.analysis.step_groups import labels_of, sharing
-from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.judged import JUDGED
 from pvebench.model.units import DAY
 from pvebench.store.changes import Decision

@@ -18,9 +18,9 @@ from pvebench.model.ports import Progress
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import NEIGHBOR
-from pvebench.runner.operation import Look, longest_gap
+from pvebench.runner.guest_pauses import Look, longest_gap
 from pvebench.verdicts.feed import figures_of
-from pvebench.verdicts.operation_text import operation_sentences
+from pvebench.verdicts.stall_text import operation_sentences
 from pvebench.workloads.fio import OPERATIONS
 from testing.simulated_results import case
 
