@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Engine, Row, func, insert, select, text, update
 
+from pvebench.model.units import DAY
 from pvebench.store.engine import reading, writing
 from pvebench.store.records import with_samples
 from pvebench.store.tables import (
@@ -38,7 +39,7 @@ SOUND: Final = {CONNECTED, NOT_CONNECTED}
 """States that need no action."""
 IDLE_SECONDS: Final = 600.0
 """Interval of questions without new lines: a hub that was restored from a backup is noticed."""
-KEPT_SECONDS: Final = 90 * 86400.0
+KEPT_SECONDS: Final = 90 * DAY
 """Minimum age of acknowledged lines before removal: longer than the backups of a hub are kept."""
 MARK_EVERY: Final = 256
 """Minimum lines between two stored chain values."""

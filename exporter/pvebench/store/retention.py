@@ -8,18 +8,19 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Select, delete, func, select
 
+from pvebench.model.units import DAY
 from pvebench.store.engine import reading, writing
 from pvebench.store.fleet_log import unacknowledged
 from pvebench.store.tables import cases, evidence, journal, runs, samples
 
-JOURNAL_SECONDS: Final = 30 * 86400.0
+JOURNAL_SECONDS: Final = 30 * DAY
 """How long an undone change stays in the journal, for diagnosis."""
 MIN_NEWER_RUNS: Final = 20
 """Runs that must be newer than the moment that ages are counted from: a clock that is wrong for an
 hour must not make a history expire."""
 SHARE: Final = 0.2
 """Largest part of the history that is removed at once: more is not aging, but a mistake."""
-AGING_SECONDS: Final = 2 * 86400.0
+AGING_SECONDS: Final = 2 * DAY
 """Whatever expired within this time is aging, however large a part: with a history of three days,
 each day is a third of it."""
 FEW: Final = 100

@@ -19,7 +19,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from pvebench.errors import FleetError
-from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.units import DAY, show_bytes, show_seconds
 from pvebench_fleet.hub.rules import AHEAD_SECONDS, Batch, Holder, SiteBusy, SiteRow, State
 from pvebench_fleet.hub.store.limits import RUN_BYTES, SITE_BYTES, TABLES
 from pvebench_fleet.wire import (
@@ -38,7 +38,7 @@ Refused = tuple[int, str, str]
 """Number of a line, reason, text."""
 FIRST_TIME: Final = 1577836800.0
 """2020-01-01: a run that ended before has a wrong clock, and goes to the default partition."""
-SEEN_SECONDS: Final = 86400.0
+SEEN_SECONDS: Final = DAY
 """How exact `seen` is, the time of the last use of a row."""
 _TABLES: Final[Mapping[type[Line], str]] = {
     Shape: "shape",

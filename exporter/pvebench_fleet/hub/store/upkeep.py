@@ -6,14 +6,15 @@ import re
 import time
 from typing import Final
 
+from pvebench.model.units import DAY
 from pvebench_fleet.hub.store.limits import RUN_BYTES, SITE_BYTES, TABLES
 from pvebench_fleet.hub.store.site_transaction import Connection
 
-KEPT_SECONDS: Final = 90 * 86400.0
+KEPT_SECONDS: Final = 90 * DAY
 """How long sites keep acknowledged lines: no older mark can be common."""
-DENSE_SECONDS: Final = 86400.0
+DENSE_SECONDS: Final = DAY
 """Age up to which each mark is kept; of older ones one an hour, so that a site resends more."""
-MONTH_SECONDS: Final = 31 * 86400.0
+MONTH_SECONDS: Final = 31 * DAY
 _MONTH: Final = re.compile(r"run_(\d{4})_(\d{2})")
 _MONTHS: Final = (
     "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'run'::regclass "
