@@ -48,9 +48,19 @@ def pytest_unconfigure() -> None:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave tests of other packages out, where the core is tested alone."""
-    if not core_only.hidden() or not collection_path.name.startswith("test_"):
-        return None
-    return core_only.needs_others(collection_path) or None
+    if core_only.hidden() and collection_path.name.startswith("test_"):
+        return core_only.needs_others(collection_path) or None
+    if core_only.hidden() and (conftest := collection_path / "conftest.py").is_file():
+        return core_only.imports_others(conftest) or None
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out single tests that need `pvebench_lab` without an import."""
+    left = [item for item in items if core_only.hidden() and item.get_closest_marker("lab")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -160,12 +160,10 @@ def pack_text(
     """
     anchor = advice[0].default or advice[0].fastest
     base = dict(options_of(anchor.definition))
-    fastest = (dict(options_of(one.fastest.definition)) for one in advice)
-    more = [*fastest, *(dict(one.options) for one in chosen)]
-    variants = list(dict.fromkeys(_flow(_changes(base, options)) for options in more))
+    variants = _variants(base, advice, chosen)
     fixed = _flow({key: base[key] for key in _explicit(base) if key not in _AXES})
     first = anchor.definition
-    places = [place for one in advice for place in one.chosen.places]
+    places = [place for recommendation in advice for place in recommendation.chosen.places]
     loads = dict.fromkeys(_load(place.definition) for place in places)
     return "\n".join(
         [
@@ -177,7 +175,7 @@ def pack_text(
             *(f"  {axis}: [{base[axis]}]" for axis in _AXES),
             *([f"fixed: {fixed}"] if fixed != "{}" else []),
             "variants:",
-            *(f"  - {variant}" for variant in variants if variant != "{}"),
+            *(f"  - {variant}" for variant in variants),
             f"volume: {{size: {format_size(int(first.options['volume_bytes']))}}}",
             f"guest: {{memory: {format_size(int(first.options['memory_bytes']))}, "
             f"cpus: {first.options['cpus']}}}",
@@ -187,6 +185,15 @@ def pack_text(
             "",
         ]
     )
+
+
+def _variants(
+    base: Mapping[str, str], advice: Sequence[Recommendation], chosen: Sequence[Proposal]
+) -> list[str]:
+    fastest = (dict(options_of(advised.fastest.definition)) for advised in advice)
+    more = [*fastest, *(dict(proposal.options) for proposal in chosen)]
+    variants = dict.fromkeys(_flow(_changes(base, options)) for options in more)
+    return [variant for variant in variants if variant != "{}"]
 
 
 def _explicit(options: Mapping[str, str]) -> list[str]:

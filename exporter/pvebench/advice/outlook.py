@@ -291,24 +291,26 @@ def baseline_lines(outlook: Outlook) -> Iterator[str]:
     if not cases:
         yield "Baseline: none. Measure first: without results, no change can be detected."
         return
-    ready = [one for one in cases if one.needed is not None and one.runs >= one.needed]
-    unknown = [one for one in cases if one.size is None]
-    noisy = [one for one in cases if one.size is not None and one.needed is None]
-    short = [one for one in cases if one.needed is not None and one.runs < one.needed]
+    needs = [(case, case.needed) for case in cases if case.needed is not None]
+    short = [case for case, needed in needs if case.runs < needed]
     total = count_text(len(cases), "case")
-    yield f"Baseline: {len(ready)} of {total} can show a change of {SIZE:.0%} or more."
+    yield f"Baseline: {len(needs) - len(short)} of {total} can show a change of {SIZE:.0%} or more."
     if short:
-        longest = max(short, key=lambda one: one.seconds)
+        longest = max(short, key=lambda case: case.seconds)
         yield (
             f"Measure {_duration(longest)} more to see {SIZE:.0%} in "
             f"{count_text(len(short), 'more case')}; the last is {longest.name} "
             f"({longest.runs} of {longest.needed} runs)."
         )
-    if noisy:
-        worst = max(noisy, key=lambda one: one.size or 0.0)
+    yield from _unready_lines([case for case in cases if case.needed is None])
+
+
+def _unready_lines(cases: Sequence[CaseNeed]) -> Iterator[str]:
+    if noisy := [case for case in cases if case.size is not None]:
+        worst = max(noisy, key=lambda case: case.size or 0.0)
         yield f"Too noisy for {SIZE:.0%}: {count_text(len(noisy), 'case')}, such as {worst.name}."
-    if unknown:
-        yield f"Noise unknown, too few runs: {count_text(len(unknown), 'case')}."
+    if unknown := len(cases) - len(noisy):
+        yield f"Noise unknown, too few runs: {count_text(unknown, 'case')}."
 
 
 def _duration(need: CaseNeed) -> str:

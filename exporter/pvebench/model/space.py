@@ -73,20 +73,29 @@ def lacking(need: Mapping[str, int], spaces: Mapping[str, Space]) -> dict[str, s
     not say which pool a directory is on. Totals differ even there, because that of a dataset has
     its own bytes (`zfs_statvfs` in zfs_vfsops.c of OpenZFS).
     """
-    reported = {name: space.free - space.held for name, space in spaces.items()}
     reasons = {}
-    for name in (name for name in need if name in spaces):
-        same = [one for one in spaces if abs(reported[one] - reported[name]) <= _SAME_BYTES]
+    for name in filter(spaces.__contains__, need):
+        same = _sharing(name, spaces)
         space = replace(
             spaces[name],
-            free=reported[name] + sum(spaces[one].held for one in same),
-            reserve=max(spaces[one].reserve for one in same),
+            free=spaces[name].free - spaces[name].held + sum(s.held for s in same.values()),
+            reserve=max(s.reserve for s in same.values()),
         )
-        others = [one for one in same if one != name and need.get(one)]
-        known = f"{name} with {', '.join(others)}, which have the same space" if others else name
-        if reason := space.lacks(known, sum(need.get(one, 0) for one in same)):
+        others = ", ".join(other for other in same if other != name and need.get(other))
+        label = f"{name} with {others}, which have the same space" if others else name
+        if reason := space.lacks(label, sum(need.get(other, 0) for other in same)):
             reasons[name] = reason
     return reasons
+
+
+def _sharing(name: str, spaces: Mapping[str, Space]) -> dict[str, Space]:
+    """Return the storages that have the same free bytes without pvebench's volumes."""
+    free = spaces[name].free - spaces[name].held
+    return {
+        other: space
+        for other, space in spaces.items()
+        if abs(space.free - space.held - free) <= _SAME_BYTES
+    }
 
 
 def volume_space(scenario: Scenario, *, thick: bool = False) -> int:

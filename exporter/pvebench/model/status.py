@@ -123,21 +123,25 @@ class WorkerStatus:
         interval, `last` the end of its latest run.
         """
         cycle, end = self.cycle, self.cycle_end(now)
-        running = cycle is not None and cycle.running
         if self.hold is not None or self.state is State.ERROR or key not in self.due:
             return None
         if cycle is None:
             return max(now, self.due[key]) + (more - 1) * every
-        if running and end is None:
+        if cycle.running and end is None:
             return None
         pace, rounds = cycle.expected_end - cycle.started, -(-more // cycle.repeats)
         # The due times are as old as the cycle, unless the worker waits for the next one.
         ran = self.next_due is None and last is not None and last >= cycle.started
         if self.cycles_left is not None:
-            later = rounds if ran else rounds - 1
-            return None if end is None or later > self.cycles_left else end + later * pace
+            return self._within_cycles(end, rounds if ran else rounds - 1, pace)
         due = last + every if ran and last is not None else self.due[key]
         return max(now, end or now, due) + (rounds - 1) * max(every, pace)
+
+    def _within_cycles(self, end: datetime | None, later: int, pace: timedelta) -> datetime | None:
+        """Return the end of a later cycle, if the process has so many left."""
+        if end is None or self.cycles_left is None or later > self.cycles_left:
+            return None
+        return end + later * pace
 
     def expected_starts(self, now: datetime) -> list[datetime]:
         """Return the expected start of each upcoming case, counted back from the cycle's end.

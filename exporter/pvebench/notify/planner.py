@@ -51,27 +51,21 @@ def change_messages(
         changes: the open ones. Improvements are only in the weekly summary.
         known: all, with what was notified about them.
     """
-    unreported = {
-        one.id: one
-        for one in known
-        if one.ended is None and one.notified != "open"
-        # A clock that was ahead delays nothing.
-        if not 0 <= now - one.notified_at < RETURN_SECONDS
-    }
+    unreported = {change.id: change for change in known if _is_unreported(change, now)}
     new = [change for change in changes if change.id in unreported and change.severity != "info"]
-    over = [one for one in known if one.ended is not None and one.notified == "open"]
-    notified = [replace(unreported[one.id], notified="open", notified_at=now) for one in new]
-    notified += [replace(one, notified="ended", notified_at=now) for one in over]
+    over = [change for change in known if change.ended is not None and change.notified == "open"]
+    notified = [replace(unreported[change.id], notified="open", notified_at=now) for change in new]
+    notified += [replace(change, notified="ended", notified_at=now) for change in over]
+    messages = [_changed(change, back=unreported[change.id].notified == "ended") for change in new]
     if len(new) > ALONE:
         messages = [_list_message("changed", "regressions", map(_dated, new))]
-    else:
-        messages = [_changed(one, back=unreported[one.id].notified == "ended") for one in new]
-    if len(over) > ALONE:
-        texts = (f"{change.text}: {_ENDINGS[change.ending]}" for change in over)
-        messages += [_list_message("ended", "changes resolved", texts)]
-    else:
-        messages += map(_ended, over)
-    return messages, notified
+    return messages + _endings(over), notified
+
+
+def _is_unreported(change: KnownChange, now: float) -> bool:
+    if change.ended is not None or change.notified == "open":
+        return False
+    return not 0 <= now - change.notified_at < RETURN_SECONDS  # a clock that was ahead delays none
 
 
 def _changed(change: Change, *, back: bool) -> Message:
@@ -90,6 +84,13 @@ def _changed(change: Change, *, back: bool) -> Message:
 def _list_message(kind: str, what: str, texts: Iterable[str]) -> Message:
     lines = list(texts)
     return _message(kind, f"{len(lines)} {what}", _list(lines))
+
+
+def _endings(over: Sequence[KnownChange]) -> list[Message]:
+    if len(over) <= ALONE:
+        return [_ended(change) for change in over]
+    texts = (f"{change.text}: {_ENDINGS[change.ending]}" for change in over)
+    return [_list_message("ended", "changes resolved", texts)]
 
 
 def _ended(change: KnownChange) -> Message:
@@ -196,18 +197,22 @@ def week_messages(
     verdict, opened = headline(verdicts), verdicts.open_changes
     newest = max((report.judged_until for report in verdicts.reports), default=0.0)
     begin = now.timestamp() - WEEK_SECONDS
-    parts = {
-        "Open regressions": [_dated(one) for one in opened if one.severity != "info"],
-        "Open improvements": [_dated(one) for one in opened if one.severity == "info"],
-        "Resolved or accepted in the last week": [
-            one.text for one in known if (one.ended or 0) > begin
-        ],
-    }
-    lines = [verdict, ""]
-    for heading, texts in parts.items():
-        lines += [f"{heading} ({len(texts)}):", *_list(texts), ""] if texts else []
+    lines = [
+        verdict,
+        "",
+        *_part("Open regressions", [_dated(c) for c in opened if c.severity != "info"]),
+        *_part("Open improvements", [_dated(c) for c in opened if c.severity == "info"]),
+        *_part(
+            "Resolved or accepted in the last week",
+            [change.text for change in known if (change.ended or 0) > begin],
+        ),
+    ]
     lines += [f"Latest run: {show_time(newest)}." if newest else "No successful run yet."]
     return [_message("weekly", f"weekly summary: {verdict}", lines)]
+
+
+def _part(heading: str, texts: list[str]) -> list[str]:
+    return [f"{heading} ({len(texts)}):", *_list(texts), ""] if texts else []
 
 
 # --- Texts.

@@ -248,19 +248,18 @@ def report_html(
     """
     rows = [row for row in result_rows(runs, series, relative_to) if row.current]
     blocks = _blocks(rows, subject)
-    used = {run.environment for run in runs}
-    known = [entry for entry in subject.environments if entry["digest"] in used]
+    environments = _environments(subject, runs)
     return _ENVIRONMENT.get_template("report.html").render(
         subject=subject,
         version=__version__,
         blocks=blocks,
         series=series,
-        environments=known,
+        environments=environments,
         facts=FACTS,
         doubtful=[row for row in rows if not row.good],
         operations=operation_lines(
             (run for run in runs if run.outcome.good),
-            [one["digest"] for one in known if one["facts"].get("accel") == EMULATED],
+            [e["digest"] for e in environments if e["facts"].get("accel") == EMULATED],
         ),
         profile=profile(row for row in rows if row.good),
         sweeps=_sweeps(rows),
@@ -269,9 +268,18 @@ def report_html(
         repeated=any(_number(row["good_runs"]) > 1 for row in rows),
         passes=any(row["passes"] for row in rows),
         relative_to=relative_to,
-        network=any(row["network_share_ratio"] is not None for row in rows),
-        trips=any(row["network_round_trip_seconds"] is not None for row in rows),
+        network=_have(rows, "network_share_ratio"),
+        trips=_have(rows, "network_round_trip_seconds"),
     )
+
+
+def _environments(subject: Subject, runs: Sequence[StoredRun]) -> list[Mapping[str, Any]]:
+    used = {run.environment for run in runs}
+    return [entry for entry in subject.environments if entry["digest"] in used]
+
+
+def _have(rows: Sequence[ResultRow], column: str) -> bool:
+    return any(row[column] is not None for row in rows)
 
 
 def _blocks(rows: Sequence[ResultRow], subject: Subject) -> list[Block]:

@@ -88,8 +88,8 @@ def expand(
         ConfigError: none of the pack's storages is configured, or every combination is excluded
             although the node has a storage of the pack.
     """
-    requested = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
-    missing = [str(name) for name in requested if name not in {*storages, *elsewhere}]
+    requested = _requested(pack)
+    missing = [name for name in requested if name not in {*storages, *elsewhere}]
     if len(missing) == len(requested):
         raise _unconfigured(pack, missing, node, storages)
     cases: list[Case] = []
@@ -110,6 +110,11 @@ def expand(
     if not cases and any(name in storages for name in requested):
         raise _all_excluded(pack, excluded)
     return Matrix(cases=tuple(cases), excluded=tuple(excluded))
+
+
+def _requested(pack: Pack) -> list[str]:
+    named = (variant["storage"] for variant in pack.variants if "storage" in variant)
+    return [str(name) for name in (*pack.axes["storage"], *named)]
 
 
 def _unconfigured(

@@ -265,6 +265,11 @@ class FioOptions(ToolOptions):
             )
         if self.ioengine == "psync" and self.iodepth != 1:
             raise ValueError("iodepth: psync does one operation at a time; use numjobs, or libaio")
+        self._check_rates()
+        return self
+
+    def _check_rates(self) -> None:
+        """Raise ValueError unless the rates can be divided among the jobs and directions."""
         share = self.numjobs * len(DIRECTIONS[self.rw])
         for key in ("rate_iops", "neighbor_iops"):
             rate = getattr(self, key)
@@ -278,7 +283,6 @@ class FioOptions(ToolOptions):
                     f"{key}: {rate} cannot be divided into {self.rwmixread}% reads and "
                     f"{100 - self.rwmixread}% writes for each of {self.numjobs} jobs"
                 )
-        return self
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
         """Return the workload."""
@@ -313,26 +317,29 @@ class FioOptions(ToolOptions):
 
     def _slug(self) -> str:
         """Return for example `randwrite-4k-qd32`, and a part for each non-default option."""
-        distribution = re.sub(r"[:./]", "_", self.random_distribution)
+        parts = {
+            "numjobs": f"j{self.numjobs}",
+            "rwmixread": f"mix{self.rwmixread}",
+            "fsync": f"fsync{self.fsync}",
+            "fdatasync": f"fdatasync{self.fdatasync}",
+            "sync": "sync",
+            "ioengine": self.ioengine,
+            "size": f"size{format_size(self.size)}",
+            "rate_iops": f"rate{self.rate_iops}",
+            "random_distribution": "dist" + re.sub(r"[:./]", "_", self.random_distribution),
+            "compress": f"compress{self.compress}",
+            "latency_target": self._slug_of_search(),
+            "fault": f"fault-{self.fault}",
+            "touch": f"touch-{self.touch}",
+            "during": f"during-{self.during}",
+            "target_rate": f"target{format_size(self.target_rate)}",
+            "neighbor_iops": f"iops{self.neighbor_iops}",
+            "vms": f"vms{self.vms}",
+        }
+        defaults = {key: field.default for key, field in type(self).model_fields.items()}
         return self.slug(
             f"{self.rw}-{format_size(self.bs)}-qd{self.iodepth}",
-            f"j{self.numjobs}" if self.numjobs != 1 else "",
-            f"mix{self.rwmixread}" if self.rwmixread != MIX_DEFAULT else "",
-            f"fsync{self.fsync}" if self.fsync else "",
-            f"fdatasync{self.fdatasync}" if self.fdatasync else "",
-            "sync" if self.sync else "",
-            self.ioengine if self.ioengine != ENGINES[0] else "",
-            f"size{format_size(self.size)}" if self.size else "",
-            f"rate{self.rate_iops}" if self.rate_iops else "",
-            f"dist{distribution}" if distribution != "random" else "",
-            f"compress{self.compress}" if self.compress else "",
-            self._slug_of_search() if self.latency_target else "",
-            f"fault-{self.fault}" if self.fault else "",
-            "touch-first" if self.touch == "first" else "",
-            f"during-{self.during}" if self.during else "",
-            f"target{format_size(self.target_rate)}" if self.target_rate else "",
-            f"iops{self.neighbor_iops}" if self.neighbor_iops else "",
-            f"vms{self.vms}" if self.vms > 1 else "",
+            *(text for key, text in parts.items() if getattr(self, key) != defaults[key]),
         )
 
     def _slug_of_search(self) -> str:

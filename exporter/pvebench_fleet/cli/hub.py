@@ -184,16 +184,19 @@ def _users(
         raise click.UsageError("--trusted-header, --trusted-proxy and --user-role go together")
     if roles and not (trusted_header or logins):
         raise click.UsageError("--user-role needs --web.config.file with users, or a proxy")
+    role_of = {user: role for user, _, role in pairs}
+    if len(role_of) < len(pairs):
+        raise click.UsageError("--user-role names a user twice")
+    return role_of, _networks(proxies)
+
+
+def _networks(proxies: Sequence[str]) -> list[IPv4Network | IPv6Network]:
     try:
-        networks = [ip_network(text) for text in proxies]
+        return [ip_network(text) for text in proxies]
     except ValueError as error:
         raise click.UsageError(
             f"invalid --trusted-proxy: {error}; a proxy connects by TCP, not by a Unix socket"
         ) from error
-    role_of = {user: role for user, _, role in pairs}
-    if len(role_of) < len(pairs):
-        raise click.UsageError("--user-role names a user twice")
-    return role_of, networks
 
 
 def _serve(app: Any, listen: str, names: tuple[str, ...], web_config_file: Path | None) -> None:

@@ -25,6 +25,8 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
 from testing.packs import tool_workload
 
+pytestmark = pytest.mark.lab  # the rules of its tools and storages
+
 PLAIN = Scenario(
     node="lab",
     storage="local",

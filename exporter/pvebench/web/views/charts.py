@@ -293,12 +293,7 @@ def year_chart(
     axis = _Axis(start, end, top)
     node = next(iter(cases.values())).node
     lines = tuple(
-        YearLine(
-            number,
-            _polyline([(axis.x(time), axis.y(ratio)) for time, ratio in days]),
-            _line_text(cases[key]),
-            case_url(key),
-        )
+        YearLine(number, _line(days, axis), _line_text(cases[key]), case_url(key))
         for number, (key, days) in enumerate(histories.items(), start=1)
     )
     marks = tuple(_marks(changes, axis))
@@ -340,6 +335,10 @@ def _one_per_workload(keys: Sequence[str], cases: Mapping[str, Definition]) -> l
 
 def _line_text(definition: Definition) -> str:
     return f"{workload_text(definition)}: {configuration_text(definition)}"
+
+
+def _line(days: _Days, axis: _Axis) -> str:
+    return _polyline([(axis.x(time), axis.y(ratio)) for time, ratio in days])
 
 
 def _history(content: View, verdicts: Verdicts, key: str) -> _Days:

@@ -303,11 +303,8 @@ def _cell(
     if state.last.outcome is not Outcome.OK:
         outcome = outcome_text(state.last.outcome)
         notes.append(Note("×", outcome, f"/runs/{state.last.number}"))
-    definition, trend = content.definition(key), content.trends.get(key)
-    # Only a case without a result in the present environment is in no ranking.
-    known, of = content.durability, trend or Trend()
-    unranked = exclusion_of(definition, known, of) if definition else Exclusion.NO
-    if exclusion := place.exclusion if place else unranked:
+    trend = content.trends.get(key)
+    if exclusion := place.exclusion if place else _unranked(content, key):
         notes.append(Note(*NOT_COUNTED[exclusion][1:], soft=exclusion in _SOFT))
     if trend and trend.points and trend.points[-1].environment in emulated_in(content.periods):
         notes.append(Note("~", "emulated CPU", soft=True))
@@ -324,6 +321,12 @@ def _cell(
         against=gap[0],
         best=gap[1],
     )
+
+
+def _unranked(content: View, key: str) -> Exclusion:
+    """Return why a case is in no ranking: it has no result in the present environment."""
+    definition, trend = content.definition(key), content.trends.get(key) or Trend()
+    return exclusion_of(definition, content.durability, trend) if definition else Exclusion.NO
 
 
 def _change(verdict: Verdict) -> Note:

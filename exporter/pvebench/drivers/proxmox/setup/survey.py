@@ -103,20 +103,21 @@ def survey(api: Api) -> ClusterInfo:
     storages: dict[str, StorageInfo] = {}
     for node in sorted(name for name, online in nodes.items() if online):
         for row in api.get(f"/nodes/{node}/storage", format=1):
-            storage = storages.setdefault(
-                str(row["storage"]),
-                StorageInfo(
-                    id=str(row["storage"]),
-                    type=str(row["type"]),
-                    content=frozenset(str(row.get("content") or "").split(",")),
-                    shared=bool(int(row.get("shared") or 0)),
-                ),
-            )
+            storage = storages.setdefault(str(row["storage"]), _storage_info(row))
             if int(row.get("active") or 0):
                 storage.nodes.append(node)
                 storage.free_bytes = storage.free_bytes or int(row.get("avail") or 0)
                 storage.total_bytes = storage.total_bytes or int(row.get("total") or 0)
     return ClusterInfo(version_number(api), nodes, [storages[name] for name in sorted(storages)])
+
+
+def _storage_info(row: Mapping[str, Any]) -> StorageInfo:
+    return StorageInfo(
+        id=str(row["storage"]),
+        type=str(row["type"]),
+        content=frozenset(str(row.get("content") or "").split(",")),
+        shared=bool(int(row.get("shared") or 0)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -342,16 +342,19 @@ class BenchVm:
         moved = {
             volid for slot, volid in test_slots(config).items() if self.has_moved(config[slot])
         }
-        if foreign := sorted(volid for volid in held - moved if not self.owns(volid)):
-            raise ForeignDisk(
-                _unchanged(self.vmid, f"its disk {', '.join(foreign)} was not created by pvebench")
-            )
+        self._refuse_foreign(held - moved)
         others = listed_volumes(self._api, self._place.node, self.vmid) - held
         loose = {volid for volid in others if self.owns(volid)}
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)
         if slots := dict(zip(free, sorted(loose), strict=False)):
             self.change("attach own volumes", **slots)
         return sorted(volid for volid in others if is_given(volid, self.vmid))
+
+    def _refuse_foreign(self, volids: Iterable[str]) -> None:
+        if foreign := ", ".join(sorted(volid for volid in volids if not self.owns(volid))):
+            raise ForeignDisk(
+                _unchanged(self.vmid, f"its disk {foreign} was not created by pvebench")
+            )
 
     def has_snapshots(self) -> bool:
         """Return whether it has snapshots. Raises as `Api`."""
