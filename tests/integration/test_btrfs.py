@@ -109,7 +109,7 @@ def must_be_counted(run_of: Run, there: Btrfs, moved: int) -> None:
     share = found["device_share", "write", ""]
     copies = len(there.loops)
     # A write of 4 KiB is written once to each copy, with the tables that say where it is. Counters
-    # read by ssh miss some tenths of a second at the ends, on a busy machine near half a second.
+    # read by ssh miss some tenths of a second at the ends, on a busy machine more than one.
     assert copies * 0.7 < share < copies * 6, share
     assert found["host_bytes", "None", "device_write"] > 0
     # The fill, and what fio wrote: no more than the kernel counted from the outside.
@@ -123,7 +123,7 @@ def test_a_row_is_counted_on_all_devices(there: Btrfs, tmp_path: Path, *, far: b
     if far:
         with ssh_server(tmp_path / "sshd") as server:
             ssh = server.settings().model_dump(exclude_unset=True)
-            done = measured(tmp_path, where, "randwrite", seconds=5.0, ssh=ssh)
+            done = measured(tmp_path, where, "randwrite", seconds=10.0, ssh=ssh)
     else:
         done = measured(tmp_path, where, "randwrite", seconds=5.0)
     must_be_counted(done, there, written(there.loops) - before)

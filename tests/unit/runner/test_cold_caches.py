@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.linux.block_devices import Mount
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.storages import storage_settings as storages
@@ -21,6 +20,7 @@ from pvebench.drivers.storages.storage_settings import (
     StorageSettings,
     cached_storages,
 )
+from pvebench.files import Mount
 from pvebench.model.definition import WARM, Definition
 from pvebench.model.disk import Bus, Cache, Disk, HostCache
 from pvebench.model.run import Outcome
@@ -167,7 +167,9 @@ def test_reads_from_zfs_are_warm_in_every_cache_mode_and_writes_are_not(tmp_path
 def test_a_directory_on_zfs_has_its_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, treated: HostCache
 ) -> None:
-    monkeypatch.setattr(storages, "mount_of", lambda _: Mount(kind, "tank/bench"))
+    monkeypatch.setattr(
+        storages, "mount_of", lambda _: Mount("1", "0:1", "/", kind, "tank/bench", "rw")
+    )
     settings = LocalSettings(storages={"local": StorageSettings(path=tmp_path / "new")})
     assert cached_storages(settings, None)["local"].holds.host_cache is treated
 

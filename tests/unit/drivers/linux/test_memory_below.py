@@ -11,7 +11,8 @@ from unittest.mock import Mock
 import pytest
 
 from pvebench.drivers.linux import block_devices
-from pvebench.drivers.linux.block_devices import Mount, memory_below
+from pvebench.drivers.linux.block_devices import memory_below
+from pvebench.files import Mount
 from testing.devices import block_device
 from testing.mounted_storage import MountedStorage
 from testing.mounts import with_mounts

@@ -15,12 +15,12 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux import cgroups
-from pvebench.drivers.linux.block_devices import mounts
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import SwitchFailed
+from pvebench.files import mounts
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, unpack_archive
 from pvebench.model.definition import Definition, configuration_text
 from pvebench.model.rules import Rows, StorageKind
@@ -230,7 +230,8 @@ def test_the_volumes_mount_is_known_by_device_place_and_kind() -> None:
         "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"
         "47 72 7:0 / /mnt/test rw,relatime shared:17 - ext4 /dev/pvebench-test rw\n"
     )
-    assert mounts(text) == [("98:0", "/mnt2", "ext3"), ("7:0", "/mnt/test", "ext4")]
+    found = [(mount.device, mount.point, mount.type) for mount in mounts(text)]
+    assert found == [("98:0", "/mnt2", "ext3"), ("7:0", "/mnt/test", "ext4")]
 
 
 def test_the_guests_archive_unpacks_to_what_it_holds_without_devices_and_modules(
