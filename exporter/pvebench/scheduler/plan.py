@@ -153,7 +153,7 @@ def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind], rows: R
     if rows is Rows.HOST and scenario.disk.in_vm:
         return "this instance measures without VMs (driver: host)"
     if rows is Rows.VM and scenario.disk.on_host:
-        return "host cases are possible only if pvebench runs on the host"
+        return "host cases need driver qemu or host, and the package pvebench_lab"
     return why_not(scenario, storages[scenario.storage])
 
 
