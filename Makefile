@@ -36,7 +36,7 @@ endif
 
 BIN := .venv/bin
 
-.PHONY: help run demo test check check-types check-rules format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
+.PHONY: help run demo test test-core check check-types check-rules format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
 .PHONY: debian13 sizes boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13
@@ -65,6 +65,9 @@ demo: packages-run $(if $(CHECK),venv,venv-run) ## open the stack on a simulated
 
 test: packages-test venv ## run all tests in parallel; ARGS= goes to pytest, PARALLEL= disables it (needs the programs of run, Chromium and a few tools)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+test-core: packages-test venv ## run the tests of the package pvebench with pvebench_lab and pvebench_fleet hidden
+	PVEBENCH_TEST_CORE_ONLY=1 $(BIN)/python -m pytest $(PARALLEL) tests/unit tests/proxmox $(ARGS)
 
 debian13: packages-debian13 ## run one cycle, check and test in a fresh Debian 13; ARGS= goes to pytest (needs root, mmdebstrap)
 	@scripts/debian13 "make run CYCLES=1 && make check && make test ARGS='$(ARGS)'"

@@ -54,6 +54,7 @@ def test_a_script_gets_settings_and_when_the_first_answers_come(
     ("budget", "text"),
     [(None, r"After about 3 h"), (2**30, r"After at most \d{3,} h")],
 )
+@pytest.mark.lab
 def test_the_times_are_those_of_the_schedule_within_the_write_budget(
     budget: int | None, text: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_the_times_are_those_of_the_schedule_within_the_write_budget(
     assert re.match(text, verdict)
 
 
+@pytest.mark.lab
 def test_everything_is_asked_that_is_not_given(here: Path) -> None:
     answers = ["host", "nvme=fast, slow", "bench", "y"]
     command = ["setup", "--state", "state", "--no-check"]
@@ -169,6 +171,7 @@ def test_where_no_storage_is_called_local_the_first_is_and_is_reported(
     assert set(load_settings(here / "pvebench.yaml").storages) == {"local", "slow"}
 
 
+@pytest.mark.lab
 def test_a_script_that_does_not_say_what_is_reported(here: Path, capsys: Captured) -> None:
     assert setup("--yes") == 2
     assert "--yes requires the kind: proxmox, qemu, host\n" in capsys.readouterr().err

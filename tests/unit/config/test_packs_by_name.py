@@ -16,6 +16,8 @@ from pvebench.errors import ConfigError, MachineError
 from pvebench.shipped import shipped
 from testing.packs import ROOT, SMALL, write_pack
 
+pytestmark = pytest.mark.lab  # published packs measure with its tools
+
 OURS = ROOT / "scenarios" / "quick.yaml"
 Captured = pytest.CaptureFixture[str]
 

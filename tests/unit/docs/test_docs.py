@@ -31,6 +31,7 @@ def test_the_pack_in_the_documents_is_one(tmp_path: Path) -> None:
     assert load_pack(path).name == "my-disks"
 
 
+@pytest.mark.lab
 def test_the_settings_in_the_documents_are_some(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(example("configuration.md"), "utf-8")

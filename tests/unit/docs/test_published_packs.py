@@ -15,6 +15,8 @@ from pvebench.errors import ConfigError
 from pvebench.scheduler.plan import expand, make_plan
 from testing.packs import ROOT
 
+pytestmark = pytest.mark.lab  # they measure with its tools
+
 NAMES = (
     "bus-format-2012",
     "cache-bus-format-2017",

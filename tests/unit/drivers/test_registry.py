@@ -60,6 +60,7 @@ def test_a_driver_that_no_one_registered_is_refused_with_those_there_are(
     assert f"'nothing' is not one of {', '.join(known[:-1])} or {known[-1]}" in said
 
 
+@pytest.mark.lab
 def test_a_relative_path_of_any_driver_is_taken_from_the_settings_file(tmp_path: Path) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text(

@@ -19,6 +19,8 @@ from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Case
 from testing.packs import tool_workload
 
+pytestmark = pytest.mark.lab  # its storages are zfs and lvmthin
+
 
 def scenario(bus: Bus = Bus.HOST, **options: Any) -> Scenario:
     return Scenario(

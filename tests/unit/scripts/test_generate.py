@@ -13,6 +13,8 @@ from pvebench.cli.main import COMMANDS
 from pvebench.metrics.catalog import CATALOG
 from testing.packs import ROOT
 
+pytestmark = pytest.mark.lab  # its pages list all commands and tools
+
 SCRIPTS = ROOT / "scripts"
 
 
