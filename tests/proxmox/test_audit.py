@@ -7,6 +7,7 @@ GET /storage show is in tests/pve/recordings-9.jsonl.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,16 @@ def test_200_vms_are_audited_with_few_paced_requests_and_nothing_is_changed(
 ) -> None:
     grant(granted, monkeypatch, capsys)
     fill(api.cluster, 200)
+    own = replace(api.cluster.vms[200], vmid=999, config={"description": description("a" * 32)})
+    api.cluster.vms[999] = own
     api.calls.clear()
     state = str(granted.parent / "state")
     arguments = ["advise", "--config", str(granted), "--state", state, "--vms", "--format", "json"]
     assert run_cli(arguments) == 0
     data = json.loads(capsys.readouterr().out)
     assert {call.partition(" ")[0] for call in api.calls} == {"GET"}
-    assert len(api.calls) == 3 + 200
+    assert len(api.calls) == 3 + 200 + 1
+    assert {row["vmid"] for row in data["vms"]} == {*range(200, 400)}
     assert len(paused) >= 200
     assert min(paused[-200:]) >= 0.1
     assert len(data["disks"]) == 200 * 6

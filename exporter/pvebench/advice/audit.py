@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,12 +14,15 @@ from pvebench.analysis.joint_difference import JointDifference
 from pvebench.analysis.metric_verdict import count_text
 from pvebench.drivers.proxmox.vm.drive import (
     DIRECT,
+    OTHER_VOLUMES,
     SLOT,
     effective,
     is_krbd,
     is_on,
+    is_thin,
     kind_of,
     parse_drive,
+    test_slots,
 )
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.buses import BUSES
@@ -34,7 +37,7 @@ _REPORTED: Final = (*_COMPARED, "discard", "scsihw")
 _CHANGED: Final = ("cache", "aio", "iothread")
 """Of these, options that a drive string can change on the same slot."""
 _SINGLE: Final = "virtio-scsi-single"
-_MACHINE: Final = re.compile(r"-(?P<major>[0-9]{1,9})\.[0-9]")
+_MACHINE: Final = re.compile(r"(pc-(i440fx|q35)|pc|q35)(-(?P<major>\d{1,9})\.[\d.]+(\+pve\d+)?)?")
 _CREATED: Final = re.compile(r"creation-qemu=(?P<major>[0-9]{1,9})")
 _VOLUME_CHAINS: Final = 10
 """Major version of the machine type from which on disks are block devices with volume chains."""
@@ -46,7 +49,7 @@ class Finding:
 
     Attributes:
         severe: whether data is at risk, or the VM may not start.
-        changes: options of the drive string that remedy it; None removes one.
+        changes: options of the drive string, or the VM's machine, that remedy it; None removes one.
     """
 
     text: str
@@ -92,10 +95,16 @@ def audit(
     found = [
         _disk(vm, slot, text, cluster, advice, trends)
         for vm in cluster.vms
-        for slot, text in sorted(vm.config.items())
+        for slot, text in sorted({**_next_config(vm), **vm.config}.items())
         if SLOT.match(slot) and not _is_cdrom(text)
     ]
     return tuple(sorted(found, key=_order))
+
+
+def _next_config(vm: AuditedVm) -> dict[str, str]:
+    """Return the configuration of the VM's next start."""
+    changed = {key: vm.pending[key] for key in vm.pending}
+    return {key: text for key, text in {**vm.config, **changed}.items() if text}
 
 
 def _is_cdrom(text: str) -> bool:
@@ -116,31 +125,42 @@ def _disk(
     advice: Sequence[Recommendation],
     trends: Mapping[str, Trend],
 ) -> AuditedDisk:
-    volid, options = parse_drive(text)
-    storage = volid.partition(":")[0] if ":" in volid else ""
+    storage = _storage(text)
     kind = cluster.storages.get(storage, {})
-    extension = volid.rpartition(".")[2]
-    found = effective(slot, options, scsihw=vm.config.get("scsihw", "lsi"), storage=kind)
-    found["format"] = extension if extension in ("qcow2", "vmdk") else "raw"
-    used = {name: found[name] for name in _REPORTED}
-    findings = tuple(_findings(vm, slot, options, used, kind))
+    used = _effective(vm.config, slot, text, kind)
+    findings = [*_also_pending(vm, lambda config: _findings(config, slot, kind))]
+    if slot in vm.pending:
+        findings.append(Finding(text="changed, in use only after the VM was stopped and started"))
     same = [one for one in advice if one.storage in cluster.names.get(storage, ())]
     own = [one for one in same if one.node == vm.node] or (same if _is_shared(kind) else [])
     nearest, exact, faster, gain = _measured(used, own, trends)
-    best = faster.chosen if faster else None
-    changes = {key: value for one in findings for key, value in (one.changes or {}).items()}
     return AuditedDisk(
         vm=vm,
         slot=slot,
         storage=storage,
         effective=used,
-        findings=findings,
+        findings=tuple(findings),
         measured=nearest,
         exact=exact,
         advice=faster,
         gain=gain,
-        commands=tuple(_commands(vm, slot, text, used, best, changes)),
+        commands=tuple(_commands(vm, slot, text, used, faster, findings)),
     )
+
+
+def _storage(text: str) -> str:
+    volid = parse_drive(text)[0]
+    return volid.partition(":")[0] if ":" in volid and volid[0] != "/" else ""
+
+
+def _effective(
+    config: Mapping[str, str], slot: str, text: str, kind: Mapping[str, str]
+) -> dict[str, str]:
+    volid, options = parse_drive(text)
+    extension = volid.rpartition(".")[2]
+    meaning = effective(slot, options, scsihw=config.get("scsihw", "lsi"), storage=kind)
+    meaning["format"] = extension if extension in ("qcow2", "vmdk") else "raw"
+    return {name: meaning[name] for name in _REPORTED}
 
 
 def _is_shared(kind: Mapping[str, str]) -> bool:
@@ -148,36 +168,69 @@ def _is_shared(kind: Mapping[str, str]) -> bool:
     return is_on(kind.get("shared", "")) or kind_of(kind).of_server
 
 
-def _findings(
-    vm: AuditedVm,
-    slot: str,
-    options: Mapping[str, str],
-    used: Mapping[str, str],
-    kind: Mapping[str, str],
+def _also_pending(
+    vm: AuditedVm, findings_of: Callable[[Mapping[str, str]], Iterable[Finding]]
 ) -> Iterator[Finding]:
+    """Yield the findings of a configuration, then those that only its pending changes have.
+
+    The latter have no remedy, as a command would discard the change.
+    """
+    now = tuple(findings_of(vm.config))
+    yield from now
+    for finding in findings_of(_next_config(vm)):
+        if finding.text not in {it.text for it in now}:
+            yield Finding(text=f"pending change: {finding.text}", severe=finding.severe)
+
+
+def _findings(config: Mapping[str, str], slot: str, kind: Mapping[str, str]) -> Iterator[Finding]:
+    if slot not in config:
+        return
+    _, options = parse_drive(config[slot])
+    used = _effective(config, slot, config[slot], kind)
     yield from _cache_findings(options, used, kind)
     yield from _bus_findings(options, used)
     name, chained = kind.get("type", ""), is_on(kind.get("snapshot-as-volume-chain", ""))
-    thin = kind_of(kind).thin or used["format"] == "qcow2"
-    if thin and used["discard"] == "0":
+    if is_thin(kind, used["format"]) and used["discard"] == "0":
         text = "discard is off on thin storage: deleted data keeps its space"
         yield Finding(text=text, changes={"discard": "on"})
     if is_on(options.get("snapshot", "")):
         text = "snapshot=1: all writes are lost when the VM stops"
         yield Finding(text=text, severe=True, changes={"snapshot": None})
-    if chained and used["format"] == "qcow2" and _has_old_machine(vm):
+    if chained and used["format"] == "qcow2" and (machine := _newer_machine(config)):
         text = "a snapshot chain needs machine version 10.0; with this one the VM does not start"
-        yield Finding(text=text, severe=True)
+        yield Finding(text=text, severe=True, changes={"machine": machine})
     if name in ("nfs", "cifs") and used["format"] == "qcow2" and not chained:
         text = "a snapshot of qcow2 on NFS or CIFS stops the VM for minutes if the image is large"
         yield Finding(text=text)
-    if "parent" in vm.config:
-        yield Finding(text=f"has snapshots, the newest is {vm.config['parent']}")
-    if slot in vm.pending:
-        yield Finding(text="changed, in use only after the VM was stopped and started")
-    agent = vm.config.get("agent", "").partition(",")[0]
-    if not is_on(agent.removeprefix("enabled=")):
+
+
+def vm_findings(vm: AuditedVm, cluster: AuditedCluster) -> tuple[Finding, ...]:
+    """Return what concerns a VM, not one of its disks."""
+    return tuple(_also_pending(vm, lambda config: _vm_findings(config, vm.node, cluster)))
+
+
+def _vm_findings(
+    config: Mapping[str, str], node: str, cluster: AuditedCluster
+) -> Iterator[Finding]:
+    drives = [text for key, text in config.items() if SLOT.match(key) or key in OTHER_VOLUMES]
+    for storage in sorted({*map(_storage, drives)} - {""}):
+        if absence := cluster.absence(storage, node):
+            yield Finding(text=f"storage {storage} {absence}: the VM does not start", severe=True)
+    controller = config.get("scsihw", "lsi")
+    if not controller.startswith("virtio") and any("scsi" in slot for slot in test_slots(config)):
+        yield Finding(text=f"emulated controller {controller}: slow, no I/O thread")
+    if lock := config.get("lock"):
+        text = f"locked ({lock}): Proxmox VE rejects its start and changes; if no task of it runs"
+        yield Finding(text=f"{text}, `qm unlock` removes the lock")
+    if "args" in config:
+        yield Finding(text="args passes options to QEMU that pvebench does not read")
+    if "parent" in config:
+        yield Finding(text=f"has snapshots, the newest is {config['parent']}")
+    default, agent = parse_drive(config.get("agent", ""))
+    if not is_on(agent.get("enabled", default)):
         yield Finding(text="no guest agent: backups do not freeze the file systems")
+    elif not is_on(agent.get("freeze-fs-on-backup", "1")):
+        yield Finding(text="freeze-fs-on-backup=0: backups do not freeze the file systems")
 
 
 def _cache_findings(
@@ -196,23 +249,26 @@ def _cache_findings(
 
 
 def _bus_findings(options: Mapping[str, str], used: Mapping[str, str]) -> Iterator[Finding]:
-    slow = used["scsihw"] if not used["scsihw"].startswith("virtio") else ""
-    if not BUSES[used["bus"]].hotplug or slow:
-        yield Finding(text=f"emulated controller {slow or used['bus']}: slow, no I/O thread")
+    if not BUSES[used["bus"]].hotplug:
+        yield Finding(text=f"emulated controller {used['bus']}: slow, no I/O thread")
     if is_on(options.get("iothread", "")) and used["iothread"] == "0":
         text = f"iothread=1 has no effect with {used['scsihw'] or used['bus']}"
         yield Finding(text=f"{text}; it needs virtio-scsi-single")
 
 
-def _has_old_machine(vm: AuditedVm) -> bool:
-    """Return whether the next start uses a machine version without volume chains.
+def _newer_machine(config: Mapping[str, str]) -> str:
+    """Return a machine type with volume chains; empty: the next start uses one, or it is unknown.
 
     Proxmox VE pins Windows without a version to that of the VM's creation (Machine.pm).
     """
-    match = _MACHINE.search(vm.config.get("machine", ""))
-    if match is None and vm.config.get("ostype", "").startswith("w"):
-        match = _CREATED.search(vm.config.get("meta", "creation-qemu=0"))
-    return match is not None and int(match["major"]) < _VOLUME_CHAINS
+    machine = config.get("machine", "pc")
+    match = version = _MACHINE.search(machine)
+    if match and not match["major"] and config.get("ostype", "").startswith("w"):
+        version = _CREATED.search(config.get("meta", "")) or _CREATED.search("creation-qemu=0")
+    if not match or not version or int(version["major"] or _VOLUME_CHAINS) >= _VOLUME_CHAINS:
+        return ""
+    chipset = "q35" if "q35" in match[0] else "i440fx"
+    return machine.replace(match[0], f"pc-{chipset}-{_VOLUME_CHAINS}.0", 1)
 
 
 # --- What the measurements of the same storage say.
@@ -257,8 +313,8 @@ def _commands(
     slot: str,
     text: str,
     used: Mapping[str, str],
-    best: Choice | None,
-    changes: Mapping[str, str | None],
+    advice: Recommendation | None,
+    findings: Sequence[Finding],
 ) -> Iterator[str]:
     """Yield `qm` lines with the whole drive string, since `qm set` replaces it.
 
@@ -266,11 +322,13 @@ def _commands(
     driver in the guest: Windows without it does not start.
     """
     volid, known = parse_drive(text)
-    note, controller, more = _suggested(slot, known, used, best)
+    note, controller, more = _suggested(slot, known, used, advice.chosen if advice else None)
     if note:
         yield note
-    if controller and "scsihw" not in vm.pending:
-        yield f"qm set {vm.vmid} --scsihw {shlex.quote(controller)}"
+    changes = {key: value for it in findings for key, value in (it.changes or {}).items()}
+    for key, value in (("machine", changes.pop("machine", "")), ("scsihw", controller)):
+        if value and key not in vm.pending:
+            yield f"qm set {vm.vmid} --{key} {shlex.quote(value)}"
     kept = {**known, **changes, **more}
     line = ",".join([volid, *(f"{key}={value}" for key, value in kept.items() if value)])
     if kept != known and line != text and slot not in vm.pending:
@@ -317,22 +375,32 @@ def audit_lines(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> Iterat
     yield f"## {count_text(len(disks), 'disk')} of {count_text(len(cluster.vms), 'VM')}"
     yield from _shared(disks)
     silent = 0
+    printed: set[tuple[int, str]] = set()
     for one in disks:
         if not one.findings and one.gain is None:
             silent += 1
             continue
         yield ""
-        yield f"### VM {one.vm.vmid} ({one_line(one.vm.name) or 'no name'}), {one.slot}"
+        yield f"### {_title(one.vm)}, {one.slot}"
         yield f"- In use: {_options(one)}."
         yield from (f"- {finding.text}." for finding in one.findings)
         yield f"- {measured_text(one)}"
-        yield from (f"- `{one_line(line)}`" for line in one.commands)
+        new = [line for line in one.commands if (one.vm.vmid, line) not in printed]
+        yield from (f"- `{one_line(line)}`" for line in new)
+        printed.update((one.vm.vmid, line) for line in new)
     yield ""
+    for vm in cluster.vms:
+        if texts := [one_line(finding.text) for finding in vm_findings(vm, cluster)]:
+            yield f"- {_title(vm)}: {'; '.join(texts)}."
     if silent:
         yield f"Without findings: {count_text(silent, 'disk')}."
     yield from (f"Not read: {one_line(text)}." for text in cluster.unread)
     yield NOT_VISIBLE
     yield _PLAN
+
+
+def _title(vm: AuditedVm) -> str:
+    return f"VM {vm.vmid} ({one_line(vm.name) or 'no name'})"
 
 
 def _shared(disks: Sequence[AuditedDisk]) -> Iterator[str]:
@@ -378,7 +446,7 @@ def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[st
                 "slot": one.slot,
                 "storage": one.storage,
                 "effective": dict(one.effective),
-                "findings": [{"text": it.text, "severe": it.severe} for it in one.findings],
+                "findings": _finding_data(one.findings),
                 "nearest": one.measured.scenario if one.measured else None,
                 "nearest_is_equal": one.exact,
                 "nearest_runs": list(one.measured.runs) if one.measured else [],
@@ -390,6 +458,14 @@ def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[st
             }
             for one in disks
         ],
+        "vms": [
+            {"vmid": vm.vmid, "node": vm.node, "findings": _finding_data(vm_findings(vm, cluster))}
+            for vm in cluster.vms
+        ],
         "not_read": list(cluster.unread),
         "not_visible": NOT_VISIBLE,
     }
+
+
+def _finding_data(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [{"text": finding.text, "severe": finding.severe} for finding in findings]

@@ -12,14 +12,14 @@ class AuditedVm:
 
     Attributes:
         config: key -> current value.
-        pending: keys whose change waits for a cold start.
+        pending: key -> value that waits for a cold start; empty: it is removed.
     """
 
     node: str
     vmid: int
     name: str
     config: Mapping[str, str]
-    pending: frozenset[str]
+    pending: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +36,13 @@ class AuditedCluster:
     storages: Mapping[str, Mapping[str, str]]
     names: Mapping[str, tuple[str, ...]]
     unread: tuple[str, ...] = ()
+
+    def absence(self, storage: str, node: str) -> str:
+        """Return why the VMs of a node cannot use a storage; empty: they can."""
+        row = self.storages.get(storage)
+        if row is None:
+            return "does not exist, or the token cannot see it"
+        if row.get("disable") == "1":
+            return "is disabled"
+        nodes = row.get("nodes", node).replace(" ", "").split(",")
+        return "" if node in nodes else f"is not available on node {node}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.advice.audit import AuditedDisk, audit, audit_data, audit_lines
+from pvebench.advice.audit import AuditedDisk, audit, audit_data, audit_lines, vm_findings
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import ids_text
 from pvebench.model.audit import AuditedCluster, AuditedVm
@@ -27,12 +27,17 @@ STORAGES = {
     "chain": {"type": "dir", "snapshot-as-volume-chain": "1"},
     "nfs": {"type": "nfs"},
     "san": {"type": "lvm", "shared": "1"},
+    "thick": {"type": "zfspool"},
+    "zpool": {"type": "zfspool", "sparse": "1"},
+    "iscsi": {"type": "zfs", "sparse": "1"},
+    "off": {"type": "dir", "disable": "1"},
+    "far": {"type": "dir", "nodes": "b,c"},
 }
 
 
 def vm(slot: str, drive: str, **config: str) -> AuditedVm:
     known = {"agent": "1", "scsihw": "virtio-scsi-single", **config, slot: drive}
-    return AuditedVm(node="lab", vmid=100, name="web", config=known, pending=frozenset())
+    return AuditedVm(node="lab", vmid=100, name="web", config=known, pending={})
 
 
 def cluster(*vms: AuditedVm) -> AuditedCluster:
@@ -47,26 +52,28 @@ def disk(one: AuditedVm, view: View | None = None) -> AuditedDisk:
 
 
 def texts(one: AuditedDisk) -> str:
-    return "; ".join(finding.text for finding in one.findings)
+    return "; ".join(it.text for it in (*one.findings, *vm_findings(one.vm, cluster(one.vm))))
 
 
 @pytest.mark.parametrize(
-    ("machine", "old"),
+    ("machine", "newer"),
     [
-        ({"machine": "pc-i440fx-9.2+pve1"}, True),
-        ({"machine": "pc-q35-10.0"}, False),
-        ({"machine": "q35"}, False),
-        ({}, False),
-        ({"ostype": "win11", "meta": "creation-qemu=9.2.0,ctime=1"}, True),
-        ({"ostype": "win11", "meta": "creation-qemu=10.1.2,ctime=1"}, False),
-        ({"ostype": "win11"}, True),
+        ({"machine": "pc-i440fx-9.2+pve1"}, "pc-i440fx-10.0"),
+        ({"machine": "type=pc-q35-8.1.2,viommu=intel"}, "type=pc-q35-10.0,viommu=intel"),
+        ({"machine": "pc-q35-10.0"}, ""),
+        ({"machine": "q35"}, ""),
+        ({}, ""),
+        ({"ostype": "win11", "meta": "creation-qemu=9.2.0,ctime=1"}, "pc-i440fx-10.0"),
+        ({"ostype": "win11", "meta": "creation-qemu=10.1.2,ctime=1"}, ""),
+        ({"ostype": "win11", "machine": "q35"}, "pc-q35-10.0"),
     ],
 )
 def test_a_chain_needs_a_machine_that_the_next_start_has(
-    machine: dict[str, str], old: bool
+    machine: dict[str, str], newer: str
 ) -> None:
     found = disk(vm("scsi0", "chain:100/vm-100-disk-0.qcow2,discard=on", **machine))
-    assert ("needs machine version 10.0" in texts(found)) is old
+    assert ("needs machine version 10.0" in texts(found)) is bool(newer)
+    assert [line.split()[-1].strip("'") for line in found.commands] == ([newer] if newer else [])
 
 
 @pytest.mark.parametrize(
@@ -78,15 +85,60 @@ def test_a_chain_needs_a_machine_that_the_next_start_has(
         (vm("scsi0", "lvm:vm-100-disk-0", scsihw="lsi"), "emulated controller lsi"),
         (vm("sata1", "lvm:vm-100-disk-0"), "emulated controller sata"),
         (vm("ide3", "lvm:vm-100-disk-0,snapshot=on"), "all writes are lost"),
+        (
+            vm("scsi0", "lvm:vm-100-disk-0", agent="fstrim_cloned_disks=1,enabled=0"),
+            "no guest agent",
+        ),
+        (vm("scsi0", "lvm:vm-1-disk-0", agent="1,freeze-fs-on-backup=0"), "do not freeze"),
+        (vm("scsi0", "lvm:vm-100-disk-0", lock="backup"), "locked (backup): "),
+        (vm("scsi0", "lvm:vm-100-disk-0", args="-drive file=/x"), "args passes options to QEMU"),
+        (vm("scsi0", "gone:vm-100-disk-0"), "storage gone does not exist"),
+        (vm("scsi0", "lvm:vm-100-disk-0", tpmstate0="gone:x"), "storage gone does not exist"),
+        (vm("scsi0", "off:100/vm-100-disk-0.raw"), "storage off is disabled"),
+        (vm("scsi0", "far:100/vm-100-disk-0.raw"), "storage far is not available on node lab"),
+        (vm("scsi0", "zpool:vm-100-disk-0"), "discard is off on thin storage"),
+        (vm("scsi0", "iscsi:vm-100-disk-0"), "discard is off on thin storage"),
     ],
 )
 def test_a_finding_is_stated(one: AuditedVm, text: str) -> None:
     assert text in texts(disk(one))
 
 
-def test_a_disk_as_proxmox_recommends_it_has_no_finding_and_no_command() -> None:
-    found = disk(vm("scsi0", "thin:vm-100-disk-0,discard=on,iothread=1,size=32G,ssd=1"))
-    assert (found.findings, found.commands) == ((), ())
+@pytest.mark.parametrize(
+    "drive",
+    [
+        "thin:vm-100-disk-0,discard=on,iothread=1,size=32G,ssd=1",
+        "thick:vm-100-disk-0",
+        "lvm:vm-100-disk-0.qcow2",
+        "/dev/disk/by-path/pci-0000:00:1f.2-ata-1",
+    ],
+)
+def test_a_disk_as_proxmox_recommends_it_has_no_finding_and_no_command(drive: str) -> None:
+    found = disk(vm("scsi0", drive, agent="fstrim_cloned_disks=1,enabled=1"))
+    assert (texts(found), found.commands) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("pending", "text"),
+    [
+        ({"scsi0": "lvm:vm-100-disk-0,cache=unsafe"}, "pending change: cache=unsafe ignores"),
+        ({"scsi0": "gone:vm-100-disk-0"}, "pending change: storage gone does not exist"),
+        ({"agent": ""}, "pending change: no guest agent"),
+        ({"sata1": "lvm:vm-100-disk-1,cache=unsafe"}, "pending change: cache=unsafe ignores"),
+    ],
+)
+def test_what_a_pending_change_brings_is_stated(pending: dict[str, str], text: str) -> None:
+    one = replace(vm("scsi0", "lvm:vm-100-disk-0"), pending=pending)
+    assert text in "\n".join(audit_lines(cluster(one), audit(cluster(one), (), {})))
+
+
+def test_what_concerns_the_vm_is_printed_once() -> None:
+    config = {"scsihw": "lsi", "parent": "a", "machine": "pc-q35-9.2"}
+    config |= dict.fromkeys(("scsi0", "scsi1", "virtio0"), "chain:1/vm-1-disk-0.qcow2,discard=on")
+    one = AuditedVm(node="lab", vmid=1, name="web", config=config, pending={})
+    text = "\n".join(audit_lines(cluster(one), audit(cluster(one), (), {})))
+    counted = ("no guest agent", "the newest is a", "emulated controller lsi", "qm set 1 --machine")
+    assert [text.count(part) for part in counted] == [1] * 4
 
 
 def measured(**levels: float) -> View:
@@ -204,7 +256,9 @@ def test_no_command_discards_a_pending_change(
     pending: tuple[str, ...], commands: tuple[str, ...]
 ) -> None:
     drive = "thin:vm-100-disk-0,discard=on"
-    one = replace(vm("scsi0", drive, scsihw="virtio-scsi-pci"), pending=frozenset(pending))
+    one = replace(
+        vm("scsi0", drive, scsihw="virtio-scsi-pci"), pending=dict.fromkeys(pending, drive)
+    )
     expected = tuple(line.format(drive=drive) for line in commands)
     assert disk(one, measured(default=700, thread=1000)).commands == expected
 

@@ -38,7 +38,7 @@ def both(
     known = STORAGES[storage]
     found = read_back(slot, text, scsihw=scsihw, volume_format="raw", storage=known)
     config = {"agent": "1", "scsihw": scsihw, slot: text}
-    vm = AuditedVm(node="lab", vmid=100, name="web", config=config, pending=frozenset())
+    vm = AuditedVm(node="lab", vmid=100, name="web", config=config, pending={})
     (disk,) = audit(AuditedCluster(vms=(vm,), storages=STORAGES, names={}), (), {})
     audited = {**disk.effective, "scsihw": disk.effective["scsihw"] or "virtio-scsi-single"}
     assert audited == {key: found[key] for key in audited}

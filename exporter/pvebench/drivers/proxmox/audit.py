@@ -8,6 +8,7 @@ from typing import Any, Final
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import INIT
 from pvebench.drivers.proxmox.api.privileges import missing_audit_rights
+from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.errors import AccessDenied, DriverError, ServerGone
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.ports import Clock
@@ -17,7 +18,7 @@ _PAUSE_SECONDS: Final = 0.2
 
 
 def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> AuditedCluster:
-    """Return all VMs, with one request for each.
+    """Return all VMs except those of pvebench, with one request for each.
 
     Args:
         names: ID of a storage -> its names in packs.
@@ -41,7 +42,8 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
             unread.append(f"VM {row['vmid']}: node {row['node']} does not respond")
             continue
         try:
-            vms.append(_read_vm(api, row))
+            vm = _read_vm(api, row)
+            vms += [] if mark_of(vm.config) else [vm]
         except DriverError as error:  # moved or removed since the list, no access, or no response
             unread.append(f"VM {row['vmid']}: {error.happened}")
             silent |= {row["node"]} if isinstance(error, ServerGone) else set()
@@ -62,7 +64,11 @@ def _read_vm(api: Api, row: Mapping[str, Any]) -> AuditedVm:
         vmid=int(row["vmid"]),
         name=config.get("name", ""),
         config=config,
-        pending=frozenset(str(one["key"]) for one in keys if "pending" in one or "delete" in one),
+        pending={
+            str(row["key"]): str(row.get("pending", ""))
+            for row in keys
+            if "pending" in row or "delete" in row
+        },
     )
 
 

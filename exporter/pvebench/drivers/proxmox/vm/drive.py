@@ -32,7 +32,7 @@ SLOT: Final = re.compile(
     rf"(?P<bus>{'|'.join(name for name, bus in BUSES.items() if bus.slots)})(?P<index>\d+)\Z"
 )
 UNUSED: Final = re.compile(r"unused\d+\Z")
-_OTHERS: Final = ("efidisk0", "tpmstate0")
+OTHER_VOLUMES: Final = ("efidisk0", "tpmstate0")
 """Keys of volumes that are not guest disks but are removed with their VM."""
 ISO_SLOT: Final = "ide2"
 """Slot of the guest image; never a test disk."""
@@ -99,7 +99,7 @@ def test_slots(config: Mapping[str, object]) -> dict[str, str]:
 
 def held_volumes(config: Mapping[str, object]) -> set[str]:
     """Return the volids that are removed with a VM of that configuration."""
-    others = {parse_drive(str(config[key]))[0] for key in _OTHERS if key in config}
+    others = {parse_drive(str(config[key]))[0] for key in OTHER_VOLUMES if key in config}
     return {*test_slots(config).values(), *unused_volumes(config), *others}
 
 
@@ -164,6 +164,14 @@ def kind_of(storage: Mapping[str, object]) -> StorageType:
     return STORAGE_TYPES.get(name) or StorageType(network=name == "iscsidirect")
 
 
+def is_thin(storage: Mapping[str, str], volume_format: str) -> bool:
+    """Return whether deleted data of a volume keeps its space unless the disk has discard."""
+    kind = kind_of(storage)
+    if "sparse" in kind.options:
+        return is_on(storage.get("sparse", ""))
+    return kind.thin or (kind.extension and volume_format == Format.QCOW2)
+
+
 def is_krbd(storage: Mapping[str, str]) -> bool:
     """Return whether the node's kernel opens the volumes of a Ceph cluster, not QEMU."""
     return storage.get("type") == "rbd" and is_on(storage.get("krbd", ""))
@@ -212,7 +220,7 @@ class StorageType:
         of_server: several nodes write to the same disks, unless the settings say otherwise.
         extension: volumes are files, whose names end with their format.
         thick: its snapshots have the size of the volume (`alloc_lvm_image` in LVMPlugin.pm).
-        thin: deleted data keeps its space unless the disk has discard.
+        thin: all its volumes are thin; those of ZFS only with `sparse`.
         chained: has the option snapshot-as-volume-chain, from version 9 on (pve-storage 9.0.5).
         snapshots: takes snapshots of raw volumes itself (`volume_has_feature` of the plugin).
         uring_hangs: Proxmox uses native or threads instead of io_uring, because of known hangs.
@@ -292,7 +300,6 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
     "lvmthin": StorageType(thin=True, snapshots=True, options=("bwlimit",), drive_use="LVM"),
     # `zvol_read` in zvol_os.c of OpenZFS reads through the ARC, whatever the flags of the request.
     "zfspool": StorageType(
-        thin=True,
         snapshots=True,
         options=("blocksize", "sparse", "bwlimit"),
         drive_use="ZFS",
