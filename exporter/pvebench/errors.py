@@ -45,11 +45,14 @@ command line. `retryable`: the same attempt may succeed later without any change
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from pvebench.sanitize import printable
 
+_SERVICE: Final = r"no action needed(; pvebench \w+s\b[^;.\n]*)?|pvebench re\w+s\b[^;.\n]*"
+"""What only a service does after an error."""
 _LONGEST: Final = 1000
 """Maximum characters of a problem's message."""
 
@@ -94,6 +97,12 @@ class PvebenchError(Exception):
     def reason(self) -> str:
         """The fact in one line, for a run's record."""
         return " ".join(self.happened.split())
+
+
+def command_text(error: str, command: str) -> str:
+    """Return an error's text for a command that ends: it retries nothing and advises another."""
+    text = re.sub(f"(?<=next step: )({_SERVICE})", "run the command again", error)
+    return text.replace(f"run `pvebench {command}`, then ", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,13 +84,13 @@ def read_tail(path: Path, most: int) -> str:
 
 
 def read_secret(path: Path) -> str:
-    """Return the content of a secret file, without surrounding white space.
+    """Return the content of a secret file, without surrounding white space and byte order mark.
 
     Raises:
         ConfigError, OSError: as `read_text` and `check_secret`.
     """
     check_secret(path)
-    return read_text(path, most=_SECRET_BYTES).strip()
+    return read_text(path, most=_SECRET_BYTES, encoding="utf-8-sig").strip()
 
 
 def check_secret(path: Path) -> None:

@@ -157,6 +157,15 @@ def test_a_second_run_changes_nothing(
     assert "is up to date" in capsys.readouterr().out
 
 
+def test_one_that_ended_half_way_is_to_be_run_again(
+    api: RunningApi, setup: Setup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.faults.add("status_after", "POST", "/pools", status=596, text="")
+    assert setup() == 6
+    assert capsys.readouterr().err.endswith("next step: run the command again\n")
+    assert setup() == 0
+
+
 def test_settings_that_say_something_else_are_not_written_over(
     api: RunningApi, setup: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,14 @@ import pytest
 import pvebench
 from pvebench import errors
 from pvebench.cli.logs import configure_logging
-from pvebench.errors import ConfigError, Interrupted, PvebenchError, SwitchFailed
+from pvebench.errors import (
+    ConfigError,
+    DriverError,
+    Interrupted,
+    PvebenchError,
+    SwitchFailed,
+    command_text,
+)
 from pvebench.log import log
 from testing.captured_logs import log_restored
 
@@ -97,3 +104,29 @@ def test_what_is_usual_is_never_mixed_with_what_is_known(known: str) -> None:
     assert "this" in text
     assert SwitchFailed.default_cause not in text
     assert SwitchFailed.default_next_step not in text
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (
+            "no action needed; pvebench checks the state and never repeats the request",
+            "run the command again",
+        ),
+        (
+            "no action needed; pvebench retries later. If the lock is stale, run qm unlock 9",
+            "run the command again. If the lock is stale, run qm unlock 9",
+        ),
+        (
+            "pvebench reconnects; if this persists, check host",
+            "run the command again; if this persists, check host",
+        ),
+        ("run `pvebench check`, then check the host log", "check the host log"),
+        ("run `pvebench setup`", "run `pvebench setup`"),
+    ],
+)
+def test_a_command_that_ends_promises_no_retry_and_does_not_advise_itself(
+    step: str, text: str
+) -> None:
+    error = DriverError("happened", next_step=step)
+    assert command_text(str(error), "check") == f"happened\n  next step: {text}"

@@ -57,8 +57,11 @@ def test_ssh_itself_refuses_the_same_modes(tmp_path: Path) -> None:
 def test_a_token_that_only_its_owner_reads_is_taken_without_a_word(
     tmp_path: Path, mode: int
 ) -> None:
+    path = secret(tmp_path, mode)
     with captured_logs() as logs:
-        assert read_secret(secret(tmp_path, mode)) == TOKEN.strip()
+        assert read_secret(path) == TOKEN.strip()
+        path.write_text(f"\ufeff{TOKEN}", "utf-8")  # as Notepad writes it
+        assert read_secret(path) == TOKEN.strip()
     assert logs == []
 
 

@@ -30,7 +30,7 @@ from pvebench.diagnostics.pipeline import (
     read_exposition,
 )
 from pvebench.drivers.driver import Finding
-from pvebench.errors import MachineError, PipelineError
+from pvebench.errors import MachineError, PipelineError, command_text
 from pvebench.provision.grafana import DATASOURCE
 
 # --- `pvebench check`: prerequisites of a run.
@@ -50,6 +50,7 @@ def check(form: str, scale: float, **options: Any) -> None:
 
 def show_findings(findings: list[Finding], *, form: str = "text") -> None:
     """Print findings. Raises MachineError if a check failed."""
+    findings = [(name, good, command_text(text, "check")) for name, good, text in findings]
     if form == "json":
         rows = [{"check": name, "ok": good, "found": text} for name, good, text in findings]
         click.echo(json.dumps(rows, indent=2))

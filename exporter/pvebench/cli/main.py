@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from pvebench import __version__
 from pvebench.cli.logs import configure_logging
 from pvebench.cli.plugin_commands import plugin_command
-from pvebench.errors import PvebenchError
+from pvebench.errors import PvebenchError, command_text
 from pvebench.plugins import load, plugins
 from pvebench.version import commit
 
@@ -169,7 +169,8 @@ def run_cli(arguments: list[str]) -> int:
         # A command may return its exit code, such as `verdict` for regressions.
         code = cli.main(arguments, prog_name="pvebench", standalone_mode=False)
     except PvebenchError as error:
-        click.echo(f"pvebench: {error}", err=True)
+        command = next(filter(COMMANDS.__contains__, arguments), "")
+        click.echo(f"pvebench: {command_text(str(error), command)}", err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()

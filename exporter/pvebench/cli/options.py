@@ -209,7 +209,7 @@ def nearest_pack(pack: Path, config: Path | None = None) -> Path | None:
     """
     from pvebench.config import find_pack, is_pack_name  # noqa: PLC0415 # see above
 
-    return find_pack(str(pack), _directories(config)) if is_pack_name(pack) else pack
+    return find_pack(str(pack), _directories(config), config) if is_pack_name(pack) else pack
 
 
 def _directories(config: Path | None) -> list[Path]:

@@ -39,8 +39,10 @@ def shipped_packs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped("scenarios").glob("*.yaml"))}
 
 
-def find_pack(name: str, directories: Sequence[Path]) -> Path | None:
+def find_pack(name: str, directories: Sequence[Path], settings: Path | None = None) -> Path | None:
     """Return the file of the pack `name` in the first matching directory, else the shipped file.
+
+    The settings file is no pack, whatever its name.
 
     A file of this name without `.yaml` comes last. Other file types, such as a pipe or a dangling
     link, are returned too: the error of reading them is more precise.
@@ -49,6 +51,8 @@ def find_pack(name: str, directories: Sequence[Path]) -> Path | None:
     own = shipped_packs().get(name)
     literal = [directory / name for directory in directories]
     candidates = [*nearest, *([own] if own else []), *literal]
+    own_settings = settings and settings.absolute()
+    candidates = [path for path in candidates if path.absolute() != own_settings]
     return next((path for path in candidates if _exists(path)), None)
 
 

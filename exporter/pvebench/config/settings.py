@@ -308,15 +308,16 @@ def load_settings(path: Path | None) -> Settings:
     if parsed.notify is not None and any(entry.url is not None for entry in parsed.notify.to):
         check_secret(path)
     settings: Settings = _resolve_paths(parsed, path.parent)
-    packs = tuple(_resolve_pack(pack, path.parent) for pack in parsed.packs)
+    packs = tuple(_resolve_pack(pack, path) for pack in parsed.packs)
     return settings.model_copy(update={"packs": packs} if packs else {})
 
 
-def _resolve_pack(pack: Path, base: Path) -> Path:
+def _resolve_pack(pack: Path, settings: Path) -> Path:
     """Return a pack's file, which may be missing: only commands that read it report that."""
+    base = settings.parent
     if not is_pack_name(pack):
         return base / pack
-    return find_pack(str(pack), [base]) or base / f"{pack}.yaml"
+    return find_pack(str(pack), [base], settings) or base / f"{pack}.yaml"
 
 
 def _resolve_paths(value: Any, base: Path) -> Any:

@@ -85,7 +85,7 @@ class Refused(VolumeError):
         super().__init__(
             happened,
             cause="missing permission or program there, or files were changed outside pvebench",
-            next_step="run `pvebench check`",
+            next_step="run `pvebench check`, then inspect the files there",
             evidence=output,
         )
         self.code = code

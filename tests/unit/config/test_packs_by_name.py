@@ -59,6 +59,12 @@ def test_a_file_beside_the_settings_goes_before_the_working_directory(
     assert load_settings(config).packs == (beside,)
 
 
+def test_settings_that_are_named_like_a_pack_are_not_that_pack(tmp_path: Path) -> None:
+    config = settings_of(tmp_path, "[quick]").rename(tmp_path / "quick.yaml")
+    assert load_settings(config).packs == (OURS,)
+    assert pack_file(Path("quick"), config) == OURS
+
+
 def test_a_path_still_works(tmp_path: Path, elsewhere: Path) -> None:
     config = settings_of(tmp_path / "s", "[quick.yaml, ../up.yaml, plain]")
     literal = write_pack(config.parent, name="plain")

@@ -37,6 +37,7 @@ _LONGEST: Final = 2000
 
 _CAUSES: Final = (
     (" is disabled", "the storage is disabled", "run `pvesm status` on the node"),
+    (" does not exist", "it was removed or renamed", "check the names in the settings"),
     ("hostname lookup", "the cluster has no node of this name", "run `pvecm nodes` on a node"),
     ("", "the node could not do it", "run `journalctl -u pvedaemon` on the node"),
 )
