@@ -54,6 +54,28 @@ def test_a_prometheus_that_does_not_scrape_and_its_grafana_are_reported(
     assert found["service"][0] == "ok"
 
 
+@pytest.mark.parametrize(("honored", "code"), [("true", 0), ("false", 3)])
+def test_a_target_with_a_label_node_is_reported_unless_the_job_honors_that_of_results(
+    chain: Chain,
+    look: Look,
+    capsys: Captured,
+    tmp_path_factory: pytest.TempPathFactory,
+    honored: str,
+    code: int,
+) -> None:
+    job = f"    honor_labels: {honored}\n"
+    job += "    relabel_configs: [{target_label: node, replacement: k3s-1}]\n"
+    exporter = chain.exporter.removeprefix("http://")
+    with prometheus(tmp_path_factory.mktemp("labels"), exporter, scrape=job) as server:
+        server.wait_for("pvebench_iops")
+        options = chain.options(prometheus=server.address)
+        assert run_cli(["selftest", *options, "--without-grafana", "--timeout", "9"]) == code
+        assert ("honor_labels: true" in capsys.readouterr().err) is bool(code)
+        found = look(3, *options)["Prometheus"]
+    assert found[0] == ("critical" if code else "ok")
+    assert ("to exported_node\n" in found[1]) is bool(code)
+
+
 def test_who_is_not_there_or_is_someone_else_is_reported(chain: Chain, look: Look) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     found = look(3, *chain.options(prometheus=nowhere, exporter=chain.prometheus))

@@ -147,7 +147,8 @@ def prometheus(
     fast = fast.replace(own, "".join(f"  - {rules}/*.yml\n" for rules in every))
     job = "  - job_name: pvebench\n"
     assert job in fast
-    fast = fast.replace(job, job + scrape)
+    own = "" if "honor_labels" in scrape else "    honor_labels: true\n"
+    fast = fast.replace("    honor_labels: true\n", own).replace(job, job + scrape)
     if remote_write:
         fast += f"\nremote_write:\n  - url: {remote_write}\n"
     (config / "prometheus.yml").write_text(fast, "utf-8")

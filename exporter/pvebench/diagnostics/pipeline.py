@@ -26,6 +26,8 @@ TIMESTAMP: Final = catalog.EXPOSITION_TIMESTAMP.exposed
 NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 """Metric with the creation time of an exposition."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+_REPLACED: Final = "exported_"
+"""Prefix of a label that a label of the target replaced."""
 _ANSWER_SECONDS: Final = 10.0
 _ALL_SECONDS: Final = 60.0
 _ANSWER_BYTES: Final = 64 * MIB
@@ -54,13 +56,26 @@ def newest_in_prometheus(server: str, after: float) -> float | None:
     """Return the newest exposition time in Prometheus, if later than `after` (UNIX seconds).
 
     Raises:
-        PipelineError: Prometheus does not respond, or another program does.
+        PipelineError: Prometheus does not respond, or another program does; or labels of the
+            target replace those of pvebench, which mixes nodes or configurations.
     """
-    query = urllib.parse.urlencode({"query": _query(after)})
-    rows = query_prometheus(server, f"/api/v1/query?{query}")
-    with _parsing(server, "Prometheus", str(rows)):
-        result = rows["result"]
-        return float(result[0]["value"][1]) if result else None
+    rows = _instant(server, _query(after))
+    samples = _instant(server, 'topk by (__name__) (1, {__name__=~"pvebench_.+"})') if rows else []
+    with _parsing(server, "Prometheus", f"{rows}{samples}"):
+        names = {name for row in samples for name in row["metric"]}
+        if replaced := sorted(name for name in names if name.startswith(_REPLACED)):
+            raise PipelineError(
+                f"Prometheus renames labels of pvebench to {', '.join(replaced)}",
+                cause="its scrape job adds labels of the same names",
+                next_step="set `honor_labels: true` in the job pvebench of prometheus.yml",
+            )
+        return float(rows[0]["value"][1]) if rows else None
+
+
+def _instant(server: str, query: str) -> Any:
+    data = query_prometheus(server, f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")
+    with _parsing(server, "Prometheus", str(data)):
+        return data["result"]
 
 
 def query_prometheus(server: str, path: str) -> Any:

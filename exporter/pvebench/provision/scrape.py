@@ -46,6 +46,7 @@ def scrape_job(targets: Targets) -> str:
         "# of prometheus.yml, or since 2.43 list this file under scrape_config_files.",
         "scrape_configs:",
         f"  - job_name: {JOB}",
+        "    honor_labels: true  # a label of the target must not replace `node` of the results",
         "    # A full matrix of one storage has 50,000 samples; a far higher number is an error.",
         "    sample_limit: 200000",
         "    body_size_limit: 50MB",

@@ -21,8 +21,12 @@ _SECONDS: Final = 5.0
 _MOST_BYTES: Final = 32 * MIB
 """Maximum size of a page; that of a large node with every collector has some MB."""
 _IDLE: Final = frozenset({"idle", "iowait", "steal"})
-_STACKED: Final = re.compile(r"(?:dm-|md|zd|loop|sr|ram|zram|rbd|nbd|bcache)")
-"""Block devices on top of others, whose bytes would be counted twice."""
+_STACKED: Final = re.compile(
+    r"dm-|md|zd|loop|sr|ram|zram|rbd|nbd|ublk|bcache|drbd|vdo|nvme\d+c\d+n"
+)
+"""Block devices on top of others, and paths below one, whose bytes would be counted twice."""
+_PARTITION: Final = re.compile(r"(.*\d)p\d+|(.*\D)\d+")
+"""A disk and its partition's number, by the kernel's names (`disk_name` in block/genhd.c)."""
 
 _PRESSURES: Final = {
     "node_pressure_cpu_waiting_seconds_total": "cpu_some",
@@ -143,8 +147,13 @@ def _device_bytes(samples: Iterable[Sample]) -> dict[str, int]:
         "node_disk_read_bytes_total": "device_read",
         "node_disk_written_bytes_total": "device_write",
     }
+    counts = [
+        (names[name], it.get("device", ""), value) for name, it, value in samples if name in names
+    ]
+    devices = {device for _, device, _ in counts}
     totals: dict[str, int] = {}
-    for name, labels, value in samples:
-        if name in names and not _STACKED.match(labels.get("device", "")):
-            totals[names[name]] = totals.get(names[name], 0) + int(value)
+    for name, device, value in counts:
+        part = _PARTITION.fullmatch(device)
+        if not _STACKED.match(device) and not (part and {*part.groups()} & devices):
+            totals[name] = totals.get(name, 0) + int(value)
     return totals

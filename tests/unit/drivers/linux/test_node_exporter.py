@@ -28,12 +28,19 @@ node_disk_read_bytes_total{device="nvme0n1"} 500000
 node_disk_read_bytes_total{device="dm-0"} 999
 # TYPE node_disk_written_bytes_total counter
 node_disk_written_bytes_total{device="sda"} 4096
-node_disk_written_bytes_total{device="zd16"} 999
+node_disk_written_bytes_total{device="mmcblk0"} 0
+{stacked}
 # TYPE node_pressure_io_waiting_seconds_total counter
 node_pressure_io_waiting_seconds_total 7.25
 # TYPE node_load1 gauge
 node_load1 0.5
-"""
+""".replace(
+    "{stacked}",
+    "\n".join(
+        f'node_disk_written_bytes_total{{device="{name}"}} 999'
+        for name in ("zd16", "drbd1000", "nvme0c0n1", "nvme12c3n1", "mmcblk0p1", "sda1", "ublkb0")
+    ),
+)
 
 
 class _Page(http.server.BaseHTTPRequestHandler):
