@@ -133,9 +133,9 @@ def durable_of(definition: Definition, known: Known) -> Durable:
 
 def durable_by(definition: Definition, measured: Durability | None) -> Durable:
     """Return the same from its measured durability; None: not measured."""
-    if measured is None or (measured.durable and not measured.power):
-        return Durable.NO if definition.ignores_flushes else Durable.BY_DESIGN
-    return Durable.MEASURED if measured.durable else Durable.NO
+    if definition.ignores_flushes or (measured and not measured.durable):
+        return Durable.NO
+    return Durable.MEASURED if measured and measured.power else Durable.BY_DESIGN
 
 
 def _survival(row: Mapping[str, Any]) -> Survival:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from pvebench.drivers.driver import DriverContext
+from pvebench.drivers.linux.block_devices import flushes_ignored
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import Accelerator
@@ -24,7 +25,7 @@ from pvebench.drivers.qemu.machine import BOOT_SECONDS, SWITCH_SECONDS, QemuMach
 from pvebench.drivers.qemu.qemu_hypervisor import prepare
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.directory import DirectoryStorage, existing
 from pvebench.drivers.storages.qemu_img import SOUND, run_qemu_img
 from pvebench.drivers.storages.storage_settings import LocalSettings, storage_options
 from pvebench.errors import GuestTimeout, OutputUnreadable, VolumeError
@@ -173,6 +174,12 @@ def directory_options(settings: LocalSettings, storage: str) -> StorageOptions:
             f"the durability of storage {storage!r} cannot be measured",
             cause="only volumes of kind dir can be read back after QEMU was killed",
             next_step=f"use one of: {', '.join(known) or 'none'}",
+        )
+    if cause := flushes_ignored(existing(Path(options.path))):
+        raise VolumeError(
+            f"storage {options.name}: no flush reaches its disk: {cause}",
+            cause="a loss of power loses flushed writes there, whatever QEMU does",
+            next_step="remove that option, or use another storage with --storage",
         )
     return options
 

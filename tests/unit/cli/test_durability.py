@@ -73,10 +73,17 @@ def test_json_has_every_value_of_the_selected_ones(state: Path, capsys: Captured
     [
         (("--driver", "simulated"), 2, "simulated cannot kill a VM"),
         (("--storage", "tank"), 6, "use one of: local"),
+        ((), 6, "no flush reaches its disk: nobarrier"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
-    options: tuple[str, ...], code: int, message: str, tmp_path: Path, capsys: Captured
+    options: tuple[str, ...],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("pvebench_lab.durability.qemu.flushes_ignored", lambda _: "nobarrier")
     assert run_cli(["durability", "--state", str(tmp_path), *options]) == code
     assert message in capsys.readouterr().err

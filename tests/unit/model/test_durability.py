@@ -80,6 +80,7 @@ def test_the_key_has_what_durability_depends_on(options: dict[str, str], key: st
         ("none", {"power": ()}, Durable.BY_DESIGN),
         ("unsafe", {"power": (), "configuration": "qcow2.preallocation-off.unsafe"}, Durable.NO),
         ("none", {"power": (), "torn": 1}, Durable.NO),
+        ("unsafe", {"configuration": "qcow2.preallocation-off.unsafe"}, Durable.NO),
     ],
 )
 def test_a_measurement_takes_the_place_of_the_design(

@@ -178,6 +178,36 @@ def _memory_of_loop(name: str) -> str:
     return next((kind for kind in found if kind in _MEMORY_TYPES), "")
 
 
+_NO_BARRIER: Final = re.compile(
+    r"(?:^|,)(nobarrier|barrier=(?:0|none)|fsync_mode=nobarrier|(?:fsync=)?volatile)\b"
+)
+"""Mount options of ext4, btrfs, f2fs, reiserfs and overlay."""
+
+
+def flushes_ignored(path: Path, *, root: Path = Path("/")) -> str:
+    """Return what visibly ignores the flushes of a path; empty: nothing. Raises OSError."""
+    mount = None if path.is_block_device() else mount_of(path)
+    if mount is not None and (option := _NO_BARRIER.search(mount.options)):
+        return f"mount option {option[1]} of {mount.point}"
+    below = [sysfs(number, root=root).resolve() for number in devices_below(path)]
+    return next(filter(None, (_ignored_by(place, root) for place in below)), "")
+
+
+def _ignored_by(below: Path, root: Path) -> str:
+    """Return what ignores the flushes of a device: a server on this machine, or a part of it."""
+    for place in (below, below.parent):  # the second one of a partition
+        words = _text(root / f"proc/{_text(place / 'pid') or '-'}/cmdline")
+        if re.search("cache=?unsafe", words):
+            return f"the NBD server of {place.name} with cache=unsafe"
+        with contextlib.suppress(OSError):
+            name = Path(os.fsdecode((place / "loop/backing_file").read_bytes()).rstrip("\n"))
+            return flushes_ignored(name, root=root)
+    parts = _slaves(below) or _slaves(below.parent)
+    return next(
+        filter(None, (_ignored_by(sysfs(part, root=root).resolve(), root) for part in parts)), ""
+    )
+
+
 def _memory_of_name(name: str, root: Path) -> str:
     path = Path(name.rstrip("\n"))
     return memory_below(path, root=root) if path.is_absolute() and path.exists() else ""

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from pvebench.drivers.linux import block_devices
-from pvebench.drivers.linux.block_devices import memory_below
+from pvebench.drivers.linux.block_devices import flushes_ignored, memory_below
 from pvebench.files import Mount
 from testing.devices import block_device
 from testing.mounted_storage import MountedStorage
@@ -20,8 +20,8 @@ from testing.mounts import with_mounts
 NUMBER = os.makedev(8, 1)
 
 ASK = (
-    "import sys, pathlib; from pvebench.drivers.linux.block_devices import memory_below\n"
-    "print(memory_below(pathlib.Path(sys.argv[1])))"
+    "import sys, pathlib; from pvebench.drivers.linux.block_devices import {0}\n"
+    "print({0}(pathlib.Path(sys.argv[1])))"
 )
 TMPFS = "mkdir m; mount -t tmpfs tmpfs m"
 OVERLAY = "mkdir {0}/u {0}/w l o; mount -t overlay o -o lowerdir=l,upperdir={0}/u,workdir={0}/w o"
@@ -62,9 +62,50 @@ MOUNTS = {
 @pytest.mark.parametrize("kind", MOUNTS)
 def test_a_mount_in_memory_is_recognized(tmp_path: Path, kind: str) -> None:
     script, path, expected = MOUNTS[kind]
-    asked = f"cd '{tmp_path}'\n{script}\n'{sys.executable}' -c '{ASK}' {path}"
+    assert answer(tmp_path, script, "memory_below", path) == f"{expected}\n"
+
+
+def answer(directory: Path, script: str, function: str, path: str) -> str:
+    asked = f"cd '{directory}'\n{script}\n'{sys.executable}' -c '{ASK.format(function)}' {path}"
     done = with_mounts(asked, env={"PYTHONPATH": ":".join(sys.path)})
-    assert (done.stdout, done.stderr) == (f"{expected}\n", "")
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize(("option", "expected"), [(",volatile", "volatile"), ("", "")])
+def test_a_mount_that_ignores_flushes_is_recognized(
+    tmp_path: Path, option: str, expected: str
+) -> None:
+    script = f"mkdir m; {OVERLAY.format('$PWD/m').replace('/w o', f'/w{option} o')}"
+    found = answer(tmp_path, script, "flushes_ignored", "o").strip()
+    assert found.endswith(f"{expected} of {tmp_path}/o") if expected else not found
+
+
+@pytest.mark.parametrize(
+    ("command", "ignored"),
+    [
+        ("qemu-nbd\0-c\0/dev/nbd0\0--cache=unsafe\0disk.raw\0", True),
+        ("qemu-nbd\0--cache\0unsafe\0-c\0/dev/nbd0\0", True),
+        ("nbd-client\0server\0/dev/nbd0\0", False),
+    ],
+)
+@pytest.mark.parametrize("parts", [("nbd0",), ("dm-0", "nbd0")], ids=" on ".join)
+def test_an_nbd_server_here_that_ignores_flushes_is_recognized(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    ignored: bool,
+    parts: tuple[str, ...],
+) -> None:
+    """The kernel's client is the program that attached the device: `pid` of the nbd driver."""
+    monkeypatch.setattr("pvebench.drivers.linux.block_devices.devices_below", lambda _: (NUMBER,))
+    for number, name in enumerate(parts, 1):
+        below = disk(tmp_path, name, f"8:{number}", *parts[number:])
+    (below / "pid").write_text("77\n", "ascii")
+    (tmp_path / "proc/77").mkdir(parents=True)
+    (tmp_path / "proc/77/cmdline").write_text(command, "ascii")
+    expected = "the NBD server of nbd0 with cache=unsafe" if ignored else ""
+    assert flushes_ignored(tmp_path, root=tmp_path) == expected
 
 
 def test_an_upper_directory_that_the_user_cannot_see_is_unknown(tmp_path: Path) -> None:
