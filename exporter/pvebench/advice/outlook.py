@@ -161,10 +161,10 @@ def _effect(
     """Return what the upgrade does with an issue; None: nothing, or a fact is unknown."""
     target = {**running, **changes}
     old, new = issue.holds(running), issue.holds(target)
-    if not any(one.fact in changes for one in issue.affected):
+    if not any(fact in changes for span in issue.affected for fact in span.facts):
         return None
     if new is not None:
-        known = old is not None or bool(version_in(running, new.fact))
+        known = old is not None or all(version_in(running, fact) for fact in new.facts)
         state = Effect.KEEP if old else Effect.GET
         return (state if known else Effect.UNKNOWN), new
     if old is not None:
@@ -279,9 +279,9 @@ def issue_text(one: Expected) -> str:
 
 
 def _fix_text(one: Expected) -> str:
-    if one.affected.fixed_in or one.affected.before:
-        name = NAMES.get(one.affected.fact, one.affected.fact)
-        return f"fixed in {one.affected.fixed_in or f'{name} {one.affected.before}'}"
+    fix = one.affected.fix
+    if fix.fixed_in or fix.before:
+        return f"fixed in {fix.fixed_in or f'{NAMES.get(fix.fact, fix.fact)} {fix.before}'}"
     return "no fix known"
 
 
@@ -332,7 +332,7 @@ def outlook_data(outlook: Outlook) -> dict[str, Any]:
                 "kind": one.issue.kind,
                 "title": one.issue.title,
                 "configurations": list(one.cases),
-                "fixed_in": one.affected.fixed_in or one.affected.before,
+                "fixed_in": one.affected.fix.fixed_in or one.affected.fix.before,
                 "workaround": one.issue.workaround,
                 "source": one.issue.source,
             }

@@ -105,7 +105,7 @@ def known_issues(
         if not _same_shape(issue, moved, begins=new is not None) or not _fits(issue, members):
             continue
         versions = new or old
-        fixed = (versions.fixed_in or versions.before) if versions is not None else ""
+        fixed = (versions.fix.fixed_in or versions.fix.before) if versions is not None else ""
         matches.append((_specificity(issue, moved), Match(issue, new is None, fixed)))
     matches.sort(key=lambda pair: -pair[0])
     return tuple(match for _, match in matches)

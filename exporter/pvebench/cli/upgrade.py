@@ -19,6 +19,7 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem
 from pvebench.files import MAX_BYTES, read_text
+from pvebench.sanitize import one_line
 from pvebench.store.current import Results, View
 
 _FORMAT = "NAME=VERSION,… or FILE"
@@ -31,7 +32,7 @@ _FORMAT = "NAME=VERSION,… or FILE"
     "target",
     required=True,
     metavar=_FORMAT,
-    help="Versions of the update; a file or - has output of pveversion -v, apt list or apt-get -s.",
+    help="Versions of the update; a file or - has output of apt, dpkg, pveversion or the API.",
 )
 @click.option(
     "--from",
@@ -47,8 +48,8 @@ def upgrade(target: str, running: str | None, form: str, **options: Any) -> None
     after the update, and how long to measure before it.
     """
     settings = read_settings(**options)
-    changes = read_versions(_text(target), option="--to")
-    known = read_versions(_text(running), option="--from") if running else {}
+    changes = _versions(target, "--to")
+    known = _versions(running, "--from") if running else {}
     found = _outlooks(settings, changes, known)
     if form == "json":
         click.echo(json.dumps([outlook_data(one) for one in found], indent=2))
@@ -57,11 +58,19 @@ def upgrade(target: str, running: str | None, form: str, **options: Any) -> None
         click.echo("\n".join(outlook_lines(one)))
 
 
+def _versions(given: str, option: str) -> dict[str, str]:
+    """Return fact -> version; list the lines in no known form."""
+    versions, unread = read_versions(_text(given), option=option)
+    for line in unread:
+        click.echo(f"{option}: line not understood: {one_line(line)}", err=True)
+    return versions
+
+
 def _text(given: str) -> str:
     """Return the content of the file that an option names, or the option's value."""
     if given == "-":
         return sys.stdin.read(MAX_BYTES)
-    if "=" in given:
+    if "=" in given or (" " in given and not Path(given).exists()):
         return given
     try:
         return read_text(Path(given), encoding="latin-1")

@@ -43,12 +43,17 @@ class _Range(Strict):
     since: VersionText
     before: VersionText | Literal[""] = ""
     fixed_in: str = ""
+    also: list[_Range] = Field(default_factory=list, alias="and")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.before and not Version(self.since) < Version(self.before):
             raise ValueError(f"before: {self.before} is not after since: {self.since}")
         return self
+
+    def model(self) -> Affected:
+        also = tuple(other.model() for other in self.also)
+        return Affected(**dict(self) | {"also": also})
 
 
 class _Issue(Strict):
@@ -88,7 +93,7 @@ def _read(path: Path) -> Iterable[KnownIssue]:
         KnownIssue(
             **dict(entry)
             | {
-                "affected": tuple(Affected(**dict(span)) for span in entry.affected),
+                "affected": tuple(span.model() for span in entry.affected),
                 "moves": tuple(entry.moves),
                 "options": {key: tuple(values) for key, values in entry.options.items()},
             }

@@ -207,21 +207,36 @@ class Affected:
         since: first version with the issue.
         before: first later version without it; empty: none known.
         fixed_in: display name of that version; empty: `before` itself.
+        also: ranges of other components that must hold, too.
     """
 
     fact: str
     since: str
     before: str = ""
     fixed_in: str = ""
+    also: tuple[Affected, ...] = ()
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Names of all components."""
+        return (self.fact, *(name for other in self.also for name in other.facts))
+
+    @property
+    def fix(self) -> Affected:
+        """The range whose end is the fix: its own, else that of the first other one with an end."""
+        ends = (self, *self.also)
+        return next((span for span in ends if span.before or span.fixed_in), self)
 
     def holds(self, facts: Mapping[str, str]) -> bool:
-        """Return whether an environment is in the range; without the fact it is not."""
+        """Return whether an environment is in all ranges; without one of the facts it is not."""
         text = version_in(facts, self.fact)
         if not text:
             return False
         version = Version(text)
-        return Version(self.since) <= version and (
-            not self.before or version < Version(self.before)
+        return (
+            Version(self.since) <= version
+            and (not self.before or version < Version(self.before))
+            and all(other.holds(facts) for other in self.also)
         )
 
 

@@ -66,6 +66,38 @@ def test_an_issue_that_an_older_package_fixed_ends_with_the_kernels_of_that_time
     assert "R11" not in expected({"kernel": "6.14.11-1"}, {"kernel": "6.17.4-1"})
 
 
+@pytest.mark.parametrize(
+    ("running", "to", "effects"),
+    [
+        (("10.2.1-1", "6.14.11-5"), ("10.2.1-2", "6.14.11-5"), ("keep", "get")),
+        (("10.2.1-1", "6.14.11-5"), ("10.2.1-2", "6.17.4-1"), ("lose", None)),
+        (("10.2.1-2", "6.14.11-5"), ("10.2.1-2", "6.17.4-1"), ("lose", "lose")),
+        (("10.2.1-2", ""), ("10.2.1-2", "6.14.11-5"), ("unknown", "unknown")),
+        (("10.2.1-1", ""), ("10.2.1-2", ""), ("lose", None)),
+    ],
+)
+def test_the_fix_of_an_issue_may_need_a_second_component(
+    running: tuple[str, str], to: tuple[str, str], effects: tuple[str | None, str | None]
+) -> None:
+    sides = [
+        {fact: text for fact, text in zip(("qemu_package", "kernel"), side, strict=True) if text}
+        for side in (running, to)
+    ]
+    changes = {fact: text for fact, text in sides[1].items() if sides[0].get(fact) != text}
+    found = expected(sides[0], changes)
+    assert (
+        tuple(found[name].effect if name in found else None for name in ("R3", "P101")) == effects
+    )
+
+
+def test_zfs_has_one_range_per_branch() -> None:
+    """P92 came with ZFS 2.3.7 and 2.4.2 (the fix of P57), and ended with 2.3.9 and 2.4.4."""
+    versions = ["2.3.6", "2.3.7", "2.3.9", "2.4.0", "2.4.2", "2.4.4"]
+    found = [expected({}, {"zfs": f"{text}-pve1"}) for text in versions]
+    assert ["P92" in issues for issues in found] == [False, True, False, False, True, False]
+    assert ["P89" in issues for issues in found] == [True, False, False, True, False, False]
+
+
 def test_issues_of_configurations_in_use_come_first() -> None:
     running, to = {"qemu_package": "8.1.2-4"}, {"qemu_package": "8.1.2-5"}
     hit = expected(running, to, bus="scsi", iothread="1")
@@ -122,9 +154,13 @@ def test_the_command_lists_the_outlook_and_the_missing_baseline(
 
 def test_without_results_the_command_still_lists_issues(tmp_path: Path, capsys: Captured) -> None:
     pasted = tmp_path / "list"
-    pasted.write_text("Inst pve-qemu-kvm [9.0.2-5] (9.2.0-2 Proxmox:trixie [amd64])\n", "utf-8")
+    pasted.write_text("Inst pve-qemu-kvm [9.0.2-5] (9.2.0-2 Proxmox:trixie [amd64])\n?\x1b[1m\n")
     state = ["--state", str(tmp_path / "none")]
-    assert run_cli(["upgrade", *state, "--to", str(pasted), "--from", "pve-qemu-kvm=9.0.2-5"]) == 0
-    text = capsys.readouterr().out
-    assert "R2 (cost)" in text
-    assert "Baseline: none." in text
+    assert run_cli(["upgrade", *state, "--to", str(pasted), "--from", str(pasted)]) == 0
+    shown = capsys.readouterr()
+    assert "R2 (cost)" in shown.out
+    assert "Baseline: none." in shown.out
+    assert shown.err == "".join(f"{name}: line not understood: ?\n" for name in ("--to", "--from"))
+    short = "pve-manager/9.1.2/aa (running kernel: 6.17.4-1-pve)"
+    assert run_cli(["upgrade", *state, "--to", short]) == 0
+    assert "pve-manager unknown -> 9.1.2; kernel unknown -> 6.17.4-1" in capsys.readouterr().out
