@@ -25,6 +25,7 @@ from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache, Disk, HostCache, Layout
 from pvebench.model.environment import Environment
+from pvebench.model.figures import impossible_number
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.sanitize import printable
@@ -240,6 +241,9 @@ class RunsFile:
             self._fail(f"no earlier line has {str(error.args[0])[:100]!r}, which the run refers to")
         if len(shape) != len(line.values):
             self._fail(f"{len(line.values)} values, but its shape has {len(shape)}")
+        samples = tuple(make(value) for make, value in zip(shape, line.values, strict=True))
+        if reason := impossible_number((sample.metric for sample in samples), line.values):
+            self._fail(reason)
         if definition.node != environment.node:
             self._fail("its case and environment are of different nodes")
         run = StoredRun(
@@ -257,7 +261,7 @@ class RunsFile:
             outcome=line.outcome,
             reason=_shown(line.reason),
             pass_number=line.pass_number,
-            samples=tuple(make(value) for make, value in zip(shape, line.values, strict=True)),
+            samples=samples,
         )
         return ImportedRun(run=run, environment=environment, cycle=cycle, revision=line.revision)
 

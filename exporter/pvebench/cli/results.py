@@ -105,6 +105,9 @@ def _show_table(rows: list[ResultRow], view: _View) -> None:
         "csv": lambda: csv_text(rows),
         "json": lambda: json.dumps([dict(row.cells) for row in rows], indent=2) + "\n",
     }
+    if view.reference and not any(row["published"] is not None for row in rows):
+        # On stderr: the table may go to a program.
+        click.echo(f"no result has the workload and options of a row of {view.reference}", err=True)
     if view.output is None and view.form == "text":
         _print_reference([row for row in rows if row.current], view.reference or "")
     elif view.output is None:

@@ -65,6 +65,10 @@ class Figure:
         """Upper limit of valid values."""
         return self.limit or MAX_VALUES[self.unit]
 
+    def allows(self, value: float) -> bool:
+        """Return whether a machine can have this value; only temperatures are below 0."""
+        return value <= self.most and (value >= 0 or self.unit is Unit.CELSIUS)
+
     def of(self, samples: Iterable[Sample]) -> list[Sample]:
         """Return its samples."""
         return [sample for sample in samples if sample.metric == self.name]

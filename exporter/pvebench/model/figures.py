@@ -16,6 +16,15 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
 
 FIGURES: Final[dict[str, Figure]] = {}
+
+
+def impossible_number(names: Iterable[str], values: Iterable[float]) -> str:
+    """Return the first number that no machine can have; empty: none. Unknown ones may be any."""
+    numbers = zip(names, values, strict=True)
+    wrong = (n for n in numbers if n[0] in FIGURES and not FIGURES[n[0]].allows(n[1]))
+    return next((f"{name} of {value:.3g} is impossible" for name, value in wrong), "")
+
+
 """Name -> figure."""
 
 

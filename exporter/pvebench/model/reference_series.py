@@ -22,7 +22,8 @@ class ReferenceRow:
         place: its subject: `table`, `host_disk`, `storage`, `bus`, `format`, `cache`, `rw`,
             `tool`, `system` …; empty text if the table does not state it.
         match: options of the results to compare with: `storage`, `bus`, `format`, `cache`, `tool`,
-            `rw`, `bs`; only the known ones.
+            `rw`, `bs`; only the known ones. None: the result must not have this option.
+        unmatched: why no result is the same; empty: unknown.
         values: (metric, direction) -> value in base units, such as (`iops`, `read`).
         figures: values to check for contradictions, one set per direction.
         cpu: CPU usage of the tool, in CPUs.
@@ -31,7 +32,8 @@ class ReferenceRow:
 
     line: int
     place: Mapping[str, str]
-    match: Mapping[str, str | int] = field(default_factory=dict)
+    match: Mapping[str, str | int | None] = field(default_factory=dict)
+    unmatched: str = ""
     values: Mapping[tuple[str, str], float] = field(default_factory=dict)
     figures: tuple[Figures, ...] = ()
     cpu: Mapping[str, float] = field(default_factory=dict)

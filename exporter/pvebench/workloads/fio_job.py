@@ -22,8 +22,9 @@ that compresses records of 16k or 128k then stores only a quarter of the data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pvebench.errors import ToolFailed
 from pvebench.model.definition import DIRECTIONS
@@ -301,3 +302,112 @@ def _largest_whole_block(size_bytes: int) -> int:
             next_step="use a volume size that is a multiple of 512 bytes",
         )
     return block
+
+
+# --- Options of fio as others write them, and their meaning in a pack.
+
+_WORDS: Final = ("rw", "ioengine", "random_distribution", "latency_percentile")
+_COUNTS: Final = ("iodepth", "numjobs", "rwmixread", "fsync", "fdatasync", "compress")
+_ALIASES: Final = {"readwrite": "rw", "blocksize": "bs", "buffer_compress_percentage": "compress"}
+_BLOCKING: Final = ("sync", "psync", "vsync", "pvsync", "pvsync2")
+EXPLAINED: Final = {
+    "direct": "pvebench always bypasses the page cache, as direct=1; remove it",
+    "buffered": "pvebench always bypasses the page cache, as direct=1; remove it",
+    "time_based": "pvebench always measures for measure.runtime; remove it",
+    "runtime": "it is the same for all workloads of a pack: measure: {runtime: 60s}",
+    "ramp_time": "it is the same for all workloads of a pack: measure: {ramp: 5s}",
+    "name": "pvebench names workloads by their options; write a description as title",
+    "filename": "pvebench uses the disk of each scenario; remove it",
+    "directory": "pvebench uses the disk of each scenario; remove it",
+    "group_reporting": "pvebench always sums the jobs; remove it",
+    "readwrite": "write rw",
+    "blocksize": "write bs",
+    "rwmixwrite": "write rwmixread, which is 100 minus rwmixwrite",
+    "rate": "write rate_iops, which is rate ÷ bs, for all jobs together",
+    "buffer_compress_percentage": "write compress",
+    **dict.fromkeys(
+        ("bssplit", "bsrange", "bs_unaligned", "blocksize_range"),
+        "pvebench measures one block size per workload; write one entry for each: bs: [4k, 64k]",
+    ),
+    **dict.fromkeys(
+        ("verify", "do_verify"), "checksums change the load; pvebench verifies the fill instead"
+    ),
+    **dict.fromkeys(
+        ("io_size", "io_limit", "loops", "number_ios"),
+        "pvebench ends runs by time: measure.runtime",
+    ),
+}
+"""Option of fio that a pack does not have -> what to do."""
+_OUTSIDE: Final = (
+    "direct buffered time_based runtime ramp_time name filename directory group_reporting size "
+    "thread norandommap randrepeat refill_buffers stonewall output output-format minimal eta "
+    "eta-newline status-interval percentile_list clat_percentiles lat_percentiles end_fsync "
+    "invalidate overwrite fallocate unlink exitall create_on_open allow_file_create "
+    "allow_mounted_write gtod_reduce log_avg_msec write_bw_log write_lat_log write_iops_log "
+    "per_job_logs wait_for_previous nrfiles description new_group"
+)
+"""Names of options that pvebench sets itself, or that do not change the load."""
+
+
+def in_bytes(text: str) -> str:
+    """Return a size of fio, in which `ki` is 1000 and `k` or `kb` 1024, without its unit."""
+    size = re.fullmatch(r"(\d{1,15})([kmgt]?)(i?)b?", text.lower())
+    if size is None:
+        raise ValueError(f"{text!r} is not one size")
+    return str(int(size[1]) * (1000 if size[3] else 1024) ** " kmgt".index(size[2] or " "))
+
+
+def pack_options(options: Mapping[str, str], *, direct: bool = True) -> dict[str, Any]:
+    """Return the options in a pack for options of fio; numbers are of one job there.
+
+    Args:
+        direct: whether a job without `direct` is accepted: fio's default is the page cache.
+
+    Raises:
+        ValueError: with every option that has no equal in a pack.
+    """
+    pack: dict[str, Any] = {"rw": "read", "bs": "4k", "ioengine": "psync"}
+    faults = []
+    buffered = options.get("direct", "1" if direct else "0") == "0"
+    if buffered or options.get("buffered", "0") != "0":
+        faults.append("direct: must be 1; pvebench always bypasses the page cache")
+    for name, text in options.items():
+        try:
+            pack |= _pack_option(_ALIASES.get(name, name), text, options)
+        except ValueError as error:
+            faults.append(f"{name}: {error}")
+    if pack["ioengine"] in _BLOCKING:
+        pack |= {"ioengine": "psync", "iodepth": 1}
+    if faults:
+        raise ValueError("; ".join(faults))
+    return pack
+
+
+def _pack_option(name: str, text: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return an option in a pack; raises ValueError for one without an equal."""
+    known: dict[str, Callable[[], Any]] = {
+        **dict.fromkeys(_WORDS, lambda: text),
+        **dict.fromkeys(_COUNTS, lambda: int(text)),
+        "bs": lambda: int(in_bytes(text)),
+        "sync": lambda: bool(int(text)),
+        "rate_iops": lambda: _total_rate(name, text, options),
+    }
+    if name in known:
+        return {name: known[name]()}
+    if name == "rwmixwrite":
+        return {"rwmixread": 100 - int(text)}
+    if name == "rate":
+        return {"rate_iops": _total_rate(name, text, options)}
+    if name not in _OUTSIDE.split():
+        raise ValueError(EXPLAINED.get(name, "pvebench has no such option"))
+    return {}
+
+
+def _total_rate(name: str, text: str, options: Mapping[str, str]) -> int:
+    """Return the operations per second of all jobs for fio's rate of one job and direction."""
+    rw = options.get("rw", options.get("readwrite", "read"))
+    block = int(in_bytes(options.get("bs", options.get("blocksize", "4k"))))
+    rate, rest = divmod(int(in_bytes(text)), block if name == "rate" else 1)
+    if rest or (rw in DIRECTIONS and is_mixed(rw)) or rw == "readwrite":
+        raise ValueError("limits one direction or parts of a block; use rate_iops of all jobs")
+    return rate * int(options.get("numjobs", "1"))

@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ from pvebench.model.run import latency_bound
 from pvebench.workloads.tool import each_once, refuse
 
 EVIDENCE_CHARACTERS: Final = 200
+SAME_RUN: Final = 2.0
+"""Maximum difference in seconds between the starts computed from two reports of one run."""
 MAX_STARTS: Final = 100
 """Maximum number of possible starts of the JSON to try; each costs a parse to its end."""
 NANOSECONDS: Final = 1e9
@@ -48,28 +50,57 @@ class Report:
         jobs: the entries of its `jobs`, one per job or group.
         messages: the text around the JSON, with fio's warnings and errors.
         written: time of writing by the clock of fio's machine; None: unknown.
+        options: options of all jobs.
     """
 
     jobs: tuple[Mapping[str, Any], ...]
     messages: str
     written: datetime | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def continues(self, earlier: Report) -> bool:
+        """Return whether both are of one run: fio may report several times before its end."""
+        names = [[job.get("jobname") for job in report.jobs] for report in (self, earlier)]
+        begins = [
+            report.written.timestamp() - (number(report.jobs[0], "elapsed") or 0.0)
+            for report in (self, earlier)
+            if report.written
+        ]
+        return names[0] == names[1] and len(begins) == 2 and abs(begins[0] - begins[1]) <= SAME_RUN
 
 
 def read_report(output: str) -> Report:
-    """Return fio's report in `output`, ignoring text before and after it.
+    """Return fio's last report in `output`; see `read_reports`."""
+    return read_reports(output)[-1]
+
+
+def read_reports(output: str) -> list[Report]:
+    """Return the last report of each run in `output`, ignoring other text.
 
     Raises:
         OutputUnreadable: no JSON of fio, truncated JSON, or impossible values.
         ToolFailed: a job ended with an error.
     """
-    document, messages = _find(output)
+    documents, messages = _find(output)
+    reports: list[Report] = []
+    for document in documents:
+        report = _checked(document, messages, output)
+        if reports and report.continues(reports[-1]):
+            reports.pop()
+        reports.append(report)
+    return reports
+
+
+def _checked(document: Mapping[str, Any], messages: str, output: str) -> Report:
     jobs = document["jobs"]
     if not jobs or not all(isinstance(job, dict) for job in jobs):
         raise OutputUnreadable("fio's output lists no jobs", evidence=output[-EVIDENCE_CHARACTERS:])
     for job in jobs:
         _check_error(job, messages)
         refuse(_faults(job), evidence=output[-EVIDENCE_CHARACTERS:])
-    return Report(tuple(jobs), messages, _written(document))
+    shared = document.get("global options")
+    options = shared if isinstance(shared, dict) else {}
+    return Report(tuple(jobs), messages, _written(document), options)
 
 
 def number(container: Any, *path: str) -> float | None:
@@ -182,7 +213,7 @@ def merge_reports(outputs: Sequence[str]) -> str:
     Raises:
         OutputUnreadable: one of them contains no report.
     """
-    first, *others = [_find(output)[0] for output in outputs]
+    first, *others = [_find(output)[0][-1] for output in outputs]
     jobs = [job for report in (first, *others) for job in report["jobs"]]
     return json.dumps({**first, "jobs": jobs})
 
@@ -193,24 +224,45 @@ def last_message(text: str) -> str:
     return lines[-1][:EVIDENCE_CHARACTERS] if lines else ""
 
 
-def _find(output: str) -> tuple[dict[str, Any], str]:
-    decoder = json.JSONDecoder(object_pairs_hook=each_once)
-    position, broken_at = output.find("{"), -1
-    for _ in range(MAX_STARTS):
-        if position < 0:
-            break
+def _find(output: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the reports in `output`, and the text around them."""
+    decoder = json.JSONDecoder(object_pairs_hook=_used)
+    documents: list[dict[str, Any]] = []
+    texts, rest, broken_at, starts = [], 0, -1, 0
+    position = output.find("{")
+    while position >= 0 and starts < MAX_STARTS:
+        end = position + 1
         try:
             value, end = decoder.raw_decode(output, position)
         except json.JSONDecodeError as error:
             broken_at = max(broken_at, error.pos)
-            end = position + 1
         except (ValueError, RecursionError):  # too many digits or brackets
-            end = position + 1
+            pass
         else:
-            if isinstance(value, dict) and isinstance(value.get("jobs"), list):
-                return value, f"{output[:position].rstrip()}\n{output[end:].strip()}".strip()
+            if (jobs := _jobs(value)) is not None:
+                documents.append({**value, "jobs": jobs})
+                texts.append(output[rest:position])
+                rest, starts = end, -1
+        starts += 1
         position = output.find("{", end)
-    raise _unreadable(output, broken_at)
+    if not documents or '"fio version"' in output[rest:]:
+        raise _unreadable(output, broken_at)
+    lines = [text.strip(" \n\r\t[],") for text in (*texts, output[rest:])]
+    return documents, "\n".join(filter(None, lines))
+
+
+def _used(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; fio 2.1 to 3.1 prints each unused place for a percentile as 0.00: 0."""
+    return each_once([(key, value) for key, value in pairs if value or key.strip("0.")])
+
+
+def _jobs(value: Any) -> list[Any] | None:
+    """Return the jobs of a report; None: it is none."""
+    jobs = value.get("jobs", value.get("client_stats")) if isinstance(value, dict) else None
+    if not isinstance(jobs, list) or "jobs" in value:
+        return jobs if isinstance(jobs, list) else None
+    # The server mode also has their sum.
+    return [job for job in jobs if not isinstance(job, dict) or job.get("jobname") != "All clients"]
 
 
 def _unreadable(output: str, broken_at: int) -> OutputUnreadable:

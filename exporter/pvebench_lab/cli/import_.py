@@ -16,6 +16,7 @@ from pvebench.cli.console import make_console
 from pvebench.cli.options import format_option, pairs_of, read_settings, settings_options
 from pvebench.cli.plugin_commands import PluginGroup
 from pvebench.errors import ConfigError, Problem
+from pvebench.fields import MAX_NAMED
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench_lab.references.columns import ColumnMapping
 from pvebench_lab.references.delimited import Decimal
@@ -141,6 +142,18 @@ def _read(
     return series
 
 
+def _unmatched(series: ReferenceSeries) -> dict[str, list[int]]:
+    """Return reason -> rows that `results --reference` never shows."""
+    found: dict[str, list[int]] = {}
+    for row in series.rows:
+        first = next(each for each in series.rows if each.match == row.match)
+        twice = f"same workload as row {first.line}" if row.match and first is not row else ""
+        reason = row.unmatched or twice or ("" if row.match else "it names no options")
+        if reason:
+            found.setdefault(reason, []).append(row.line)
+    return found
+
+
 def _print(series: ReferenceSeries) -> None:
     console = make_console()
     contradictions = series.contradictions()
@@ -149,6 +162,9 @@ def _print(series: ReferenceSeries) -> None:
         f"({series.date}): {len(series.rows)} rows, {len(contradictions)} contradict themselves",
     )
     console.print(f"source: {series.source}")
+    for reason, rows in _unmatched(series).items():
+        lines = ", ".join(map(str, rows[:MAX_NAMED])) + " …" * (len(rows) > MAX_NAMED)
+        console.print(f"not shown beside results: rows {lines}: {reason}", soft_wrap=True)
     if not contradictions:
         return
     table = Table("line", "row", "reason", box=None, padding=(0, 2, 0, 0))

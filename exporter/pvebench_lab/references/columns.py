@@ -9,6 +9,8 @@ from typing import Final
 
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.consistency import Figures
+from pvebench.model.definition import DIRECTIONS
+from pvebench.model.disk import Bus, Cache, Format
 from pvebench.model.reference_series import ReferenceRow
 from pvebench.model.units import GIB, KIB, MIB, TIB, parse_size
 from pvebench_lab.references.delimited import (
@@ -67,6 +69,29 @@ FIELDS: Final = (
     *NUMBERS,
     *(f"{side}_{name}" for side in SIDES for name in NUMBERS),
 )
+_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "bus": tuple(Bus),
+    "format": tuple(Format),
+    "cache": tuple(Cache),
+    "rw": tuple(DIRECTIONS),
+}
+_ALIASES: Final = {
+    **dict.fromkeys(("virtioscsi", "virtioscsisingle", "virtioscsipci"), "scsi"),
+    **dict.fromkeys(("virtioblk", "virtioblock", "virtioblkpci"), "virtio"),
+    **dict.fromkeys(("nocache", "default", "defaultnocache"), "none"),
+    "writebackunsafe": "unsafe",
+    "rawdiskimageraw": "raw",
+    "qemuimageformatqcow2": "qcow2",
+    "vmwareimageformatvmdk": "vmdk",
+    "container": "lxc",
+    "readwrite": "rw",
+    **{
+        word + end: f"{short}{end}"
+        for word, short in (("random", "rand"), ("sequential", ""), ("seq", ""))
+        for end in ("read", "write", "rw", "trim")
+    },
+}
+"""What others write, such as Proxmox VE, as letters and digits -> pvebench's word."""
 _UNIT_IN_HEADER: Final = re.compile(r"(?:[\[(]\s*(?P<b>[^\])]+?)\s*[\])]|\bin (?P<w>\S+))\s*\Z")
 _DIRECTIONS: Final = {"read": "read", "write": "write", "lesen": "read", "schreiben": "write"}
 
@@ -145,9 +170,12 @@ class _Reader:
 
     def row(self, record: TextRow) -> ReferenceRow:
         known = {name: record.cells[header] for name, header in self.headers.items()}
-        match: dict[str, str | int] = {
-            name: known[name].text for name in TEXTS if name in known and known[name].text
-        }
+        match: dict[str, str | int | None] = {}
+        for name in (name for name in TEXTS if name in known and known[name].text):
+            try:
+                match[name] = plain_word(name, known[name].text)
+            except ValueError as error:
+                raise cell_error(self.file, known[name], str(error)) from error
         if "rw" in match:
             match.setdefault("tool", "fio")
         counts = {name: self._whole(known[name]) for name in (*COUNTS, "bs") if name in known}
@@ -200,6 +228,7 @@ class _Reader:
         cell = known.get("direction", known.get("rw", TextCell("", 1, 1)))
         word = cell.text.casefold()
         if "direction" not in known:
+            word = plain_word("rw", word)
             mixed = word in ("rw", "readwrite", "randrw")
             word = "" if mixed else word.removeprefix("rand")
         if word not in _DIRECTIONS:
@@ -228,6 +257,21 @@ def _figures(
         latency_max=values.get(("clat_max", side)),
         latency_step=max(steps.get((f"clat_{name}", side), 0.0) for name in ("mean", "max")),
     )
+
+
+def plain_word(name: str, text: str) -> str:
+    """Return an option's value in pvebench's words; others may write `VirtIO SCSI` or `QCOW2`.
+
+    Raises:
+        ValueError: the option has no such value.
+    """
+    if name not in _WORDS:
+        return text
+    letters = re.sub("[^a-z0-9]", "", text.casefold())
+    word = _ALIASES.get(letters, letters)
+    if word not in _WORDS[name]:
+        raise ValueError(f"{text!r} is not one of {', '.join(_WORDS[name])}")
+    return word
 
 
 def plain_field(name: str) -> str:

@@ -59,7 +59,7 @@ def full_table(line: int, record: PublishedRow) -> ReferenceRow:
     row = {"bus": "host"} if host else {key: record[key] for key in ("bus", "format", "cache")}
     # A disk with further options, such as an I/O thread, differs from the published one.
     plain = {} if host else {"filesystem": "ext4", "iothread": "0"}
-    match: dict[str, str | int] = {**row, **plain, "tool": tool}
+    match: dict[str, str | int | None] = {**row, **plain, "tool": tool}
     match |= {"rw": rw, "bs": int(block or 0)} if tool == "fio" else {}
     user = number_or_none(record.get("guest_user_cpu_percent", ""))
     system = number_or_none(record.get("guest_system_cpu_percent", ""))
@@ -214,7 +214,7 @@ def one_value(line: int, record: PublishedRow) -> ReferenceRow:
     )
 
 
-def _match(record: PublishedRow) -> dict[str, str | int]:
+def _match(record: PublishedRow) -> dict[str, str | int | None]:
     """Return the options in column `match`, such as `bus=scsi bs=4096`; none without it."""
     pairs = (pair.split("=", 1) for pair in record.get("match", "").split())
     words = {"true": True, "false": False}

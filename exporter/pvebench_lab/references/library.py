@@ -8,19 +8,26 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.config.document import shown
+from pydantic import ValidationError
+
+from pvebench.config.document import message_of, shown
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, StoreError, ToolFailed
 from pvebench.files import read_text
 from pvebench.model.consistency import Figures
 from pvebench.model.reference_series import ReferenceRow, ReferenceSeries
-from pvebench.model.units import MIB, parse_size
-from pvebench.workloads.fio_report import Report, number, read_report
-from pvebench_lab.references.columns import ColumnMapping, read_columns
+from pvebench.model.units import KIB, MIB
+from pvebench.model.workload import Direction
+from pvebench.workloads.fio import Fio
+from pvebench.workloads.fio_job import in_bytes, pack_options
+from pvebench.workloads.fio_report import Report, number, read_reports
+from pvebench_lab.references.columns import ColumnMapping, plain_word, read_columns
 from pvebench_lab.references.delimited import bounded
 from pvebench_lab.references.forms import FORMS, columns_text
 
@@ -33,8 +40,14 @@ PUBLISHED: Final[dict[str, tuple[str, str]]] = {
     "shared-storage-2021": ("2021", "Proxmox VE 7.0, five nodes, 1 GbE; fio and sysbench fileio"),
 }
 """Shipped table -> its date and source."""
+_VARIED: Final = ("fault", "touch", "during", "vms", "latency_target")
+"""Parameters of a workload that a job of fio alone cannot have."""
 MAX_BYTES: Final = 64 * MIB
 """Maximum size of an imported file in bytes."""
+_FIO_TEXT: Final = re.compile(
+    r"^(?P<terse>[2-5];fio-|.*;fio-\d)|^ *(read|write|trim) *: *(IOPS=|io=)|\(groupid=\d+, jobs=",
+    re.MULTILINE,
+)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -106,37 +119,19 @@ class Library:
 
 
 def _plain(series: ReferenceSeries) -> dict[str, Any]:
-    rows = []
-    for row in series.rows:
-        values = [[metric, direction, value] for (metric, direction), value in row.values.items()]
-        rows.append(
-            {
-                "line": row.line,
-                "place": dict(row.place),
-                "match": dict(row.match),
-                "values": values,
-                "figures": [asdict(figures) for figures in row.figures],
-                "cpu": dict(row.cpu),
-                "cpus": row.cpus,
-            }
-        )
-    return {"name": series.name, "date": series.date, "source": series.source, "rows": rows}
+    data = asdict(series)
+    for row in data["rows"]:
+        row["values"] = [[*key, value] for key, value in row["values"].items()]
+    return data
 
 
 def _from_plain(data: dict[str, Any]) -> ReferenceSeries:
-    rows = tuple(
-        ReferenceRow(
-            line=row["line"],
-            place=row["place"],
-            match=row["match"],
-            values={(metric, direction): value for metric, direction, value in row["values"]},
-            figures=tuple(Figures(**figures) for figures in row["figures"]),
-            cpu=row["cpu"],
-            cpus=row["cpus"],
-        )
-        for row in data["rows"]
-    )
-    return ReferenceSeries(name=data["name"], date=data["date"], source=data["source"], rows=rows)
+    rows = []
+    for row in data["rows"]:
+        values = {(metric, direction): value for metric, direction, value in row["values"]}
+        figures = tuple(Figures(**each) for each in row["figures"])
+        rows.append(ReferenceRow(**row | {"values": values, "figures": figures}))
+    return ReferenceSeries(**data | {"rows": tuple(rows)})
 
 
 def published(name: str) -> ReferenceSeries:
@@ -172,7 +167,7 @@ def _read(
     if mapped is not None:
         rows = read_columns(str(path), text, mapped)
         return ReferenceSeries(name=name, date=date, source=str(path), rows=rows)
-    if text.lstrip().startswith("{") or path.suffix == ".json":
+    if '"fio version"' in text or text.lstrip().startswith("{") or path.suffix == ".json":
         return _fio_series(path, text, name, date)
     return _known_form(name, date, str(path), str(path), text)
 
@@ -181,6 +176,12 @@ def _known_form(name: str, date: str, source: str, file: str, text: str) -> Refe
     reader = csv.DictReader(text.splitlines(keepends=True))
     columns = set(reader.fieldnames or ())
     read_row = next((read for required, read in FORMS if required <= columns), None)
+    if read_row is None and (form := _FIO_TEXT.search(text)):
+        message = (
+            f"fio's {'terse' if form['terse'] else 'rounded text'} output, which lacks options"
+        )
+        step = "run fio with --output-format=json and import its file"
+        raise ConfigError([Problem(file, 1, 1, message)], next_step=step)
     if read_row is None:
         message = f"unknown table format; its columns must include {columns_text()}"
         step = "map its columns: --column iops=HEADER --column rw=HEADER …"
@@ -189,7 +190,12 @@ def _known_form(name: str, date: str, source: str, file: str, text: str) -> Refe
     for record in bounded(file, reader):
         line = reader.line_num
         try:
-            rows.append(read_row(line, {key: value or "" for key, value in record.items()}))
+            row = read_row(line, {key: value or "" for key, value in record.items()})
+            words = {
+                key: plain_word(key, text) if isinstance(text, str) else text
+                for key, text in row.match.items()
+            }
+            rows.append(replace(row, match=words))
         except KeyError as error:
             raise ConfigError([Problem(file, line, 1, f"unknown value {error}")]) from error
         except ValueError as error:
@@ -199,58 +205,106 @@ def _known_form(name: str, date: str, source: str, file: str, text: str) -> Refe
 
 def _fio_series(path: Path, text: str, name: str, date: str) -> ReferenceSeries:
     try:
-        report = read_report(text)
+        reports = read_reports(text)
     except (OutputUnreadable, ToolFailed) as error:
         raise ConfigError([Problem(str(path), 1, 1, error.reason)]) from error
-    if not date and report.written:
-        date = report.written.date().isoformat()
-    return ReferenceSeries(name=name, date=date, source=str(path), rows=_fio_rows(report))
+    written = [report.written for report in reports if report.written]
+    if not date and written:
+        date = max(written).date().isoformat()
+    rows = tuple(row for report in reports for row in _fio_rows(report))
+    if not any(row.values for row in rows):
+        message = "no job of fio completed an operation of known direction"
+        raise ConfigError([Problem(str(path), 1, 1, message)])
+    numbered = tuple(replace(row, line=line) for line, row in enumerate(rows, start=1))
+    return ReferenceSeries(name=name, date=date, source=str(path), rows=numbered)
 
 
-def _fio_rows(report: Report) -> tuple[ReferenceRow, ...]:
-    rows = []
-    for place, job in enumerate(report.jobs, start=1):
-        job_options = job.get("job options")
-        options = job_options if isinstance(job_options, dict) else {}
-        name = str(job.get("jobname", ""))
-        values: dict[tuple[str, str], float] = {}
-        figures = []
-        for direction in ("read", "write"):
-            iops, bandwidth = number(job, direction, "iops"), number(job, direction, "bw_bytes")
-            if not iops or bandwidth is None:
-                continue
-            runtime = number(job, direction, "runtime")
-            values |= {("iops", direction): iops, ("bandwidth", direction): bandwidth}
-            mean = number(job, direction, "clat_ns", "mean")
-            values |= {} if mean is None else {("clat_mean", direction): mean / 1e9}
-            block = _block(str(options.get("bs", "")))
-            figures.append(
-                Figures(
-                    direction=direction,
-                    iops=iops,
-                    bandwidth=bandwidth,
-                    block_bytes=block,
-                    size=number(job, direction, "io_bytes"),
-                    seconds=runtime / 1000 if runtime else None,
-                    iops_step=0.5,
-                )
-            )
-        shares = {part: number(job, f"{part}_cpu") for part in ("usr", "sys")}
-        rows.append(
-            ReferenceRow(
-                line=place,
-                place={"table": name, "rw": str(options.get("rw", ""))},
-                values=values,
-                figures=tuple(figures),
-                cpu={part: share / 100 for part, share in shares.items() if share is not None},
-            )
+def _fio_rows(report: Report) -> Iterator[ReferenceRow]:
+    """Yield a row per job; fio without `group_reporting` lists each of its `numjobs`."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for job in report.jobs:
+        key = tuple(str(job.get(part, "")) for part in ("groupid", "hostname", "jobname"))
+        groups.setdefault(key, []).append(job)
+    together = Counter(group for group, *_ in groups)
+    for (group, _, name), jobs in groups.items():
+        own = jobs[0].get("job options")
+        options = {**report.options, **(own if isinstance(own, dict) else {})}
+        texts = {key: str(value) for key, value in options.items()}
+        match, unmatched = _fio_match(texts)
+        if together[group] > 1:
+            match, unmatched = {}, "ran at the same time as other jobs"
+        figures = [each for each in (*Direction, "mixed") if _sum(jobs, each, "iops")]
+        shares = {part: number(jobs[0], f"{part}_cpu") for part in ("usr", "sys")}
+        block = _block(texts.get("bs", ""))
+        yield ReferenceRow(
+            line=0,
+            place={"table": name, "rw": texts.get("rw", "")},
+            match=match,
+            unmatched=unmatched if figures else "no completed operation",
+            values={key: value for each in figures for key, value in _fio_values(jobs, each)},
+            figures=tuple(_fio_figures(jobs, each, block) for each in figures),
+            cpu={part: share / 100 for part, share in shares.items() if share is not None},
         )
-    return tuple(rows)
+
+
+def _fio_match(texts: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """Return the parameters of the same workload in a pack; without one, the reason."""
+    try:
+        options = Fio.options.model_validate(pack_options(texts, direct=False))
+    except ValidationError as error:
+        return {}, message_of(error.errors()[0])
+    except ValueError as error:
+        return {}, str(error)
+    parameters = options.workload(ramp_seconds=0, runtime_seconds=0).parameters
+    same = {name: value for name, value in parameters.items() if name not in ("version", "size")}
+    return {"tool": Fio.tool, **same, **dict.fromkeys(_VARIED)}, ""
+
+
+def _fio_values(
+    jobs: Sequence[Mapping[str, Any]], direction: str
+) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield the numbers of jobs that ran together; fio 2 has KiB/s and microseconds."""
+    rates = [number(job, direction, "iops") or 0.0 for job in jobs]
+    yield ("iops", direction), sum(rates)
+    yield ("bandwidth", direction), _fio_bandwidth(jobs, direction)
+    means = [
+        (number(job, direction, "clat_ns", "mean") or 0) / 1e9
+        or (number(job, direction, "clat", "mean") or 0) / 1e6
+        for job in jobs
+    ]
+    if all(means):  # gtod_reduce writes 0
+        weighted = sum(mean * rate for mean, rate in zip(means, rates, strict=True))
+        yield ("clat_mean", direction), weighted / sum(rates)
+
+
+def _fio_bandwidth(jobs: Sequence[Mapping[str, Any]], direction: str) -> float:
+    return _sum(jobs, direction, "bw_bytes") or KIB * _sum(jobs, direction, "bw")
+
+
+def _fio_figures(jobs: Sequence[Mapping[str, Any]], direction: str, block: int | None) -> Figures:
+    runtime = max(number(job, direction, "runtime") or 0.0 for job in jobs)
+    exact = _sum(jobs, direction, "bw_bytes")
+    return Figures(
+        direction=direction,
+        iops=_sum(jobs, direction, "iops"),
+        bandwidth=_fio_bandwidth(jobs, direction),
+        block_bytes=block,
+        # fio 2 writes KiB in io_bytes.
+        size=_sum(jobs, direction, "io_bytes")
+        * (1 if number(jobs[0], direction, "io_kbytes") or exact else KIB),
+        seconds=runtime / 1000 if runtime else None,
+        iops_step=0.5,
+        bandwidth_step=0.0 if exact else KIB * len(jobs),
+    )
+
+
+def _sum(jobs: Sequence[Mapping[str, Any]], direction: str, key: str) -> float:
+    return sum(number(job, direction, key) or 0.0 for job in jobs)
 
 
 def _block(text: str) -> int | None:
     """Return fio's `bs` in bytes; None if it has one size per direction."""
     try:
-        return parse_size(text.strip().lower().removesuffix("b"))
+        return int(in_bytes(text))
     except ValueError:
         return None

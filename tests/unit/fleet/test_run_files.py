@@ -167,6 +167,8 @@ def _set(**fields: Any) -> Callable[[dict[str, Any]], None]:
         ("run", _set(values=[float("nan")]), "7:", "finite"),
         ("run", _set(values=[10**400]), "7:", "finite"),
         ("run", _set(values=[-1e300]), "7:", "greater than or equal"),
+        ("run", _set(values=[-30_369.0]), "7:1", "iops of -3.04e+04 is impossible"),
+        ("run", _set(values=[1e18]), "7:1", "iops of 1e+18 is impossible"),
         ("run", _set(finished=float("nan")), "7:", "than or equal"),
         ("run", _set(number=10**4000), "7:", "less than"),
         ("run", _set(reason="\0"), "7:", "NUL"),

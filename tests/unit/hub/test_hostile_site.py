@@ -97,6 +97,16 @@ def test_names_that_only_runs_have_are_limited_too(
     assert rows(url, COUNTS.format("run")) == [(1, 3), (2, 1)]
 
 
+@pytest.mark.parametrize("value", [-30_369.0, 1e18])
+def test_numbers_that_no_machine_can_have_are_refused(
+    value: float, site: Sending, url: str
+) -> None:
+    status, answer = site.push(SHAPE, line(0, value=value), line(1))
+    assert (status, answer["refused"]) == (200, [1])
+    ((reason,),) = rows(url, "SELECT reason FROM refused")
+    assert str(reason).endswith("is impossible")
+
+
 def test_shapes_of_one_site_are_no_shapes_of_another(
     site: Sending, other: Sending, judge: HubDatabase, url: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,25 @@ def test_a_german_table_is_read_with_its_commas_and_semicolons() -> None:
     assert ("clat_mean", "write") not in second.values  # a dash is not a number
     assert third.place["table"] == "Alt; vom Vorjahr"
     assert third.line == 4
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ("RANDREAD;VirtIO SCSI;QCOW2;No cache", ("randread", "scsi", "qcow2", "none")),
+        ("Random Write;VirtIO Block;Raw;Write back", ("randwrite", "virtio", "raw", "writeback")),
+        ("Sequential read;SATA;raw;Default (No cache)", ("read", "sata", "raw", "none")),
+        ("rand-read;virtio;RAW;fast", "2:22: 'fast' is not one of none, directsync"),
+    ],
+)
+def test_words_of_others_are_those_of_results_or_an_error(texts: str, words: Any) -> None:
+    names = ("rw", "bus", "format", "cache")
+    table, columns = f"{';'.join(names)};iops\n{texts};1000\n", dict(zip(names, names, strict=True))
+    if isinstance(words, str):
+        assert words in complaint(table, columns | {"iops": "iops"})
+        return
+    (row,) = read_columns("t.csv", table, ColumnMapping(columns | {"iops": "iops"}))
+    assert [row.match[name] for name in names] == list(words)
 
 
 def test_rows_that_contradict_themselves_are_found_within_what_was_printed() -> None:

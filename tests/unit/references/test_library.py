@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError, StoreError
+from pvebench.workloads.fio import FioOptions
 from pvebench_lab.references.forms import printed_step
 from pvebench_lab.references.library import PUBLISHED, ReferenceLibrary, published, read_file
 
@@ -166,6 +168,75 @@ def test_json_of_fio_is_a_series_of_its_jobs(tmp_path: Path) -> None:
     assert "x" in library.names()
 
 
+def _job(**changed: Any) -> dict[str, Any]:
+    """Return a job of 1000 random reads of 4k a second."""
+    options = {"rw": "randread", "bs": "4k", "iodepth": "32", "ioengine": "libaio", "direct": "1"}
+    side = {"iops": 1000.0, "bw_bytes": 4096000, "runtime": 10000, "total_ios": 10000}
+    side |= {"clat_ns": {"mean": 900.0}}
+    return {"jobname": "a", "groupid": 0, "job options": options, "read": side} | changed
+
+
+def _report(*jobs: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    return {"fio version": "fio-3.33", "timestamp": 1.7e9, "jobs": list(jobs)} | changed
+
+
+_OLD = {"iops": 1000.0, "bw": 4000, "runtime": 10000, "io_bytes": 40000, "clat": {"mean": 900.0}}
+_UNUSED = json.dumps(_report(_job())).replace(
+    '"mean"', '"percentile": {"0.00": 0, "0.00": 0}, "mean"'
+)
+_RUN = [_report(_job(elapsed=each), timestamp=1.7e9 + each) for each in (1, 2, 3)]
+_LATER = _report(_job(elapsed=1, jobname="b"), timestamp=1.7e9 + 90)
+
+
+@pytest.mark.parametrize(
+    ("document", "iops", "direction", "latency"),
+    [
+        (_report(_job(read=_OLD)), [1000], "read", 900e-6),
+        (_report(_job(read={"iops": 0}, trim=_job()["read"])), [1000], "trim", 900e-9),
+        (_report(_job(read={"iops": 0}, mixed=_job()["read"])), [1000], "mixed", 900e-9),
+        (_report(_job(read=_job()["read"] | {"clat_ns": {"mean": 0.0}})), [1000], "read", None),
+        (_report(_job(), _job()), [2000], "read", 900e-9),
+        (_report(client_stats=[_job(), _job(jobname="All clients")]), [1000], "read", 9e-7),
+        (_UNUSED, [1000], "read", 9e-7),
+        ("hostname=a\nfio: a note {\n" + json.dumps(_report(_job())), [1000], "read", 9e-7),
+        ("\n".join(map(json.dumps, _RUN)), [1000], "read", 9e-7),
+        ([*_RUN, _LATER], [1000, 1000], "read", 9e-7),
+    ],
+)  # fmt: skip
+def test_every_report_of_fio_is_read_with_all_its_jobs(
+    document: Any, iops: list[float], direction: str, latency: float | None, tmp_path: Path
+) -> None:
+    """As fio 2 to 3, --client, --status-interval, gtod_reduce and unified_rw_reporting write."""
+    text = document if isinstance(document, str) else json.dumps(document)
+    (tmp_path / "mine.txt").write_text(text.replace('"jobs": [], ', ""), "utf-8")
+    series = read_file(tmp_path / "mine.txt", name="x")
+    assert [row.values["iops", direction] for row in series.rows] == iops
+    assert series.rows[0].values["bandwidth", direction] == iops[0] * 4096
+    assert series.rows[0].values.get(("clat_mean", direction)) == pytest.approx(latency)
+    assert series.contradictions() == []
+
+
+@pytest.mark.parametrize(
+    ("jobs", "reason"),
+    [
+        ([_job()], ""),
+        ([_job(**{"job options": {"rw": "randread", "iodepth": "32"}})], "direct: must be 1"),
+        ([_job(**{"job options": {"rw": "randread", "bssplit": "4k/50"}})], "one block size"),
+        ([_job(), _job(jobname="b")], "at the same time"),
+    ],
+)
+def test_a_job_of_the_same_workload_is_shown_beside_results_and_others_say_why_not(
+    jobs: list[dict[str, Any]], reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.json").write_text(json.dumps(_report(*jobs)), "utf-8")
+    series = read_file(tmp_path / "mine.json", name="x")
+    options = FioOptions(rw="randread", bs="4k", iodepth=32)  # type: ignore[arg-type] # as in a pack
+    known = {"tool": "fio", **options.workload(ramp_seconds=0, runtime_seconds=9).parameters}
+    assert (series.matching(known) is None) is bool(reason)
+    assert series.matching(known | {"during": "backup"}) is None
+    assert reason in series.rows[0].unmatched
+
+
 def test_fios_json_is_dated_by_itself_and_not_by_its_file(tmp_path: Path, capsys: Captured) -> None:
     copied = tmp_path / "copied.json"
     copied.write_text((GOLDEN / "randread.json").read_text("utf-8"), "utf-8")
@@ -182,7 +253,7 @@ def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
     tmp_path: Path, capsys: Captured, stamp: str
 ) -> None:
     made = tmp_path / "made.json"
-    made.write_text(f'{{{stamp} "jobs": [{{}}]}}', "utf-8")
+    made.write_text(f'{{{stamp} "jobs": [{{"read": {{"iops": 1, "bw_bytes": 9}}}}]}}', "utf-8")
     os.utime(made, (1_500_000_000, 1_500_000_000))
     assert run_cli(["import", str(made), "--state", str(tmp_path)]) == 0
     assert ReferenceLibrary(tmp_path / "references").get("made").date == "2017-07-14"
@@ -196,6 +267,10 @@ def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
         ("a.csv", "colour,taste\nred,sweet\n", r"a.csv:1:1: unknown table format"),
         ("a.csv", f"{HEADER}\n1,read,4096,lots,scsi,raw,none,1,1\n", r"a.csv:2:1: invalid row"),
         ("a.json", "{", r"a.json:1:1: invalid fio JSON"),
+        ("a.txt", "a: (groupid=0, jobs=1): err= 0: pid=9\n  read: IOPS=9\n", "1:1: fio's rounded"),
+        ("a.txt", "3;fio-3.33;a;0;0;1\n", "1:1: fio's terse output"),
+        ("a.json", '{"jobs":[{"read":{"iops":0}}]}', "1:1: no job of fio completed an operation"),
+        ("a.csv", HEADER + "\n1,read,4k,,usb,raw,none,1,1\n", "'usb' is not one of virtio, scsi"),
         (
             "a.csv",
             f"{HEADER}\n1,read,4096,,scsi,raw,none,-5,1\n",

@@ -19,6 +19,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from pvebench.errors import FleetError
+from pvebench.model.figures import impossible_number
 from pvebench.model.units import DAY, show_bytes, show_seconds
 from pvebench_fleet.hub.rules import AHEAD_SECONDS, Batch, Holder, SiteBusy, SiteRow, State
 from pvebench_fleet.hub.store.limits import RUN_BYTES, SITE_BYTES, TABLES
@@ -168,7 +169,11 @@ class SiteTransaction:
             for line in batch.lines
             if isinstance(line, RunLine)
         }  # a statement cannot replace a row twice
-        shapes = {line.shape: len(line.numbers) for line in batch.lines if isinstance(line, Shape)}
+        shapes = {
+            line.shape: [number[0] for number in line.numbers]
+            for line in batch.lines
+            if isinstance(line, Shape)
+        }
         refused += self._store_results([*runs.values()], shapes, turn)
         if refused:
             self._note_refused(refused)
@@ -183,7 +188,7 @@ class SiteTransaction:
         yield from self._each(partial(self._fill, table), fitting)
 
     def _store_results(
-        self, runs: Iterable[RunLine], shapes: Mapping[str, int], turn: int
+        self, runs: Iterable[RunLine], shapes: Mapping[str, Sequence[str]], turn: int
     ) -> Iterator[Refused]:
         """Store runs; yield those that do not fit."""
         names = {
@@ -198,11 +203,17 @@ class SiteTransaction:
         yield from self._each(partial(self._store_runs, turn), [*zip(fitting, rows, strict=True)])
 
     def _misfit(
-        self, run: RunLine, shapes: Mapping[str, int], ids: Mapping[str, Mapping[str, Any]]
+        self,
+        run: RunLine,
+        shapes: Mapping[str, Sequence[str]],
+        ids: Mapping[str, Mapping[str, Any]],
     ) -> str:
         """Return why a run cannot be stored; empty: it can."""
-        if shapes.get(run.shape, -1) != len(run.values):
+        names = shapes.get(run.shape)
+        if names is None or len(names) != len(run.values):
             return "shape missing or of another length"
+        if reason := impossible_number(names, run.values):
+            return reason
         if (ahead := run.finished - self._now) > AHEAD_SECONDS:
             return f"ended {show_seconds(ahead)} in the future: check the clock of this site"
         if self._bytes > SITE_BYTES:
