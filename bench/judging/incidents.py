@@ -17,10 +17,10 @@ from judging.sampling import Row, Setup
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
-from pvebench.cli.verdict import judged
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.environment import KnownIssue, Version
 from pvebench.model.judged import JUDGED
+from pvebench_lab.cli.judge import judged
 from testing.noise import stream
 
 DEFAULTS: Final[Mapping[str, float]] = {

@@ -34,12 +34,12 @@ from fuzz.outside import (
     qmp,
     qmp_seeds,
 )
-from pvebench.cli.verdict import read_csv
 from pvebench.config import load_pack, load_settings
 from pvebench.errors import PvebenchError
 from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Workload
 from pvebench.workloads import TOOLS
+from pvebench_lab.cli.judge import read_history
 from pvebench_lab.references.columns import ColumnMapping
 from pvebench_lab.references.library import read_file
 from testing.packs import tool_workload
@@ -198,7 +198,7 @@ def _check_rows(content: bytes, told: object, rows: list[dict[tuple[str, str], f
 
 def _judged(content: bytes) -> None:
     path = _file("history.csv", content)
-    material = read_csv(path, JUDGED["throughput"])
+    material = read_history(path, JUDGED["throughput"])
     there = NumbersIn(content.decode("utf-8-sig"))
     for history in material.histories:
         assert all(point.value in there for point in history.points), "a value is not there"

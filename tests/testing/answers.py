@@ -13,9 +13,9 @@ import numpy as np
 
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Judge, Material
-from pvebench.cli.verdict import judged
 from pvebench.model.judged import JUDGED
 from pvebench.verdicts.overall_state import exit_code, verdicts_data
+from pvebench_lab.cli.judge import judged
 from testing.fleets import Fleet
 from testing.noise import Series
 

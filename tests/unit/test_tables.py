@@ -45,13 +45,12 @@ REASONS = {
         "devices in QEMU; simulated speeds"
     ),
     (
-        "pvebench_fleet/hub/store/limits.py",
+        "pvebench_fleet/hub/rules.py",
         "pvebench_fleet/hub/store/site_transaction.py",
     ): "limits; kinds of rows",
-    (
-        "pvebench_fleet/hub/store/limits.py",
-        "pvebench_fleet/hub/store/upkeep.py",
-    ): "limits; order of removal",
+    ("pvebench_fleet/hub/rules.py", "pvebench_fleet/hub/store/upkeep.py"): (
+        "limits; order of removal"
+    ),
     (
         "pvebench_fleet/hub/store/site_transaction.py",
         "pvebench_fleet/hub/store/upkeep.py",

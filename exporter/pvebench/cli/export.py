@@ -36,7 +36,7 @@ from pvebench.config import Settings
 from pvebench.errors import NotWritable, StoreError
 from pvebench.metrics.openmetrics import STEP_SECONDS, Window, past_text
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.model.units import show_bytes
+from pvebench.model.units import DAY, show_bytes
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
@@ -131,6 +131,8 @@ def _newest_runs(store: Store, key: str) -> list[StoredRun]:
 
 MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 EVERYTHING: Final = 10_000_000
+LONGEST: Final = 20 * 366 * DAY
+"""Longest period without --from; each year of a run takes gigabytes."""
 
 
 @click.group(cls=PluginGroup)
@@ -171,8 +173,15 @@ def openmetrics(
     labels = {"job": job, "instance": instance or settings.listen}
     with results_of(settings) as store:
         results = Results(store, planned_cases(assignments(settings, scale=scale)))
+        first = first_moment(results)
+        if start is None and datetime.now(UTC).timestamp() - first > LONGEST:
+            raise StoreError(
+                f"the first run began {datetime.fromtimestamp(first, UTC):%Y-%m-%d}",
+                cause="the clock of that machine was wrong; samples of all years would not fit",
+                next_step="pass --from, or remove the run: pvebench results --delete RUN",
+            )
         window = Window(
-            start=_stamp(start) if start else first_moment(results),
+            start=_stamp(start) if start else first,
             end=_stamp(end) if end else datetime.now(UTC).timestamp(),
             step=step,
             labels=labels,

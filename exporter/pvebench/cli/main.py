@@ -24,7 +24,7 @@ from pvebench.version import commit
 
 _LAYOUT: Final = {
     "Measure": "run serve status pause resume abort",
-    "Results": "verdict results report card export baseline judge import*",
+    "Results": "verdict results report card export baseline judge* import*",
     "Decide": "advise durability* upgrade gate",
     "Set up": "setup check packs plan schema storage guest proxmox grafana print",
     "Fleet": "fleet* hub*",
@@ -42,7 +42,6 @@ _SHARED: Final = {
     "export": "report card",
     "packs": "plan schema",
     "run": "serve",
-    "verdict": "judge",
 }
 """Module -> its commands with other names."""
 _MODULES: Final = {name: module for module, names in _SHARED.items() for name in names.split()}

@@ -1,37 +1,25 @@
-"""`pvebench verdict` and `pvebench judge`: changes, their size and their confidence."""
+"""`pvebench verdict`: changes, their size and their confidence."""
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
 import json
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
-from pvebench.analysis.judge import Judge, Material
-from pvebench.cli.options import PATH, format_option, read_settings, settings_options
+from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
-from pvebench.errors import ConfigError, Problem, StoreError
-from pvebench.files import read_text
-from pvebench.model.judged import JUDGED, Judged
-from pvebench.model.units import MIB, plain_number
+from pvebench.errors import StoreError
 from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.fastest_text import latest_operation_lines
 from pvebench.verdicts.feed import Feed
-from pvebench.verdicts.node_verdicts import Verdicts, changes_of
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.overall_state import (
     COLUMNS,
@@ -44,142 +32,6 @@ from pvebench.verdicts.overall_state import (
 )
 from pvebench.verdicts.ranking import shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
-
-# --- A history from a CSV file; errors have file:line:column.
-
-CSV_COLUMNS: Final = ("time", "value", "environment", "case")
-"""`time` and `value` are required."""
-MAX_BYTES: Final = 16 * MIB
-MAX_RUNS: Final = 50_000
-MAX_CASES: Final = 500
-MAX_ENVIRONMENTS: Final = 300
-"""Limits of one file: more would take minutes; hourly runs are 8,766 per year."""
-MAX_PROBLEMS: Final = 50
-
-
-def read_csv(path: Path, figure: Judged) -> Material:
-    """Return the histories in a file: a header, then one line per run.
-
-    Times are ISO 8601 (default: UTC) or Unix seconds; values are positive
-    numbers. A change of `environment` is an event; lines without `case` are one case.
-
-    Raises:
-        ConfigError: with every error of the file.
-    """
-    problems: list[Problem] = []
-    cases: dict[str, list[GoodRun]] = {}
-    for line, row, at in _rows(path, problems):
-        point = _point(path, line, row, at, problems)
-        if point is not None:
-            cases.setdefault(row.get("case") or path.stem, []).append(point)
-        if len(problems) >= MAX_PROBLEMS:
-            break
-    problems += _too_many(path, cases)
-    if not problems and not cases:
-        problems.append(Problem(str(path), 2, 1, "no runs after the header"))
-    if problems:
-        raise ConfigError(problems)
-    histories = [
-        CaseHistory(
-            case=name,
-            of=name,
-            name=name,
-            figure=figure,
-            labels={},
-            points=GoodRuns(sorted(points, key=lambda point: point.time)),
-        )
-        for name, points in cases.items()
-    ]
-    timeline = sorted({(p.time, p.environment) for history in histories for p in history.points})
-    facts = {name: {"environment": name} for _, name in timeline}
-    return Material(node="", histories=histories, timeline=timeline, facts=facts)
-
-
-def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
-    counts = {
-        "runs": (sum(len(points) for points in cases.values()), MAX_RUNS),
-        "cases": (len(cases), MAX_CASES),
-        "environments": (
-            len({point.environment for points in cases.values() for point in points}),
-            MAX_ENVIRONMENTS,
-        ),
-    }
-    for what, (count, most) in counts.items():
-        if count > most:
-            message = f"more than {most} {what}; split the file or remove the oldest"
-            yield Problem(str(path), 0, 0, message)
-
-
-Row = dict[str, str]
-
-
-def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row, dict[str, int]]]:
-    """Yield (line, name -> text, name -> first column); the header must be valid."""
-    line = 1
-    text = read_text(path, most=MAX_BYTES, encoding="utf-8-sig")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        problems += _header_problems(path, header)
-        if problems:
-            return
-        for cells in itertools.islice(reader, MAX_RUNS + 1):
-            line = reader.line_num
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) != len(header):
-                message = f"{len(cells)} values for {len(header)} columns"
-                problems.append(Problem(str(path), line, 1, message))
-            starts = itertools.accumulate((len(cell) + 1 for cell in cells), initial=1)
-            placed = list(zip(header, cells, starts, strict=False))
-            texts = {name: cell.strip() for name, cell, _ in placed}
-            yield line, texts, {name: start for name, _, start in placed}
-    except csv.Error as error:
-        problems.append(Problem(str(path), line + 1, 1, f"invalid CSV: {error}"))
-
-
-def _header_problems(path: Path, header: list[str]) -> list[Problem]:
-    unknown = [name for name in header if name not in CSV_COLUMNS]
-    missing = [name for name in CSV_COLUMNS[:2] if name not in header]
-    known = ", ".join(CSV_COLUMNS)
-    messages = [f"unknown column {name[:50]!r}; known: {known}" for name in unknown[:MAX_PROBLEMS]]
-    messages += [f"missing column {name!r}" for name in missing]
-    return [Problem(str(path), 1, 1, message) for message in messages]
-
-
-def _point(
-    path: Path, line: int, row: Row, at: dict[str, int], problems: list[Problem]
-) -> GoodRun | None:
-    time, value = _time(row.get("time", "")), _value(row.get("value", ""))
-    if time is None:
-        text = f"{row.get('time', '')[:50]!r} is not a time: write 2026-03-01T12:00:00Z or seconds"
-        problems.append(Problem(str(path), line, at.get("time", 1), text))
-    if value is None:
-        text = f"{row.get('value', '')[:50]!r} is not a positive number"
-        problems.append(Problem(str(path), line, at.get("value", 1), text))
-    if time is None or value is None:
-        return None
-    return GoodRun(time, row.get("environment", ""), value)
-
-
-def _time(text: str) -> float | None:
-    seconds = plain_number(text)
-    try:
-        moment = datetime.fromtimestamp(_iso(text) if seconds is None else seconds, UTC)
-    except (ValueError, OverflowError, OSError):  # beyond any calendar
-        return None
-    return moment.timestamp()
-
-
-def _iso(text: str) -> float:
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _value(text: str) -> float | None:
-    value = plain_number(text)
-    return value if value is not None and math.isfinite(value) and value > 0 else None
-
 
 # --- Output: headline, changes, table.
 
@@ -273,39 +125,7 @@ def _table_rows(verdicts: Verdicts) -> Iterator[tuple[str, ...]]:
     return ((verdict.history.name, *verdict_row(verdict)) for verdict in verdicts.verdicts)
 
 
-# --- The commands.
-
-
-@click.command()
-@click.argument("file", type=PATH)
-@click.option(
-    "--metric",
-    type=click.Choice(list(JUDGED)),
-    default="throughput",
-    show_default=True,
-    help="Metric of the values; it defines whether higher is better.",
-)
-@all_option
-@strict_option
-@format_option("markdown")
-@click.pass_context
-def judge(
-    context: click.Context, /, file: Path, metric: str, every: bool, strict: bool, form: str
-) -> None:
-    """Detect changes in a CSV history.
-
-    Columns: time, value, and optionally environment and case.
-    """
-    verdicts = judged(read_csv(file, JUDGED[metric]), Judge())
-    show_verdicts(context, verdicts, form, every=every, strict=strict)
-
-
-def judged(material: Material, analysis: Judge) -> Verdicts:
-    """Return the verdicts on histories that are not from a store."""
-    report = analysis.judge(material)
-    labels = {verdict.history.of: {"node": "", "storage": ""} for verdict in report.verdicts}
-    verdicts = Verdicts(reports=(report,), labels=labels, changes=changes_of((report,)))
-    return replace(verdicts, changes=ChangeTracker().name(verdicts))
+# --- The command.
 
 
 @click.command()

@@ -8,6 +8,7 @@ from typing import Final
 
 from pvebench.analysis.metric_verdict import count_text
 from pvebench.config import Settings
+from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import Finding, attempt
 from pvebench.drivers.linux.block_devices import memory_below
@@ -31,8 +32,8 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
     """Yield findings about settings, packs, state and the driver. Nothing is changed.
 
     Raises:
-        ConfigError: a pack or the web configuration is wrong, so later findings would be
-            meaningless.
+        ConfigError: a pack, known issues or the web configuration are wrong, so later findings
+            would be meaningless.
     """
     yield "settings", True, f"{_nodes(settings)}, driver {settings.driver}"
     for entry in skipped():
@@ -48,6 +49,9 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
         yield from map(_pack, fits)
     yield attempt("cost", lambda: "; ".join(cost_lines(paced(settings, planned).costs)))
     yield attempt("state", lambda: _state(settings))
+    if files := settings.known_issues:
+        text = f"{len(load_known_issues(*files))} with {', '.join(map(str, files))}"
+        yield "known issues", True, text
     if settings.web_config_file is not None:
         scheme = scheme_of(settings.web_config_file)
         yield "web configuration", True, f"{settings.web_config_file}: {scheme}"

@@ -19,6 +19,28 @@ from pvebench.errors import FleetMessageInvalid
 from pvebench.model.units import DAY
 from pvebench_fleet.wire import MAJOR, Head, Hello, Line, Position, Rewind, read_line, read_message
 
+# --- What one site may store: sites share the hub's disk, its processes and its pages.
+
+SITE_BYTES: Final = 10_000_000_000
+"""Maximum size of the runs of a site: seven times three years of 4,050 daily cases."""
+RUN_BYTES: Final = 128
+"""Size of a run without its numbers and its reason."""
+TABLES: Final[dict[str, tuple[int, str, str]]] = {
+    "shape": (200, "digest", "shape"),
+    "environment": (1000, "digest", "env"),
+    "cycle": (200_000, "uid", "cycle_id"),
+    "case": (30_000, "key", "case_id"),
+    "decision": (2000, "number", "number"),
+    "arrived": (200, "node", "node"),
+    "mark": (20_000, "seq", ""),
+    "process": (100, "process", ""),
+    "refused": (1000, "seq", ""),
+}
+"""Table -> (maximum rows per site, name of a row within its site, what other rows refer to).
+
+Of the last three the newest rows stay; the others take no more.
+"""
+
 FIRST: Final[Position] = (0, "")
 STEP: Final = 2**20
 """Largest step between two turns. A random step makes the turns of a hub that was restored from a

@@ -22,6 +22,12 @@ from pvebench_lab.references.columns import ColumnMapping
 from pvebench_lab.references.delimited import Decimal
 from pvebench_lab.references.library import PUBLISHED, ReferenceLibrary, published, read_file
 
+decimal_option = click.option(
+    "--decimal",
+    type=click.Choice([str(mark) for mark in Decimal]),
+    help="Decimal mark of the table's numbers; default: detected.",
+)
+
 
 class _Import(PluginGroup):
     """Group whose command `references` needs no name."""
@@ -61,11 +67,7 @@ def import_() -> None:
     metavar="FIELD=UNIT",
     help="Unit of a column, if its header does not contain it.",
 )
-@click.option(
-    "--decimal",
-    type=click.Choice([str(mark) for mark in Decimal]),
-    help="Decimal mark of the table's numbers; default: detected.",
-)
+@decimal_option
 @format_option()
 def references(
     sources: tuple[str, ...], name: str | None, date: str | None, form: str, **options: Any

@@ -77,16 +77,21 @@ class DelimitedText:
             raise KeyError(name)
         return TextCell(self._header[index], 1, _offset(self._lines[0], index, self._delimiter))
 
-    def records(self) -> Iterator[TextRow]:
-        """Yield the rows, without empty lines.
+    @property
+    def names(self) -> list[str]:
+        """Headers of the columns."""
+        return self._header
+
+    def records(self, most: int = MAX_ROWS) -> Iterator[TextRow]:
+        """Yield the rows, at most `most`, without empty lines.
 
         Raises:
             ConfigError: a row has more or fewer cells than the header.
         """
-        reader = csv.reader(self._lines, delimiter=self._delimiter)
+        reader = csv.reader(self._lines, delimiter=self._delimiter, strict=True)
         next(reader)
         last = reader.line_num
-        for texts in bounded(self._file, reader):
+        for texts in bounded(self._file, reader, most):
             line, last = last + 1, reader.line_num
             if not any(text.strip() for text in texts):
                 continue
@@ -103,15 +108,15 @@ class DelimitedText:
             )
 
 
-def bounded(file: str, rows: Iterable[_Row]) -> Iterator[_Row]:
+def bounded(file: str, rows: Iterable[_Row], most: int = MAX_ROWS) -> Iterator[_Row]:
     """Yield the rows of a table.
 
     Raises:
-        ConfigError: there are more than MAX_ROWS.
+        ConfigError: there are more than `most`.
     """
     for count, row in enumerate(rows):
-        if count == MAX_ROWS:
-            message = f"has more than {MAX_ROWS} rows; a reference series is a table, not a log"
+        if count == most:
+            message = f"more than {most} rows; split the file or remove the oldest"
             raise ConfigError([Problem(file, 0, 0, message)])
         yield row
 
@@ -148,7 +153,7 @@ class Decimal(StrEnum):
     COMMA = "comma"
 
 
-_NOTHING: Final = frozenset({"", "-", "–", "n/a", "na", "null"})
+_NOTHING: Final = frozenset({"", "-", "–", "n/a", "na", "nan", "null", "none"})
 """Cell texts that mean no number."""
 _GROUPS: Final = re.compile(r"(?<=\d)[ \u00a0\u202f'\u2019](?=\d{3}(?!\d))")
 """Spaces and apostrophes between thousands, valid with every decimal mark."""

@@ -211,7 +211,7 @@ def _fio_series(path: Path, text: str, name: str, date: str) -> ReferenceSeries:
     written = [report.written for report in reports if report.written]
     if not date and written:
         date = max(written).date().isoformat()
-    rows = tuple(row for report in reports for row in _fio_rows(report))
+    rows = tuple(row for report in reports for row in fio_rows(report))
     if not any(row.values for row in rows):
         message = "no job of fio completed an operation of known direction"
         raise ConfigError([Problem(str(path), 1, 1, message)])
@@ -219,7 +219,7 @@ def _fio_series(path: Path, text: str, name: str, date: str) -> ReferenceSeries:
     return ReferenceSeries(name=name, date=date, source=str(path), rows=numbered)
 
 
-def _fio_rows(report: Report) -> Iterator[ReferenceRow]:
+def fio_rows(report: Report) -> Iterator[ReferenceRow]:
     """Yield a row per job; fio without `group_reporting` lists each of its `numjobs`."""
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for job in report.jobs:

@@ -10,8 +10,8 @@ import pytest
 
 from pvebench.analysis.judge import Judge
 from pvebench.cli.main import run_cli
-from pvebench.cli.verdict import read_csv
 from pvebench.model.judged import JUDGED
+from pvebench_lab.cli.judge import read_history
 from testing.answers import LEVEL, ask, ask_node, material
 from testing.fleets import fleet, labels_24, labels_144, loaded, mixed_case
 from testing.noise import (
@@ -83,7 +83,7 @@ def test_the_answer_is_that_of_the_command(
     assert moved.upgrade
     assert abs(moved.index(series.times.tolist()) - 100) <= 1
     assert {0: data["verdicts"][0]["state"]} == answer.states
-    given = read_csv(path, JUDGED["throughput"]).histories[0].points
+    given = read_history(path, JUDGED["throughput"]).histories[0].points
     asked = material([series], [{}]).histories[0].points
     assert list(given.times) == pytest.approx(list(asked.times))
     assert list(given.values) == pytest.approx(list(asked.values))

@@ -8,15 +8,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pvebench.analysis.judge import Judge
 from pvebench.cli.main import run_cli
-from pvebench.cli.verdict import judged, read_csv
+from pvebench.errors import ConfigError
 from pvebench.model.judged import JUDGED
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import progress_lines
+from pvebench_lab.cli.judge import judged, read_history
 from testing.packs import QUICK
 
 Captured = pytest.CaptureFixture[str]
@@ -69,19 +71,56 @@ def test_every_fault_of_a_file_is_reported_with_its_place(tmp_path: Path, capsys
     assert complaints(tmp_path / "bad.csv", lines, capsys) == [
         "3:1: 'yesterday' is not a time: write 2026-03-01T12:00:00Z or seconds",
         "3:11: '-5' is not a positive number",
-        "4:1: 1 values for 2 columns",
-        "4:1: '' is not a positive number",
+        "4:1: 1 cells, but the header has 2",
     ]
+
+
+_COMMITS = [{"date": 1740787200000 + 1, "benches": [{"name": "b", "value": 9, "unit": "MB/s"}]}]
+_DATA_JS = f"window.BENCHMARK_DATA = {json.dumps({'entries': {'disk': _COMMITS}})};"
+_REPORT = {"fio version": "fio-3.33", "timestamp": 1740787200, "jobs": [
+    {"jobname": "rr", "read": {"iops": 9.0, "bw_bytes": 36864}, "write": {"iops": 0}}
+]}  # fmt: skip
+_MORE = _REPORT | {"timestamp": 1740787260}
+
+
+@pytest.mark.parametrize(
+    ("text", "runs", "said"),
+    [
+        ("time,value\n1740787200000,9\n1740787200,9", {"mine": [9, 9]}, ""),
+        ('"Time","Value"\n"2025-03-01 00:00:00","9"\n', {"mine": [9]}, ""),
+        ("sep=,\nTime,a,b\n2025-03-01 00:00:00,9,\n", {"a": [9]}, "2:23: '' left out"),
+        ("time;value\n2025-03-01;100,5\n", {"mine": [100.5]}, ""),
+        ("time;value\n2025-03-01;1.234\n2025-03-01;1,5", {"mine": [1234, 1.5]}, ""),
+        ("time,value\n1740787200,0\n1740787201,9", {"mine": [9]}, "2:12: '0' left out"),
+        (_DATA_JS, {"b": [9]}, ""),
+        (json.dumps([_REPORT, _MORE]), {"rr read": [9, 9]}, ""),
+        ("time;value\n2025-03-01;1.234\n", "2:12: '1.234' can mean", ""),
+        ("time,value\n1,5e-324\n2,1e308", "2:3: '5e-324' is not a positive number", ""),
+        ("time,value,unit\n1,9,MB/s", "1:1: unknown column 'unit'", ""),
+        ('{"entries": 5}', "1:1: neither fio's JSON nor data.js", ""),
+        (json.dumps(_REPORT | {"timestamp": 0}), "1:1: report 1 has no time", ""),
+    ],
+)  # fmt: skip
+def test_histories_of_other_programs_are_read_or_named(
+    text: str, runs: Any, said: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(text, "utf-8")
+    if isinstance(runs, str):
+        with pytest.raises(ConfigError, match=re.escape(runs)):
+            read_history(path, JUDGED["throughput"])
+        return
+    histories = read_history(path, JUDGED["throughput"]).histories
+    assert {history.case: list(history.points.values) for history in histories} == runs
+    assert all(1740787200 <= time < 1740787261 for each in histories for time in each.points.times)
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (
-            ["when,value", "1,2"],
-            "1:1: unknown column 'when'; known: time, value, environment, case",
-        ),
-        (["time", "1"], "1:1: missing column 'value'"),
+        (["when,value", "1,2"], "1:1: no column 'time'; use one of when, value"),
+        (["time", "1"], "1:1: missing column 'value'; name the columns time, value, environ"),
         (["time,value"], "2:1: no runs after the header"),
         (["time,value", '1,"2'], "2:1: invalid CSV: unexpected end of data"),
     ],
@@ -89,7 +128,7 @@ def test_every_fault_of_a_file_is_reported_with_its_place(tmp_path: Path, capsys
 def test_a_file_of_another_form_is_refused(
     tmp_path: Path, capsys: Captured, lines: list[str], expected: str
 ) -> None:
-    assert expected in complaints(tmp_path / "bad.csv", lines, capsys)
+    assert any(expected in line for line in complaints(tmp_path / "bad.csv", lines, capsys))
 
 
 def test_a_missing_file_is_reported(tmp_path: Path, capsys: Captured) -> None:
@@ -146,7 +185,7 @@ def test_the_verdict_of_a_young_store_is_ten_lines_with_what_is_missing(
 
 def test_progress_names_the_end_of_missing_runs_and_what_no_run_decides(tmp_path: Path) -> None:
     path = history(tmp_path / "disk.csv", days=2, after=0)
-    verdicts = judged(read_csv(path, JUDGED["throughput"]), Judge())
+    verdicts = judged(read_history(path, JUDGED["throughput"]), Judge())
     (report,) = verdicts.reports
     (late,) = report.verdicts
     noisy = replace(late, more_runs=0, reason="too noisy")

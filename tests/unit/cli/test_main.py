@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import pkgutil
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -181,6 +183,27 @@ def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path, capsys: Capture
     assert found["qemu-system-x86_64"]
     assert not found["space"]
     assert "checks failed: space" in captured.err
+
+
+def test_a_broken_file_of_known_issues_fails_the_check(tmp_path: Path, capsys: Captured) -> None:
+    for name, entry, code in (("good", "", 0), ("bad", "{id: x}", 2)):
+        config, issues = tmp_path / "pvebench.yaml", tmp_path / f"{name}.yaml"
+        settings = f"driver: simulated\nstate: {tmp_path}\nknown_issues: [{issues}]\n"
+        config.write_text(settings, "utf-8")
+        issues.write_text(f"issues: [{entry}]\n", "utf-8")
+        assert run_cli(["check", "--config", str(config)]) == code
+        said = capsys.readouterr()
+        assert (f"with {issues}" if code == 0 else f"{issues}:1:10: missing key") in str(said)
+
+
+def test_a_run_of_1970_needs_a_begin_of_the_export(tmp_path: Path, capsys: Captured) -> None:
+    state = ["--state", str(tmp_path), "--driver", "simulated"]
+    assert run_cli(["run", *state, "--pack", str(write_pack(tmp_path, SMALL))]) == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "pvebench.db")) as database, database:
+        database.execute("UPDATE cases SET first_started = 0")
+    assert run_cli(["export", "openmetrics", *state]) == 5
+    assert "the first run began 1970-01-01" in capsys.readouterr().err
+    assert run_cli(["export", "openmetrics", *state, "--from", "2026-01-01"]) == 0
 
 
 def test_packs_lists_what_is_there(capsys: Captured) -> None:

@@ -15,9 +15,8 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.model.run import Sample, Unit
 from pvebench_fleet.hub.app import FleetPages
 from pvebench_fleet.hub.judging import judge_next
-from pvebench_fleet.hub.rules import AHEAD_SECONDS, Holder, SiteBusy
+from pvebench_fleet.hub.rules import AHEAD_SECONDS, TABLES, Holder, SiteBusy
 from pvebench_fleet.hub.store.database import HubDatabase
-from pvebench_fleet.hub.store.limits import TABLES
 from pvebench_fleet.hub.store.site_transaction import SiteTransaction
 from pvebench_fleet.wire import Head, pack, shape_of
 from testing.hub_requests import PROCESS, SHAPE, Sending, line, rows

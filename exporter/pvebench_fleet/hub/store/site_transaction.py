@@ -21,8 +21,17 @@ from psycopg.types.json import Jsonb
 from pvebench.errors import FleetError
 from pvebench.model.figures import impossible_number
 from pvebench.model.units import DAY, show_bytes, show_seconds
-from pvebench_fleet.hub.rules import AHEAD_SECONDS, Batch, Holder, SiteBusy, SiteRow, State
-from pvebench_fleet.hub.store.limits import RUN_BYTES, SITE_BYTES, TABLES
+from pvebench_fleet.hub.rules import (
+    AHEAD_SECONDS,
+    RUN_BYTES,
+    SITE_BYTES,
+    TABLES,
+    Batch,
+    Holder,
+    SiteBusy,
+    SiteRow,
+    State,
+)
 from pvebench_fleet.wire import (
     CycleLine,
     DecisionLine,

@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from pvebench.model.units import DAY
-from pvebench_fleet.hub.store.limits import RUN_BYTES, SITE_BYTES, TABLES
+from pvebench_fleet.hub.rules import RUN_BYTES, SITE_BYTES, TABLES
 from pvebench_fleet.hub.store.site_transaction import Connection
 
 KEPT_SECONDS: Final = 90 * DAY
