@@ -245,6 +245,7 @@ class CaseStep:
             after it changed, at random or for several runs each.
         share: share of the runs after it that changed.
         mode: True if the case visits the new level repeatedly, so that it is not reported.
+        left: level before it, a logarithm without the effect of the hour.
     """
 
     time: float
@@ -258,6 +259,12 @@ class CaseStep:
     kind: ChangeKind = "level"
     share: float = 1.0
     mode: bool = False
+    left: float = 0.0
+
+    @property
+    def reached(self) -> float:
+        """Level after it."""
+        return self.left + self.effect
 
     @property
     def slow(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Final, TypeVar
@@ -111,6 +111,8 @@ class Difference:
         spread: its square divided by n is the variance of the mean of n runs, including
             autocorrelation.
         before, after: number of runs on both sides.
+        level: of the runs before.
+        fixed: part of half of the interval that further runs do not reduce.
     """
 
     effect: float
@@ -119,11 +121,22 @@ class Difference:
     spread: float
     before: int
     after: int
+    level: float
+    fixed: float = 0.0
 
     @property
     def excluded(self) -> float:
         """Largest change in either direction that the runs do not rule out."""
         return max(abs(self.low), abs(self.high))
+
+    def wider(self, by: float) -> Difference:
+        """Return it with an independent error of up to `by` that more runs do not reduce."""
+        reach = math.hypot((self.high - self.low) / 2, by)
+        return replace(self, low=self.effect - reach, high=self.effect + reach, fixed=by)
+
+    def and_of(self, whole: Difference) -> Difference:
+        """Return the difference from a whole baseline, with an interval that holds both."""
+        return replace(whole, low=min(self.low, whole.low), high=max(self.high, whole.high))
 
     def more_runs(self, size: float) -> int | None:
         """Return the number of further runs that rule out a change of `size`.
@@ -134,7 +147,7 @@ class Difference:
         for more in (*range(1, 20), *range(20, FURTHER_RUNS, 10)):
             runs = self.after + more
             error = self.spread * math.sqrt(1 / self.before + 1 / runs)
-            if float(error) * critical(0.05, self.before + runs - 2) <= size:
+            if math.hypot(error * critical(0.05, self.before + runs - 2), self.fixed) <= size:
                 return more
         return None
 
@@ -160,7 +173,8 @@ def difference(before: Matrix, after: Matrix, *, chance: float = CHANCE) -> Diff
     effect = float(levels[1] - levels[0])
     error = spread * math.sqrt(1 / len(before) + 1 / len(after))
     reach = critical(chance, degrees) * error
-    return Difference(effect, effect - reach, effect + reach, spread, len(before), len(after))
+    counts = len(before), len(after)
+    return Difference(effect, effect - reach, effect + reach, spread, *counts, float(levels[0]))
 
 
 def size_text(effect: float) -> str:

@@ -78,6 +78,13 @@ def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ..
         after = after[:SIDE] if end < len(logs) else after[-SIDE:]
         size = difference(before, after, chance=MISSED)
         resized.append(
-            replace(step, effect=size.effect, low=size.low, high=size.high, runs=len(logs) - at)
+            replace(
+                step,
+                effect=size.effect,
+                low=size.low,
+                high=size.high,
+                runs=len(logs) - at,
+                left=size.level,
+            )
         )
     return tuple(resized)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from pvebench.analysis.arrays import Places, np
+from pvebench.analysis.arrays import Matrix, Places, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.event_effects import CaseShift
@@ -25,28 +25,9 @@ from pvebench.analysis.noise_patterns import (
     spread_out,
     two_levels,
 )
+from pvebench.analysis.slow_variation import usual_variation
+from pvebench.analysis.step_course import decisive_steps, gain_reason, step_course
 from pvebench.model.judged import Judged
-
-# --- implausible improvements: more often an operation is no longer done ---
-
-DURABLE_GAIN: Final = math.log(1.25)
-"""Improvement of synchronous writes that software cannot cause, since they wait for the device."""
-ANY_GAIN: Final = math.log(2.0)
-"""Improvement of any metric that is implausible."""
-
-
-def too_good(history: CaseHistory, effect: float) -> str:
-    """Return why an improvement is implausible; empty if it is plausible."""
-    durable = history.figure.more_is_better and history.labels.get("durable") == "yes"
-    if history.figure.kind == "speed" and durable and effect > DURABLE_GAIN:
-        return (
-            "software cannot make durable writes so much faster; they may no longer wait for "
-            "the device"
-        )
-    if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
-        return "improvements above 100% are rarely real; an operation may no longer be done"
-    return ""
-
 
 # --- inconclusive verdicts: runs until a verdict ---
 
@@ -72,7 +53,8 @@ def missing_text(history: CaseHistory, apart: Difference) -> str:
     now = "not yet known" if wide else f"changes up to {size_text(apart.excluded)} possible"
     text = f"{count_text(apart.after, 'run')} after {apart.before}: {now}"
     if more is None:
-        return f"{text}; {apart.before} runs before are too few to rule out {size_text(size)}"
+        why = "vary too slowly" if apart.fixed > size / 2 else "are too few"
+        return f"{text}; {apart.before} runs before {why} to rule out {size_text(size)}"
     later = "known" if size > WIDE else f"{size_text(size)} can be ruled out"
     return f"{text}; {later} after {count_text(more, 'more run')}"
 
@@ -89,12 +71,10 @@ PRESENT: Final = 10
 """Maximum number of latest runs in the current level without a step or event."""
 LEAST_PRESENT: Final = 3
 """Minimum number of latest runs in the current level without a step or event."""
+SLOW: Final = 2.0
+"""Distance of a level from its baseline in standard deviations that slow variation explains."""
 WEEK_OF_RUNS: Final = 200
 """Number of runs before whose hours of the day are considered."""
-LEFT: Final = 0.35
-"""Share of the recovered distance within which a level counts as back at the baseline …"""
-FARTHEST: Final = math.log(2)
-"""… limited to a share of this distance: a third of a thousandfold stall is no recovery."""
 
 
 class VerdictState(StrEnum):
@@ -227,50 +207,109 @@ def conclude(
         cut_reason: why the history was restarted; empty if it was not.
     """
     accepted = tuple(step for step in steps if step.time <= accepted_until)
-    open_steps = tuple(step for step in steps if step.time > accepted_until)
-    apart = difference_of(history, accepted, open_steps, last)
+    recent = tuple(step for step in steps if step.time > accepted_until)
+    apart = difference_of(history, accepted, recent, last)
     if apart is None:
-        return replace(_without(history, cut_reason), accepted=accepted, steps=open_steps)
-    runs = len(history.points) - history.split(open_steps[-1].time) if open_steps else apart.after
-    numbers = (apart.effect, apart.low, apart.high, runs)
-    if len(open_steps) == 1 and open_steps[0].low < open_steps[0].high:
-        # One number everywhere: the change of this step.
-        numbers = _numbers_of(open_steps[0])
-        apart = replace(apart, effect=numbers[0], low=numbers[1], high=numbers[2])
-    shift = None if last is None else last.shift
-    state, reason = _state(history, open_steps, shift, apart)
-    p_value = open_steps[-1].p_value if open_steps else shift.p_value if shift else None
-    if creep is not None and not open_steps:
-        state = _state_of(creep)
-        reason, numbers, p_value = "", _numbers_of(creep), creep.p_value
-    elif doubtful is not None and doubtful.mode and _only_mode(history, open_steps):
-        state, reason = VerdictState.INCONCLUSIVE, two_levels(history, doubtful)
-    elif not open_steps and doubtful is not None and doubtful.time > accepted_until:
-        state = (
-            VerdictState.POSSIBLY_SLOWER if doubtful.effect < 0 else VerdictState.POSSIBLY_FASTER
-        )
-        reason, numbers = "", _numbers_of(doubtful)
-    elif not open_steps and state.code == 0:
-        reason = "; ".join([reason, *_habits(history, accepted)])
-    base = _baseline(history, accepted, open_steps, creep)
-    more = apart.more_runs(claim_of(history)) if state is VerdictState.INCONCLUSIVE else 0
+        return replace(_without(history, cut_reason), accepted=accepted, steps=recent)
+    result = _result(history, accepted, recent, last, apart)
+    shown = decisive_steps([*accepted, *recent], accepted)
+    worse = any(step.effect < 0 for step in shown)
+    if creep is not None and (not shown or creep.effect < 0) and not worse:
+        result = _Result(_state_of(creep), "", _numbers_of(creep), creep.p_value)
+    elif doubtful is not None and doubtful.mode and not shown:
+        alternates = two_levels(history, doubtful)
+        result = replace(result, state=VerdictState.INCONCLUSIVE, reason=alternates)
+    elif not recent and doubtful is not None and doubtful.time > accepted_until:
+        result = replace(_possibly(doubtful.effect, result), numbers=_numbers_of(doubtful))
+    elif not recent and result.state.code == 0:
+        reason = "; ".join([result.reason, *_habits(history, accepted)])
+        result = replace(result, reason=reason)
+    base = _baseline(history, accepted, recent, creep)
+    undecided = result.state is VerdictState.INCONCLUSIVE
+    effect, low, high, runs = result.numbers
     return Verdict(
         history=history,
-        state=state,
-        reason=reason,
-        effect=numbers[0],
-        low=numbers[1],
-        high=numbers[2],
-        runs=numbers[3],
-        more_runs=more or 0,
-        p_value=p_value,
-        steps=open_steps,
+        state=result.state,
+        reason=result.reason,
+        effect=effect,
+        low=low,
+        high=high,
+        runs=runs,
+        more_runs=(apart.more_runs(claim_of(history)) if undecided else 0) or 0,
+        p_value=result.p_value,
+        steps=recent,
         accepted=accepted,
         creep=creep,
         baseline=statistics.median(base.values) if base else None,
         baseline_runs=len(base),
         baseline_start=base.times[0] if base else 0.0,
     )
+
+
+Numbers = tuple[float, float, float, int]
+"""Effect, lower and upper bound, number of runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """State of a case and what it is based on."""
+
+    state: VerdictState
+    reason: str
+    numbers: Numbers
+    p_value: float | None
+
+
+def _result(
+    history: CaseHistory,
+    accepted: Sequence[CaseStep],
+    steps: Sequence[CaseStep],
+    last: LastEvent | None,
+    apart: Difference,
+) -> _Result:
+    """Return the state by the present level: of the open steps, the regressions decide."""
+    decisive = decisive_steps([*accepted, *steps], accepted)
+    numbers = (apart.effect, apart.low, apart.high, apart.after)
+    if not steps:
+        return _without_steps(history, None if last is None else last.shift, numbers, apart)
+    runs, p_value = len(history.points) - history.split(steps[-1].time), steps[-1].p_value
+    if not decisive:
+        reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
+        result = _Result(VerdictState.UNCHANGED, reason, (*numbers[:3], runs), p_value)
+        course = step_course([*accepted, *steps], steps[-1])
+        ended = course.back or course.certain
+        return result if ended else _possibly(steps[-1].effect, result)
+    if decisive == [steps[-1]] and steps[-1].low < steps[-1].high:
+        # One number everywhere: the change of this step.
+        numbers = _numbers_of(steps[-1])
+    reasons = [gain_reason(history, [*accepted, *steps], step) for step in decisive]
+    reason = next(filter(None, reasons), "")
+    state = VerdictState.IMPLAUSIBLE if reason else VerdictState.FASTER
+    if decisive[0].effect < 0:
+        state = VerdictState.SLOWER
+    return _Result(state, reason, (*numbers[:3], runs), p_value)
+
+
+def _without_steps(
+    history: CaseHistory, shift: CaseShift | None, numbers: Numbers, apart: Difference
+) -> _Result:
+    result = _Result(
+        VerdictState.UNCHANGED,
+        f"changes above {size_text(apart.excluded)} ruled out",
+        numbers,
+        shift.p_value if shift else None,
+    )
+    if shift is not None and shift.maybe and not shift.confirmed:
+        return _possibly(shift.effect, result)
+    if apart.excluded > claim_of(history):
+        reason = missing_text(history, apart)
+        return replace(result, state=VerdictState.INCONCLUSIVE, reason=reason)
+    return result
+
+
+def _possibly(effect: float, result: _Result) -> _Result:
+    state = VerdictState.POSSIBLY_SLOWER if effect < 0 else VerdictState.POSSIBLY_FASTER
+    return replace(result, state=state, reason="")
 
 
 def _state_of(creep: CaseStep) -> VerdictState:
@@ -287,13 +326,21 @@ def _baseline(
     creep: CaseStep | None,
 ) -> GoodRuns:
     """Return the runs of the baseline; for a gradual change, the runs at its start."""
-    start = accepted[-1].time if accepted else -math.inf
-    end = steps[0].time if steps else math.inf
-    if creep is not None and not steps and not creep.slow:
-        end = creep.time
-    elif creep is not None and not steps:
+    if creep is not None and not steps and creep.slow:
         return history.since(creep.time).points[: creep.runs // PARTS]
+    start, end = _base_span(accepted, steps)
+    if creep is not None and not steps:
+        end = creep.time
     return history.points[history.split(start) : history.split(end)]
+
+
+def _base_span(accepted: Sequence[CaseStep], steps: Sequence[CaseStep]) -> tuple[float, float]:
+    """Return the time of the baseline: up to the first step that decides the state."""
+    every = [*accepted, *steps]
+    decisive = decisive_steps(every, accepted)
+    end = min([step.time for step in decisive or steps], default=math.inf)
+    borders = [step.time for step in (every if decisive else accepted) if step.time < end]
+    return max([-math.inf, *borders]), end
 
 
 def _without(history: CaseHistory, cut_reason: str) -> Verdict:
@@ -317,10 +364,6 @@ def _without(history: CaseHistory, cut_reason: str) -> Verdict:
     )
 
 
-Numbers = tuple[float, float, float, int]
-"""Effect, lower and upper bound, number of runs."""
-
-
 def _numbers_of(step: CaseStep) -> Numbers:
     return step.effect, step.low, step.high, step.runs
 
@@ -338,8 +381,7 @@ def difference_of(
     """
     times = history.times()
     logs = without_own_hours(history, [*accepted, *steps])
-    start = bisect_left(times, accepted[-1].time) if accepted else 0
-    base_end = bisect_left(times, steps[0].time) if steps else len(logs)
+    start, base_end = (min(history.split(time), len(logs)) for time in _base_span(accepted, steps))
     begun = bisect_left(times, steps[-1].time) if steps else len(logs)
     at = 0 if last is None else bisect_left(times, last.time)
     if not steps and max(LEAST_BASELINE, start + 1) <= at < len(times):
@@ -356,57 +398,21 @@ def difference_of(
         after = after if len(after) >= LEAST_PRESENT else np.arange(now, len(logs))
     if base_end - begin < LEAST_BASELINE or not len(after):
         return None
-    return difference(logs[begin:base_end], logs[after])
+    apart = difference(logs[begin:base_end], logs[after])
+    if decisive_steps([*accepted, *steps], accepted):
+        return apart
+    return apart.and_of(_from_everything(logs[start:base_end], logs[after]))
+
+
+def _from_everything(baseline: Matrix, present: Matrix) -> Difference:
+    """Return the difference from the whole baseline, which slow variation makes less certain."""
+    apart = difference(baseline, present)
+    return apart.wider(SLOW * usual_variation(baseline))
 
 
 def alike(before: Sequence[float], after: Sequence[float]) -> Places:
     """Return the indexes of runs in `after` at hours of the day that also occur before."""
     return like_hours(before, after) if spread_out([*before, *after]) else np.arange(len(after))
-
-
-def _state(
-    history: CaseHistory, steps: Sequence[CaseStep], last: CaseShift | None, apart: Difference
-) -> tuple[VerdictState, str]:
-    if steps:
-        return _after_steps(history, steps, apart)
-    if last is not None and last.maybe and not last.confirmed:
-        worse = last.effect < 0
-        return (VerdictState.POSSIBLY_SLOWER if worse else VerdictState.POSSIBLY_FASTER), ""
-    if apart.excluded > claim_of(history):
-        return VerdictState.INCONCLUSIVE, missing_text(history, apart)
-    return VerdictState.UNCHANGED, f"changes above {size_text(apart.excluded)} ruled out"
-
-
-def _after_steps(
-    history: CaseHistory, steps: Sequence[CaseStep], apart: Difference
-) -> tuple[VerdictState, str]:
-    left = left_after(steps[-1].effect, apart.effect)
-    if len(steps) > 1 and abs(apart.effect) < max(history.figure.least_effect, left):
-        reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
-        return VerdictState.UNCHANGED, reason
-    if apart.effect < 0:
-        return VerdictState.SLOWER, ""
-    reason = too_good(history, apart.effect)
-    return (VerdictState.IMPLAUSIBLE, reason) if reason else (VerdictState.FASTER, "")
-
-
-def _only_mode(history: CaseHistory, steps: Sequence[CaseStep]) -> bool:
-    """Return whether a case was at the baseline before its latest step, which leads to a mode."""
-    before = abs(sum(step.effect for step in steps[:-1]))
-    last = abs(steps[-1].effect) if steps else math.inf
-    return before < max(history.figure.least_effect, LEFT * last)
-
-
-def left_after(last: float, effect: float) -> float:
-    """Return the largest distance from the baseline that counts as back at the baseline.
-
-    It depends only on the distance that the last step recovered, not on larger earlier ones.
-
-    Args:
-        last: size of the last step, a logarithm.
-        effect: level after it relative to the baseline, a logarithm.
-    """
-    return LEFT * min(abs(effect - last), FARTHEST)
 
 
 def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:

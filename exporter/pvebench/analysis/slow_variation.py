@@ -36,8 +36,21 @@ def slow_variation(logs: Matrix, places: Sequence[int]) -> float:
         logs: [runs] logarithms, without known steps and effects of the hour.
         places: first run of each level but the first, in order.
     """
-    away: list[Matrix] = []
-    noise: list[Matrix] = []
+    away, noise, free = _blocks(logs, places)
+    variance = float(away @ away) / free if free >= LEAST_FREE else 0.0
+    return _beyond_chance(variance, noise)
+
+
+def usual_variation(logs: Matrix) -> float:
+    """Return it for a whole history, however far a few periods were from the level."""
+    away, noise, free = _blocks(logs, [])
+    usual = MAD_TO_SIGMA * float(np.median(np.abs(away - np.median(away)))) if len(away) else 0.0
+    return _beyond_chance(usual**2 if free >= LEAST_FREE else 0.0, noise)
+
+
+def _blocks(logs: Matrix, places: Sequence[int]) -> tuple[Matrix, Matrix, int]:
+    """Return distances of blocks from their level, differences of runs, degrees of freedom."""
+    away, noise = [logs[:0]], [logs[:0]]
     for begin, end in pairwise([0, *places, len(logs)]):
         level = logs[begin + BORDER if begin else 0 : end - BORDER if end < len(logs) else end]
         count = len(level) // BLOCK
@@ -46,11 +59,13 @@ def slow_variation(logs: Matrix, places: Sequence[int]) -> float:
         blocks = np.median(level[len(level) - count * BLOCK :].reshape(count, BLOCK), axis=1)
         away.append(blocks - blocks.mean())
         noise.append(np.abs(np.diff(level)))
-    free = sum(map(len, away)) - len(away)
-    if free < LEAST_FREE:
-        return 0.0
-    variance = float(np.sum(np.concatenate(away) ** 2)) / free
-    sigma = MAD_TO_SIGMA * float(np.median(np.concatenate(noise))) / 2**0.5
+    joined = np.concatenate(away)
+    return joined, np.concatenate(noise), len(joined) - (len(away) - 1)
+
+
+def _beyond_chance(variance: float, noise: Matrix) -> float:
+    """Return the standard deviation that independent runs do not explain."""
+    sigma = MAD_TO_SIGMA * float(np.median(noise)) / 2**0.5 if len(noise) else 0.0
     by_chance = MEDIAN_COST * sigma**2 / BLOCK
     return float(variance - by_chance) ** 0.5 if variance > CLEARLY * by_chance + TINY**2 else 0.0
 

@@ -25,7 +25,8 @@ from pvebench.analysis.change import (
 from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import CameWith, Event, came_with
 from pvebench.analysis.group_effects import GroupShift
-from pvebench.analysis.metric_verdict import LEFT, Verdict, too_good
+from pvebench.analysis.metric_verdict import Verdict
+from pvebench.analysis.step_course import StepCourse, gain_reason, step_course
 from pvebench.model.environment import KnownIssue, concerns
 from pvebench.model.judged import JUDGED, Judged
 
@@ -249,12 +250,13 @@ def _change(
     at = math.nan if came is None else occasion.time
     moves = moves_of(at, group, members, shifts)
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
-    courses = [
-        step_course(verdict, step)
+    first = [
+        (verdict.history, (*verdict.accepted, *verdict.steps), step, step in verdict.accepted)
         for verdict, step in members
         if verdict.history.figure is moves[0].figure
     ]
-    implausible = [course.reason for course in courses if course.reason]
+    courses = [step_course(steps, step) for _, steps, step, _ in first]
+    implausible = [gain_reason(history, steps, step) for history, steps, step, _ in first]
     matches: tuple[Match, ...] = ()
     if came is not None:
         matches = known_issues(
@@ -288,8 +290,8 @@ def _change(
         if came is not None or occasion.kind == "drift"
         else _near(members[0], shifts),
         issues=matches,
-        reason=implausible[0] if implausible else "",
-        state=_state(courses),
+        reason=next(filter(None, implausible), ""),
+        state=_state(courses, [accepted for *_, accepted in first]),
         end=statistics.median_low(ends) if ended else None,
         back=most([course.back for course in courses]),
     )
@@ -304,11 +306,13 @@ def _differences(
     return tuple(some or event for some, event in zip(own, events, strict=True))
 
 
-def _state(courses: Sequence[StepCourse]) -> ChangeState:
-    ended = most([course.end is not None for course in courses])
-    back = most([course.back for course in courses])
-    lasting = any(course.lasting for course in courses)
-    return "open" if lasting and not (ended or back) else "resolved"
+def _state(courses: Sequence[StepCourse], accepted: Sequence[bool]) -> ChangeState:
+    closed = any(
+        most(votes)
+        for votes in ([one.end is not None for one in courses], [one.back for one in courses])
+    )
+    shown = any(one.certain and not old for one, old in zip(courses, accepted, strict=True))
+    return "open" if shown and not closed else "resolved"
 
 
 def _came_with(
@@ -400,55 +404,6 @@ def _median(steps: Sequence[CaseStep]) -> Effect:
     middle = statistics.median_low([step.effect for step in steps])
     step = next(step for step in steps if step.effect == middle)
     return step.effect, step.low, step.high
-
-
-@dataclass(frozen=True, slots=True)
-class StepCourse:
-    """A step relative to those before and after it.
-
-    Attributes:
-        end: time of the step that completed taking back most of it, Unix seconds;
-            None: no step did.
-        back: it takes back most of the earlier steps, or leads to a usual level.
-        lasting: the latest runs do not contradict it.
-        reason: why the resulting improvement is implausible; empty: it is plausible.
-    """
-
-    end: float | None
-    back: bool
-    lasting: bool
-    reason: str
-
-
-def step_course(verdict: Verdict, step: CaseStep) -> StepCourse:
-    """Return a step of a case relative to all other steps of that case."""
-    steps = (*verdict.accepted, *verdict.steps)
-    before = sum(one.effect for one in steps if one.time < step.time)
-    back = step.mode or abs(before + step.effect) < LEFT * abs(before)
-    gained = step.effect > 0 and not back
-    return StepCourse(
-        end=None if step.kind != "level" else _end(steps, step),
-        back=back,
-        lasting=_lasts(verdict, step),
-        reason=too_good(verdict.history, before + step.effect) if gained else "",
-    )
-
-
-def _end(steps: Sequence[CaseStep], step: CaseStep) -> float | None:
-    """Return when later steps had taken back most of a step, Unix seconds."""
-    left = step.effect
-    for later in steps:
-        if later.time > step.time:
-            left += later.effect
-            if left / step.effect < LEFT:
-                return later.time
-    return None
-
-
-def _lasts(verdict: Verdict, step: CaseStep) -> bool:
-    """Return whether the latest runs show a step that is not accepted."""
-    disproved = step.low < 0 < step.high
-    return step not in verdict.accepted and (step.slow or not disproved)
 
 
 def most(votes: Sequence[bool]) -> bool:

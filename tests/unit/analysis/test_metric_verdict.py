@@ -336,7 +336,7 @@ def test_what_creeps_within_a_day_may_be_the_day_and_is_not_reported() -> None:
         replace(one, points=GoodRuns(replace(p, time=p.time / 240) for p in one.points))
         for one in slow
     ]
-    assert states(judge(hourly)) == {"unchanged": 1}
+    assert states(judge(hourly)) == {"inconclusive": 1}
 
 
 def test_an_accepted_creep_is_reported_again_only_if_it_goes_on() -> None:

@@ -1,0 +1,109 @@
+"""State, openness and exit code follow from the present level, and a claim from what it is of."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pvebench.analysis.judge import Judge
+from pvebench.analysis.metric_verdict import Verdict
+from pvebench.cli.verdict import judged
+from pvebench.verdicts.overall_state import WORSE, exit_code
+from testing.answers import LEVEL, ask, material
+from testing.noise import CV, KINDS, Series, clock, independent, stream, unchanged
+
+
+def verdict_on(series: Series) -> tuple[Verdict, bool]:
+    """Return the verdict on a history, and whether it is red."""
+    verdicts = judged(material([series], [{}]), Judge())
+    return verdicts.verdicts[0], exit_code(verdicts, strict=False) == 1
+
+
+CASES = json.loads(gzip.decompress((Path(__file__).parent / "cases.json.gz").read_bytes()))
+"""Histories that were judged wrongly: values of the public benchmarks of deno, scipy and Neon, and
+generated ones with the noise of real hosts."""
+
+
+def case(name: str) -> Series:
+    given = CASES[name]
+    numbers = sorted(set(given["environments"]))
+    return Series(
+        np.array(given["times"], dtype=float),
+        np.log(np.array(given["values"]) / LEVEL),
+        tuple(str(numbers.index(one)) for one in given["environments"]),
+    )
+
+
+def with_level(name: str, runs: int, *levels: tuple[int, float]) -> Series:
+    """Return 24 runs a day at these (first run, level)."""
+    rng = stream(name)
+    times = clock(rng, runs, 24)
+    shift = np.zeros(runs)
+    for first, level in levels:
+        shift[first:] = level
+    return Series(times, independent(rng, times) + shift)
+
+
+@pytest.mark.parametrize("bad", [5, 7, 12])
+def test_a_few_runs_near_zero_are_over_once_the_level_is_back(bad: int) -> None:
+    series = with_level("near zero", 450, (190, np.log(0.03)), (190 + bad, 0.0))
+    verdict, red = verdict_on(series)
+    assert (str(verdict.state), red) == ("unchanged", False)
+    assert all(change.state == "resolved" for change in ask(series).worse())
+
+
+@pytest.mark.parametrize("name", ["null-nearzero-24aday-2", "null-gcsaw-24aday-4"])
+def test_a_loss_is_over_once_the_level_is_back_whatever_the_sizes_add_up_to(name: str) -> None:
+    verdict, red = verdict_on(case(name))
+    assert (str(verdict.state), red) == ("unchanged", False)
+
+
+def test_a_loss_after_a_gain_is_the_state_and_the_exit_code() -> None:
+    verdict, red = verdict_on(with_level("gain", 300, (60, np.log(1.4)), (220, np.log(1.15))))
+    assert (str(verdict.state), red) == ("slower", True)
+    assert verdict.effect == pytest.approx(np.log(1.15 / 1.4), abs=0.03)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.93, 1.3])
+def test_the_exit_code_is_red_exactly_if_the_state_is(ratio: float) -> None:
+    differ = []
+    for kind in KINDS:
+        rng = stream("q1", kind, 24, ratio, "cons")
+        series = unchanged(kind, rng, 300, 24)
+        series = series.changed(int(rng.integers(120, 290)), ratio)
+        verdict, red = verdict_on(series)
+        differ += [(kind, verdict.state, red)] if (verdict.state in WORSE) != red else []
+    assert differ == []
+
+
+def test_runs_like_those_just_before_rule_nothing_out_of_a_whole_baseline() -> None:
+    series = case("claimed-unchanged-deno-req_per_sec-deno_post_json")
+    verdict, _ = verdict_on(series)
+    away = abs(float(np.median(series.logs[-10:]) - np.median(series.logs[:-10])))
+    assert verdict.baseline_runs == len(series.logs)
+    assert verdict.excluded > 0.1 > away > 0.05
+    assert str(verdict.state) == "inconclusive"
+    assert "vary too slowly to rule out 10%" in verdict.reason
+
+
+def test_a_level_that_wandered_for_long_rules_out_no_more_than_it_wandered() -> None:
+    claims = []
+    for number in range(12):
+        rng = stream("wide wander", number)
+        times = clock(rng, 900, 24)
+        wander = 0.05 * np.sin(2 * np.pi * (times / (9 * 86400) + rng.random()))
+        logs = independent(rng, times) + wander
+        verdict, _ = verdict_on(Series(times, logs))
+        away = abs(float(np.median(logs[-10:]) - np.median(logs[:-10])))
+        claims += [away - verdict.excluded] if str(verdict.state) == "unchanged" else []
+    assert all(beyond < CV for beyond in claims)
+
+
+def test_a_steady_history_still_rules_out_small_changes() -> None:
+    verdict, _ = verdict_on(with_level("steady", 600))
+    assert str(verdict.state) == "unchanged"
+    assert verdict.excluded < 0.04
