@@ -80,7 +80,12 @@ def gain_reason(history: CaseHistory, steps: Sequence[CaseStep], step: CaseStep)
 
 
 def too_good(history: CaseHistory, effect: float) -> str:
-    """Return why an improvement is implausible; empty if it is plausible."""
+    """Return why an improvement is implausible; empty if it is plausible, or of foreign runs.
+
+    Runs of other programs have no labels; software may become any number of times faster.
+    """
+    if not history.labels:
+        return ""
     durable = history.figure.more_is_better and history.labels.get("durable") == "yes"
     if history.figure.kind == "speed" and durable and effect > DURABLE_GAIN:
         return (

@@ -107,3 +107,11 @@ def test_a_steady_history_still_rules_out_small_changes() -> None:
     verdict, _ = verdict_on(with_level("steady", 600))
     assert str(verdict.state) == "unchanged"
     assert verdict.excluded < 0.04
+
+
+@pytest.mark.parametrize("name", ["missed-scipy-expn", "gain of a foreign program"])
+def test_a_large_gain_of_runs_that_are_not_of_a_storage_is_an_improvement(name: str) -> None:
+    series = case(name) if name in CASES else with_level(name, 300, (150, np.log(9.0)))
+    verdict, red = verdict_on(series)
+    assert (str(verdict.state), red) == ("faster", False)
+    assert "mplausible" not in " ".join(change.text for change in ask(series).changes)
