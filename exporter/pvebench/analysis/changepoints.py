@@ -87,7 +87,7 @@ RECENT: Final = 300
 """Runs within which earlier levels and temporary departures from a level count."""
 DOUBT: Final = 4.0
 """Minimum score of a possible shift."""
-SURE: Final = 7.5
+SURE: Final = 7.7
 """Minimum score of a step: histories of real benchmarks reach 6 without a change."""
 SURE_BACK: Final = 6.0
 """Minimum score of a step back to an earlier level, which is more plausible."""
@@ -95,7 +95,7 @@ BEHIND: Final = RECENT + SCALE_RUNS + AROUND
 """Runs before the last step that influence the runs after it."""
 LEAST_AFTER: Final = 6
 """Minimum runs after a step: five slow runs of one day are not a step."""
-MOST_AFTER: Final = 14
+MOST_AFTER: Final = 9
 """Runs after a step that always suffice, however long the level was left before."""
 ALIKE: Final = 0.35
 """Share of a shift within which two levels are equal."""

@@ -25,6 +25,12 @@ MEDIAN_COST: Final = math.pi / 2
 """Variance of a median of normal values ÷ that of their mean."""
 CLEARLY: Final = 1.5
 """Variance of the blocks ÷ that of independent runs, below which nothing wanders."""
+CLEAR: Final = 6.0
+"""Minimum size, in scales of single runs, of a step that is clear whatever varies elsewhere …"""
+LASTING: Final = 20
+"""… and minimum runs of the levels on both sides of it."""
+NEAR: Final = 60
+"""Runs on each side that estimate the scale."""
 OUTGROWS: Final = 3.5
 """Minimum size of a step in standard deviations of the variation between the steps."""
 
@@ -75,6 +81,9 @@ def without_variation(
 ) -> list[CaseStep]:
     """Return the steps that are larger than the slow variation of a case, smallest removed first.
 
+    A step that single runs show clearly, between levels that last, stays all the same: the
+    variation is that of the whole history, and may be larger elsewhere.
+
     Args:
         logs: as for `slow_variation`.
         steps: in order.
@@ -82,9 +91,27 @@ def without_variation(
     """
     kept = list(zip(steps, places, strict=True))
     while kept:
-        least = OUTGROWS * slow_variation(logs, [place for _, place in kept])
-        smallest = min(kept, key=lambda one: abs(one[0].effect))
-        if abs(smallest[0].effect) >= least:
+        borders = [0, *(place for _, place in kept), len(logs)]
+        least = OUTGROWS * slow_variation(logs, borders[1:-1])
+        small = [
+            (step, place)
+            for (step, place), begin, end in zip(kept, borders, borders[2:], strict=False)
+            if abs(step.effect) < least and not _clear(logs, begin, place, end)
+        ]
+        if not small:
             break
-        kept.remove(smallest)
+        kept.remove(min(small, key=lambda pair: abs(pair[0].effect)))
     return [step for step, _ in kept]
+
+
+def _clear(logs: Matrix, begin: int, place: int, end: int) -> bool:
+    """Return whether single runs around a step show it clearly, on both sides for long."""
+    if min(place - begin, end - place) < LASTING:
+        return False
+    before, after = logs[max(begin, place - NEAR) : place], logs[place : min(end, place + NEAR)]
+    levels = [float(np.median(part)) for part in (before, after)]
+    away = np.concatenate(
+        [np.abs(part - level) for part, level in zip((before, after), levels, strict=True)]
+    )
+    scale = max(TINY, MAD_TO_SIGMA * float(np.median(away)))
+    return abs(levels[1] - levels[0]) >= CLEAR * scale
