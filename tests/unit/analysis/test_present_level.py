@@ -16,7 +16,6 @@ from pvebench.verdicts.overall_state import WORSE, exit_code
 from testing.answers import LEVEL, ask, material
 from testing.noise import CV, KINDS, Series, clock, independent, stream, unchanged
 
-
 EARLY = {"bursts": 8, "spikes": 9, "nightly backup": 9}
 """Fewest of twelve histories in which a loss is reported after ten runs."""
 
