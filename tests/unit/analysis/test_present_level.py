@@ -11,8 +11,8 @@ import pytest
 
 from pvebench.analysis.judge import Judge
 from pvebench.analysis.metric_verdict import Verdict
-from pvebench.cli.verdict import judged
 from pvebench.verdicts.overall_state import WORSE, exit_code
+from pvebench_lab.cli.judge import judged
 from testing.answers import LEVEL, ask, material
 from testing.noise import CV, KINDS, Series, clock, independent, stream, unchanged
 
