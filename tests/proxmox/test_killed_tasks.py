@@ -19,8 +19,8 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.api.privileges import OPERATION_PRIVILEGES
 from pvebench.drivers.proxmox.vm import archives, leftovers
 from pvebench.drivers.proxmox.vm.drive import OperationTargets
-from pvebench.drivers.proxmox.vm.drive_tasks import VmOperation
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.task_operations import VmOperation
 from pvebench.errors import Busy, OperationFailed
 from pvebench.model.disk import Format
 from pvebench.model.ports import REMAINS

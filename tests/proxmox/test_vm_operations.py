@@ -36,9 +36,9 @@ from pvebench.drivers.proxmox.vm import archives, drive, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.drive import OperationTargets, storage_kind
-from pvebench.drivers.proxmox.vm.drive_tasks import VmOperation
 from pvebench.drivers.proxmox.vm.hotplug import unplug
 from pvebench.drivers.proxmox.vm.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.task_operations import VmOperation
 from pvebench.errors import (
     AccessDenied,
     Busy,

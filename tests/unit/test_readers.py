@@ -48,6 +48,7 @@ PLACES: Final = {
         pvebench_lab/host/device_tuning.py:_read pvebench_lab/host/device_tuning.py:_text
         drivers/linux/block_devices.py:_btrfs_devices drivers/linux/block_devices.py:mount_of
         drivers/linux/block_devices.py:_memory_of_device
+        drivers/linux/block_devices.py:_ignored_by
         drivers/linux/cgroups.py:_read drivers/linux/cgroups.py:cpu_seconds
         drivers/linux/cgroups.py:group_seconds drivers/linux/cgroups.py:version_of
         drivers/linux/io_counters.py:_text drivers/linux/io_counters.py:device_counters
@@ -93,8 +94,8 @@ PLACES: Final = {
         guest/content.py:unpacked_module
     """,
     WRAPPED: """
-        cli/verdict.py:_rows config/document.py:read_document web/tls_and_users.py:_context
-        cli/proxmox.py:_holds_another cli/upgrade.py:_text
+        pvebench_lab/cli/judge.py:read_history config/document.py:read_document
+        web/tls_and_users.py:_context cli/proxmox.py:_holds_another cli/upgrade.py:_text
         pvebench_lab/references/library.py:read_file
         pvebench_fleet/connection.py:HubAddress._exchange
         pvebench_fleet/run_files.py:RunsFile._read_lines

@@ -20,8 +20,7 @@ from typing import Final
 from pvebench.metrics.results import CASE_COLLECTORS, collect_environments, collect_info
 from pvebench.metrics.sample_lines import Families, head_of, label_text
 from pvebench.metrics.snapshot import Snapshot, collect_wall
-from pvebench.model.run import Outcome
-from pvebench.store.records import CaseRecord, StoredRun, Sums, summed
+from pvebench.store.records import CaseRecord, StoredRun
 
 STEP_SECONDS: Final = 240.0
 """Sample interval below Prometheus' look-back of five minutes, so that a value has no gaps."""
@@ -165,28 +164,12 @@ def _note_case(
     """Add the samples of one case; return its state at the end of the window."""
     present = runs[0].case_key in current
     more = {} if present else {"definition": runs[0].definition.fingerprint}
-    good: StoredRun | None = None
-    outcomes: dict[Outcome, int] = {}
-    sums: Sums = {}
-    failures, shown, expiry = 0, set[str](), math.inf
-    first = runs[0].started
-    record = CaseRecord(
-        last=runs[0], good=None, outcomes={}, failures_in_row=0, first_started=first
-    )
+    shown, expiry = set[str](), math.inf
+    record = CaseRecord.before(runs[0])
     for number, run in enumerate(runs):
         if run.finished.timestamp() >= window.end:
             break
-        outcomes[run.outcome] = outcomes.get(run.outcome, 0) + 1
-        good, failures = (run, 0) if run.outcome.good else (good, failures + 1)
-        sums = summed(sums, run.samples) if run.outcome.good else sums
-        record = CaseRecord(
-            last=run,
-            good=good,
-            outcomes=dict(outcomes),
-            failures_in_row=failures,
-            first_started=first,
-            sums=sums,
-        )
+        record = record.after(run)
         moment = run.finished.timestamp()
         following = runs[number + 1].finished.timestamp() if number + 1 < len(runs) else math.inf
         if following < window.start:

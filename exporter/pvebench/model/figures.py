@@ -16,6 +16,7 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
 
 FIGURES: Final[dict[str, Figure]] = {}
+"""Name -> figure."""
 
 
 def impossible_number(names: Iterable[str], values: Iterable[float]) -> str:
@@ -23,9 +24,6 @@ def impossible_number(names: Iterable[str], values: Iterable[float]) -> str:
     numbers = zip(names, values, strict=True)
     wrong = (n for n in numbers if n[0] in FIGURES and not FIGURES[n[0]].allows(n[1]))
     return next((f"{name} of {value:.3g} is impossible" for name, value in wrong), "")
-
-
-"""Name -> figure."""
 
 
 def of_source(source: Source) -> frozenset[str]:

@@ -28,8 +28,8 @@ from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume
 from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner.companions import Companions, Team, of_all, with_bins
-from pvebench.runner.guest_pauses import Watch
 from pvebench.runner.measure import Invalid, Measured, Window, check_identity, run_job
+from pvebench.runner.operation_watch import Watch
 from pvebench.runner.outcome import Circumstances, HostRates, Result, judge, slopes
 from pvebench.runner.prepare import Evidence, Ready, Setup
 from pvebench.runner.steady import settle

@@ -22,7 +22,7 @@ from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction
 from pvebench.model.write_cost import WriteCost
 from pvebench.store.definitions import DefinitionChange, current_keys, definition_changes
-from pvebench.store.records import CaseRecord, Point, StoredRun, Totals, summed
+from pvebench.store.records import CaseRecord, Point, StoredRun, Totals
 from pvebench.store.store import Store
 from pvebench.store.writing import moved_bytes
 
@@ -261,7 +261,7 @@ class Results:
         self._view = replace(
             view,
             version=stored.number,
-            cases={**view.cases, key: _with_run(known, stored)},
+            cases={**view.cases, key: (known or CaseRecord.before(stored)).after(stored)},
             trends={**view.trends, key: trend.after(stored)} if run.outcome.good else view.trends,
             failures=view.failures
             if run.outcome is Outcome.OK
@@ -339,21 +339,6 @@ class Results:
         if not runs:
             return {}
         return rates(max(runs, key=lambda run: run.finished).samples)
-
-
-def _with_run(known: CaseRecord | None, run: StoredRun) -> CaseRecord:
-    """Return a case's record after one more run."""
-    outcomes = Counter(known.outcomes if known else {})
-    outcomes[run.outcome] += 1
-    failures, sums = (known.failures_in_row, known.sums) if known else (0, {})
-    return CaseRecord(
-        last=run,
-        good=run if run.outcome.good else known.good if known else None,
-        outcomes=outcomes,
-        failures_in_row=0 if run.outcome.good else failures + 1,
-        first_started=min(known.first_started, run.started) if known else run.started,
-        sums=summed(sums, run.samples) if run.outcome.good else sums,
-    )
 
 
 def _with_moved(totals: Totals, run: Run) -> Totals:

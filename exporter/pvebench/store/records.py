@@ -140,6 +140,23 @@ class CaseRecord:
     first_started: datetime
     sums: Sums = field(default_factory=dict)
 
+    @classmethod
+    def before(cls, run: StoredRun) -> CaseRecord:
+        """Return the record of a case before its first run."""
+        return cls(last=run, good=None, outcomes={}, failures_in_row=0, first_started=run.started)
+
+    def after(self, run: StoredRun) -> CaseRecord:
+        """Return the record after one more run."""
+        good = run.outcome.good
+        return CaseRecord(
+            last=run,
+            good=run if good else self.good,
+            outcomes={**self.outcomes, run.outcome: self.outcomes.get(run.outcome, 0) + 1},
+            failures_in_row=0 if good else self.failures_in_row + 1,
+            first_started=min(self.first_started, run.started),
+            sums=summed(self.sums, run.samples) if good else self.sums,
+        )
+
     @property
     def key(self) -> str:
         """Key of the case."""
@@ -153,7 +170,12 @@ class CaseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Counters of the whole history: (node, storage) -> bytes, pack tier -> cycles."""
+    """Counters of the whole history.
+
+    Attributes:
+        bytes: (node, storage, direction) -> bytes.
+        cycles: (node, pack tier) -> cycles.
+    """
 
     bytes: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     cycles: Mapping[tuple[str, str], int] = field(default_factory=dict)

@@ -184,7 +184,7 @@ def _decimal(path: Path, results: list[_Result], *, semicolons: bool) -> Decimal
     marks = ",." if semicolons else ","
     values = [each.value for each in results if {*marks} & {*each.value.text}]
     try:
-        numbers = [(cell.text, cell) for cell in values if cell.text[0].isdigit()]
+        numbers = [(cell.text, cell) for cell in values if cell.text[:1] in {*"0123456789"}]
         return decimal_of(numbers) if numbers else Decimal.POINT
     except Unclear as error:
         raise cell_error(str(path), error.thing, str(error)) from error

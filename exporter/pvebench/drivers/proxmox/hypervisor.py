@@ -33,8 +33,8 @@ from pvebench.drivers.proxmox.vm.drive import (
     serial_of,
     slot_name,
 )
-from pvebench.drivers.proxmox.vm.drive_tasks import OperationSite, VmOperation
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
+from pvebench.drivers.proxmox.vm.task_operations import OperationSite, VmOperation
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, cpu_options
 from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes

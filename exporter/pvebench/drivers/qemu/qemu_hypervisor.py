@@ -41,7 +41,7 @@ from pvebench.drivers.qemu.block_graph import (
     objects,
 )
 from pvebench.drivers.qemu.disk_readback import UNVERIFIED, look, read_back
-from pvebench.drivers.qemu.drive_jobs import DiskOperation
+from pvebench.drivers.qemu.job_operations import DiskOperation
 from pvebench.drivers.qemu.machine import (
     BOOT_SECONDS,
     SWITCH_SECONDS,

@@ -26,7 +26,7 @@ from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.workload import Conduct
-from pvebench.runner.guest_pauses import Look, longest_gap, operation_samples, percentile, rates
+from pvebench.runner.operation_watch import Look, longest_gap, operation_samples, percentile, rates
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import Matrix, expand
 from pvebench.workloads.fault_dip import NOT_RECOVERED
