@@ -69,13 +69,28 @@ def test_another_nodes_backup_matters_on_shared_storage_only(site: Site) -> None
     assert hold.reason == "a backup runs on pve2"
 
 
-def test_a_scrub_is_seen_where_the_token_may_look(site: Site) -> None:
-    site.cluster.all_nodes["pve1"].pools["tank"] = "scrub in progress since Sun Nov  1"
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ("scrub in progress since Sun Nov  1", "scrub"),
+        ("resilver (draid1:4d:11c:1s-0) in progress since Mon", "resilver (draid1:4d:11c:1s-0)"),
+        (
+            "none requested\nexpand: expansion of raidz1-0 in progress since Mon Jan  5",
+            "expansion of raidz1-0",
+        ),
+        (
+            "none requested\nremove: Evacuation of /dev/sdb in progress since Mon Jan",
+            "Evacuation of /dev/sdb",
+        ),
+    ],
+)
+def test_a_scrub_is_seen_where_the_token_may_look(site: Site, lines: str, what: str) -> None:
+    site.cluster.all_nodes["pve1"].pools["tank"] = lines
     assert guard(site).enter(case()) is None
     allow_root(site)
     hold = guard(site).enter(case())
     assert hold is not None
-    assert hold.reason == "a scrub of pool tank runs on pve1"
+    assert hold.reason == f"pool tank on pve1: {what} in progress"
 
 
 def test_recovery_of_ceph_is_seen_where_the_token_may_look_and_for_its_pools_only(
@@ -181,7 +196,7 @@ def test_a_pool_that_cannot_be_asked_about_hides_no_other(site: Site) -> None:
     pools["tank"] = "resilver in progress since Sun Nov  1"
     hold = guard(site).enter(case())
     assert hold is not None
-    assert hold.reason == "a resilver of pool tank runs on pve1"
+    assert hold.reason == "pool tank on pve1: resilver in progress"
 
 
 def scrub_guard(site: Site) -> str:

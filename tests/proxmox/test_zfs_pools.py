@@ -46,6 +46,8 @@ RESILVER = """\
 resilver in progress since Mon Nov  2 16:27:48 2026
 \t1.78T scanned at 1.30G/s, 315G issued at 231M/s, 32.1T total
 \t50.2G resilvered, 0.96% done, 1 days 16:09:43 to go"""
+EXPANSION = "  expand: expansion of raidz1-0 in progress since Mon Jan  5 04:30:00 2026"
+REMOVAL = "  remove: Evacuation of /dev/sdb in progress since Mon Jan  5 04:30:00 2026"
 DONE = "scrub repaired 0B in 04:12:33 with 0 errors on Sun Oct 11 04:36:35 2026"
 
 
@@ -85,6 +87,14 @@ def status(pool: str, scan: str) -> str:
         ),
         (state(status("tank", RESILVER)), "tank", {"zfs_fragmentation": 0.48, "zfs_scan": 1.0}),
         (state(status("zion", "none requested")), "zion", {"zfs_scan": 0.0}),
+        *(
+            (
+                state(status("tank", f"{DONE}\n{line}")),
+                "tank",
+                {"zfs_fragmentation": 0.48, "zfs_scan": 1.0},
+            )
+            for line in (EXPANSION, REMOVAL)
+        ),
         # Broken off by node.sh: what follows is not known.
         (state(HEAD.format(pool="tank", scan=DONE)), "tank", {"zfs_fragmentation": 0.48}),
         (state("not available"), "other", {}),

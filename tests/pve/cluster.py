@@ -331,7 +331,9 @@ class Cluster(OperationCalls):
         ]
 
     def get_nodes_disks_zfs_name(self, who: str, node: str, name: str) -> dict[str, Any]:
-        return {"name": name, "state": "ONLINE", "scan": self.all_nodes[node].pools[name]}
+        scan, *others = self.all_nodes[node].pools[name].splitlines()
+        more = dict(line.split(": ", 1) for line in others)
+        return {"name": name, "state": "ONLINE", "scan": scan, **more}
 
     def _reports(self, node: str) -> bool:
         return node in self.all_nodes and self.all_nodes[node].reports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -21,6 +21,8 @@ _WINDOW: Final = re.compile(
 @dataclass(frozen=True, slots=True)
 class QuietWindow:
     """Time span on some days. An end before the begin is on the next day.
+
+    Of an hour that a change of the clocks repeats, both are in it.
 
     Attributes:
         days: on which it begins; 0 is Monday.
@@ -39,8 +41,10 @@ class QuietWindow:
             begins = datetime.combine(day, self.begin, now.tzinfo)
             over = timedelta(days=1) if self.end <= self.begin else timedelta(0)
             ends = datetime.combine(day + over, self.end, now.tzinfo)
-            if begins <= now < ends:
-                return ends
+            # Within a zone, Python compares the clocks' times, not the moments.
+            last = max(ends.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+            if begins.astimezone(UTC) <= now.astimezone(UTC) < last:
+                return last.astimezone(now.tzinfo)
         return None
 
 
@@ -93,7 +97,7 @@ class QuietHours:
         """Return the end of the quiet hours that contain `now`; None: `now` is outside of them."""
         local = now.astimezone(self.zone)
         ends = [end for window in self.windows if (end := window.end_after(local)) is not None]
-        return max(ends, default=None)
+        return max(ends, default=None, key=lambda end: end.astimezone(UTC))
 
 
 _MOMENT: Final = re.compile(

@@ -187,13 +187,22 @@ def test_a_pause_lasts_until_it_is_ended(tmp_path: Path) -> None:
         ("Sat-Mon 08:00-18:00", "2026-03-08 17:00", "18:00"),
         ("Sun 23:00-01:00", "2026-03-09 00:30", "01:00"),
         ("Sun 00:00-24:00", "2026-03-08 23:59", "00:00"),
+        # 02:00 to 03:00 comes twice on 2026-10-25, and not at all on 2026-03-29.
+        ("22:00-02:40", "2026-10-25 00:10+00:00", "02:40"),
+        ("22:00-02:40", "2026-10-25 01:10+00:00", "02:40"),
+        ("22:00-02:40", "2026-10-25 01:39+00:00", "02:40"),
+        ("22:00-02:40", "2026-10-25 01:40+00:00", None),
+        ("02:30-03:10", "2026-10-25 01:10+00:00", "03:10"),
+        ("22:00-02:40", "2026-03-29 00:59+00:00", "03:40"),
     ],
 )
 def test_quiet_hours_are_those_of_their_zone(window: str, at: str, until: str | None) -> None:
     hours = QuietHours((parse_window(window),), VIENNA)
-    moment = datetime.fromisoformat(at).replace(tzinfo=VIENNA).astimezone(UTC)
+    moment = datetime.fromisoformat(at)
+    moment = (moment if moment.tzinfo else moment.replace(tzinfo=VIENNA)).astimezone(UTC)
     end = hours.end_after(moment)
     assert (f"{end:%H:%M}" if end else None) == until
+    assert end is None or end.astimezone(UTC) > moment
 
 
 @pytest.mark.parametrize("text", ["22-6", "Xyz 22:00-06:00", "25:00-26:00", "22:00", "Mon-Fri"])
@@ -344,6 +353,12 @@ def snapshot(at: float, cpu: float, waited: float) -> HostSnapshot:
 )
 def test_a_host_above_its_limits_is_busy(limits: LoadLimits, text: str) -> None:
     assert too_busy(snapshot(0, 10, 5), snapshot(2, 13, 5.5), limits) == text
+
+
+def test_a_pressure_that_an_idle_host_shows_names_its_cause_and_the_remedy() -> None:
+    text = too_busy(snapshot(0, 0, 0), snapshot(2, 0.02, 2), LoadLimits(io_pressure_ratio=0.2))
+    assert text.startswith("host I/O pressure 100% exceeds 20%; if its disks are idle, io_uring")
+    assert text.endswith("or raise limits.io_pressure")
 
 
 def test_what_cannot_be_known_is_not_too_much() -> None:

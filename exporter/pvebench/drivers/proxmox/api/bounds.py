@@ -276,7 +276,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "GET /nodes/{node}/tasks/{upid}/log": rows(t=text),
     "GET /nodes/{node}/replication": rows(fields()),
     "GET /nodes/{node}/disks/zfs": rows(name=text, frag_=number),
-    "GET /nodes/{node}/disks/zfs/{name}": fields(scan_=text),
+    "GET /nodes/{node}/disks/zfs/{name}": fields(scan_=text, expand_=text, remove_=text),
     "GET /nodes/{node}/disks/list": rows(
         **_each("devpath parent_ used_ model_ serial_ type_", text)
     ),

@@ -275,9 +275,9 @@ class NodeGuard:
             for pool in zfs_pools(self._api, self._node):
                 if pool.fragmentation is not None:
                     self._note_fragmentation(pool.name, pool.fragmentation)
-                what, running, _ = pool.scan.partition(RUNS)
-                if running:
-                    return f"a {what} of pool {pool.name} runs on {self._node}"
+                if pool.scan:
+                    what = f"{pool.scan.partition(RUNS)[0]}{RUNS}"
+                    return f"pool {pool.name} on {self._node}: {what}"
         except AccessDenied:
             self._sees_pools = False
         except Rejected as error:
