@@ -54,7 +54,8 @@ RECORDED = [
 
 def test_options_of_real_storages_are_read_and_others_are_at_their_default() -> None:
     full, small = map(configured, RECORDED)
-    plain = {"preallocation": DEFAULT, "snapshot-as-volume-chain": DEFAULT, "bwlimit": DEFAULT}
+    plain = dict.fromkeys(("preallocation", "snapshot-as-volume-chain", "bwlimit"), DEFAULT)
+    plain["type"] = "dir"
     assert (full, small) == ({**plain, "preallocation": "full"}, plain)
 
 
@@ -240,7 +241,7 @@ def test_a_storage_that_the_node_cannot_read_stops_its_own_cases_only(site: Site
     node.volume(scenario())
     node.boot(MACHINE)
     known = {name for name in node.environment().facts if name.startswith("storage thin")}
-    assert known == {"storage thin bwlimit"}
+    assert known == {"storage thin type", "storage thin bwlimit"}
     other = replace(scenario(kind=Format.RAW), storage="thin")
     for _ in range(2):
         with pytest.raises(VolumeError, match="reading failed"):

@@ -11,7 +11,7 @@ from pvebench.advice.packages import NAMES
 from pvebench.analysis.baseline_need import detectable, runs_needed
 from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.definition import Definition
-from pvebench.model.environment import Affected, KnownIssue, version_in
+from pvebench.model.environment import Affected, KnownIssue, storage_fact, version_in
 from pvebench.model.units import show_seconds
 from pvebench.store.current import Trend, View
 from pvebench.verdicts.ranking import totals
@@ -146,7 +146,7 @@ def expected_issues(
         entry = _effect(issue, running, changes)
         if entry is None:
             continue
-        applies, names = _applies(issue, cases)
+        applies, names = _applies(issue, cases, running)
         found.append(
             Expected(issue=issue, effect=entry[0], affected=entry[1], applies=applies, cases=names)
         )
@@ -172,8 +172,10 @@ def _effect(
     return None
 
 
-def _applies(issue: KnownIssue, cases: Sequence[Definition]) -> tuple[Applies, tuple[str, ...]]:
-    uses = [(applies_to(issue, _labels(case)), case.scenario) for case in cases]
+def _applies(
+    issue: KnownIssue, cases: Sequence[Definition], facts: Mapping[str, str]
+) -> tuple[Applies, tuple[str, ...]]:
+    uses = [(applies_to(issue, _labels(case, facts)), case.scenario) for case in cases]
     hit = dict.fromkeys(name for use, name in uses if use is Applies.YES)
     if hit:
         return Applies.YES, tuple(hit)
@@ -189,9 +191,9 @@ def applies_to(issue: KnownIssue, labels: Mapping[str, str]) -> Applies:
     return Applies.YES if known and all(value for value, _ in known) else Applies.POSSIBLE
 
 
-def _labels(case: Definition) -> dict[str, str]:
-    load = case.parameters.get("rw")
-    return {**case.options, **case.labels, **({"rw": str(load)} if load else {})}
+def _labels(case: Definition, facts: Mapping[str, str]) -> dict[str, str]:
+    load, plugin = case.parameters.get("rw", ""), facts.get(storage_fact(case.storage, "type"), "")
+    return {**case.options, **case.labels, "rw": str(load), "plugin": plugin}
 
 
 def _need(key: str, case: Definition, view: View, runs: int) -> CaseNeed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -207,14 +208,23 @@ def sentence(effect: FleetEffect, behind: Sequence[str] = ()) -> str:
 
 
 def unfixed(view: FleetView, issues: Sequence[KnownIssue]) -> list[tuple[KnownIssue, list[str]]]:
-    """Return the known issues that explain changes, and the sites with such a version."""
+    """Return the known issues that explain changes, and the sites with such versions and storages.
+
+    A type of storage that no fact names is not there.
+    """
     found: list[tuple[KnownIssue, list[str]]] = []
     for issue in issues:
         sites = [
             site
             for site, nodes in sorted(view.facts.items())
-            if issue.moves and any(issue.holds(facts) is not None for facts in nodes)
+            if issue.moves
+            and any(issue.holds(facts) and _has_storage(issue, facts) for facts in nodes)
         ]
         if sites:
             found.append((issue, sites))
     return found
+
+
+def _has_storage(issue: KnownIssue, facts: Mapping[str, str]) -> bool:
+    types = {value for name, value in facts.items() if re.fullmatch("storage .* type", name)}
+    return "plugin" not in issue.options or not types.isdisjoint(issue.options["plugin"])

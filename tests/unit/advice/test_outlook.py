@@ -15,6 +15,7 @@ from pvebench.analysis.baseline_need import detectable, runs_needed
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.definition import Definition
+from pvebench.model.environment import storage_fact
 from testing.packs import QUICK, quick
 
 Captured = pytest.CaptureFixture[str]
@@ -96,6 +97,21 @@ def test_zfs_has_one_range_per_branch() -> None:
     found = [expected({}, {"zfs": f"{text}-pve1"}) for text in versions]
     assert ["P92" in issues for issues in found] == [False, True, False, False, True, False]
     assert ["P89" in issues for issues in found] == [True, False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("facts", "applies"),
+    [
+        ({}, Applies.POSSIBLE),
+        ({storage_fact("local", "type"): "nfs"}, Applies.YES),
+        ({storage_fact("local", "type"): "dir", storage_fact("nas", "type"): "nfs"}, Applies.NO),
+    ],
+)
+def test_an_issue_of_a_storage_type_hits_the_cases_on_it(
+    facts: dict[str, str], applies: Applies
+) -> None:
+    found = expected({"kernel": "5.15.39-1", **facts}, {"kernel": "6.2.1-1"})
+    assert found["R34"].applies is applies
 
 
 def test_issues_of_configurations_in_use_come_first() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pvebench.analysis.node_effects import EVERY_SECONDS, NodeEffect
-from pvebench.model.environment import Affected, KnownIssue
+from pvebench.model.environment import Affected, KnownIssue, storage_fact
 from pvebench_fleet.across_sites import _conjunction, fleet_effects
 from pvebench_fleet.hub.fleet_view import FleetView, unfixed, upgrades
 from testing.hub_fleets import effects_of_fleet
@@ -163,6 +165,11 @@ def test_known_issues_name_the_sites_with_an_affected_version() -> None:
     )
     facts = {"graz": [{"kernel": "6.14.6"}], "linz": [{"kernel": "6.14.8"}]}
     assert unfixed(FleetView(facts=facts), [issue]) == [(issue, ["graz"])]
+    of_nfs = replace(issue, options={"plugin": ("nfs",)})
+    assert unfixed(FleetView(facts=facts), [of_nfs]) == []
+    for kind, sites in (("nfs", [(of_nfs, ["graz"])]), ("dir", [])):
+        facts["graz"][0][storage_fact("local", "type")] = kind
+        assert unfixed(FleetView(facts=facts), [of_nfs]) == sites
 
 
 def test_a_simulated_fleet_that_is_slower_in_all_cases_blames_the_upgrade() -> None:

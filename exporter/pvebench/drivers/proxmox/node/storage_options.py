@@ -28,8 +28,8 @@ _LINES: Final = 10
 
 
 def configured(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return option -> value from a row of GET /storage; empty: the token does not see it."""
-    options = {key: _shown(row.get(key)) for key in kind_of(row).options}
+    """Return type and options of a row of GET /storage; empty: the token does not see it."""
+    options = {key: _shown(row.get(key)) for key in ("type", *kind_of(row).options) if row}
     return {key: DEFAULT if text in _OFF else text for key, text in options.items()}
 
 
