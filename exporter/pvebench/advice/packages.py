@@ -106,8 +106,7 @@ def read_versions(text: str, *, option: str) -> tuple[dict[str, str], tuple[str,
     Of an update with both versions, `--from` takes the old one. The newest kernel of a list counts,
     unless the list names the running one.
 
-    Raises:
-        ConfigError: there is no known package, or an unknown one in NAME=VERSION.
+    Raises ConfigError: there is no known package, or an unknown one in NAME=VERSION.
     """
     pairs: list[_Pair] = []
     unread: list[str] = []

@@ -54,8 +54,7 @@ def check_notifications(settings: Settings, *, seconds: float) -> Iterator[Obser
     Args:
         seconds: limit for the check of one address.
 
-    Raises:
-        StoreError: the queue cannot be read.
+    Raises StoreError: the queue cannot be read.
     """
     receivers = settings.notify.to if settings.notify else ()
     for receiver in receivers:

@@ -37,8 +37,7 @@ _ANSWER_BYTES: Final = 64 * MIB
 def read_exposition(exporter: str, login: Mapping[str, str]) -> tuple[float, str]:
     """Return the exporter's metrics: their creation time (UNIX seconds), and the text.
 
-    Raises:
-        PipelineError: the exporter does not respond, or another program does.
+    Raises PipelineError: the exporter does not respond, or another program does.
     """
     next_step = "start it with `pvebench serve`; pass a login with --exporter-login-file"
     text = fetch(f"{exporter}/metrics", "the exporter", next_step, headers=login)
@@ -88,8 +87,7 @@ def query_prometheus(server: str, path: str) -> Any:
 def login_header(secret: Path | None, user: str, next_step: str) -> Mapping[str, str]:
     """Return the login header of `user` with the secret of the file; empty without a file.
 
-    Raises:
-        ConfigError: the file cannot be read, or others can read it.
+    Raises ConfigError: the file cannot be read, or others can read it.
     """
     if secret is None:
         return NO_HEADERS
@@ -151,8 +149,7 @@ def fetch(
         program: name of the server program, for messages.
         next_step: action if the server fails.
 
-    Raises:
-        PipelineError: the server does not respond, or rejects the request.
+    Raises PipelineError: the server does not respond, or rejects the request.
     """
     sent = {"Content-Type": "application/json", **headers} if body else headers
     request = urllib.request.Request(address, body, dict(sent))  # noqa: S310 # the user names the servers

@@ -176,8 +176,7 @@ class OrphanFinder(Protocol):
     def remove(self, journal: Journal, number: int) -> str:
         """Remove one of the results of `find`; return a line about it.
 
-        Raises:
-            NotOwned: none of them has that number.
+        Raises NotOwned: none of them has that number.
         """
 
 
@@ -211,24 +210,21 @@ class Engine(Protocol):
     def identities(self, settings: Any) -> Mapping[tuple[str, str], Callable[[], Identity]]:
         """Return (node, storage) -> function that returns its identity; empty: not known.
 
-        Raises:
-            DriverError: by the returned function; the storage is missing or does not answer.
+        Raises DriverError: by the returned function; the storage is missing or does not answer.
         """
         return {}
 
     def clocks(self, settings: Any) -> Iterator[tuple[str, float | None]]:
         """Yield each other machine and the time of its clock, in seconds since 1970; None: unknown.
 
-        Raises:
-            DriverError: the machine cannot be reached.
+        Raises DriverError: the machine cannot be reached.
         """
         return iter(())
 
     def read_vms(self, settings: Any) -> AuditedCluster | None:
         """Return all VMs of the cluster, for an audit; None: the driver has no cluster.
 
-        Raises:
-            AccessDenied: the token may not see them. Others as a request.
+        Raises AccessDenied: the token may not see them. Others as a request.
         """
         return None
 

@@ -263,8 +263,7 @@ def parse_device(output: bytes, path: str) -> tuple[VolumeFile, tuple[int, ...]]
     Args:
         output: of `describe_path` in `block_devices.sh`.
 
-    Raises:
-        OutputUnreadable: unexpected output.
+    Raises OutputUnreadable: unexpected output.
     """
     text = output.decode("utf-8", "replace").strip()
     fields = _DEVICE.fullmatch(text)

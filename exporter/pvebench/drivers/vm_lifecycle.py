@@ -242,8 +242,7 @@ a guest of a cluster is a request."""
 def find_in_guest(guest: Guest, serial: str, *, seconds: float) -> dict[str, str]:
     """Wait until the guest has the disk; return its properties (`device=…` words).
 
-    Raises:
-        GuestTimeout: the guest does not detect it.
+    Raises GuestTimeout: the guest does not detect it.
     """
     argv = ["/bin/sh", "-c", _FIND, f"{seconds:.0f}", serial]
     done = guest.run(argv, timeout=2 * seconds)

@@ -284,11 +284,7 @@ def _file(path: Path, mode: int) -> Entry:
 
 
 def find_program(root: Path, name: str) -> Path:
-    """Return the file of program `name` below `root`.
-
-    Raises:
-        GuestImageError: no package has it.
-    """
+    """Return the file of program `name` below `root`. Raises GuestImageError: no package has it."""
     for place in _PROGRAM_PLACES:
         if _is_inside(root, path := root / place / name):
             return path
@@ -301,11 +297,7 @@ def _is_inside(root: Path, path: Path) -> bool:
 
 
 def find_loader(root: Path) -> Path:
-    """Return the dynamic loader's file below `root`.
-
-    Raises:
-        GuestImageError: no package has it.
-    """
+    """Return the dynamic loader's file below `root`. Raises GuestImageError: no package has it."""
     path = root / _PLACES[0] / Path(LOADER).name
     if _is_inside(root, path):
         return path

@@ -144,11 +144,7 @@ class Clock(Protocol):
         """Return seconds that never decrease."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait.
-
-        Raises:
-            Interrupted: a stop was requested before or during the wait.
-        """
+        """Wait. Raises Interrupted: a stop was requested before or during the wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,11 +124,7 @@ class Weekly:
 
 
 def parse_weekly(text: str) -> Weekly:
-    """Parse `Mon 08:00`.
-
-    Raises:
-        ValueError: not a moment of the week.
-    """
+    """Parse `Mon 08:00`. Raises ValueError: not a moment of the week."""
     match = _MOMENT.match(text.strip())
     if match is not None and match["day"].lower() in DAYS:
         hour, minute = int(match["hour"]), int(match["minute"])

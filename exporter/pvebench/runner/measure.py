@@ -320,11 +320,7 @@ def _clean_up(guest: Guest, job: Job) -> None:
 
 
 def stop_job(site: Site, guest: Guest, pid: int) -> None:
-    """End an endless job; its output is not used.
-
-    Raises:
-        ToolStuck: it does not end.
-    """
+    """End an endless job; its output is not used. Raises ToolStuck: it does not end."""
     guest.run(["/bin/kill", str(pid)])
     wait_for_end(site, guest, pid, deadline=site.clock.monotonic() + _STOP_SECONDS)
 

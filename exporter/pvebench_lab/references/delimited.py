@@ -109,11 +109,7 @@ class DelimitedText:
 
 
 def bounded(file: str, rows: Iterable[_Row], most: int = MAX_ROWS) -> Iterator[_Row]:
-    """Yield the rows of a table.
-
-    Raises:
-        ConfigError: there are more than `most`.
-    """
+    """Yield the rows of a table. Raises ConfigError: there are more than `most`."""
     for count, row in enumerate(rows):
         if count == most:
             message = f"more than {most} rows; split the file or remove the oldest"

@@ -83,8 +83,7 @@ def _is_of(name: str, group: Path) -> bool:
 def end_groups(name: str) -> int:
     """Kill all processes in a container's groups, and remove these; return their number.
 
-    Raises:
-        DriverError: a process does not end.
+    Raises DriverError: a process does not end.
     """
     killed: set[int] = set()
     deadline = time.monotonic() + END_SECONDS

@@ -74,8 +74,7 @@ def _report(name: str) -> bytes:
 def parse_wear(output: bytes) -> Wear | None:
     """Return the wear in the JSON of smartctl; None: not reported.
 
-    Raises:
-        ValueError: no JSON. PermissionError: this user may not query the drive.
+    Raises ValueError: no JSON. PermissionError: this user may not query the drive.
     """
     content: dict[str, Any] = json.loads(output)
     if b"Permission denied" in output and content["smartctl"]["exit_status"] & _OPEN_FAILED:

@@ -100,8 +100,7 @@ class _Started:
     def end(self, program: str) -> None:
         """Kill the program, with its children if it has a session of its own.
 
-        Raises:
-            StorageHangs: it is still there after `END_SECONDS`.
+        Raises StorageHangs: it is still there after `END_SECONDS`.
         """
         if self.process.returncode is None:  # otherwise its ID may be reused
             if os.getsid(self.process.pid) == self.process.pid:

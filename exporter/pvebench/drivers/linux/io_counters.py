@@ -59,8 +59,7 @@ def files_of(devices: tuple[int, ...]) -> tuple[str, ...]:
 def device_counters(root: Traversable, device: int) -> BlockCounters:
     """Return the counters of a block device since the machine's boot.
 
-    Raises:
-        OSError: the device does not exist.
+    Raises OSError: the device does not exist.
     """
     text = (root / "sys/dev/block" / show_devices((device,)) / "stat").read_text("ascii")
     fields = [kernel_number(field) for field in text.split()]

@@ -75,11 +75,7 @@ class NodeExporterProbe:
 
 
 def fetch(url: str) -> str:
-    """Return the page as text.
-
-    Raises:
-        MachineError: it cannot be read within a few seconds.
-    """
+    """Return the page as text. Raises MachineError: it cannot be read within a few seconds."""
     try:
         with open_url(url, still=_SECONDS, seconds=_SECONDS) as answer:
             body = read_body(answer, most=_MOST_BYTES, seconds=_SECONDS)
@@ -95,8 +91,7 @@ def fetch(url: str) -> str:
 def read_counters(page: str) -> HostSnapshot:
     """Return the counters on a page of node_exporter.
 
-    Raises:
-        MachineError: the page is not in the format of metrics.
+    Raises MachineError: the page is not in the format of metrics.
     """
     try:
         samples = [

@@ -23,8 +23,7 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
     Args:
         names: ID of a storage -> its names in packs.
 
-    Raises:
-        AccessDenied: rights of `proxmox init --with-advice` are missing. Others as `Api`.
+    Raises AccessDenied: rights of `proxmox init --with-advice` are missing. Others as `Api`.
     """
     if missing := missing_audit_rights(api.get("/access/permissions")):
         raise AccessDenied(

@@ -102,8 +102,7 @@ def identity_of(api: Api, storage: str, drives: Sequence[Mapping[str, Any]]) -> 
     Args:
         drives: of the node.
 
-    Raises:
-        DriverError: the server does not respond.
+    Raises DriverError: the server does not respond.
     """
     rows = api.get("/storage")
     row: dict[str, Any] = next((entry for entry in rows if entry["storage"] == storage), {})

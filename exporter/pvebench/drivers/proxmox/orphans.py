@@ -91,8 +91,7 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
     Args:
         known: marker -> reason.
 
-    Raises:
-        AccessDenied: the token may not see the VMs.
+    Raises AccessDenied: the token may not see the VMs.
     """
     orphans = []
     for member in api.get(f"/pools/{pool}")["members"]:
@@ -132,8 +131,7 @@ def _volumes(api: Api, node: str, vmid: int, config: Mapping[str, Any]) -> tuple
 def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journal: Journal) -> str:
     """Remove the VM with its volumes and its journal entries; return a line about it.
 
-    Raises:
-        NotOwned: the VM changed since it was listed. Others as `BenchVm.destroy`.
+    Raises NotOwned: the VM changed since it was listed. Others as `BenchVm.destroy`.
     """
     place = VmPlace(node=orphan.node, pool=pool, vmids=(orphan.vmid, orphan.vmid))
     vm = BenchVm(api, clock, place, orphan.vmid, orphan.mark)
@@ -161,8 +159,7 @@ def _explain_use(api: Api, orphan: OrphanVm, clock: Clock) -> OrphanVm:
 def choose(orphans: Collection[OrphanVm], vmid: int) -> OrphanVm:
     """Return the orphan with that ID.
 
-    Raises:
-        NotOwned: it is not listed, or another instance uses it; nothing else is ever removed.
+    Raises NotOwned: it is not listed, or another instance uses it; nothing else is ever removed.
     """
     for orphan in orphans:
         if orphan.vmid == vmid and not orphan.used_until:

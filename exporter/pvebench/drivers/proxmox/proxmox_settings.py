@@ -56,8 +56,7 @@ def _pool(name: str) -> str:
 def bare_host(name: str) -> str:
     """Return `name` if it is a plain host name or address.
 
-    Raises:
-        ValueError: it is a URL or contains a port.
+    Raises ValueError: it is a URL or contains a port.
     """
     bare = name.removeprefix("[").removesuffix("]") if name[-1:] == "]" else name  # IPv6 of a URL
     if re.search(r"[\s/@\[\]]", bare) or bare.count(":") == 1:
@@ -386,11 +385,7 @@ class ClusterSettings(DriverSettings):
 
 
 def section(settings: DriverSettings) -> ProxmoxSettings:
-    """Return the section `proxmox`.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the section `proxmox`. Raises ConfigError: there is none."""
     if isinstance(settings, ClusterSettings) and settings.proxmox is not None:
         return settings.proxmox
     message = "driver proxmox requires the section `proxmox` in the settings; see docs/proxmox.md"
@@ -406,8 +401,7 @@ def nodes_of(settings: ClusterSettings) -> tuple[str, ...]:
 def cluster_storages(settings: ClusterSettings, node: str | None) -> dict[str, MeasuredStorage]:
     """Return name in packs -> storage, for the storages of `node`; None: of any node.
 
-    Raises:
-        ConfigError: there is no section `proxmox`.
+    Raises ConfigError: there is no section `proxmox`.
     """
     cluster = section(settings)
     return {

@@ -52,8 +52,7 @@ def choose_accelerator(
         prove: boots a guest under KVM within PROOF_SECONDS, or raises DriverError.
         say: prints one line for the user.
 
-    Raises:
-        MachineError: `kvm` is set, but does not work.
+    Raises MachineError: `kvm` is set, but does not work.
     """
     if wish == "tcg":
         return Accelerator.TCG

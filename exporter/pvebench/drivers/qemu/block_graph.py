@@ -222,7 +222,6 @@ def _own(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]]) -> Mappin
 def block_counters(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]]) -> BlockCounters:
     """Return the disk's counters from `STATISTICS`.
 
-    Raises:
-        HypervisorGone: QEMU does not report them.
+    Raises HypervisorGone: QEMU does not report them.
     """
     return BlockCounters.of_qemu(_own(names, disk, stats))

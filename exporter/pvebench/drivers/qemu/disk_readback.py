@@ -88,8 +88,7 @@ def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
     The requested `disk` only determines the names of the nodes, and which of two equivalent values
     to return.
 
-    Raises:
-        KeyError, StopIteration: QEMU does not report the nodes, or one without an image.
+    Raises KeyError, StopIteration: QEMU does not report the nodes, or one without an image.
     """
     layout = next(node for node in seen.nodes if node["node-name"] == names.format)
     limits = seen.limits if is_limited(disk) else {}

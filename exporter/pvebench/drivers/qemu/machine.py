@@ -77,11 +77,7 @@ class QemuMachine:
 
     @property
     def qmp(self) -> Channel:
-        """The control channel.
-
-        Raises:
-            HypervisorGone: QEMU has exited.
-        """
+        """The control channel. Raises HypervisorGone: QEMU has exited."""
         if self._qmp is None or self.pid is None:
             raise self._gone()
         return self._qmp
@@ -102,8 +98,7 @@ class QemuMachine:
         Args:
             disk: options of the command line that attach a disk at power-on.
 
-        Raises:
-            ToolsMissing, HypervisorGone, GuestTimeout, Interrupted.
+        Raises ToolsMissing, HypervisorGone, GuestTimeout, Interrupted.
         """
         self.launch(image, machine, accelerator, disk=disk)
         return self.wait(timeout=timeout)
@@ -238,8 +233,7 @@ class QemuMachine:
     def kill(self) -> None:
         """End QEMU and remove its files. Safe to call at any time, also twice.
 
-        Raises:
-            DriverError: it does not end; the next call tries again.
+        Raises DriverError: it does not end; the next call tries again.
         """
         for channel in (self._agent, self._qmp):
             if channel is not None:

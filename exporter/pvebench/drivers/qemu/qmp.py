@@ -89,8 +89,7 @@ class Channel:
     def connect(self, *, timeout: float) -> None:
         """Connect; retry while the socket does not exist yet.
 
-        Raises:
-            HypervisorGone: no connection within `timeout` seconds.
+        Raises HypervisorGone: no connection within `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -125,8 +124,7 @@ class Channel:
     ) -> Any:
         """Return the result of `command`. Raises as `execute`.
 
-        Raises:
-            HypervisorGone: it is not of the `shape`.
+        Raises HypervisorGone: it is not of the `shape`.
         """
         answer = self.execute(command, arguments)
         if problem := shape(answer):
@@ -215,11 +213,7 @@ class QemuGuest(Guest):
         self._clock = clock
 
     def ping(self, *, timeout: float) -> None:
-        """Wait for the agent's response.
-
-        Raises:
-            GuestTimeout: none within `timeout` seconds.
-        """
+        """Wait for the agent's response. Raises GuestTimeout: none within `timeout` seconds."""
         self._call("guest-ping", {}, timeout=timeout)
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:

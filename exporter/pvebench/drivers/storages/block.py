@@ -216,8 +216,7 @@ def release_loop(device: str, held: int) -> None:
 
     An unmount may still be in progress, and must not overlap with the next use.
 
-    Raises:
-        VolumeError: another program has it open.
+    Raises VolumeError: another program has it open.
     """
     os.close(held)
     deadline = time.monotonic() + END_SECONDS

@@ -52,8 +52,7 @@ class Storage(Protocol):
     def check(self, volume: Volume) -> None:
         """Verify that the volume is still the one of `create`; called before each use.
 
-        Raises:
-            VolumeError: it was replaced, or others use it. Nothing was written.
+        Raises VolumeError: it was replaced, or others use it. Nothing was written.
         """
 
     def node(self, volume: Volume, disk: Disk) -> Node:
@@ -207,8 +206,7 @@ _MACHINE: Final = re.compile(r"[0-9a-f]{32}")
 def instance_id(state: Path) -> str:
     """Return the id of the instance with this state directory; create it at the first call.
 
-    Raises:
-        NotWritable: it cannot be read or created, or is invalid.
+    Raises NotWritable: it cannot be read or created, or is invalid.
     """
     return _id_and_machine(state)[0]
 
@@ -224,8 +222,7 @@ def bound_id(state: Path, *, adopt: bool) -> str:
     Args:
         adopt: whether to bind the id of another machine to this one.
 
-    Raises:
-        AlreadyRunning: it belongs to another machine. NotWritable: as `instance_id`.
+    Raises AlreadyRunning: it belongs to another machine. NotWritable: as `instance_id`.
     """
     instance, bound = _id_and_machine(state)
     here = machine_token()

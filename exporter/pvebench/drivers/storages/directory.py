@@ -225,8 +225,7 @@ def require_directory(options: StorageOptions) -> Path:
 
     A missing one is not created: without its mount, volumes would be on another disk.
 
-    Raises:
-        VolumeError: missing, or in memory.
+    Raises VolumeError: missing, or in memory.
     """
     directory = Path(options.path)
     if directory.is_dir() or options.own_path:

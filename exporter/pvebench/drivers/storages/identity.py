@@ -122,8 +122,7 @@ def check_claim(fd: int, device: Path) -> Record:
         fd: the opened disk.
         device: its path, for util-linux and for messages.
 
-    Raises:
-        VolumeError: it does not match; the message lists the differences.
+    Raises VolumeError: it does not match; the message lists the differences.
     """
     with _io_errors(device):
         return _checked(fd, device)
@@ -188,8 +187,7 @@ class ClaimedDisk:
     Until then the kernel prevents mounting it, creating a file system on it, and its use in RAID
     or LVM.
 
-    Raises:
-        VolumeError: it is in use or missing.
+    Raises VolumeError: it is in use or missing.
     """
 
     _record: Record
@@ -264,8 +262,7 @@ def claim(device: Path, *, destroy: bool) -> None:
     Args:
         destroy: whether to claim it even if it has content.
 
-    Raises:
-        VolumeError: it is not a block device, is in use, or has content.
+    Raises VolumeError: it is not a block device, is in use, or has content.
     """
     fd, path = _open_alone(device)
     try:

@@ -42,8 +42,7 @@ class OwnFile:
 def make_file(path: Path, journal: Journal, kind: str) -> tuple[OwnFile, int]:
     """Create an empty file exclusively; return it and the number of its journal entry.
 
-    Raises:
-        VolumeError: it exists, or cannot be created; nothing was changed.
+    Raises VolumeError: it exists, or cannot be created; nothing was changed.
     """
     entry = journal.open(kind, {"path": str(path)})
     try:
@@ -93,8 +92,7 @@ def _changed(path: Path, what: str) -> VolumeError:
 def remove_marked(path: Path) -> None:
     """Remove a volume's file, or a link of its name, but only with the ownership marker.
 
-    Raises:
-        VolumeError: it cannot be removed.
+    Raises VolumeError: it cannot be removed.
     """
     try:
         if path.name.startswith(MARK):
@@ -135,8 +133,7 @@ def drop_page_cache(path: Path) -> int:
 def cached_bytes(path: Path) -> int:
     """Return the bytes of a file in the host's page cache, from util-linux's fincore.
 
-    Raises:
-        ToolsMissing, VolumeError.
+    Raises ToolsMissing, VolumeError.
     """
     command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
     try:

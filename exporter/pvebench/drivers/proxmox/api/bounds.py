@@ -184,8 +184,7 @@ def _replaced(value: Any, secrets: re.Pattern[str]) -> Any:
 def data_of(response: Response) -> Any:
     """Return the member `data` of a response.
 
-    Raises:
-        ResponseRejected: it is not a Proxmox VE response.
+    Raises ResponseRejected: it is not a Proxmox VE response.
     """
     try:
         whole = json.loads(response.content.decode("utf-8"), parse_constant=_no_number)

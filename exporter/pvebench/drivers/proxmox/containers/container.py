@@ -169,16 +169,14 @@ class BenchContainer:
     def remove(self) -> None:
         """Stop and remove the container with its volumes; do nothing if it does not exist.
 
-        Raises:
-            VolumeError: it is not owned, has a foreign volume, was migrated, or pct fails.
+        Raises VolumeError: it is not owned, has a foreign volume, was migrated, or pct fails.
         """
         self._node.ask("remove", *self._words, seconds=_REMOVE_SECONDS)
 
     def tell(self) -> dict[str, str]:
         """Return its properties: configuration keys, `pid` while it runs, mounts.
 
-        Raises:
-            HypervisorGone: it is gone or not owned.
+        Raises HypervisorGone: it is gone or not owned.
         """
         state, *lines = self._lines()
         if state != _OURS:
@@ -346,8 +344,7 @@ _LEFT_HERE: Final = "left by a crash; the next start or `pvebench cleanup` remov
 def remove_container(node: NodeSsh, orphan: OrphanContainer, journal: Journal) -> str:
     """Remove the container and its journal entries; return a line about it.
 
-    Raises:
-        VolumeError: it still exists.
+    Raises VolumeError: it still exists.
     """
     done = _undo(BenchContainer(node, orphan.vmid, orphan.mark))
     for number, kind, details in journal.pending():

@@ -109,8 +109,7 @@ def _mounted(properties: Mapping[str, str]) -> tuple[str, str]:
 def devices_of(properties: Mapping[str, str], volid: str) -> tuple[int, ...]:
     """Return the devices of the volume, or the mounted device if the volume has no path.
 
-    Raises:
-        SwitchFailed: the volume is a device, but another one is mounted.
+    Raises SwitchFailed: the volume is a device, but another one is mounted.
     """
     mounted = mounted_device(properties)
     try:
@@ -250,8 +249,7 @@ class NodeContainers:
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         """Return the tools of the volume's container; start it if needed.
 
-        Raises:
-            SwitchFailed, HypervisorGone, VolumeError.
+        Raises SwitchFailed, HypervisorGone, VolumeError.
         """
         if cold is None:
             raise SwitchFailed("a container needs its volume at its start")

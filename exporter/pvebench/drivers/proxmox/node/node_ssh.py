@@ -164,8 +164,7 @@ class NodeSsh:
     def devices(self, volid: str) -> tuple[int, ...]:
         """Return the numbers of a volume's block devices.
 
-        Raises:
-            OutputUnreadable: the response is invalid. Others as `ask`.
+        Raises OutputUnreadable: the response is invalid. Others as `ask`.
         """
         return parse_device(self.ask("find", volid), volid)[1]
 
@@ -176,8 +175,7 @@ class NodeSsh:
     def start_time(self, vmid: int) -> int:
         """Return the start time of a VM's QEMU, in ticks since the node's boot.
 
-        Raises:
-            HypervisorGone: it does not run. Others as `ask`.
+        Raises HypervisorGone: it does not run. Others as `ask`.
         """
         counters = self._look(vmid, 0, ())
         try:
@@ -197,8 +195,7 @@ class NodeSsh:
     def is_damaged(self, volid: str) -> bool:
         """Return whether a qcow2 file that is not in use has errors; unused clusters are none.
 
-        Raises:
-            OutputUnreadable: qemu-img could not check it. Others as `ask`.
+        Raises OutputUnreadable: qemu-img could not check it. Others as `ask`.
         """
         code = whole(self.ask("check", volid), f"exit code of qemu-img check for {volid}")
         if code not in (*SOUND, DAMAGED):
@@ -237,8 +234,7 @@ class NodeSsh:
     def counters(self, device: int) -> BlockCounters:
         """Return a block device's counters since the node's boot.
 
-        Raises:
-            SwitchFailed: the node has no such device. Others as `ask`.
+        Raises SwitchFailed: the node has no such device. Others as `ask`.
         """
         try:
             return device_counters(self._look(0, 0, (device,)), device)

@@ -95,8 +95,7 @@ def available_memory(api: Api, node: str) -> int:
 
     `used` does not contain caches, except the ZFS ARC (`read_meminfo` in PVE/ProcFSTools.pm).
 
-    Raises:
-        AccessDenied: without Sys.Audit on the node. Others as `Api`.
+    Raises AccessDenied: without Sys.Audit on the node. Others as `Api`.
     """
     path = f"/nodes/{node}/status"
     memory = api.get(path).get("memory")
@@ -186,8 +185,7 @@ def zfs_pools(api: Api, node: str) -> Iterator[Pool]:
     Pools that the API does not support, such as one whose name has one letter (`pve-storage-id`),
     are omitted.
 
-    Raises:
-        AccessDenied: the token lacks the right. Rejected: `zpool list` fails there.
+    Raises AccessDenied: the token lacks the right. Rejected: `zpool list` fails there.
     """
     path = f"/nodes/{node}/disks/zfs"
     try:

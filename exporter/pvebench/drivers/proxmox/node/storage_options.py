@@ -68,8 +68,7 @@ class StorageOptions:
     def refresh(self) -> dict[str, str]:
         """Return fact -> value, now; without those of a storage that the node cannot read.
 
-        Raises:
-            ServerGone: the node has not responded over SSH yet. Others as the API.
+        Raises ServerGone: the node has not responded over SSH yet. Others as the API.
         """
         self._unread.clear()
         rows = {str(row["storage"]): row for row in self._api.get("/storage")}
@@ -90,8 +89,7 @@ class StorageOptions:
 
         Unknown values would be a change of the environment, and volumes would be replaced.
 
-        Raises:
-            VolumeError: the node cannot read this storage. ServerGone: it does not respond.
+        Raises VolumeError: the node cannot read this storage. ServerGone: it does not respond.
         """
         if self.on_node is None:
             return {}
@@ -113,8 +111,7 @@ class StorageOptions:
     def of_new_volume(self, storage: str) -> str:
         """Return the options that a volume has that is created now.
 
-        Raises:
-            VolumeError: the node cannot read the storage. Others as `refresh`.
+        Raises VolumeError: the node cannot read the storage. Others as `refresh`.
         """
         if storage not in self._options or storage in self._unread:
             self.refresh()

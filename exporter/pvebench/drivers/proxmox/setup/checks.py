@@ -179,8 +179,7 @@ def _storages(
 def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) -> dict[str, Space]:
     """Return name -> free space of the active storages, those of operations by their ID.
 
-    Raises:
-        DriverError: unknown.
+    Raises DriverError: unknown.
     """
     rows = {name: row for name, row in _rows(api, place).items() if not _why_off(row, place)}
     marks = _marks(api, place)

@@ -333,8 +333,7 @@ def apply_steps(
     Args:
         new_token: replace the token; its old secret becomes invalid.
 
-    Raises:
-        Rejected: the server rejected a step. Others as `Api`.
+    Raises Rejected: the server rejected a step. Others as `Api`.
     """
     if new_token and (removal := no_token(needed.user)).needed(grants):
         removal.make(api)

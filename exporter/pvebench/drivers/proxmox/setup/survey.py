@@ -58,8 +58,7 @@ class ClusterInfo:
 def certificate_fingerprint(host: str, port: int) -> str:
     """Return the SHA-256 of a server's certificate, in the format of Proxmox.
 
-    Raises:
-        ServerGone: there is no certificate.
+    Raises ServerGone: there is no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -111,11 +111,7 @@ class AgentGuest(Guest):
         """Path -> content of each result of the last job; None: not written."""
 
     def ping(self) -> None:
-        """Check that the agent responds.
-
-        Raises:
-            GuestTimeout, HypervisorGone.
-        """
+        """Check that the agent responds. Raises GuestTimeout, HypervisorGone."""
         self._call(lambda: self._api.post(f"{self._path}/ping"))
 
     def answered_within(self, seconds: float) -> bool:
@@ -138,8 +134,7 @@ class AgentGuest(Guest):
     def wait(self, *, seconds: float) -> None:
         """Wait for the agent's first response.
 
-        Raises:
-            GuestTimeout: no response within `seconds`.
+        Raises GuestTimeout: no response within `seconds`.
         """
         deadline = self._clock.monotonic() + seconds
         while not self._is_up():
@@ -352,8 +347,7 @@ def _words(files: Mapping[str, bytes]) -> list[str]:
 def _parts(text: bytes) -> dict[int, bytes]:
     """Split the output of `LAUNCH` into files by number.
 
-    Raises:
-        OutputUnreadable: the format is different.
+    Raises OutputUnreadable: the format is different.
     """
     parts, at = {}, 0
     while at < len(text):

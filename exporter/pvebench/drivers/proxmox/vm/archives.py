@@ -63,8 +63,7 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
 
     A record on a storage that the token no longer sees is closed: it was deleted, or left the pool.
 
-    Raises:
-        DriverError: not possible at present; the records stay.
+    Raises DriverError: not possible at present; the records stay.
     """
     lines = []
     for number, kind, details in journal.pending():
@@ -102,8 +101,7 @@ def _left_by(named: re.Match[str] | None, details: Mapping[str, str]) -> str:
 def remove_unrecorded(api: Api, clock: Clock, vm: BenchVm, node: str) -> int:
     """Remove the archives of a VM without records, of a lost journal; return their number.
 
-    Raises:
-        DriverError: not possible at present, or a backup runs.
+    Raises DriverError: not possible at present, or a backup runs.
     """
     vm.require_unlocked("remove its backups")
     count = 0
@@ -120,8 +118,7 @@ def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None
 
     If pvebench was killed while it requested the backup, its task may not be in the list yet.
 
-    Raises:
-        Busy: it does not end.
+    Raises Busy: it does not end.
     """
     deadline = clock.monotonic() + _WAIT_SECONDS
     appears = clock.monotonic() + SEARCH_SECONDS

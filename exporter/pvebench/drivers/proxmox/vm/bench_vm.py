@@ -118,8 +118,7 @@ class BenchVm:
     def read(self) -> Configuration:
         """Return the effective configuration and its pending changes, in one call.
 
-        Raises:
-            AccessDenied: the token lost a right on the pool, so the VM only seems to be gone.
+        Raises AccessDenied: the token lost a right on the pool, so the VM only seems to be gone.
         """
         try:
             return read_configuration(self._api, self.path)
@@ -185,8 +184,7 @@ class BenchVm:
         Args:
             seen: configuration that the change depends on; None: the recent one.
 
-        Raises:
-            NotOwned, Busy, Rejected, OutcomeUnknown.
+        Raises NotOwned, Busy, Rejected, OutcomeUnknown.
         """
         # The digest prevents overwriting a concurrent change.
         digest = (seen or self.recent_config()).values.get("digest")
@@ -207,8 +205,7 @@ class BenchVm:
         Proxmox writes it once for unplugged and once for plugged devices, so it must stay the
         same for a while.
 
-        Raises:
-            OutcomeUnknown: it was not changed.
+        Raises OutcomeUnknown: it was not changed.
         """
         deadline = self._clock.monotonic() + CHANGE_SECONDS
         last, since = before, self._clock.monotonic()
@@ -304,8 +301,7 @@ class BenchVm:
         Returns:
             A note on volumes that stay; empty: none.
 
-        Raises:
-            ForeignDisk: it has a disk that pvebench did not create. Others as `change`.
+        Raises ForeignDisk: it has a disk that pvebench did not create. Others as `change`.
         """
         try:
             self.stop()
@@ -392,8 +388,7 @@ def refuse_without_rights(api: Api, pool: str) -> None:
 
     A VM that the token may not see seems to be gone: each case would create another one.
 
-    Raises:
-        AccessDenied: the right is still missing, so nothing may be created or started.
+    Raises AccessDenied: the right is still missing, so nothing may be created or started.
     """
     if not api.refused:
         return

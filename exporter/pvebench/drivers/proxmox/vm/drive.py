@@ -336,8 +336,7 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
     The API sets neither preallocation nor qcow2's own options per volume, hence `files` and
     `qcow2_options` are false.
 
-    Raises:
-        KeyError: no such type.
+    Raises KeyError: no such type.
     """
     kind = STORAGE_TYPES[name]
     return StorageKind(

@@ -118,8 +118,7 @@ def clear(vm: BenchVm) -> None:
 def reshape(vm: BenchVm, **options: Any) -> None:
     """Set options of a stopped VM, such as memory or scsihw, and verify them.
 
-    Raises:
-        SwitchFailed: they are not effective afterwards.
+    Raises SwitchFailed: they are not effective afterwards.
     """
     different = _different(vm.recent_config(), options)
     if not different:
@@ -190,8 +189,7 @@ def look(
         volume_format: as the storage reports it.
         storage: as `drive.effective`.
 
-    Raises:
-        SwitchFailed: QEMU does not have it. GuestTimeout: the guest does not detect it.
+    Raises SwitchFailed: QEMU does not have it. GuestTimeout: the guest does not detect it.
     """
     slot, config = plugged.slot, plugged.seen.values
     seen = find_in_guest(guest, plugged.serial, seconds=SEEN_SECONDS)
@@ -251,8 +249,7 @@ def stopped_by_storage(status: Mapping[str, Any]) -> VolumeError | None:
 def block_counters(status: Mapping[str, Any], slot: str) -> BlockCounters:
     """Return QEMU's counters of the disk in `slot` from a response of status/current.
 
-    Raises:
-        HypervisorGone: QEMU does not report them. VolumeError: see `stopped_by_storage`.
+    Raises HypervisorGone: QEMU does not report them. VolumeError: see `stopped_by_storage`.
     """
     if (full := stopped_by_storage(status)) is not None:
         raise full

@@ -108,8 +108,7 @@ def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | Non
 
     If pvebench was killed while it requested the VM, neither VM nor task may be visible yet.
 
-    Raises:
-        Busy: it is still created. NotOwned: a VM that is not proved to be pvebench's has its ID.
+    Raises Busy: it is still created. NotOwned: a VM that is not proved to be pvebench's has its ID.
     """
     vmid = int(details["vmid"])
     node = _node_now(api, details)
@@ -190,8 +189,7 @@ def _destroy(vm: BenchVm | None, details: Mapping[str, str], journal: Journal) -
 def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) -> bool:
     """Return whether the VM is visible and completely created.
 
-    Raises:
-        AccessDenied: the token may not see any VM of the pool.
+    Raises AccessDenied: the token may not see any VM of the pool.
     """
     try:
         if vm.read().values.get("lock") == "create":
@@ -239,8 +237,7 @@ def find_kept(
 
     A VM that is gone or no longer owned is not changed, and its entry is closed.
 
-    Raises:
-        DriverError: the VM's state is unknown at present.
+    Raises DriverError: the VM's state is unknown at present.
     """
     for number, kind, details in journal.pending():
         if kind != KEPT or missing_keys(details, _KEYS):

@@ -90,8 +90,7 @@ def mark_again(api: Api, vm: BenchVm, place: VmPlace, newest: str) -> None:
     Args:
         newest: as of `was_restored`.
 
-    Raises:
-        Busy: it is still restored. Others as `Api`.
+    Raises Busy: it is still restored. Others as `Api`.
     """
     try:
         config = dict(vm.read().values)

@@ -48,8 +48,7 @@ def make_vm(
 ) -> tuple[BenchVm, int]:
     """Create a VM with a free ID of the range; return it and its journal entry.
 
-    Raises:
-        NotOwned: every ID of the range is taken. Others as `Api` and `Tasks.run`.
+    Raises NotOwned: every ID of the range is taken. Others as `Api` and `Tasks.run`.
     """
     first, last = place.vmids
     for vmid in range(first, last + 1):
@@ -204,8 +203,7 @@ def find_iso(api: Api, node: str, storage: str, image: GuestImage) -> str:
 def upload_iso(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) -> str:
     """Return the volid of the image on the storage; upload it if missing.
 
-    Raises:
-        GuestImageError: it is missing after the upload. Others as `Api` and `Tasks.run`.
+    Raises GuestImageError: it is missing after the upload. Others as `Api` and `Tasks.run`.
     """
     with _ONE_AT_A_TIME:
         return find_iso(api, node, storage, image) or _upload(api, node, storage, image, clock)

@@ -51,8 +51,7 @@ _TIDY_SECONDS: Final = 600.0
 def space_of(status: Mapping[str, Any], storage: str, node: str, min_free: int = 0) -> Space:
     """Return the space of a storage from the status that a node reports.
 
-    Raises:
-        VolumeError: it is disabled or not active there, for which Proxmox reports 0 bytes.
+    Raises VolumeError: it is disabled or not active there, for which Proxmox reports 0 bytes.
     """
     if not int(status.get("active") or 0):
         off = not int(status.get("enabled", 1))
@@ -175,8 +174,7 @@ class Volumes:
     def free(self, scenario: Scenario) -> None:
         """Remove the scenario's volume, which must not be plugged in.
 
-        Raises:
-            NotOwned: its name does not contain the VM's marker.
+        Raises NotOwned: its name does not contain the VM's marker.
         """
         volume = self._known.get(scenario.volume)
         if volume is not None:
@@ -345,8 +343,7 @@ class VmVolumes:
     def vm_exists(self) -> bool:
         """Return whether there is a VM that pvebench still owns; drop it otherwise.
 
-        Raises:
-            DriverError: the VM's state is unknown at present.
+        Raises DriverError: the VM's state is unknown at present.
         """
         if self.vm is None:
             return False
@@ -381,8 +378,7 @@ class VmVolumes:
     def reuse_or_create(self, machine: Machine) -> None:
         """Reuse the kept VM, or create one.
 
-        Raises:
-            NotOwned, GuestImageError, DriverError: as `make_vm` and `upload_iso`.
+        Raises NotOwned, GuestImageError, DriverError: as `make_vm` and `upload_iso`.
         """
         node, storage = self._place.node, self._options.iso_storage
         iso = upload_iso(self._api, node, storage, self._image, self._clock)
@@ -417,8 +413,7 @@ class VmVolumes:
         Args:
             clock: clock that is not stopped, so that a stop does not interrupt the cleanup.
 
-        Raises:
-            ServerGone: cleanup is not possible at present.
+        Raises ServerGone: cleanup is not possible at present.
         """
         node, own = self._place.node, self.vm.vmid if self.vm else 0
         further = self._options.number > 1
