@@ -7,7 +7,7 @@ login it says so, and both come from a process that is alive. One that hangs doe
 import socket
 import sys
 
-ADDRESS = ("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 9620)
+ADDRESS = ("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 10620)
 REFUSALS = (b"401", b"421", b"429")
 
 

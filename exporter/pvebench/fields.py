@@ -75,11 +75,15 @@ def _ratio(value: Any) -> float:
 
 
 def listen_address(value: Any) -> str:
-    """Return a listen address; raises ValueError for another text, such as a Unix socket."""
+    """Return a listen address; raises ValueError for another text, such as a Unix socket.
+
+    As in Prometheus' exporters, `:10620` is every IPv4 address.
+    """
     host, colon, port = str(value).rpartition(":")
-    if not colon or not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-        raise ValueError(f"invalid listen address {value!r}: write it as 127.0.0.1:9620")
-    return str(value)
+    host = host or "0.0.0.0"  # noqa: S104 # the user's choice
+    if not colon or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+        raise ValueError(f"invalid listen address {value!r}: write it as 127.0.0.1:10620")
+    return f"{host}:{port}"
 
 
 def _host_name(value: Any) -> str:
@@ -185,8 +189,11 @@ Ratio = Annotated[
 Listen = Annotated[
     str,
     BeforeValidator(listen_address),
-    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9620"]}),
+    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:10620"]}),
 ]
+METRICS_PATH: Final = "/metrics"
+MetricsPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~][A-Za-z0-9._~-]*)+$")]
+"""A path that is none of `/-/`; `/metrics` stays."""
 HostName = Annotated[
     str,
     BeforeValidator(_host_name),

@@ -35,8 +35,8 @@ Usage: proxmox-lxc.sh --deb FILE|URL [OPTION…]
   --gateway ADDRESS     gateway, with --ip
   --pool NAME           pool of the benchmark VM (pvebench)
   --host ADDRESS        address of this node for the container (that of the bridge)
-  --listen ADDRESS:PORT address in the container (0.0.0.0:9620: results are readable for everyone on the
-                        network; 127.0.0.1:9620: only in the container)
+  --listen ADDRESS:PORT address in the container (0.0.0.0:10620: results are readable for everyone on the
+                        network; 127.0.0.1:10620: only in the container)
   --web-config FILE     users and TLS of the web UI, see docs/security.md (none)
   --token-file FILE     file with USER@pve!bench=SECRET, if another pvebench created the token
   --yes                 ask nothing
@@ -422,7 +422,7 @@ make_all() {
     [[ $major == 8 || $major == 9 ]] || refuse "not a node of Proxmox VE 8 or 9" "" "run this script as root on a node"
     host=${host:-$(node_address)}
     [[ $host ]] || refuse "$bridge has no address of this node" "" "set --host to an address that the container can reach"
-    [[ $listen =~ ^[0-9.]+:[0-9]+$ ]] || refuse "--listen $listen is not an IPv4 address with a port" "" "use --listen 0.0.0.0:9620 or 127.0.0.1:9620"
+    [[ $listen =~ ^[0-9.]+:[0-9]+$ ]] || refuse "--listen $listen is not an IPv4 address with a port" "" "use --listen 0.0.0.0:10620 or 127.0.0.1:10620"
     [[ -z $web_config || -f $web_config ]] || refuse "file $web_config not found"
     need_name --pool "$pool"
     ((${#pool} <= longest_pool)) || refuse "--pool $pool has more than $longest_pool characters"
@@ -453,11 +453,11 @@ page() {
 
 readers() {
     if [[ $listen == 127.* ]]; then
-        echo "programs in the container only (to change that, repeat the command with --listen 0.0.0.0:9620)"
+        echo "programs in the container only (to change that, repeat the command with --listen 0.0.0.0:10620)"
     elif [[ $web_config ]]; then
         echo "the users in $web_config"
     else
-        echo "everyone who can reach the container on $bridge, without login (--web-config FILE adds users, --listen 127.0.0.1:9620 denies remote access)"
+        echo "everyone who can reach the container on $bridge, without login (--web-config FILE adds users, --listen 127.0.0.1:10620 denies remote access)"
     fi
 }
 
@@ -527,7 +527,7 @@ gone() {
 
 yes='' remove='' deb='' sha256='' root_storage='' template_storage='' iso_storage='' ctid=''
 hostname=pvebench cores=2 memory=1024 disk=8 bridge=vmbr0 address=dhcp gateway='' pool=pvebench
-host='' listen=0.0.0.0:9620 web_config='' token_file='' pve=${PVEBENCH_LXC_PVE:-/etc/pve}
+host='' listen=0.0.0.0:10620 web_config='' token_file='' pve=${PVEBENCH_LXC_PVE:-/etc/pve}
 measured=() longest=${PVEBENCH_LXC_SECONDS:-3600}
 
 while (($#)); do

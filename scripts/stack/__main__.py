@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--pack", action="append", default=[], metavar="FILE")
     parser.add_argument("--state", type=Path, default=Path(".state"))
     parser.add_argument("--cycles", type=int)
-    parser.add_argument("--exporter-port", type=port_number, default=9620)
+    parser.add_argument("--exporter-port", type=port_number, default=10620)
     parser.add_argument("--prometheus-port", type=port_number, default=9690)
     parser.add_argument("--node-exporter-port", type=port_number, default=9691)
     parser.add_argument("--grafana-port", type=port_number, default=9692)

@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--state", type=Path, default=Path(".state-demo"))
     parser.add_argument("--check", action="store_true")
     for name, port in (
-        ("exporter", 9620),
+        ("exporter", 10620),
         ("prometheus", 9690),
         ("node-exporter", 9691),
         ("grafana", 9692),

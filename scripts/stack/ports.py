@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 
 from services import HOST, Service
 
 from pvebench.errors import MachineError, PortInUse
+from pvebench.web.server import socket_owner
 
 
 def check_ports(services: Sequence[Service]) -> None:
@@ -64,21 +63,3 @@ def answers_at(address: str, port: int) -> bool:
             return bool(connection.getsockname() != connection.getpeername())
     except OSError:
         return False
-
-
-def socket_owner(port: int) -> str:
-    """Return name and ID of the process that listens on `port`, if it is visible."""
-    inodes = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        rows = table.read_text().splitlines()[1:] if table.exists() else []
-        for row in rows:
-            columns = row.split()
-            if columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{columns[9]}]")
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        # Processes may end meanwhile, and those of other users are not readable.
-        with contextlib.suppress(OSError):
-            if str(descriptor.readlink()) in inodes:
-                process = descriptor.parents[1]
-                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
-    return "a process of another user"

@@ -47,7 +47,7 @@ before=$(runs)
 was=$(schema)
 systemctl enable --quiet --now pvebench
 is "it is ready when start returns" "$(systemctl is-active pvebench)" active
-until_true 'curl -sf http://127.0.0.1:9620/-/ready >/dev/null'
+until_true 'curl -sf http://127.0.0.1:10620/-/ready >/dev/null'
 until_true '(( $(runs) > before ))'
 is "the schema is the package's" "$(schema)" "$(/usr/lib/pvebench/bin/python3 -I -c 'from pvebench.store.tables import HEAD; print(HEAD)')"
 say "measured: $before runs of schema $was became $(runs) of schema $(schema)"
@@ -106,9 +106,9 @@ proxmox:
 Y
 # Before it asks a cluster it makes the guest's image, for which this container reaches no mirror.
 again "a mirror that is away" /test/away 7
-python3 -m http.server --bind 127.0.0.1 9621 >/dev/null 2>&1 &
+python3 -m http.server --bind 127.0.0.1 10629 >/dev/null 2>&1 &
 other=$!
-sed 's/:9620/:9621/' /test/settings >/test/taken
+sed 's/:10620/:10629/' /test/settings >/test/taken
 again "a port that another program has" /test/taken 3
 kill $other
 until_true '[[ $(systemctl is-active pvebench) == active ]]'

@@ -328,7 +328,7 @@ def http(content: bytes) -> None:
         "root_path": "",
         "headers": headers,
         "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 9620),
+        "server": ("127.0.0.1", 10620),
     }
     app, thread, loop = _app()
     asked = thread.submit(lambda: loop.run_until_complete(_asked(app, scope, body)))
@@ -355,7 +355,7 @@ async def _asked(app: Any, scope: dict[str, Any], body: bytes) -> tuple[int, int
 def http_seeds() -> list[bytes]:
     """Return requests for every route, as a browser sends them."""
     app, *_ = _app()
-    headers = b"Host: 127.0.0.1:9620\nAccept: text/html\nAccept-Encoding: gzip;q=0.5, br"
+    headers = b"Host: 127.0.0.1:10620\nAccept: text/html\nAccept-Encoding: gzip;q=0.5, br"
     paths = [route.path for route in app.routes if hasattr(route, "path")]
     filled = [re.sub(r"\{[^}]*\}", "1", path) for path in paths]
     queries = ("", "?limit=5&outcome=failed", "?metric=iops&from=1700000000&to=1800000000&case=1")

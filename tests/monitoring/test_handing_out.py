@@ -42,7 +42,7 @@ def whole(job: str, directory: Path) -> Path:
     "options",
     [
         [],
-        ["--target", "bench.example.org:9620", "--target", "[2001:db8::1]:9620"],
+        ["--target", "bench.example.org:10620", "--target", "[2001:db8::1]:10620"],
         ["--file-sd", "/etc/prometheus/pvebench-targets.json"],
         ["--http-sd", "https://example.org/targets?a=\"'#: b"],
     ],
@@ -60,10 +60,12 @@ def test_the_job_is_the_one_of_our_own_stack(capsys: Captured) -> None:
     (printed,) = YAML(typ="safe").load(capsys.readouterr().out)["scrape_configs"]
     stack = YAML(typ="safe").load(ROOT / "prometheus/prometheus.yml")["scrape_configs"]
     (own,) = (job for job in stack if job["job_name"] == "pvebench")
-    assert {**own, **printed} == {**own, "static_configs": [{"targets": ["127.0.0.1:9620"]}]}
+    assert {**own, **printed} == {**own, "static_configs": [{"targets": ["127.0.0.1:10620"]}]}
 
 
-def test_the_files_are_rules_and_targets_that_prometheus_takes(tmp_path: Path) -> None:
+def test_the_files_are_rules_and_targets_that_prometheus_takes(
+    tmp_path: Path, capsys: Captured
+) -> None:
     assert run_cli(["print", "prometheus", "--target", "b:1", "--output", str(tmp_path)]) == 0
     rules = sorted(tmp_path.glob("*.yml"))
     assert [path.name for path in rules] == [
@@ -71,6 +73,11 @@ def test_the_files_are_rules_and_targets_that_prometheus_takes(tmp_path: Path) -
         "pvebench-rules.yml",
         "pvebench-scrape.yml",
     ]
+    # The lines for prometheus.yml; Debian 12 has no scrape_config_files.
+    *_, files, included = capsys.readouterr().out.splitlines()
+    assert files.startswith(f'scrape_config_files: ["{rules[2]}"]')
+    done = promtool("config", whole(included, tmp_path / ".."))
+    assert (done.returncode, "2 rule files found" in done.stdout) == (0, True), done
     done = promtool("rules", *rules[:2])
     assert (done.returncode, "SUCCESS" in done.stdout) == (0, True), done
     targets = tmp_path / "pvebench-targets.json"

@@ -158,7 +158,7 @@ def test_one_command_makes_all_of_it_and_another_takes_it_away(node: Node, major
     before = node.everything()
     done = node.make()
     assert_done(done)
-    assert "results: http://192.0.2.77:9620/" in done.stdout
+    assert "results: http://192.0.2.77:10620/" in done.stdout
     readers = "readable by everyone who can reach the container on vmbr0, without login"
     assert done.stdout.count(readers) == 2
     ((number, container),) = node.state["containers"].items()
@@ -225,9 +225,9 @@ def test_a_task_that_failed_is_noticed_though_its_program_ended_well(
 
 @pytest.mark.parametrize("major", [9], indirect=True)
 def test_the_page_can_be_reachable_from_the_container_only(node: Node) -> None:
-    done = node.make("--listen", "127.0.0.1:9620")
+    done = node.make("--listen", "127.0.0.1:10620")
     assert_done(done)
-    assert "results: http://127.0.0.1:9620/" in done.stdout
+    assert "results: http://127.0.0.1:10620/" in done.stdout
     assert done.stdout.count("readable by programs in the container only") == 2
     assert "192.0.2.77" not in done.stdout
 
@@ -339,7 +339,7 @@ def test_nothing_is_made_that_was_not_agreed_to(node: Node) -> None:
         (["--storage", "thin,share"], "storage thin,share is missing"),
         (["--pool", "x; reboot"], "--pool 'x; reboot' is not a valid name"),
         (["--iso-storage", "--privs"], "--iso-storage '--privs' is not a valid name"),
-        (["--listen", "9620"], "is not an IPv4 address with a port"),
+        (["--listen", "10620"], "is not an IPv4 address with a port"),
         (["--web-config", "/dev/null"], "file /dev/null not found"),
         (["--bridge"], "Usage:"),
         (["--sudo", "1"], "Usage:"),

@@ -18,7 +18,7 @@ from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.files import read_secret
 from pvebench.provision.grafana import Grafana, choose_source, shipped_dashboards, to_import_format
 from pvebench.provision.grafana import push as push_dashboards
-from pvebench.provision.scrape import Targets, prometheus_files, scrape_job
+from pvebench.provision.scrape import Targets, included, prometheus_files, scrape_job
 from pvebench.web.tls_and_users import scheme_of
 
 # --- `pvebench grafana push`: dashboards in an existing Grafana.
@@ -116,11 +116,12 @@ def prometheus(
     for target in targets:
         if not _TARGET.fullmatch(target):
             raise click.UsageError(
-                f"invalid --target {target!r}; write HOST:PORT, such as bench.example.org:9620"
+                f"invalid --target {target!r}; write HOST:PORT, such as bench.example.org:10620"
             )
     settings = load_settings(config)
     job_targets = Targets(
         addresses=targets or (_address(settings.listen),),
+        metrics_path=settings.metrics_path,
         scheme=scheme_of(settings.web_config_file),
         file_sd=file_sd,
         http_sd=http_sd,
@@ -130,6 +131,8 @@ def prometheus(
         click.echo(scrape_job(job_targets), nl=False)
         return
     _write(output, prometheus_files(job_targets))
+    for line in included(output.absolute()):
+        click.echo(line)
 
 
 def _address(listen: str) -> str:

@@ -98,6 +98,55 @@ def web_options(command: F) -> F:
     return command
 
 
+def listen_options(default: str | None = None) -> Callable[[F], F]:
+    """Return --web.listen-address and --web.systemd-socket."""
+
+    def add(command: F) -> F:
+        command = click.option(
+            "--web.listen-address",
+            "--listen",
+            "listen",
+            default=default,
+            show_default=default is not None,
+            callback=_checked_address,
+            help="Listen address, such as 127.0.0.1:10620; :10620 is every address.",
+        )(command)
+        return click.option(
+            "--web.systemd-socket",
+            "listen",
+            flag_value=_PASSED,
+            default=default,
+            callback=_checked_address,
+            help="Use the socket that systemd passes.",
+        )(command)
+
+    return add
+
+
+_PASSED = "systemd"
+
+
+def _checked_address(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """Return a listen address, also of the socket that systemd passes; raises BadParameter."""
+    if text is None:
+        return None
+    if text == _PASSED:
+        from pvebench.web.server import address_of, passed_socket  # noqa: PLC0415 # see above
+
+        passed = passed_socket()
+        if passed is None:
+            message = "systemd passes no TCP socket; add a socket unit with ListenStream=10620"
+            raise click.BadParameter(message)
+        with passed:
+            return address_of(passed)
+    from pvebench.fields import listen_address  # noqa: PLC0415 # see above
+
+    try:
+        return listen_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 def selection_options(command: F) -> F:
     """Add --only and --skip."""
     command = click.option(

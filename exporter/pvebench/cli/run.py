@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from pvebench.cli.options import (
+    listen_options,
     scale_option,
     selection_options,
     settings_options,
@@ -36,7 +37,10 @@ def run(cycles: int, **options: Any) -> None:
 @scale_option
 @selection_options
 @web_options
-@click.option("--listen", help="Listen address, such as 127.0.0.1:9620.")
+@listen_options()
+@click.option(
+    "--web.telemetry-path", "metrics_path", help="Path of the metrics, in addition to /metrics."
+)
 @click.option("--cycles", type=click.IntRange(min=1), help="Exit after this number of cycles.")
 def serve(cycles: int | None, **options: Any) -> None:
     """Run continuously and serve the web UI and /metrics.

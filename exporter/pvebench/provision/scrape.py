@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pvebench import __version__
+from pvebench.fields import METRICS_PATH
 from pvebench.shipped import shipped
 
 JOB: Final = "pvebench"
 """Job name that rules and dashboards select by."""
 SUPPORTED: Final = "Prometheus 2.42 and later, 3.x included"
+SCRAPE_FILE: Final = "pvebench-scrape.yml"
 TARGETS_FILE: Final = "pvebench-targets.json"
 
 
@@ -22,12 +25,14 @@ class Targets:
 
     Attributes:
         addresses: host:port of each.
+        metrics_path: path of the metrics there.
         file_sd: path of the target file, as seen from Prometheus; empty: none.
         http_sd: URL of the target list; empty: none.
         site: label `site` of all samples in a fleet; empty: none.
     """
 
     addresses: Sequence[str]
+    metrics_path: str = METRICS_PATH
     scheme: str = "http"
     file_sd: str = ""
     http_sd: str = ""
@@ -36,7 +41,11 @@ class Targets:
     @property
     def labels(self) -> dict[str, str]:
         """Labels that Prometheus adds to every sample."""
-        return {"site": self.site} if self.site else {}
+        path = {} if self.metrics_path == METRICS_PATH else {"__metrics_path__": self.metrics_path}
+        return path | ({"site": self.site} if self.site else {})
+
+
+NO_TARGETS: Final = Targets(addresses=())
 
 
 def scrape_job(targets: Targets) -> str:
@@ -83,10 +92,20 @@ def target_file(targets: Targets) -> str:
     return json.dumps([one], indent=2) + "\n"
 
 
+def included(directory: Path) -> list[str]:
+    """Return the lines for prometheus.yml that include the files of a directory."""
+    rules = [str(directory / f"pvebench-{name}.yml") for name in ("alerts", "rules")]
+    return [
+        "append to prometheus.yml, or add the files to these keys:",
+        f"scrape_config_files: [{json.dumps(str(directory / SCRAPE_FILE))}]  # 2.43 and later",
+        f"rule_files: {json.dumps(rules)}",
+    ]
+
+
 def prometheus_files(targets: Targets) -> dict[str, str]:
     """Return name -> text of all files for a Prometheus."""
     rules = {
         f"pvebench-{'rules' if path.stem == 'pvebench' else path.stem}.yml": path.read_text("utf-8")
         for path in sorted(shipped("prometheus/rules").glob("*.yml"))
     }
-    return {"pvebench-scrape.yml": scrape_job(targets), **rules, TARGETS_FILE: target_file(targets)}
+    return {SCRAPE_FILE: scrape_job(targets), **rules, TARGETS_FILE: target_file(targets)}

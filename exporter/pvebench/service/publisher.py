@@ -29,6 +29,7 @@ from pvebench.model.ports import Site
 from pvebench.model.status import Statuses
 from pvebench.notify.planner import node_activities
 from pvebench.notify.sender import NotificationSender
+from pvebench.provision.scrape import Targets
 from pvebench.report.value_text import without_secrets
 from pvebench.service.housekeeping import Reloader
 from pvebench.service.workers import GuardFactory, Supervisor
@@ -37,7 +38,7 @@ from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.request_filter import Access
-from pvebench.web.server import StartupApp, WebServer, make_app
+from pvebench.web.server import StartupApp, WebServer, add_reload, make_app
 from pvebench.web.server import listen as open_socket
 from pvebench.web.tls_and_users import scheme_of
 
@@ -57,6 +58,7 @@ class Front:
     """The port of a service: it reports the progress of the startup, then serves the web UI."""
 
     listen: str
+    metrics_path: str
     listener: socket
     access: Access
     startup: StartupApp
@@ -66,7 +68,9 @@ class Front:
     def open(cls, settings: Settings) -> Iterator[Self]:
         """Open the port within the context. Raises ConfigError and PortInUse."""
         with open_socket(settings.listen) as listener:
-            yield cls(settings.listen, listener, access_of(settings), StartupApp())
+            yield cls(
+                settings.listen, settings.metrics_path, listener, access_of(settings), StartupApp()
+            )
 
     @contextmanager
     def responding(self, supervisor: Supervisor) -> Iterator[None]:
@@ -82,8 +86,8 @@ class Front:
 
     def addresses(self) -> Iterator[str]:
         """Return sentences with the addresses of web UI and metrics."""
-        for name, path in (("results", ""), ("metrics", "metrics")):
-            yield f"{name} on {self.access.scheme}://{self.listen}/{path}"
+        for name, path in (("results", "/"), ("metrics", self.metrics_path)):
+            yield f"{name} on {self.access.scheme}://{self.listen}{path}"
 
 
 class Publisher:
@@ -142,14 +146,19 @@ class Publisher:
     @contextmanager
     def serving(self, startup: StartupApp) -> Iterator[None]:
         """Replace the startup application by the web UI; results are judged in the context."""
+        settings = self._settings()
         app = make_app(
             page=self._page,
             statuses=self._statuses,
             results=self._results,
             now=self._clock.now,
             verdicts=lambda: self._verdicts.current,
-            site=self._settings().site or "",
+            scraped=Targets(
+                addresses=(), site=settings.site or "", metrics_path=settings.metrics_path
+            ),
         )
+        if self._endless:
+            add_reload(app, self._reloader.ask)
         startup.forward_to(app)
         with self._verdicts:
             yield

@@ -25,8 +25,6 @@ RESERVED_CONNECTIONS: Final = 16
 """Connections that only loopback and `scrape_addresses` can use."""
 MAX_WAITING: Final = 64
 """Accepted connections that wait for a place; of more, the oldest is closed."""
-MAX_QUEUED: Final = 1024
-"""Connections in the listen queue; beyond it, clients repeat their attempt after a second."""
 SLOW_SECONDS: Final = 0.2
 """Time that each client has before a new connection can replace its own."""
 REQUEST_SECONDS: Final = 10.0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import pwd
 import re
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -24,13 +29,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pvebench.errors import PortInUse
+from pvebench.fields import METRICS_PATH
 from pvebench.metrics.exposition import Page
 from pvebench.model.status import WorkerStatus
-from pvebench.provision.scrape import Targets, target_file
+from pvebench.provision.scrape import NO_TARGETS, Targets, target_file
 from pvebench.shipped import shipped
 from pvebench.store.current import Results
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.web.connection_limits import HEAD_BYTES, MAX_QUEUED, BoundedProtocol, LimitedServer
+from pvebench.web.connection_limits import HEAD_BYTES, BoundedProtocol, LimitedServer
 from pvebench.web.endpoints import Pages
 from pvebench.web.request_filter import Access, RequestFilter
 from pvebench.web.responses import internal_error, refuse
@@ -144,7 +150,7 @@ def make_app(
     results: Results,
     now: Callable[[], datetime] = _utc_now,
     verdicts: Callable[[], Verdicts] = Verdicts,
-    site: str = "",
+    scraped: Targets = NO_TARGETS,
     note: Callable[[], str] = str,
 ) -> Starlette:
     """Return the application.
@@ -155,7 +161,7 @@ def make_app(
         results: results for web UI and API.
         now: clock of the workers' times.
         verdicts: returns the latest verdicts.
-        site: name of the site in its fleet, the label that Prometheus adds; empty: none.
+        scraped: site, and path of the metrics in addition to `/metrics`.
         note: returns a text about simulated results, for the page at `/`.
     """
 
@@ -169,7 +175,7 @@ def make_app(
 
     def targets(request: Request) -> Response:
         # The client reached pvebench by this allowed name, so a scrape can use it too.
-        content = target_file(Targets(addresses=[request.url.netloc], site=site))
+        content = target_file(replace(scraped, addresses=[request.url.netloc]))
         return Response(content, media_type="application/json")
 
     async def healthy(_: Request) -> Response:
@@ -182,7 +188,7 @@ def make_app(
     return Starlette(
         routes=[
             # A Route, not a Mount: a mounted /metrics redirects with 307.
-            Route("/metrics", metrics),
+            *(Route(path, metrics) for path in {METRICS_PATH, scraped.metrics_path}),
             Route("/metrics/targets", targets),
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
@@ -198,12 +204,36 @@ def make_app(
     )
 
 
+def add_reload(app: Starlette, ask: Callable[[], None]) -> None:
+    """Let POST /-/reload request a reload of the settings."""
+
+    async def reload(_: Request) -> Response:
+        ask()
+        return PlainTextResponse("pvebench reloads its settings between two runs.\n")
+
+    app.add_route("/-/reload", reload, methods=["POST", "PUT"])
+
+
+# --- The listening socket: opened here or passed by systemd, and the process that has a port.
+
+OPTION: Final = "--web.listen-address"
+MAX_QUEUED: Final = 1024
+"""Connections in the listen queue; beyond it, clients repeat their attempt after a second."""
+_FIRST_PASSED: Final = 3  # SD_LISTEN_FDS_START
+_LISTENING: Final = "0A"
+
+
 def listen(address: str) -> socket.socket:
     """Return a listening socket on `host:port`; called before anything else starts.
 
     Raises:
         PortInUse: the port is in use, or the address is not local.
     """
+    passed = passed_socket()
+    if passed is not None:
+        if address_of(passed) == address:
+            return passed
+        passed.close()
     host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -216,10 +246,50 @@ def listen(address: str) -> socket.socket:
         taken = error.errno == errno.EADDRINUSE
         raise PortInUse(
             f"cannot listen on {address}: {error.strerror}",
-            cause="another pvebench or another program listens on this port" if taken else "",
-            next_step="stop it, or set another address with --listen",
+            cause=f"{socket_owner(int(port))} listens on this port" if taken else "",
+            next_step=f"stop it, or set another address with {OPTION}",
         ) from error
     return listener
+
+
+def passed_socket() -> socket.socket | None:
+    """Return the TCP socket that systemd passes to this process (sd_listen_fds(3)), if any."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or not os.environ.get("LISTEN_FDS"):
+        return None
+    try:
+        passed = socket.socket(fileno=os.dup(_FIRST_PASSED))
+    except OSError:
+        return None
+    if passed.family not in (socket.AF_INET, socket.AF_INET6):
+        passed.close()
+        return None
+    return passed
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return `host:port` of an IPv4 or IPv6 socket."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def socket_owner(port: int) -> str:
+    """Return name and ID of the process that listens on `port`, or its user if it is hidden."""
+    users: dict[str, int] = {}  # of the sockets
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        rows = table.read_text("ascii").splitlines()[1:] if table.exists() else []
+        for columns in map(str.split, rows):
+            if columns[3] == _LISTENING and int(columns[1].rpartition(":")[2], 16) == port:
+                users[f"socket:[{columns[9]}]"] = int(columns[7])
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        # Processes may end meanwhile, and those of other users are not readable.
+        with contextlib.suppress(OSError):
+            if str(descriptor.readlink()) in users:
+                process = descriptor.parents[1]
+                return f"{(process / 'comm').read_text('utf-8').strip()} (process {process.name})"
+    for user in users.values():
+        with contextlib.suppress(KeyError):
+            return f"a process of user {pwd.getpwuid(user).pw_name}"
+    return "a process of another user"
 
 
 class WebServer:

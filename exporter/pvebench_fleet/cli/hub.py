@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from pvebench.cli.options import format_option, web_options
+from pvebench.cli.options import format_option, listen_options, web_options
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import PvebenchError, ToolsMissing
-from pvebench.fields import MAX_NAME, listen_address
+from pvebench.fields import MAX_NAME
 from pvebench.model.units import show_seconds
 from pvebench.sanitize import one_line
 from pvebench.service.workers import handle_signals
@@ -45,18 +45,6 @@ database_option = click.option(
     show_default=True,
     help="Database, as a URL of libpq.",
 )
-
-
-def _listen_option(default: str) -> Callable[[F], F]:
-    def checked(_: click.Context, __: click.Parameter, text: str) -> str:
-        try:
-            return listen_address(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-
-    return click.option(
-        "--listen", default=default, show_default=True, callback=checked, help="Listen address."
-    )
 
 
 @contextmanager
@@ -99,7 +87,7 @@ def migrate(url: str) -> None:
 
 @hub.command()
 @database_option
-@_listen_option("127.0.0.1:9630")
+@listen_options("127.0.0.1:10621")
 @click.option(
     "--data-directory",
     "disk",
@@ -144,7 +132,7 @@ def serve(
     metavar="ADDRESS",
     help="Address or network that may send --trusted-header; may be repeated.",
 )
-@_listen_option("127.0.0.1:9631")
+@listen_options("127.0.0.1:10622")
 @web_options
 def pages(
     url: str,

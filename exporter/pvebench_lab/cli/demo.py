@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO
 import click
 
 from pvebench.cli.export import first_moment, histories, write_past
-from pvebench.cli.options import PATH, pack_file, web_options
+from pvebench.cli.options import PATH, listen_options, pack_file, web_options
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.config.settings import WallSettings
@@ -190,7 +190,7 @@ def fill(state: Path, pack: Path, seed: int, days: float) -> None:
     "--pack", type=PATH, default=PACK, show_default=True, help="Pack of the simulated cases."
 )
 @click.option("--directory", type=PATH, required=True, help="Directory for the files.")
-@click.option("--instance", default="127.0.0.1:9620", show_default=True, help="Label 'instance'.")
+@click.option("--instance", default="127.0.0.1:10620", show_default=True, help="Label 'instance'.")
 @click.option(
     "--step",
     type=click.FloatRange(min=1),
@@ -265,7 +265,7 @@ def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:
     "--pack", type=PATH, default=PACK, show_default=True, help="Pack of the simulated cases."
 )
 @web_options
-@click.option("--listen", default="127.0.0.1:9620", show_default=True)
+@listen_options("127.0.0.1:10620")
 @click.option("--note", type=PATH, help="File with a text that the web UI shows.")
 def show(state: Path, pack: Path, note: Path | None, **web: Any) -> None:
     """Serve the simulated year until Ctrl-C: web UI and /metrics, as `serve` does."""

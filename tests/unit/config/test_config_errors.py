@@ -304,8 +304,8 @@ def settings_message(tmp_path: Path, text: str) -> str:
     ("text", "expected"),
     [
         (
-            "listen: 9620\n",
-            "pvebench.yaml:1:9: listen: invalid listen address 9620: write it as 127.0.0.1:9620",
+            "listen: 10620\n",
+            "pvebench.yaml:1:9: listen: invalid listen address 10620: write it as 127.0.0.1:10620",
         ),
         (
             "accelerator: xen\n",

@@ -204,7 +204,7 @@ def test_options_that_identify_nobody_are_refused(options: list[str]) -> None:
             ],
             "a proxy connects by TCP, not by a Unix socket",
         ),
-        (["--listen", "unix:/run/hub.sock"], "write it as 127.0.0.1:9620"),
+        (["--listen", "unix:/run/hub.sock"], "write it as 127.0.0.1:10620"),
     ],
 )
 def test_a_unix_socket_of_a_proxy_is_refused_with_a_hint(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -400,10 +401,11 @@ def test_a_port_in_use_is_reported_with_the_next_step() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(PortInUse) as caught:
             listen(address)
+    comm = Path("/proc/self/comm").read_text("utf-8").strip()
     assert str(caught.value).splitlines() == [
         f"cannot listen on {address}: Address already in use",
-        "  likely cause: another pvebench or another program listens on this port",
-        "  next step: stop it, or set another address with --listen",
+        f"  likely cause: {comm} (process {os.getpid()}) listens on this port",
+        "  next step: stop it, or set another address with --web.listen-address",
     ]
 
 

@@ -270,7 +270,7 @@ def test_the_demo_asks_its_own_exporter_only() -> None:
     targets = {path.name: YAML(typ="safe").load(path) for path in places.glob("*.yml")}
     assert set(targets) == {path.name for path in (places.parent / "compose").glob("*.yml")}
     assert [one for some in targets.values() for one in some] == [
-        {"targets": ["demo-pvebench:9620"]}
+        {"targets": ["demo-pvebench:10620"]}
     ]
 
 

@@ -51,7 +51,7 @@ from pathlib import Path
 demo.PVEBENCH, demo.find_program = sys.argv[1], lambda *names: sys.argv[2]
 layout = Layout(Path(sys.argv[3]))
 layout.make()
-with demo.filled(layout, "127.0.0.1:9620") as filling:
+with demo.filled(layout, "127.0.0.1:10620") as filling:
     filling.import_files(until_days=float(sys.argv[4]))
     print("ready", flush=True)
     filling.import_files(until_days=1e9)

@@ -71,7 +71,7 @@ def test_run_hands_its_variables_on() -> None:
     ).replace("\\\n", "")
     options = " ".join(recipe.partition("exec scripts/run ")[2].split())
     assert options == (
-        "--pack a.yaml --pack b.yaml --state 's' --cycles 2 --exporter-port '9620' "
+        "--pack a.yaml --pack b.yaml --state 's' --cycles 2 --exporter-port '10620' "
         "--prometheus-port '9690' --node-exporter-port '9691' --grafana-port '7' "
         "-- --driver simulated"
     )

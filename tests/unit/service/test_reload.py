@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from pvebench.cli.main import run_cli
 from pvebench.config import load_settings
 from pvebench.metrics.live import collect_config
 from pvebench.metrics.sample_lines import Families
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
+from testing import http_client
 from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port, prometheus
@@ -137,6 +141,50 @@ def test_a_running_service_reloads_on_sighup_and_survives_a_bad_file(
         pack.write_text(SMALL.replace("pack: small", "pack: renamed"))
         server.wait_for('pvebench_config_info{packs="renamed"}', seconds=300)
     assert process.poll() is None
+
+
+def test_options_and_paths_of_prometheus_exporters_work(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        descriptor, port = listener.fileno(), listener.getsockname()[1]
+        systemd = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&{descriptor}'
+        options = ["--web.systemd-socket", "--web.telemetry-path", "/bench/metrics"]
+        instance = ["--driver", "simulated", "--pack", str(write_pack(tmp_path)), "--state", "s"]
+        serve = [sys.executable, "-m", "pvebench", "serve", *instance, *options]
+        command = ["bash", "-c", systemd, "bash", *serve]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, pass_fds=[descriptor], cwd=tmp_path
+        ) as process:
+            assert process.stdout is not None
+            where = f"http://127.0.0.1:{port}"
+            while f"metrics on {where}/bench/metrics" not in process.stdout.readline():
+                assert process.poll() is None
+            for path in ("/metrics", "/bench/metrics"):
+                assert "pvebench_build_info" in http_client.get(f"{where}{path}").text
+            (found,) = json.loads(http_client.get(f"{where}/metrics/targets").text)
+            assert found["labels"] == {"__metrics_path__": "/bench/metrics"}
+            answers = [
+                http_client.request(method, f"{where}/-/reload").status_code
+                for method in ("GET", "POST")
+            ]
+            assert answers == [405, 200]
+            process.terminate()
+            process.communicate(timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--web.systemd-socket"], "systemd passes no TCP socket"),
+        (["--web.telemetry-path", "/-/x"], "--web.telemetry-path: "),
+        (["--web.telemetry-path", "m"], "--web.telemetry-path: "),
+        (["--web.listen-address", "unix:/x"], "write it as 127.0.0.1:10620"),
+    ],
+)
+def test_wrong_options_of_exporters_name_the_option(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["serve", "--state", str(tmp_path), *options]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_new_pack_that_is_repaired_is_taken_over_by_itself(instance: Instance) -> None:

@@ -20,22 +20,22 @@ from testing.prometheus import free_port
 
 OURS = [
     "127.0.0.1",
-    "127.0.0.1:9620",
+    "127.0.0.1:10620",
     "192.0.2.7:80",
-    "[::1]:9620",
+    "[::1]:10620",
     "[fe80::1]",
     "localhost",
-    "LOCALHOST:9620",
+    "LOCALHOST:10620",
     "localhost.",
     "pvebench.localhost:1",
     "bench.example.org",
     "Bench.Example.org.:443",
-    "listened.example.org:9620",
+    "listened.example.org:10620",
     socket.gethostname(),
 ]
 FOREIGN = [
     "evil.example",
-    "evil.example:9620",
+    "evil.example:10620",
     "127.0.0.1.evil.example",
     "localhost.evil.example",
     "evillocalhost",
@@ -45,7 +45,7 @@ FOREIGN = [
     "evil.example#127.0.0.1",
     "2130706433.evil.example",
     "",
-    ":9620",
+    ":10620",
     "[",
     "[::1",
     "[evil.example]",
@@ -57,7 +57,7 @@ FOREIGN = [
 
 
 def access() -> Access:
-    return Access("listened.example.org:9620", names=["bench.example.org"])
+    return Access("listened.example.org:10620", names=["bench.example.org"])
 
 
 @pytest.mark.parametrize("host", OURS)
