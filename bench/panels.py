@@ -40,10 +40,11 @@ from starlette.routing import Route
 
 from pvebench.log import log
 from pvebench.metrics.catalog import ENVIRONMENT_END, ENVIRONMENT_START
+from pvebench.service.publisher import page_of
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import WebServer, listen
-from pvebench_lab.cli.demo import demo_page
+from pvebench_lab.cli.demo import SHOWN as DEMO
 from testing import http_client
 from testing.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
 from testing.demo_year import filled_store, results_of
@@ -95,7 +96,7 @@ def demo_series() -> list[Series]:
     with tempfile.TemporaryDirectory() as name:
         store = filled_store(Path(name), days=STORY_DAYS)
         results = results_of(store)
-        page = demo_page(results)
+        page = page_of(results, lambda: DEMO)
         VerdictService(Feed(results), (), on_update=page.judged).judge()
         text = page.render()[0].decode()
         store.close()

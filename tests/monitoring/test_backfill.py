@@ -18,10 +18,11 @@ from pvebench.metrics.catalog import LATENCY
 from pvebench.metrics.changes import collect_changes, firing_alerts
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.run import LATENCY_BOUNDS
+from pvebench.service.publisher import page_of
 from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
-from pvebench_lab.cli.demo import demo_page
+from pvebench_lab.cli.demo import SHOWN
 from testing import http_client
 from testing.changes import FINDING
 from testing.demo_year import filled_store, results_of
@@ -59,7 +60,7 @@ def test_after_a_gap_a_backfill_has_every_run(tmp_path: Path) -> None:
     runs = store.runs(limit=10_000)
     exporter = f"127.0.0.1:{free_port()}"
     results = results_of(store)
-    app = make_app(page=demo_page(results), statuses=list, results=results)
+    app = make_app(page=page_of(results, lambda: SHOWN), statuses=list, results=results)
     with WebServer(app, listen(exporter)):
         with prometheus(tmp_path, exporter) as server:
             server.wait_for("pvebench_iops")

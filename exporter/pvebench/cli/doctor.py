@@ -106,7 +106,7 @@ def _logins(
     )
 
 
-@click.command()
+@click.command(epilog="Example: pvebench selftest --exporter http://bench:10620 --without-grafana")
 @click.option("--exporter", default="http://127.0.0.1:10620", show_default=True)
 @click.option("--prometheus", default="http://127.0.0.1:9690", show_default=True)
 @click.option("--grafana", default="http://127.0.0.1:9692", show_default=True)

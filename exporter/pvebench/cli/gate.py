@@ -32,7 +32,7 @@ def _ratio(_: click.Context, __: click.Parameter, text: str) -> float:
     return value
 
 
-@click.command()
+@click.command(epilog="Example: pvebench gate --canary pve2 --tolerance 3%")
 @settings_options
 @click.option("--canary", required=True, metavar="NODE", help="Upgraded node.")
 @click.option(

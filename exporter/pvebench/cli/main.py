@@ -24,7 +24,7 @@ from pvebench.version import commit
 
 _LAYOUT: Final = {
     "Measure": "run serve status pause resume abort",
-    "Results": "verdict results report card export baseline judge* import*",
+    "Results": "verdict view results report card export baseline judge* import*",
     "Decide": "advise durability* upgrade gate",
     "Set up": "setup check packs plan schema storage guest proxmox grafana print",
     "Fleet": "fleet* hub*",
@@ -41,7 +41,7 @@ _SHARED: Final = {
     "doctor": "check selftest",
     "export": "report card",
     "packs": "plan schema",
-    "run": "serve",
+    "run": "serve view",
 }
 """Module -> its commands with other names."""
 _MODULES: Final = {name: module for module, names in _SHARED.items() for name in names.split()}
@@ -124,6 +124,16 @@ def summary(command: str) -> str:
     return found[1] if found else ""
 
 
+def example(context: click.Context) -> str:
+    """Return an example of a command: its own one, or one with what it requires."""
+    words = [context.command_path]
+    for parameter in context.command.params if not context.command.epilog else ():
+        if parameter.required:
+            words += [*parameter.opts[:1]] if isinstance(parameter, click.Option) else []
+            words.append(parameter.make_metavar(context).strip("<>{}").split("|")[0])
+    return context.command.epilog or f"Example: {' '.join(words)}"
+
+
 def _show_version(context: click.Context, _: click.Parameter, requested: bool) -> None:
     if requested and not context.resilient_parsing:
         click.echo(f"pvebench {__version__} ({commit() or 'unknown commit'})")
@@ -173,6 +183,8 @@ def run_cli(arguments: list[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.MissingParameter) and error.ctx is not None:
+            click.echo(f"\n{example(error.ctx)}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130

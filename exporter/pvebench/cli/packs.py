@@ -25,9 +25,11 @@ from pvebench.cli.options import (
     settings_options,
 )
 from pvebench.config import Pack, load_pack, shipped_packs
+from pvebench.config.pack import pack_of_fio
 from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, NotWritable, Problem
+from pvebench.files import read_text
 from pvebench.model.units import DAY, format_size, show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
@@ -64,9 +66,21 @@ def schema(name: str) -> None:
     shell_complete=complete_pack,
     help="Show one pack.",
 )
+@click.option(
+    "--from-fio",
+    "command",
+    metavar="COMMAND",
+    help="Print a pack with the jobs of a command line of fio, in quotes, or of a job file.",
+)
 @format_option()
-def packs(directory: Path | None, name: str | None, shown: Path | None, form: str) -> None:
+def packs(
+    directory: Path | None, name: str | None, shown: Path | None, command: str | None, form: str
+) -> None:
     """List the packs of pvebench or of a directory."""
+    if command is not None:
+        file = Path(command) if command.endswith(".fio") else None
+        click.echo(pack_of_fio(read_text(file) if file else command), nl=False)
+        return
     if name is not None:
         _copy(name)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -210,7 +211,6 @@ def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> 
     request = Request(load=load, config=options["config"], cycles=cycles, web=web)
     outcomes = measure(request, Terminal())
     state = read_settings(**options).state
-    click.echo(f"results are in {state / 'pvebench.db'}")
     conclude(outcomes, state)
 
 
@@ -239,6 +239,7 @@ def conclude(outcomes: Sequence[Outcome], state: Path) -> None:
         if outcome is not Outcome.OK and counts[outcome]
     )
     click.echo(f"{counts[Outcome.OK]} of {len(outcomes)} cases ok{others}")
+    click.echo(f"web UI of the results: pvebench view --state {shlex.quote(str(state))}")
     if unpublished:
         raise CycleIncomplete(
             f"{len(unpublished)} of {len(outcomes)} cases have no publishable result "

@@ -1,4 +1,4 @@
-"""`pvebench run` and `pvebench serve`; only a started command imports what measures."""
+"""`pvebench run`, `serve` and `view`; only a started command imports what it needs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from pvebench.cli.options import (
     listen_options,
+    read_settings,
     scale_option,
     selection_options,
     settings_options,
@@ -50,3 +51,18 @@ def serve(cycles: int | None, **options: Any) -> None:
     from pvebench.cli.progress import measure_shown  # noqa: PLC0415 # see above
 
     measure_shown(options, cycles=cycles, web=True)
+
+
+@click.command()
+@settings_options
+@web_options
+@click.option("--listen", help="Listen address, such as 127.0.0.1:9620.")
+def view(**options: Any) -> None:
+    """Show stored results in the web UI; nothing is measured."""
+    from pvebench.cli.selection import results_of  # noqa: PLC0415 # see above
+    from pvebench.service.publisher import show_stored  # noqa: PLC0415 # see above
+    from pvebench.store.current import Results  # noqa: PLC0415 # see above
+
+    settings = read_settings(**options)
+    with results_of(settings) as store:
+        show_stored(Results(store), settings, click.echo)

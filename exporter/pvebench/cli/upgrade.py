@@ -25,7 +25,7 @@ from pvebench.store.current import Results, View
 _FORMAT = "NAME=VERSION,… or FILE"
 
 
-@click.command()
+@click.command(epilog="Example: apt list --upgradable | pvebench upgrade --to -")
 @settings_options
 @click.option(
     "--to",

@@ -52,6 +52,26 @@ _EXPECTED = {
 }
 
 
+_YAML_WORDS: Final = {
+    "but got": "found",
+    "but found": "found",
+    "'<stream end>'": "the end of the file",
+    "<stream end>": "the end of the file",
+    "'<block end>'": "a line with less indentation",
+    "<block end>": "a line with less indentation",
+    "'<block mapping start>'": "a line with more indentation",
+    "'<block sequence start>'": "a list",
+    "'<scalar>'": "text",
+    "mapping values are not allowed here": "unexpected ':'; check the indentation, or quote",
+    "could not find expected ':'": "a key without ':'",
+    "found character '\\t' that cannot start any token": "found a tab; indent with spaces",
+    "that cannot start any token": "where a value starts; quote the value",
+    "found unexpected end of stream": "a quotation mark is missing before the end of the file",
+    "found undefined alias": "unknown alias",
+}
+"""Words of the parser -> words of users."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A parsed file: its name as written by the user, and ruamel's tree."""
@@ -147,6 +167,8 @@ def _yaml_problem(file: str, error: MarkedYAMLError) -> Problem:
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
     # For a repeated key ruamel.yaml shows both values, which may be secrets.
     text = _VALUES.sub("", (error.problem or "invalid YAML").splitlines()[0])
+    for words, plain in _YAML_WORDS.items():
+        text = text.replace(words, plain)
     return Problem(file, line, column, shown(text))
 
 
@@ -220,7 +242,7 @@ def shown(value: object) -> str:
 def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) -> Problem:
     location, kind = document.place(fault["loc"]), fault["type"]
     if kind == "extra_forbidden":
-        message = unknown_key(str(location[-1]), _known_keys(model, location[:-1]))
+        message = _unknown_key(str(location[-1]), _model_at(model, location[:-1]))
         return document.problem(location, message, at_key=True)
     if kind == "missing":
         return document.problem(location[:-1], f"missing key '{location[-1]}'")
@@ -247,28 +269,43 @@ def message_of(fault: Mapping[str, Any], *, secret: bool = False) -> str:
     if kind == "value_error":
         return shown(str(context["error"]))
     if kind == "greater_than_equal":
-        return f"expected {context['ge']} or more, found {shown(repr(value))}"
+        return f"expected {context['ge']} or more, found {_found(value)}"
     if kind == "less_than_equal":
-        return f"expected {context['le']} or less, found {shown(repr(value))}"
+        return f"expected {context['le']} or less, found {_found(value)}"
     expected = f"expected {_EXPECTED[kind]}" if kind in _EXPECTED else fault["msg"]
-    return f"{expected}, found {shown(repr(value))}"
+    return f"{expected}, found {_found(value)}"
 
 
-def unknown_key(key: str, known: list[str]) -> str:
+def _found(value: object) -> str:
+    """Return a value as YAML writes it."""
+    words = {True: "true", False: "false", None: "nothing"}
+    return words[value] if value is None or isinstance(value, bool) else shown(repr(value))
+
+
+def unknown_key(key: str, known: list[str], *, cutoff: float = 0.6) -> str:
     """Return the message for an unknown key, with the nearest known one."""
-    near = difflib.get_close_matches(key[:SHOWN], known, n=1)
+    near = difflib.get_close_matches(key[:SHOWN], known, n=1, cutoff=cutoff)
     hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
     return f"unknown key '{shown(key)}'; {hint}"
 
 
-def _known_keys(model: type[BaseModel], location: Location) -> list[str]:
-    """Return the keys of the model at `location`."""
+def _unknown_key(key: str, model: Any) -> str:
+    """Return the message for a key that a model does not have; the model may explain it."""
+    explained = getattr(model, "explained", {})
+    if key in explained:
+        return f"no key '{key}': {explained[key]}"
+    # fio has many options with names alike: only a slip of the pen is corrected.
+    return unknown_key(key, sorted(_fields(model)), cutoff=0.85 if explained else 0.6)
+
+
+def _model_at(model: type[BaseModel], location: Location) -> Any:
+    """Return the model at `location`."""
     current: Any = model
     for part in location:
         if not isinstance(part, int):
             field = _fields(current).get(part)
             current = _inner_model(field.annotation) if field else current
-    return sorted(_fields(current))
+    return current
 
 
 def _fields(model: Any) -> dict[str, FieldInfo]:

@@ -8,18 +8,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pvebench.config.document import Document, read_document, validate
+from pydantic import ValidationError
+
+from pvebench.config.document import Document, message_of, read_document, validate
 from pvebench.config.pack_keys import OptionValue, PackFile
 from pvebench.errors import ConfigError, Problem
-from pvebench.model.disk import Filesystem
+from pvebench.model.disk import Bus, Cache, Filesystem, Format
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Conduct, Workload
 from pvebench.shipped import shipped
 from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS
+from pvebench.workloads.fio_job import EXPLAINED, SET_ELSEWHERE, fio_jobs, pack_options
 from pvebench.workloads.tool import ToolOptions
 
 # --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
@@ -102,6 +105,13 @@ def _unknown_shipped(name: str) -> str:
 
 
 DEFAULT_STORAGE: Final = "local"
+DEFAULTS: Final = {
+    "storage": DEFAULT_STORAGE,
+    "bus": Bus.SCSI,
+    "format": Format.RAW,
+    "cache": Cache.NONE,
+}
+"""Options of a pack without them, as Proxmox VE creates disks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,12 +172,12 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     measure = file.measure
     volume_bytes = _whole_mib(file.volume.size * factor, least=16)
     file_bytes = file.volume.file or file.volume.size // 2
-    fixed = {"storage": DEFAULT_STORAGE, **file.fixed.explicit()}
+    fixed = {**DEFAULTS, **file.fixed.explicit()}
     axes = {key: (value,) for key, value in fixed.items()} | file.axes.explicit()
     used_bytes = min(_whole_mib(file_bytes * factor, least=8), volume_bytes)
     return Pack(
         name=file.pack,
-        title=file.title,
+        title=file.title or file.pack,
         source=" ".join(file.source.split()),
         published=file.published or "",
         relative_to=file.relative_to,
@@ -270,3 +280,66 @@ def _entries(
             options = one if factor == 1.0 else one.scaled(factor, most)
             workload = options.workload(ramp_seconds=ramp, runtime_seconds=runtime)
             yield index, options, replace(workload, steady=steady.rule() if steady else None)
+
+
+# --- Packs from fio's own options.
+
+
+def pack_of_fio(text: str) -> str:
+    """Return a pack with the jobs of a command line or a job file of fio, as YAML.
+
+    Comments explain the options that are not in it.
+
+    Raises:
+        ConfigError: a job cannot be measured as it is.
+    """
+    faults: dict[str, None] = {}
+    pack: dict[str, Any] = {"pack": "from-fio", "measure": {}, "volume": {}, "workloads": []}
+    try:
+        jobs = fio_jobs(text)
+    except ValueError as error:
+        raise ConfigError([Problem("fio", 0, 0, str(error))]) from error
+    for job in jobs:
+        try:
+            pack["workloads"].append({"fio": pack_options(job)})
+        except ValueError as error:
+            faults |= dict.fromkeys(str(error).splitlines())
+    for key, (section, name) in _OF_THE_PACK.items():
+        values = {job[key] for job in jobs if key in job and "%" not in job[key]}
+        if len(values) > 1:
+            faults[f"{key}: differs between the jobs; a pack has one"] = None
+        for value in values:
+            seconds = "s" if section == "measure" and value.isdigit() else ""
+            pack[section][name] = f"{value}{seconds}"
+    try:
+        PackFile.model_validate(pack)
+    except ValidationError as error:
+        faults |= {message_of(dict(fault)): None for fault in error.errors()} if not faults else {}
+    if faults:
+        raise ConfigError([Problem("fio", 0, 0, fault) for fault in faults])
+    names = dict.fromkeys(("direct", *(name for job in jobs for name in job)))
+    elsewhere = {*SET_ELSEWHERE.split()} & EXPLAINED.keys()
+    notes = [
+        f"# {name}: {EXPLAINED[name].removesuffix('; remove it')}\n"
+        for name in names
+        if name in elsewhere - _OF_THE_PACK.keys()
+    ]
+    lines = [f"{key}: {_flow(pack[key])}\n" for key in ("pack", "measure", "volume") if pack[key]]
+    entries = [f"  - {_flow(entry, braces=False)}\n" for entry in pack["workloads"]]
+    return "".join((*notes, *lines, "workloads:\n", *dict.fromkeys(entries)))
+
+
+_OF_THE_PACK: Final = {
+    "runtime": ("measure", "runtime"),
+    "ramp_time": ("measure", "ramp"),
+    "size": ("volume", "size"),
+}
+"""Option of fio -> section and key of a pack."""
+
+
+def _flow(value: object, *, braces: bool = True) -> str:
+    """Return a value as YAML in one line."""
+    if not isinstance(value, dict):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    text = ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items())
+    return f"{{{text}}}" if braces else text

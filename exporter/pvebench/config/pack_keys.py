@@ -16,6 +16,7 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
     field_validator,
@@ -24,7 +25,7 @@ from pydantic import (
 
 from pvebench.fields import Duration, Ratio, Scale, Size, Slug, Strict, Text, WholeMib, require_once
 from pvebench.model.disk import DEFAULT_FILE, LAYOUT_OPTIONS, Disk, Layout
-from pvebench.model.units import MIB, format_size
+from pvebench.model.units import GIB, MIB, format_size
 from pvebench.model.workload import SteadyRule
 from pvebench.workloads import TOOLS, Tool, ToolOptions
 
@@ -194,7 +195,7 @@ class VolumeOptions(Strict):
         file_name: name of the test file in the root of the filesystem.
     """
 
-    size: WholeMib
+    size: WholeMib = GIB
     fill: StrictInt = Field(default=1, ge=1, le=5)
     compress: StrictInt = Field(default=0, ge=0, le=99)
     file: WholeMib | None = None
@@ -299,19 +300,29 @@ class MeasureOptions(Strict):
         return runtime
 
 
+def _entries(workloads: Any) -> Any:
+    """Return the entries of a mapping from tool to options as a list."""
+    return (
+        [*({key: item} for key, item in workloads.items())]
+        if isinstance(workloads, dict)
+        else workloads
+    )
+
+
 class PackFile(Strict):
     """A pack: the cases to measure, and how.
 
     Attributes:
         pack: name of the pack.
-        title: one-line description.
+        title: one-line description; default: the name.
         source: origin of the test, for packs that reproduce a published one.
         published: name of the published table to compare the results with.
         relative_to: slug of the scenario to which the results are relative.
         tier: importance; `core` packs run first after an environment change.
         every: interval of each case.
         seed: seed of the order of the cases.
-        axes: swept options; every value is combined with every other.
+        axes: swept options; every value is combined with every other. Without bus, format or cache,
+            here or in `fixed`, they are scsi, raw and none.
         fixed: options with a fixed value.
         exclude: combinations to exclude.
         variants: options to try separately, each with the first value of every axis.
@@ -324,23 +335,23 @@ class PackFile(Strict):
     """
 
     pack: Slug
-    title: Text
+    title: Text = ""
     source: Text = ""
     published: Slug | None = None
     relative_to: Text = ""
     tier: Literal["wall", "core", "full"] = "core"
-    every: Duration
+    every: Duration = 21600.0
     seed: StrictInt = 1
-    axes: Axes
+    axes: Axes = Axes()
     fixed: Options = Options()
     exclude: tuple[Options, ...] = ()
     variants: tuple[Options, ...] = ()
     host: StrictBool = False
     lxc: StrictBool = False
-    volume: VolumeOptions
+    volume: VolumeOptions = VolumeOptions()
     guest: GuestOptions = GuestOptions()
     measure: MeasureOptions = MeasureOptions()
-    workloads: tuple[Entry, ...]
+    workloads: Annotated[tuple[Entry, ...], BeforeValidator(_entries)]
 
     @field_validator("workloads")
     @classmethod
@@ -366,17 +377,17 @@ class PackFile(Strict):
             raise ValueError(f"axes: {cases} cases; use at most {MAX_CASES}")
         return self
 
-    @model_validator(mode="after")
-    def _each_option_once(self) -> PackFile:
-        both = sorted(set(self.axes.explicit()) & set(self.fixed.explicit()))
-        if both:
-            raise ValueError(f"in axes and in fixed: {', '.join(both)}; keep one of the two")
-        present = {*self.axes.explicit(), *self.fixed.explicit()}
-        absent = [key for key in ("bus", "format", "cache") if key not in present]
-        if absent:
-            raise ValueError(f"missing {', '.join(absent)}; add each to axes or fixed")
-        if any(not exclude.explicit() for exclude in self.exclude):
-            raise ValueError("empty entry in exclude, which excludes all cases; remove it")
-        if any(not variant.explicit() for variant in self.variants):
-            raise ValueError("empty entry in variants; remove it or add an option")
-        return self
+    @field_validator("fixed")
+    @classmethod
+    def _each_option_once(cls, fixed: Options, info: ValidationInfo) -> Options:
+        axes = info.data["axes"].explicit() if "axes" in info.data else {}
+        for key in sorted({*axes} & {*fixed.explicit()}):
+            raise ValueError(f"{key}: also in axes; keep one of the two")
+        return fixed
+
+    @field_validator("exclude", "variants")
+    @classmethod
+    def _no_empty_entry(cls, entries: tuple[Options, ...]) -> tuple[Options, ...]:
+        if not all(entry.explicit() for entry in entries):
+            raise ValueError("empty entry; remove it or add an option")
+        return entries

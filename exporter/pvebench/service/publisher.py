@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from socket import socket
+from types import MappingProxyType
 from typing import Self
 
 from pvebench.config import Settings
@@ -24,7 +27,7 @@ from pvebench.metrics.live import (
     collect_storages,
 )
 from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import Snapshot, snapshot_of
+from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.ports import Site
 from pvebench.model.status import Statuses
 from pvebench.notify.planner import node_activities
@@ -88,6 +91,54 @@ class Front:
         """Return sentences with the addresses of web UI and metrics."""
         for name, path in (("results", "/"), ("metrics", self.metrics_path)):
             yield f"{name} on {self.access.scheme}://{self.listen}{path}"
+
+
+def page_of(
+    results: Results,
+    settings: Callable[[], Settings],
+    statuses: Statuses = list,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    live: Mapping[str, Callable[[Families], None]] = MappingProxyType({}),
+) -> Page:
+    """Return the metrics page; `live` are further collectors, of what measures."""
+    page = Page(
+        lambda: snapshot_of(
+            results.now, now=now(), max_age_seconds=settings().max_age, wall=settings().wall
+        ),
+        live={
+            "build": collect_build,
+            "scheduler": lambda families: collect_scheduler(statuses(), families),
+            "database": lambda families: collect_database(results.store.path, families),
+            **live,
+        },
+        now=now,
+    )
+    page.refresh()
+    return page
+
+
+def show_stored(
+    results: Results,
+    settings: Settings,
+    say: Callable[[str], object],
+    *,
+    statuses: Statuses = list,
+    note: Callable[[], str] = str,
+) -> None:
+    """Serve stored results until Ctrl-C: web UI, API and /metrics. Raises as `Front.open`."""
+    page = page_of(results, lambda: settings, statuses)
+    issues = load_known_issues(*settings.known_issues)
+    service = VerdictService(Feed(results), issues, on_update=page.judged, failed=page.judged)
+    app = make_app(
+        page=page, statuses=statuses, results=results, verdicts=lambda: service.current, note=note
+    )
+    with Front.open(settings) as front:
+        say("judging the results …")
+        service.judge()  # before the first page: it never shows results without a verdict
+        with WebServer(app, front.listener, front.access):
+            say(next(front.addresses()))
+            threading.Event().wait()
 
 
 class Publisher:
@@ -171,35 +222,24 @@ class Publisher:
 
     def _make_page(self, sites: Sequence[Site]) -> Page:
         traffic = {site.node: site.traffic for site in sites if site.traffic is not None}
-        page = Page(
-            self._snapshot,
+        page = page_of(
+            self._results,
+            self._settings,
+            self._statuses,
+            now=self._clock.now,
             live={
-                "build": collect_build,
                 "config": lambda families: collect_config(self._reloader.state, families),
-                "scheduler": lambda families: collect_scheduler(self._statuses(), families),
                 "storages": self._collect_storages,
                 "api": lambda families: collect_api(traffic, families),
                 "address": lambda families: collect_address(self._address(), families),
                 "notify": lambda families: collect_notified(self._sender.counts, families),
-                "database": lambda families: collect_database(self._results.store.path, families),
             },
-            now=self._clock.now,
         )
-        page.refresh()
         page.judged(Verdicts())  # an empty verdict is published too
         return page
 
     def _collect_storages(self, families: Families) -> None:
         collect_storages(self._guards.storages(self._results.now.costs), families)
-
-    def _snapshot(self) -> Snapshot:
-        settings = self._settings()
-        return snapshot_of(
-            self._results.now,
-            now=self._clock.now(),
-            max_age_seconds=settings.max_age,
-            wall=settings.wall,
-        )
 
     def _address(self) -> str:
         """Return the URL of the web UI, as far as the settings determine it."""

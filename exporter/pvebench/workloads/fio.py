@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -35,6 +35,7 @@ from pvebench.model.workload import (
 )
 from pvebench.workloads.fault_dip import QUIET_SHARE
 from pvebench.workloads.fio_job import (
+    EXPLAINED,
     PERCENTILES,
     fill_job,
     is_mixed,
@@ -153,6 +154,8 @@ class FioOptions(ToolOptions):
         vms: number of VMs that run the job at the same time, each with its own volume.
         histogram: keep the whole distribution of completion latencies, which increases the output.
     """
+
+    explained: ClassVar[Mapping[str, str]] = EXPLAINED
 
     rw: Annotated[
         str,

@@ -23,12 +23,13 @@ that compresses records of 16k or 128k then stores only a quarter of the data.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pvebench.errors import ToolFailed
 from pvebench.model.definition import DIRECTIONS
-from pvebench.model.units import KIB, MIB
+from pvebench.model.units import KIB, MIB, format_size, whole_number
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.tool import Job, Target
 
@@ -338,7 +339,7 @@ EXPLAINED: Final = {
     ),
 }
 """Option of fio that a pack does not have -> what to do."""
-_OUTSIDE: Final = (
+SET_ELSEWHERE: Final = (
     "direct buffered time_based runtime ramp_time name filename directory group_reporting size "
     "thread norandommap randrepeat refill_buffers stonewall output output-format minimal eta "
     "eta-newline status-interval percentile_list clat_percentiles lat_percentiles end_fsync "
@@ -364,7 +365,7 @@ def pack_options(options: Mapping[str, str], *, direct: bool = True) -> dict[str
         direct: whether a job without `direct` is accepted: fio's default is the page cache.
 
     Raises:
-        ValueError: with every option that has no equal in a pack.
+        ValueError: with a line for every option that has no equal in a pack.
     """
     pack: dict[str, Any] = {"rw": "read", "bs": "4k", "ioengine": "psync"}
     faults = []
@@ -379,7 +380,7 @@ def pack_options(options: Mapping[str, str], *, direct: bool = True) -> dict[str
     if pack["ioengine"] in _BLOCKING:
         pack |= {"ioengine": "psync", "iodepth": 1}
     if faults:
-        raise ValueError("; ".join(faults))
+        raise ValueError("\n".join(faults))
     return pack
 
 
@@ -387,20 +388,26 @@ def _pack_option(name: str, text: str, options: Mapping[str, str]) -> dict[str, 
     """Return an option in a pack; raises ValueError for one without an equal."""
     known: dict[str, Callable[[], Any]] = {
         **dict.fromkeys(_WORDS, lambda: text),
-        **dict.fromkeys(_COUNTS, lambda: int(text)),
-        "bs": lambda: int(in_bytes(text)),
-        "sync": lambda: bool(int(text)),
+        **dict.fromkeys(_COUNTS, lambda: _count(text)),
+        "bs": lambda: format_size(int(in_bytes(text))),
+        "sync": lambda: bool(_count(text)),
         "rate_iops": lambda: _total_rate(name, text, options),
     }
     if name in known:
         return {name: known[name]()}
     if name == "rwmixwrite":
-        return {"rwmixread": 100 - int(text)}
+        return {"rwmixread": 100 - _count(text)}
     if name == "rate":
         return {"rate_iops": _total_rate(name, text, options)}
-    if name not in _OUTSIDE.split():
+    if name not in SET_ELSEWHERE.split():
         raise ValueError(EXPLAINED.get(name, "pvebench has no such option"))
     return {}
+
+
+def _count(text: str) -> int:
+    if (count := whole_number(text)) is None:
+        raise ValueError(f"{text!r} is not a whole number")
+    return count
 
 
 def _total_rate(name: str, text: str, options: Mapping[str, str]) -> int:
@@ -410,4 +417,30 @@ def _total_rate(name: str, text: str, options: Mapping[str, str]) -> int:
     rate, rest = divmod(int(in_bytes(text)), block if name == "rate" else 1)
     if rest or (rw in DIRECTIONS and is_mixed(rw)) or rw == "readwrite":
         raise ValueError("limits one direction or parts of a block; use rate_iops of all jobs")
-    return rate * int(options.get("numjobs", "1"))
+    return rate * _count(options.get("numjobs", "1"))
+
+
+def fio_jobs(text: str) -> list[dict[str, str]]:
+    """Return the options of each job in a command line of fio, or in a job file.
+
+    Raises:
+        ValueError: a quotation mark is missing.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()[:1] not in ("", "#", ";")]
+    in_file = any(line.startswith("[") for line in lines)
+    # Forums turn two hyphens into a dash.
+    words = lines if in_file else shlex.split(re.sub("[–—]", "--", text.lstrip("$# ")))
+    shared: dict[str, str] = {}
+    jobs: list[dict[str, str]] = []
+    for word, following in zip(words, [*words[1:], "-"], strict=True):
+        name, equals, value = word.lstrip("-").partition("=")
+        if in_file and word.startswith("["):
+            name, equals, value = "name", "=", word.strip("[]")
+        elif not in_file and not word.startswith("-"):
+            continue
+        elif not equals:
+            value = "1" if in_file or following.startswith("-") else following
+        if name == "name" and value != "global":
+            jobs.append({**shared})
+        (jobs[-1] if jobs else shared)[name.strip()] = value.strip()
+    return jobs or [shared]

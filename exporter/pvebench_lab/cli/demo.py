@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,12 +23,9 @@ from pvebench.drivers.storages import KINDS
 from pvebench.errors import StoreError
 from pvebench.files import read_text
 from pvebench.metrics.changes import firing_alerts, no_results_alerts
-from pvebench.metrics.exposition import Page
-from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
 from pvebench.metrics.results import collect_verdicts
 from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.run import Run
 from pvebench.model.status import Phase, State, WorkerStatus
 from pvebench.model.units import DAY
@@ -37,15 +33,13 @@ from pvebench.model.workload import Case
 from pvebench.scheduler.plan import Assignment, Matrix, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.service.instance import planned_cases
-from pvebench.service.publisher import access_of
+from pvebench.service.publisher import show_stored
 from pvebench.store.current import Results
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
-from pvebench.web.server import WebServer, make_app
-from pvebench.web.server import listen as open_socket
 from pvebench_lab.simulated.demo_year import YEAR, Story, history
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 
@@ -269,27 +263,17 @@ def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:
 @click.option("--note", type=PATH, help="File with a text that the web UI shows.")
 def show(state: Path, pack: Path, note: Path | None, **web: Any) -> None:
     """Serve the simulated year until Ctrl-C: web UI and /metrics, as `serve` does."""
-    settings = Settings().with_changes(web)
-    access = access_of(settings)
+    settings = SHOWN.with_changes(web)
     assignments = demo_assignments(load_pack(pack_file(pack)))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
-        results = Results(store, planned_cases(assignments))
-        page = demo_page(results, assignments)
-        issues = load_known_issues()
-        service = VerdictService(Feed(results), issues, on_update=page.judged, failed=page.judged)
-        app = make_app(
-            page=page,
+        show_stored(
+            Results(store, planned_cases(assignments)),
+            settings,
+            lambda line: click.echo(line.replace("results on", "simulated results on")),
             statuses=lambda: demo_statuses(assignments),
-            results=results,
-            verdicts=lambda: service.current,
             note=lambda: read_text(note) if note and note.is_file() else "",
         )
-        click.echo("judging the year …")
-        service.judge()  # before the first page: it never shows a year without a verdict
-        with WebServer(app, open_socket(settings.listen), access):
-            click.echo(f"simulated results on {access.scheme}://{settings.listen}/")
-            threading.Event().wait()
 
 
 def demo_assignments(pack: Pack) -> list[Assignment]:
@@ -366,22 +350,6 @@ def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]
         finally:
             store.close()
     return observer.runs
-
-
-def demo_page(results: Results, assignments: Sequence[Assignment] = ()) -> Page:
-    """Return the metrics page of the demo."""
-    page = Page(
-        lambda: snapshot_of(
-            results.now, now=datetime.now(UTC), max_age_seconds=SHOWN.max_age, wall=SHOWN.wall
-        ),
-        live={
-            "build": collect_build,
-            "scheduler": lambda families: collect_scheduler(demo_statuses(assignments), families),
-            "database": lambda families: collect_database(results.store.path, families),
-        },
-    )
-    page.refresh()
-    return page
 
 
 def demo_statuses(assignments: Sequence[Assignment]) -> list[WorkerStatus]:

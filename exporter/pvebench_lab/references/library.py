@@ -254,7 +254,7 @@ def _fio_match(texts: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     except ValidationError as error:
         return {}, message_of(error.errors()[0])
     except ValueError as error:
-        return {}, str(error)
+        return {}, "; ".join(str(error).splitlines())
     parameters = options.workload(ramp_seconds=0, runtime_seconds=0).parameters
     same = {name: value for name, value in parameters.items() if name not in ("version", "size")}
     return {"tool": Fio.tool, **same, **dict.fromkeys(_VARIED)}, ""

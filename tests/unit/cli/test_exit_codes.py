@@ -54,6 +54,7 @@ WITHOUT_RESULTS: Final[dict[tuple[str, ...], tuple[int, tuple[str, ...]]]] = {
     ("advise",): (5, STATE),
     ("durability",): (5, (*STATE, "--stored")),
     ("upgrade",): (0, (*STATE, "--to", "pve-qemu-kvm=10.1.2-1")),
+    ("view",): (5, STATE),
     ("gate",): (5, (*STATE, "--canary", "pve1", "--tolerance", "5%")),
     ("export", "openmetrics"): (5, STATE),
     ("export", "runs"): (5, STATE),

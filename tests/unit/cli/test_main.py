@@ -5,10 +5,12 @@ import io
 import json
 import pkgutil
 import sqlite3
+import urllib.request
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -31,9 +33,11 @@ from pvebench.errors import CycleIncomplete
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
+from pvebench.service import publisher
 from pvebench.store.state import StateDirectory
 from testing.captured_logs import log_restored
 from testing.packs import QUICK, SMALL, write_pack
+from testing.prometheus import free_port
 from testing.stored_runs import run
 
 Captured = pytest.CaptureFixture[str]
@@ -118,11 +122,37 @@ def test_simulated_cycles_end_with_0_and_their_results_are_listed(
     said = capsys.readouterr().out
     assert said.count("Results on lab:") == 1
     assert "2 runs each can't exclude noise; 1 more cycle needed." in said
-    assert said.rstrip().endswith("12 of 12 cases ok")
+    assert said.endswith(
+        f"12 of 12 cases ok\nweb UI of the results: pvebench view --state {tmp_path}\n"
+    )
     assert run_cli(["results", "--state", str(tmp_path), "--format=json", "--limit", "100"]) == 0
     runs = json.loads(capsys.readouterr().out)
     assert len(runs) == 24
     assert {sample["unit"] for run in runs for sample in run["samples"]} >= {"iops", "seconds"}
+
+
+def test_results_can_be_viewed_after_the_run_and_stay_as_they_are(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = ["--state", str(tmp_path)]
+    pack = write_pack(tmp_path, SMALL)
+    assert run_cli(["run", *state, "--driver", "simulated", "--pack", str(pack)]) == 0
+    listen = f"127.0.0.1:{free_port()}"
+    pages: list[str] = []
+
+    class Visit:
+        def wait(self) -> None:
+            with urllib.request.urlopen(f"http://{listen}/", timeout=60) as response:
+                pages.append(response.read().decode())
+            raise KeyboardInterrupt
+
+    content = (tmp_path / "pvebench.db").read_bytes()
+    monkeypatch.setattr(publisher, "threading", SimpleNamespace(Event=Visit))
+    assert run_cli(["view", *state, "--listen", listen]) == 130
+    assert f"results on http://{listen}/" in capsys.readouterr().out
+    assert "randread-4k-qd8" in pages[0]
+    assert (tmp_path / "pvebench.db").read_bytes() == content
+    assert run_cli(["view", "--state", str(tmp_path / "none")]) == 5
 
 
 @pytest.mark.parametrize(
@@ -138,7 +168,7 @@ def test_a_noisy_case_is_not_called_ok_at_the_end(
 ) -> None:
     """Its result counts, so the command ends well: seen in a container where ten of twelve were."""
     conclude(outcomes, Path())
-    assert capsys.readouterr().out == f"{said}\n"
+    assert capsys.readouterr().out.splitlines()[0] == said
 
 
 def test_a_case_without_a_result_ends_the_command_with_its_outcome(capsys: Captured) -> None:
@@ -147,7 +177,7 @@ def test_a_case_without_a_result_ends_the_command_with_its_outcome(capsys: Captu
     ) as raised:
         conclude([Outcome.OK, Outcome.NOISY, Outcome.FAILED], Path("/srv/state"))
     assert "`pvebench results --not-ok --state /srv/state`" in raised.value.next_step
-    assert capsys.readouterr().out == "1 of 3 cases ok, 1 noisy, 1 failed\n"
+    assert capsys.readouterr().out.startswith("1 of 3 cases ok, 1 noisy, 1 failed\n")
 
 
 def test_simulated_and_measured_results_do_not_share_a_state(
@@ -183,6 +213,21 @@ def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path, capsys: Capture
     assert found["qemu-system-x86_64"]
     assert not found["space"]
     assert "checks failed: space" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [
+        ("upgrade", "apt list --upgradable | pvebench upgrade --to -"),
+        ("gate", "pvebench gate --canary pve2"),
+        ("storage claim", "pvebench storage claim DEVICE"),
+    ],
+)
+def test_a_command_without_what_it_requires_shows_an_example(
+    command: str, example: str, capsys: Captured
+) -> None:
+    assert run_cli(command.split()) == 2
+    assert f"\nExample: {example}" in capsys.readouterr().err
 
 
 def test_a_broken_file_of_known_issues_fails_the_check(tmp_path: Path, capsys: Captured) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from pvebench.cli.main import run_cli
 from pvebench.cli.run import serve
 from pvebench.config import Settings, load_pack, load_settings
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import ConfigError
+from pvebench.model.units import GIB
 from pvebench.scheduler.plan import check_slugs, expand
 from testing.packs import SMALL, STORAGES, write_pack
 
@@ -80,10 +82,7 @@ BROKEN = {
         SMALL.replace("  size: 64M", "  size: 64M\n  colour: red"),
         "pack.yaml:10:3: unknown key 'colour'; known keys: compress, file, file_name, fill, size",
     ),
-    "missing key": (
-        SMALL.replace("title: Two scenarios\n", ""),
-        "pack.yaml:1:1: missing key 'title'",
-    ),
+    "missing key": (SMALL.replace("pack: small\n", ""), "pack.yaml:1:1: missing key 'pack'"),
     "wrong type": (
         SMALL.replace("every: 10m", "every: 10m\nseed: one"),
         "pack.yaml:4:7: seed: expected a whole number, found 'one'",
@@ -112,11 +111,7 @@ BROKEN = {
     ),
     "option both axis and fixed": (
         SMALL.replace("volume:", "fixed: {cache: none}\nvolume:"),
-        "pack.yaml:1:1: in axes and in fixed: cache; keep one of the two",
-    ),
-    "no bus at all": (
-        SMALL.replace("  bus: [virtio, scsi]\n", ""),
-        "pack.yaml:1:1: missing bus; add each to axes or fixed",
+        "pack.yaml:8:16: fixed.cache: also in axes; keep one of the two",
     ),
     "volume too small": (
         SMALL.replace("64M", "1M"),
@@ -169,10 +164,7 @@ BROKEN = {
         "pack.yaml:13:12: workloads: no workloads; add at least one",
     ),
     "repeated key": (SMALL + "every: 5m\n", 'pack.yaml:15:1: found duplicate key "every"'),
-    "not YAML": (
-        SMALL.replace("[none]", "[none"),
-        "pack.yaml:8:7: expected ',' or ']', but got ':'",
-    ),
+    "not YAML": (SMALL.replace("[none]", "[none"), "pack.yaml:8:7: expected ',' or ']', found ':'"),
     "a name that would break slugs": (
         SMALL.replace("pack: small", "pack: a.b"),
         "pack.yaml:1:7: pack: invalid name 'a.b': use letters, digits, '-' and '_'; "
@@ -199,9 +191,89 @@ BROKEN = {
     ),
     "empty exclude": (
         SMALL.replace("volume:", "exclude: [{}]\nvolume:"),
-        "pack.yaml:1:1: empty entry in exclude, which excludes all cases; remove it",
+        "pack.yaml:8:10: exclude: empty entry; remove it or add an option",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [b", "1:6: expected ',' or ']', found the end of the file"),
+        ("a:\n\tb: 1", "2:1: found a tab; indent with spaces"),
+        ("a: b: c", "1:5: unexpected ':'; check the indentation, or quote"),
+        ('a: "b', "1:6: a quotation mark is missing before the end of the file"),
+        ("a:\n  - b\n c: 1", "3:2: expected a line with less indentation, found a line with more"),
+        (
+            f"{SMALL}guest: {{cpus: true}}\n",
+            "15:15: guest.cpus: expected a whole number, found true",
+        ),
+    ],
+)
+def test_errors_of_the_parser_are_in_words_of_users(text: str, words: str, tmp_path: Path) -> None:
+    assert words in message(write_pack(tmp_path, text))
+
+
+@pytest.mark.lab
+def test_a_first_pack_has_what_is_obvious_and_all_its_errors_at_once(tmp_path: Path) -> None:
+    pack = load_pack(write_pack(tmp_path, "pack: mine\nworkloads:\n  fio: {rw: read, bs: 4k}\n"))
+    assert (pack.title, pack.every_seconds, pack.volume_bytes) == ("mine", 21600.0, GIB)
+    assert {key: values[0] for key, values in pack.axes.items()} == {
+        "storage": "local", "bus": "scsi", "format": "raw", "cache": "none",
+    }  # fmt: skip
+    options = (
+        "rwmixwrite: 3, blocksize: 4k, rate: 1M, verify: md5, direct: 1, runtime: 60, iodpeth: 1"
+    )
+    text = f"every: 9\nworkloads:\n  fio: {{rw: randrw, bs: 4k, {options}}}\n  dd: {{bs: 1M}}\n"
+    with pytest.raises(ConfigError) as raised:
+        load_pack(write_pack(tmp_path, text))
+    said = [problem.message for problem in raised.value.problems]
+    assert said[0] == "missing key 'pack'"
+    assert said[1].startswith("every: invalid duration 9")
+    keys = [part.split(":")[0] for part in options.split(", ")[:-1]]
+    assert [text.split("'")[1] for text in said[2:8]] == keys
+    assert [text for text in said if "did you mean" in text] == [
+        "unknown key 'iodpeth'; did you mean 'iodepth'?"
+    ]
+    assert said[-1] == "missing key 'rw'"
+
+
+@pytest.mark.parametrize(
+    ("command", "workload"),
+    [
+        ("fio --name=a --rw=randread --bs=4k --iodepth=32 --ioengine=libaio", "randread-4k-qd32"),
+        (
+            "$ sudo fio –name=a –rw randrw –rwmixwrite=30 –blocksize 16kb",
+            "randrw-16k-qd1-mix70-psync",
+        ),
+        (
+            "fio --name=a --rw=write --bs=1m --rate=100m --numjobs=2",
+            "write-1M-qd1-j2-psync-rate200",
+        ),
+        ("[global]\nrw=randwrite\n[a]\nbs=4k\ndirect=1\nsync=1\n", "randwrite-4k-qd1-sync-psync"),
+        ("fio --name=a --bssplit=4k/50", "bssplit: pvebench measures one block size"),
+        ("fio --name=a --rw=randrw --rate=1m", "rate: limits one direction"),
+        ("fio --name=a --direct=0", "direct: must be 1"),
+        (
+            "fio --name=a --thinktime=9 --name=b --numjobs=x",
+            "thinktime: pvebench has no such option",
+        ),
+        ("fio --name=a --runtime=9 --name=b --runtime=8", "runtime: differs between the jobs"),
+        ("fio --name='a", "No closing quotation"),
+        ("fio --rw=randread --bs=3k", "not a power of two"),
+    ],
+)
+def test_jobs_of_fio_become_a_pack_or_the_reason_is_named(
+    command: str, workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run_cli(["packs", "--from-fio", command])
+    said = capsys.readouterr()
+    if code:
+        assert workload in said.err
+        return
+    assert said.out.startswith("# direct: pvebench always bypasses the page cache")
+    pack = load_pack(write_pack(tmp_path, said.out))
+    assert [each.slug for each in pack.workloads] == [workload]
 
 
 OF_LAB = {"more blocks than the volume has", "files of a tool larger than the test file"}

@@ -24,12 +24,13 @@ from pvebench.model.status import State
 from pvebench.notify.delivery import Sent
 from pvebench.notify.sender import NotificationSender
 from pvebench.service.housekeeping import DatabaseMaintenance
+from pvebench.service.publisher import page_of
 from pvebench.store.outbox import Message
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet.connection import _send_all
 from pvebench_fleet.push import Reply, Sender
-from pvebench_lab.cli.demo import demo_page
+from pvebench_lab.cli.demo import SHOWN
 from testing.packs import SMALL, write_pack
 from testing.simulated_site import app_of, served
 from testing.simulations import Simulation, simulate
@@ -128,7 +129,7 @@ def test_each_fault_of_a_running_instance_is_in_doctor_and_in_status(
     simulation.worker.step()
     with StateDirectory(tmp_path, exclusive=True), unwritable(simulation.store, how):
         act(simulation)
-        app = app_of(simulation, page=demo_page(simulation.results))
+        app = app_of(simulation, page=page_of(simulation.results, lambda: SHOWN))
         with served(app) as address:
             config = tmp_path / "settings.yaml"
             config.write_text(f"driver: simulated\nlisten: {address.removeprefix('http://')}\n")
