@@ -128,9 +128,6 @@ def _read(
     if not path.is_file():
         message = f"no such file or published table; use a file or one of {', '.join(PUBLISHED)}"
         raise ConfigError([Problem(text, 0, 0, message)])
-    known = PUBLISHED.get(path.stem)
-    if known is not None and name is None and mapping is None:
-        return read_file(path, name=path.stem, date=date or known[0])
     series = read_file(path, name=name or path.stem, date=date or "", mapped=mapping)
     if not series.date:
         modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()

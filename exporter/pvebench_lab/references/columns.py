@@ -111,6 +111,22 @@ class ColumnMapping:
     decimal: Decimal | None = None
 
 
+def own_columns(file: str, text: str) -> ColumnMapping:
+    """Return the mapping of columns that are named as fields, with or without a unit.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    names = DelimitedText(file, text, []).names
+    fields = {_UNIT_IN_HEADER.sub("", name).strip().casefold(): name for name in names}
+    columns = {name: header for name, header in fields.items() if name in FIELDS}
+    if not columns:
+        message = f"unknown table format; name its columns {', '.join(FIELDS)}"
+        step = "or map them: --column iops=HEADER --column rw=HEADER …"
+        raise ConfigError([Problem(file, 1, 1, message)], next_step=step)
+    return ColumnMapping(columns)
+
+
 def read_columns(file: str, text: str, mapped: ColumnMapping) -> tuple[ReferenceRow, ...]:
     """Return the rows of a table with mapped columns.
 

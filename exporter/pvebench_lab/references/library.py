@@ -27,19 +27,17 @@ from pvebench.model.workload import Direction
 from pvebench.workloads.fio import Fio
 from pvebench.workloads.fio_job import in_bytes, pack_options
 from pvebench.workloads.fio_report import Report, number, read_reports
-from pvebench_lab.references.columns import ColumnMapping, plain_word, read_columns
-from pvebench_lab.references.delimited import bounded
-from pvebench_lab.references.forms import FORMS, columns_text
+from pvebench_lab.references.columns import ColumnMapping, own_columns, read_columns
 
-PUBLISHED: Final[dict[str, tuple[str, str]]] = {
-    "bus-format-2012": ("2012", "QEMU on Fedora 17, guest Ubuntu 12.04; bonnie++ 1.96 and dd"),
-    "cache-bus-format-2017": ("2017", "Proxmox VE 4.4, i5-2520M, Intel 320 SSD; fio and ioping"),
-    "lvmcache-2019": ("2019", "dm-cache on an OCZ Vertex 2 EX over a hard disk; fio 4k random"),
-    "media-2018": ("2018", "Proxmox VE 5.2, two Xeon E5-2609 v3; read off charts"),
-    "raid-2017": ("2017", "two laptop hard disks, single and md RAID0, Debian 8"),
-    "shared-storage-2021": ("2021", "Proxmox VE 7.0, five nodes, 1 GbE; fio and sysbench fileio"),
-}
-"""Shipped table -> its date and source."""
+PUBLISHED: Final = (
+    "bus-format-2012",
+    "cache-bus-format-2017",
+    "lvmcache-2019",
+    "media-2018",
+    "raid-2017",
+    "shared-storage-2021",
+)
+"""Names of the shipped tables."""
 _VARIED: Final = ("fault", "touch", "during", "vms", "latency_target")
 """Parameters of a workload that a job of fio alone cannot have."""
 MAX_BYTES: Final = 64 * MIB
@@ -129,16 +127,15 @@ def _from_plain(data: dict[str, Any]) -> ReferenceSeries:
     rows = []
     for row in data["rows"]:
         values = {(metric, direction): value for metric, direction, value in row["values"]}
-        figures = tuple(Figures(**each) for each in row["figures"])
+        figures = tuple(Figures(**each) for each in row.get("figures", ()))
         rows.append(ReferenceRow(**row | {"values": values, "figures": figures}))
     return ReferenceSeries(**data | {"rows": tuple(rows)})
 
 
 def published(name: str) -> ReferenceSeries:
     """Return a shipped table."""
-    date, source = PUBLISHED[name]
-    file = resources.files("pvebench_lab.references").joinpath("published", f"{name}.csv")
-    return _known_form(name, date, source, name + ".csv", file.read_text("utf-8"))
+    file = resources.files("pvebench_lab.references").joinpath("published", f"{name}.json")
+    return _from_plain(json.loads(file.read_text("utf-8")))
 
 
 def read_file(
@@ -148,7 +145,7 @@ def read_file(
 
     Args:
         date: date of the measurements; empty: taken from the file if it has one.
-        mapped: mapping of its columns; None: the file is fio's JSON or has a known format.
+        mapped: mapping of its columns; None: it is fio's JSON, or its columns have names of fields.
 
     Raises:
         ConfigError: the file cannot be read or has an unknown format.
@@ -164,43 +161,16 @@ def read_file(
 def _read(
     path: Path, text: str, name: str, date: str, mapped: ColumnMapping | None
 ) -> ReferenceSeries:
-    if mapped is not None:
-        rows = read_columns(str(path), text, mapped)
-        return ReferenceSeries(name=name, date=date, source=str(path), rows=rows)
     if '"fio version"' in text or text.lstrip().startswith("{") or path.suffix == ".json":
         return _fio_series(path, text, name, date)
-    return _known_form(name, date, str(path), str(path), text)
-
-
-def _known_form(name: str, date: str, source: str, file: str, text: str) -> ReferenceSeries:
-    reader = csv.DictReader(text.splitlines(keepends=True))
-    columns = set(reader.fieldnames or ())
-    read_row = next((read for required, read in FORMS if required <= columns), None)
-    if read_row is None and (form := _FIO_TEXT.search(text)):
+    if mapped is None and (form := _FIO_TEXT.search(text)):
         message = (
             f"fio's {'terse' if form['terse'] else 'rounded text'} output, which lacks options"
         )
         step = "run fio with --output-format=json and import its file"
-        raise ConfigError([Problem(file, 1, 1, message)], next_step=step)
-    if read_row is None:
-        message = f"unknown table format; its columns must include {columns_text()}"
-        step = "map its columns: --column iops=HEADER --column rw=HEADER …"
-        raise ConfigError([Problem(file, 1, 1, message)], next_step=step)
-    rows = []
-    for record in bounded(file, reader):
-        line = reader.line_num
-        try:
-            row = read_row(line, {key: value or "" for key, value in record.items()})
-            words = {
-                key: plain_word(key, text) if isinstance(text, str) else text
-                for key, text in row.match.items()
-            }
-            rows.append(replace(row, match=words))
-        except KeyError as error:
-            raise ConfigError([Problem(file, line, 1, f"unknown value {error}")]) from error
-        except ValueError as error:
-            raise ConfigError([Problem(file, line, 1, f"invalid row: {error}")]) from error
-    return ReferenceSeries(name=name, date=date, source=source, rows=tuple(rows))
+        raise ConfigError([Problem(str(path), 1, 1, message)], next_step=step)
+    rows = read_columns(str(path), text, mapped or own_columns(str(path), text))
+    return ReferenceSeries(name=name, date=date, source=str(path), rows=rows)
 
 
 def _fio_series(path: Path, text: str, name: str, date: str) -> ReferenceSeries:

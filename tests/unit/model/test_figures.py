@@ -23,7 +23,6 @@ OWN_NAMES = {
     "model/judged.py": "labels of judged figures",
     "model/consistency.py": "names of plausibility checks",
     "pvebench_lab/references/columns.py": "columns of published tables",
-    "pvebench_lab/references/forms.py": "columns of published tables",
     "pvebench_lab/references/library.py": "columns of published tables",
     "workloads/fio_samples.py": "keys of fio's output",
     "pvebench_lab/simulated/simulated_fio.py": "keys of fio's output",

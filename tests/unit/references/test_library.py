@@ -12,12 +12,11 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError, StoreError
 from pvebench.workloads.fio import FioOptions
-from pvebench_lab.references.forms import printed_step
 from pvebench_lab.references.library import PUBLISHED, ReferenceLibrary, published, read_file
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 Captured = pytest.CaptureFixture[str]
-HEADER = "table,rw,block_size_bytes,file_size,bus,format,cache,iops,bandwidth_bytes_per_second"
+HEADER = "case,rw,bs,size [B],bus,format,cache,iops,bandwidth (B/s)"
 
 COMPARABLE = {
     "bus-format-2012": 12,
@@ -75,12 +74,6 @@ def test_megabytes_may_be_of_either_kind_where_a_table_does_not_say() -> None:
         ("fio-randread-4k-qd64", "Local HDD. QEMU"),
         ("sysbench-6", "Ceph SSD"),
     ]
-
-
-def test_the_last_printed_digit_is_known() -> None:
-    assert [printed_step(text) for text in ("5.3", "0.046", "42", "42.0", "")] == pytest.approx(
-        [0.1, 0.001, 1, 1, 1]
-    )
 
 
 def test_a_row_is_found_beside_our_own_configuration() -> None:
@@ -265,23 +258,22 @@ def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
     ("name", "text", "message"),
     [
         ("a.csv", "colour,taste\nred,sweet\n", r"a.csv:1:1: unknown table format"),
-        ("a.csv", f"{HEADER}\n1,read,4096,lots,scsi,raw,none,1,1\n", r"a.csv:2:1: invalid row"),
+        (
+            "a.csv",
+            f"{HEADER}\n1,read,4096,lots,scsi,raw,none,1,1\n",
+            r"a.csv:2:13: 'lots' is not a number",
+        ),
         ("a.json", "{", r"a.json:1:1: invalid fio JSON"),
         ("a.txt", "a: (groupid=0, jobs=1): err= 0: pid=9\n  read: IOPS=9\n", "1:1: fio's rounded"),
         ("a.txt", "3;fio-3.33;a;0;0;1\n", "1:1: fio's terse output"),
         ("a.json", '{"jobs":[{"read":{"iops":0}}]}', "1:1: no job of fio completed an operation"),
         ("a.csv", HEADER + "\n1,read,4k,,usb,raw,none,1,1\n", "'usb' is not one of virtio, scsi"),
-        (
-            "a.csv",
-            f"{HEADER}\n1,read,4096,,scsi,raw,none,-5,1\n",
-            "2:1: .*'-5' is negative or infinite",
-        ),
+        ("a.csv", f"{HEADER}\n1,read,4096,,scsi,raw,none,-5,1\n", "2:28: '-5' is below 0"),
         (
             "a.csv",
             f"{HEADER}\n1,read,4096,,scsi,raw,none,1,1e999\n",
-            "2:1: .*'1e999' is negative or infinite",
+            "2:30: '1e999' is not a number",
         ),
-        ("a.csv", "test,metric,value,unit\nread 4k,iops,1,ells\n", "2:1: unknown value 'ells'"),
         ("a.json", '{"jobs":[{"read":{"iops":9,"total_ios":1,"runtime":1000}}]}', "counted 1"),
     ],
 )
