@@ -132,7 +132,8 @@ def _disk(
     if slot in vm.pending:
         findings.append(Finding(text="changed, in use only after the VM was stopped and started"))
     same = [one for one in advice if one.storage in cluster.names.get(storage, ())]
-    own = [one for one in same if one.node == vm.node] or (same if _is_shared(kind) else [])
+    shared = is_on(kind.get("shared", "")) or kind_of(kind).of_server  # the same disks on all nodes
+    own = [one for one in same if one.node == vm.node] or (same if shared else [])
     nearest, exact, faster, gain = _measured(used, own, trends)
     return AuditedDisk(
         vm=vm,
@@ -161,11 +162,6 @@ def _effective(
     meaning = effective(slot, options, scsihw=config.get("scsihw", "lsi"), storage=kind)
     meaning["format"] = extension if extension in ("qcow2", "vmdk") else "raw"
     return {name: meaning[name] for name in _REPORTED}
-
-
-def _is_shared(kind: Mapping[str, str]) -> bool:
-    """Return whether the storage has the same disks on all nodes, so that their results count."""
-    return is_on(kind.get("shared", "")) or kind_of(kind).of_server
 
 
 def _also_pending(

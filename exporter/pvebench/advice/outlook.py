@@ -300,7 +300,8 @@ def baseline_lines(outlook: Outlook) -> Iterator[str]:
     if short:
         longest = max(short, key=lambda case: case.seconds)
         yield (
-            f"Measure {_duration(longest)} more to see {SIZE:.0%} in "
+            f"Measure {show_seconds(longest.seconds) if longest.seconds else 'some cycles'} more "
+            f"to see {SIZE:.0%} in "
             f"{count_text(len(short), 'more case')}; the last is {longest.name} "
             f"({longest.runs} of {longest.needed} runs)."
         )
@@ -313,10 +314,6 @@ def _unready_lines(cases: Sequence[CaseNeed]) -> Iterator[str]:
         yield f"Too noisy for {SIZE:.0%}: {count_text(len(noisy), 'case')}, such as {worst.name}."
     if unknown := len(cases) - len(noisy):
         yield f"Noise unknown, too few runs: {count_text(unknown, 'case')}."
-
-
-def _duration(need: CaseNeed) -> str:
-    return show_seconds(need.seconds) if need.seconds else "some cycles"
 
 
 def outlook_data(outlook: Outlook) -> dict[str, Any]:

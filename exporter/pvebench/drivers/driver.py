@@ -99,11 +99,6 @@ def budget_of(setting: WriteBudget | None, size_bytes: int | None) -> int | None
     return default_budget(size_bytes) if setting is None else setting or None
 
 
-def own_node(settings: DriverSettings) -> tuple[str, ...]:
-    """Return the only node of the settings."""
-    return (settings.node,)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """Description of a driver. It imports quickly, for `pvebench plan`.
@@ -129,7 +124,7 @@ class Driver:
     wear: Callable[[Any], Mapping[tuple[str, str], Wear | str]] = lambda _: {}
     spaces: Callable[[Any], Mapping[tuple[str, str], Space]] = lambda _: {}
     require: Callable[[Any], None] = lambda _: None
-    nodes: Callable[[Any], tuple[str, ...]] = own_node
+    nodes: Callable[[Any], tuple[str, ...]] = lambda settings: (settings.node,)
     rows: Rows = Rows.BOTH
     simulated: bool = False
 

@@ -148,7 +148,8 @@ class HostTools(Guest):
             raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s") from error
 
     def start(self, argv: list[str]) -> int:
-        tied = [*_tied_to_parent(), *argv]
+        # The kernel ends the command when this process is killed.
+        tied = [*(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else ()), *argv]
         with _start_errors(tied[0]):
             started = _launch(tied, stdin=subprocess.DEVNULL, own_session=True)
         self._running[started.process.pid] = argv[0], started
@@ -186,11 +187,6 @@ class HostTools(Guest):
         program, started = self._running[pid]
         started.end(program)
         del self._running[pid]
-
-
-def _tied_to_parent() -> list[str]:
-    """Return the prefix of a command that the kernel ends when this process is killed."""
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def _content(file: IO[bytes]) -> bytes:

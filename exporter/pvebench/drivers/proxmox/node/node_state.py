@@ -297,11 +297,6 @@ def whole(facts: Mapping[str, str]) -> bool:
     return "kernel" in facts
 
 
-def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts of `after` that differ from `before`."""
-    return {name: value for name, value in after.items() if before.get(name) != value}
-
-
 def package_facts(
     packages: Sequence[Mapping[str, Any]], *, running_kernel: str
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -400,7 +395,7 @@ class Versions:
         except DriverError:
             return self._upkeep
         if whole(facts):
-            changed = changed_facts(self._booted_with, facts) if running else {}
+            changed = dict(sorted(facts.items() - self._booted_with.items())) if running else {}
             self._upkeep = PendingUpdates(
                 pending={**pending, **changed},
                 restart=", ".join(f"{name} {version}" for name, version in changed.items()),
