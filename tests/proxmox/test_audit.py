@@ -24,6 +24,7 @@ from testing.prepared_cluster import api, config, granted, init_of
 from testing.prepared_cluster import findings as findings_of_check
 
 __all__ = ["api", "config", "granted"]
+Patch = pytest.MonkeyPatch
 Captured = pytest.CaptureFixture[str]
 DRIVES = {
     "scsi0": "thin:vm-{vmid}-disk-0,size=32G",
@@ -40,7 +41,7 @@ DRIVES = {
 
 
 @pytest.fixture
-def paused(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def paused(monkeypatch: Patch) -> list[float]:
     """Return the pauses of the driver's clock, which take no time."""
     pauses: list[float] = []
     monkeypatch.setattr(SystemClock, "sleep", lambda _, seconds: pauses.append(seconds))
@@ -64,7 +65,7 @@ def fill(cluster: Cluster, count: int) -> None:
         cluster.vms[vmid] = vm
 
 
-def grant(config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def grant(config: Path, monkeypatch: Patch, capsys: Captured) -> None:
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     options = ["--config", str(config), "--apply", "--with-advice"]
     assert run_cli(["proxmox", "init", *options]) == 0
@@ -76,11 +77,7 @@ def findings(row: dict[str, object]) -> str:
 
 
 def test_200_vms_are_audited_with_few_paced_requests_and_nothing_is_changed(
-    api: RunningApi,
-    granted: Path,
-    paused: list[float],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
+    api: RunningApi, granted: Path, paused: list[float], monkeypatch: Patch, capsys: Captured
 ) -> None:
     grant(granted, monkeypatch, capsys)
     fill(api.cluster, 200)
@@ -141,11 +138,7 @@ def test_without_the_right_the_audit_names_the_command_that_grants_it(
 
 
 def test_a_vm_that_left_meanwhile_is_named_and_the_others_are_audited(
-    api: RunningApi,
-    granted: Path,
-    paused: list[float],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
+    api: RunningApi, granted: Path, paused: list[float], monkeypatch: Patch, capsys: Captured
 ) -> None:
     grant(granted, monkeypatch, capsys)
     fill(api.cluster, 3)
@@ -171,11 +164,7 @@ def advise(config: Path) -> int:
 
 
 def test_vms_of_a_node_that_is_off_are_named_and_the_others_are_audited(
-    api: RunningApi,
-    granted: Path,
-    paused: list[float],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
+    api: RunningApi, granted: Path, paused: list[float], monkeypatch: Patch, capsys: Captured
 ) -> None:
     grant(granted, monkeypatch, capsys)
     fill(api.cluster, 4)
@@ -192,7 +181,7 @@ def test_a_vm_that_does_not_answer_is_named_and_the_others_are_audited(
     api: RunningApi,
     granted: Path,
     paused: list[float],
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     capsys: Captured,
     status: int,
 ) -> None:

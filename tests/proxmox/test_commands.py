@@ -21,9 +21,12 @@ from testing.prepared_cluster import api, config, findings, granted, init_of
 
 __all__ = ["api", "config", "granted"]
 
+Captured = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
 
 def test_init_prints_commands_and_changes_nothing(
-    api: RunningApi, config: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, config: Path, capsys: Captured
 ) -> None:
     assert run_cli(["proxmox", "init", "--config", str(config)]) == 0
     out = capsys.readouterr().out
@@ -36,18 +39,14 @@ def test_init_prints_commands_and_changes_nothing(
     assert api.calls == []
 
 
-def test_after_init_check_finds_all_rights(
-    granted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_init_check_finds_all_rights(granted: Path, capsys: Captured) -> None:
     found = findings(granted, capsys)
     names = ("server", "rights", "node", "pool", "storage local", "storage fast", "VM IDs")
     assert {name: found[name][0] for name in names} == dict.fromkeys(names, True)
     assert "excess rights" not in found
 
 
-def test_the_token_is_kept_where_only_its_owner_reads_it(
-    granted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_token_is_kept_where_only_its_owner_reads_it(granted: Path, capsys: Captured) -> None:
     path = granted.parent / "token"
     assert path.stat().st_mode & 0o777 == 0o600
     secret = path.read_text("ascii").strip().partition("=")[2]
@@ -55,9 +54,7 @@ def test_the_token_is_kept_where_only_its_owner_reads_it(
     assert secret not in capsys.readouterr().out
 
 
-def test_a_wrong_password_is_reported(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_password_is_reported(config: Path, monkeypatch: Patch, capsys: Captured) -> None:
     monkeypatch.setenv(PASSWORD_VARIABLE, "guessed")
     assert run_cli(["proxmox", "init", "--config", str(config), "--apply"]) == 6
     err = capsys.readouterr().err
@@ -66,7 +63,7 @@ def test_a_wrong_password_is_reported(
 
 
 def test_a_password_is_not_sent_to_a_server_with_another_certificate(
-    api: RunningApi, config: Path, monkeypatch: pytest.MonkeyPatch
+    api: RunningApi, config: Path, monkeypatch: Patch
 ) -> None:
     pin = fingerprint(api.certificate)
     config.write_text(config.read_text("utf-8").replace(pin, "AB:" * 31 + "AB"), "utf-8")
@@ -75,16 +72,14 @@ def test_a_password_is_not_sent_to_a_server_with_another_certificate(
     assert api.calls == []
 
 
-def test_without_a_token_check_says_how_to_make_one(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_token_check_says_how_to_make_one(config: Path, capsys: Captured) -> None:
     good, text = findings(config, capsys)["token"]
     assert not good
     assert "pvebench proxmox init" in text
 
 
 def test_check_names_every_missing_thing_with_its_command(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, granted: Path, capsys: Captured
 ) -> None:
     cluster = api.cluster
     cluster.access.roles["StorageBenchVM"].remove("VM.PowerMgmt")
@@ -104,7 +99,7 @@ def test_check_names_every_missing_thing_with_its_command(
 
 
 def test_a_pool_that_is_gone_is_reported_once_with_its_command(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, granted: Path, capsys: Captured
 ) -> None:
     api.cluster.pools.clear()
     assert run_cli(["check", "--config", str(granted)]) == 3
@@ -116,7 +111,7 @@ def test_a_pool_that_is_gone_is_reported_once_with_its_command(
 
 
 def test_a_server_that_refuses_the_token_is_asked_nothing_else(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, granted: Path, capsys: Captured
 ) -> None:
     api.cluster.access.users["pvebench-bench@pve"].tokens.clear()
     capsys.readouterr()
@@ -126,15 +121,13 @@ def test_a_server_that_refuses_the_token_is_asked_nothing_else(
     assert "pvebench proxmox init --config SETTINGS --apply --new-token" in out
 
 
-def test_what_only_apply_does_is_not_passed_over_without_it(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_only_apply_does_is_not_passed_over_without_it(config: Path, capsys: Captured) -> None:
     assert run_cli(["proxmox", "init", "--config", str(config), "--new-token"]) == 2
     assert "--new-token requires --apply" in capsys.readouterr().err
 
 
 def test_check_reports_what_space_the_packs_need(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, granted: Path, capsys: Captured
 ) -> None:
     api.cluster.storages["local"].avail = 300 << 20
     good, text = findings(granted, capsys)["storage local"]
@@ -143,7 +136,7 @@ def test_check_reports_what_space_the_packs_need(
 
 
 def test_check_reports_an_lvm_storage_that_holds_raw_only(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, granted: Path, capsys: Captured
 ) -> None:
     api.cluster.storages["thin"].type = "lvm"
     granted.write_text(granted.read_text("utf-8").replace("lvmthin", "lvm"), "utf-8")
@@ -153,10 +146,7 @@ def test_check_reports_an_lvm_storage_that_holds_raw_only(
 
 
 def test_the_scrub_guard_is_asked_for_by_name_and_opens_nothing_below_the_root(
-    api: RunningApi,
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    api: RunningApi, config: Path, monkeypatch: Patch, capsys: Captured
 ) -> None:
     assert run_cli(["proxmox", "init", "--config", str(config), "--with-scrub-guard"]) == 0
     out = capsys.readouterr().out
@@ -175,9 +165,7 @@ def test_the_scrub_guard_is_asked_for_by_name_and_opens_nothing_below_the_root(
     assert api.cluster.access.rights("pvebench-bench@pve!bench", "/vms/4242") == set()
 
 
-def test_check_says_how_scrubs_could_be_seen(
-    granted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_says_how_scrubs_could_be_seen(granted: Path, capsys: Captured) -> None:
     good, text = findings(granted, capsys)["scrub guard"]
     assert good
     assert run_cli(init_of(text, granted)) == 0
@@ -185,7 +173,7 @@ def test_check_says_how_scrubs_could_be_seen(
 
 
 def test_check_says_which_storage_the_api_shows_and_that_its_disks_are_not_known(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, granted: Path, capsys: Captured
 ) -> None:
     name = "identity of fast"
     good, text = findings(granted, capsys)[name]
@@ -206,7 +194,7 @@ def test_check_says_which_storage_the_api_shows_and_that_its_disks_are_not_known
 
 
 def test_check_warns_of_more_rights_than_needed(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, granted: Path, capsys: Captured
 ) -> None:
     for subject in ("pvebench-bench@pve", "pvebench-bench@pve!bench"):
         api.cluster.access.acl.append(("/", subject, "Administrator"))
@@ -216,16 +204,14 @@ def test_check_warns_of_more_rights_than_needed(
 
 
 def test_check_reports_that_an_old_server_keeps_maintenance_to_itself(
-    granted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, major: int
+    granted: Path, capsys: Captured, monkeypatch: Patch, major: int
 ) -> None:
     assert "maintenance" not in findings(granted, capsys)["server"][1]
     monkeypatch.setitem(VERSIONS, major, "8.1.4")
     assert ("pause pvebench manually" in findings(granted, capsys)["server"][1]) == (major == 8)
 
 
-def test_an_unknown_node_is_reported_with_those_that_exist(
-    granted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_node_is_reported_with_those_that_exist(granted: Path, capsys: Captured) -> None:
     granted.write_text(granted.read_text("utf-8").replace("node: pve1", "node: pve7"), "utf-8")
     assert findings(granted, capsys)["node"] == (
         False,
@@ -234,7 +220,7 @@ def test_an_unknown_node_is_reported_with_those_that_exist(
 
 
 def test_a_plan_needs_no_cluster_and_knows_what_its_storages_hold(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Captured
 ) -> None:
     text = SMALL.replace("axes:", "axes:\n  storage: [local, fast]", 1)
     pack = write_pack(tmp_path, text)
@@ -250,9 +236,7 @@ def test_a_plan_needs_no_cluster_and_knows_what_its_storages_hold(
     assert not any(slug.startswith("fast.") and ".qcow2." in slug for slug in made["cases"])
 
 
-def test_without_the_section_the_driver_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_section_the_driver_is_refused(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("driver: proxmox\n", "utf-8")
     assert run_cli(["proxmox", "init", "--config", str(path)]) == 2
@@ -266,7 +250,7 @@ def test_settings_and_driver_know_the_same_storage_types() -> None:
 
 @pytest.mark.parametrize("name", ["9pool", "a/b", "pool x", ""])
 def test_a_pool_that_the_server_would_refuse_is_refused_by_the_settings(
-    config: Path, capsys: pytest.CaptureFixture[str], name: str
+    config: Path, capsys: Captured, name: str
 ) -> None:
     config.write_text(config.read_text("utf-8").replace("pool: bench", f'pool: "{name}"'), "utf-8")
     assert run_cli(["proxmox", "init", "--config", str(config)]) == 2

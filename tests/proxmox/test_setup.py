@@ -22,6 +22,9 @@ from pvebench.drivers.proxmox.setup.survey import StorageInfo, certificate_finge
 from pvebench.errors import ConfigError, ServerGone
 from testing.packs import ROOT
 
+Captured = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
 PAGE = b"""\
 # TYPE node_cpu_seconds_total counter
 node_cpu_seconds_total{cpu="0",mode="user"} 1
@@ -30,7 +33,7 @@ node_cpu_seconds_total{cpu="1",mode="user"} 1
 
 
 @pytest.fixture
-def api(tmp_path: Path, major: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
+def api(tmp_path: Path, major: int, monkeypatch: Patch) -> Iterator[RunningApi]:
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     with running_api(Cluster(tmp_path / "cluster", major=major)) as found:
         yield found
@@ -74,7 +77,7 @@ def setup(api: RunningApi, tmp_path: Path) -> Setup:
 
 
 def test_a_script_gets_settings_a_token_and_the_next_command(
-    api: RunningApi, setup: Setup, tmp_path: Path, exporter: str, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, setup: Setup, tmp_path: Path, exporter: str, capsys: Captured
 ) -> None:
     assert setup("--storage", "thin", "--storage", "local", "--node-exporter", exporter) == 0
     out = capsys.readouterr().out
@@ -106,7 +109,7 @@ def test_a_script_gets_settings_a_token_and_the_next_command(
     ("kind", "typed"), [("totp:492039", "492039"), ("recovery:a1-b2-c3", "recovery:a1-b2-c3")]
 )
 def test_an_admin_with_a_second_factor_types_its_code(
-    api: RunningApi, setup: Setup, monkeypatch: pytest.MonkeyPatch, kind: str, typed: str
+    api: RunningApi, setup: Setup, monkeypatch: Patch, kind: str, typed: str
 ) -> None:
     api.cluster.access.users["root@pam"].second_factor = kind
     monkeypatch.setenv(CODE_VARIABLE, typed)
@@ -115,10 +118,7 @@ def test_an_admin_with_a_second_factor_types_its_code(
 
 
 def test_a_wrong_code_makes_nothing_and_is_not_shown(
-    api: RunningApi,
-    setup: Setup,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    api: RunningApi, setup: Setup, monkeypatch: Patch, capsys: Captured
 ) -> None:
     api.cluster.access.users["root@pam"].second_factor = "totp:492039"
     monkeypatch.setenv(CODE_VARIABLE, "118822")
@@ -129,9 +129,7 @@ def test_a_wrong_code_makes_nothing_and_is_not_shown(
     assert api.cluster.access.acl == []
 
 
-def test_it_shows_what_the_cluster_has(
-    api: RunningApi, setup: Setup, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_shows_what_the_cluster_has(api: RunningApi, setup: Setup, capsys: Captured) -> None:
     api.cluster.all_nodes["pve2"].online = False
     api.cluster.storages["thin"].content = "rootdir"
     assert setup() == 0
@@ -144,7 +142,7 @@ def test_it_shows_what_the_cluster_has(
 
 
 def test_a_second_run_changes_nothing(
-    api: RunningApi, setup: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, setup: Setup, tmp_path: Path, capsys: Captured
 ) -> None:
     assert setup() == 0
     before = {
@@ -158,7 +156,7 @@ def test_a_second_run_changes_nothing(
 
 
 def test_one_that_ended_half_way_is_to_be_run_again(
-    api: RunningApi, setup: Setup, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, setup: Setup, capsys: Captured
 ) -> None:
     api.faults.add("status_after", "POST", "/pools", status=596, text="")
     assert setup() == 6
@@ -167,7 +165,7 @@ def test_one_that_ended_half_way_is_to_be_run_again(
 
 
 def test_settings_that_say_something_else_are_not_written_over(
-    api: RunningApi, setup: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, setup: Setup, tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "bench.yaml").write_text("driver: proxmox\n", "ascii")
     assert setup() == 3
@@ -177,9 +175,7 @@ def test_settings_that_say_something_else_are_not_written_over(
     assert setup("--replace") == 0
 
 
-def test_what_is_not_there_is_refused_with_what_is(
-    setup: Setup, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_there_is_refused_with_what_is(setup: Setup, capsys: Captured) -> None:
     assert setup("--storage", "fast") == 2
     assert "no disk storage fast; available: local, share, thin" in (capsys.readouterr().err)
     assert setup("--node", "pve7") == 2
@@ -190,7 +186,7 @@ def test_what_is_not_there_is_refused_with_what_is(
     "host", ["https://pve1", "pve1/", "pve1:8006", "root@pve1", "https://[::1]"]
 )
 def test_an_address_is_nothing_more_than_that(
-    setup: Setup, tmp_path: Path, host: str, capsys: pytest.CaptureFixture[str]
+    setup: Setup, tmp_path: Path, host: str, capsys: Captured
 ) -> None:
     assert setup("--host", host) == 2
     assert "not a host name or address; remove https:// and the port" in capsys.readouterr().err
@@ -201,9 +197,7 @@ def test_an_address_is_nothing_more_than_that(
         load_settings(path)
 
 
-def test_a_name_that_no_one_knows_is_reported_as_that(
-    setup: Setup, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_no_one_knows_is_reported_as_that(setup: Setup, capsys: Captured) -> None:
     assert setup("--host", "no-such-host.invalid", "--fingerprint", "") in (2, 6)
     with pytest.raises(ServerGone, match="no-such-host") as found:
         certificate_fingerprint("no-such-host.invalid", 8006)
@@ -211,7 +205,7 @@ def test_a_name_that_no_one_knows_is_reported_as_that(
 
 
 def test_a_pack_is_found_from_any_directory(
-    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert setup() == 0
@@ -221,7 +215,7 @@ def test_a_pack_is_found_from_any_directory(
 
 
 def test_without_a_fingerprint_a_script_is_reported_and_no_password_is_sent(
-    api: RunningApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, tmp_path: Path, capsys: Captured
 ) -> None:
     where = ["--host", "127.0.0.1", "--port", str(api.port), "--yes"]
     assert run_cli(["setup", "--config", str(tmp_path / "bench.yaml"), *where]) == 2
@@ -242,9 +236,7 @@ def test_enter_answers_a_question_with_the_default(api: RunningApi, tmp_path: Pa
     )
 
 
-def test_the_docs_show_every_question(
-    api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_docs_show_every_question(api: RunningApi, tmp_path: Path, monkeypatch: Patch) -> None:
     asked: list[str] = []
 
     def recorded(ask: Callable[..., object]) -> Callable[..., object]:

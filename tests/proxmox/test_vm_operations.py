@@ -60,6 +60,8 @@ from testing.prepared_cluster import api, config, findings, granted, init_of
 from testing.stores import TemporaryStore
 
 __all__ = ["api", "config", "granted"]
+Captured = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 
 OPERATIONS = (*COPIES, *SNAPSHOT_OPERATIONS)
 TARGETS = {"backup_storage": "local", "fleecing_storage": "thin", "move_storage": "thin"}
@@ -248,7 +250,7 @@ def test_a_backup_keeps_older_ones_and_no_other_disk_option_changes(allowed: Sit
 
 
 def test_a_snapshot_that_blocks_qemus_monitor_is_a_pause_without_io(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch
+    allowed: Site, monkeypatch: Patch
 ) -> None:
     """Without an answer from QEMU, `vmstatus` in PVE/QemuServer.pm has its status only."""
     attach(allowed)
@@ -274,7 +276,7 @@ def test_a_snapshot_that_blocks_qemus_monitor_is_a_pause_without_io(
 
 
 def test_a_monitor_that_does_not_answer_during_a_copy_is_no_pause(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch
+    allowed: Site, monkeypatch: Patch
 ) -> None:
     attach(allowed)
     allowed.cluster.seconds = 5.0
@@ -360,7 +362,7 @@ def test_a_restore_that_fails_says_why_and_leaves_nothing(allowed: Site) -> None
 
 
 def test_a_restore_that_runs_at_a_crash_is_removed_once_it_has_ended(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch
+    allowed: Site, monkeypatch: Patch
 ) -> None:
     """Its VM has an empty configuration without marker for as long as it runs."""
     monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
@@ -382,7 +384,7 @@ def test_a_restore_that_runs_at_a_crash_is_removed_once_it_has_ended(
 EMPTY = {"memory": "128"}
 
 
-def restored_in_vain(site: Site, monkeypatch: pytest.MonkeyPatch) -> int:
+def restored_in_vain(site: Site, monkeypatch: Patch) -> int:
     """Crash beside a restore that fails after its start; return the ID of its VM."""
     monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
     monkeypatch.setattr(archives, "SEARCH_SECONDS", 1.0)
@@ -401,7 +403,7 @@ def restored_in_vain(site: Site, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_the_empty_vm_of_a_restore_that_failed_at_a_crash_is_removed(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch
+    allowed: Site, monkeypatch: Patch
 ) -> None:
     restored_in_vain(allowed, monkeypatch)
     lines = undo_pending(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
@@ -410,7 +412,7 @@ def test_the_empty_vm_of_a_restore_that_failed_at_a_crash_is_removed(
 
 @pytest.mark.parametrize("what", ["content", "later task", "another user", "another pool"])
 def test_a_vm_that_only_looks_like_one_of_a_restore_is_not_changed(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch, what: str
+    allowed: Site, monkeypatch: Patch, what: str
 ) -> None:
     vmid = restored_in_vain(allowed, monkeypatch)
     vm, tasks = allowed.cluster.vms[vmid], allowed.cluster.tasks
@@ -432,7 +434,7 @@ def test_a_vm_that_only_looks_like_one_of_a_restore_is_not_changed(
 
 
 def test_the_vm_of_a_restore_that_the_token_does_not_see_is_reported_until_it_is_gone(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch
+    allowed: Site, monkeypatch: Patch
 ) -> None:
     vmid = restored_in_vain(allowed, monkeypatch)
     allowed.cluster.pools["bench"].remove(vmid)
@@ -449,7 +451,7 @@ def test_the_vm_of_a_restore_that_the_token_does_not_see_is_reported_until_it_is
 
 
 def test_a_disk_that_takes_the_slot_of_a_moved_one_during_the_unplug_stays(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch
+    allowed: Site, monkeypatch: Patch
 ) -> None:
     attach(allowed)
     one = operate(allowed, "move")
@@ -472,9 +474,7 @@ def test_a_disk_that_takes_the_slot_of_a_moved_one_during_the_unplug_stays(
     assert theirs in allowed.cluster.volumes.owned(9000)
 
 
-def test_the_volume_that_a_killed_move_leaves_is_named(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_volume_that_a_killed_move_leaves_is_named(allowed: Site, monkeypatch: Patch) -> None:
     """Witness: `check_worker` in PVE/RESTEnvironment.pm sends SIGKILL 5 s after SIGTERM."""
     attach(allowed)
     free, volumes = Volumes.free, allowed.cluster.volumes
@@ -488,9 +488,7 @@ def test_the_volume_that_a_killed_move_leaves_is_named(
     assert f"not removed: {left} on pve1, " in line
 
 
-def test_a_volume_of_the_vm_of_a_restore_is_named_too(
-    allowed: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_volume_of_the_vm_of_a_restore_is_named_too(allowed: Site, capsys: Captured) -> None:
     attach(allowed)
     one = operate(allowed, "restore")
     volumes = allowed.cluster.volumes_on["pve1"]
@@ -501,7 +499,7 @@ def test_a_volume_of_the_vm_of_a_restore_is_named_too(
 
 
 def test_an_archive_without_notes_is_removed_if_the_log_of_the_own_task_names_it(
-    allowed: Site, monkeypatch: pytest.MonkeyPatch
+    allowed: Site, monkeypatch: Patch
 ) -> None:
     """Witness: `exec_backup_task` in PVE/VZDump.pm renames first; missing notes are a warning."""
     attach(allowed)
@@ -960,7 +958,7 @@ def test_a_chain_on_lvm_needs_the_space_of_all_levels(
 
 
 def test_plan_excludes_what_does_not_fit_on_the_cluster(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+    api: RunningApi, granted: Path, capsys: Captured
 ) -> None:
     api.cluster.storages["local"].avail = 1 << 20
     assert run_cli(["plan", "--config", str(granted)]) != 0
@@ -1058,10 +1056,7 @@ def test_storages_of_one_zfs_pool_have_its_space_once_for_all_of_them(
 
 
 def test_the_rights_for_operations_are_granted_by_name_and_missing_ones_named(
-    api: RunningApi,
-    granted: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    api: RunningApi, granted: Path, monkeypatch: Patch, capsys: Captured
 ) -> None:
     assert findings(granted, capsys)["rights"][0]
     whole = vm_privileges(api.cluster.major)

@@ -27,6 +27,8 @@ from pvebench_lab.storages import ceph
 from pvebench_lab.storages.ceph import CephGuard
 from testing.packs import tool_workload
 
+Patch = pytest.MonkeyPatch
+
 GOLDEN = Path(__file__).parents[3] / "golden" / "ceph"
 READ = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
 
@@ -160,7 +162,7 @@ class Answers:
     ],
 )
 def test_an_answer_of_ceph_that_cannot_be_read_is_an_error_that_says_so(
-    monkeypatch: pytest.MonkeyPatch, said: str
+    monkeypatch: Patch, said: str
 ) -> None:
     monkeypatch.setattr(ceph, "run_program", Answers(df=said))
     with pytest.raises(
@@ -169,9 +171,7 @@ def test_an_answer_of_ceph_that_cannot_be_read_is_an_error_that_says_so(
         ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
 
 
-def test_check_reports_room_and_health_as_the_user_of_the_settings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_check_reports_room_and_health_as_the_user_of_the_settings(monkeypatch: Patch) -> None:
     room = '{"pools": [{"name": "p", "stats": {"max_avail": 1073741824}}]}'
     answers = Answers(df=room, status=json.dumps(status("degraded")))
     monkeypatch.setattr(ceph, "run_program", answers)
@@ -180,7 +180,7 @@ def test_check_reports_room_and_health_as_the_user_of_the_settings(
     assert all(one[:5] == ["ceph", "--conf", "/c", "--id", "u"] for one in answers.asked)
 
 
-def test_a_pool_is_known_by_the_id_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_is_known_by_the_id_of_its_cluster(monkeypatch: Patch) -> None:
     monkeypatch.setattr(ceph, "run_program", Answers(status=json.dumps(status("healthy"))))
     assert ceph.identify(StorageOptions(name="c", kind="rbd", owner="", pool="p")) == {
         "type": "rbd",
@@ -189,9 +189,7 @@ def test_a_pool_is_known_by_the_id_of_its_cluster(monkeypatch: pytest.MonkeyPatc
     }
 
 
-def test_a_cluster_without_monitors_is_waited_for_a_minute_and_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_without_monitors_is_waited_for_a_minute_and_named(monkeypatch: Patch) -> None:
     def hang(command: list[str], *, seconds: float) -> None:
         raise subprocess.TimeoutExpired(command, seconds)
 
@@ -204,7 +202,7 @@ OWNER = "0123456789abcdef"
 ENTRY = {"pool": "p", "conf": "", "user": "", "owner": OWNER, "name": f"{MARK}{OWNER}-ceph.raw"}
 
 
-def test_undo_leaves_an_image_that_says_it_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undo_leaves_an_image_that_says_it_is_anothers(monkeypatch: Patch) -> None:
     answers = Answers(list='{"pvebench.instance": "fedcba9876543210"}')
     monkeypatch.setattr(ceph, "run_program", answers)
     with pytest.raises(VolumeError, match="not changed: another instance owns it"):
@@ -213,7 +211,7 @@ def test_undo_leaves_an_image_that_says_it_is_anothers(monkeypatch: pytest.Monke
 
 
 def test_undo_waits_while_the_cluster_still_counts_a_killed_qemu_among_the_users(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     """16 is EBUSY, which `rbd remove` ended with for 30 s after QEMU was killed (e2e/ceph)."""
     answers = Answers(list=json.dumps({"pvebench.instance": OWNER}))
@@ -236,9 +234,7 @@ def replace_code(
     return subprocess.CompletedProcess(done.args, code, done.stdout, done.stderr)
 
 
-def test_undo_of_an_image_that_never_came_to_be_removes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_undo_of_an_image_that_never_came_to_be_removes_nothing(monkeypatch: Patch) -> None:
     """2 is ENOENT, as `rbd info` ends for an image that is not there."""
     asked: list[list[str]] = []
 
@@ -251,7 +247,7 @@ def test_undo_of_an_image_that_never_came_to_be_removes_nothing(
     assert [command[1] for command in asked] == ["info"]
 
 
-def test_undo_removes_no_image_without_our_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undo_removes_no_image_without_our_mark(monkeypatch: Patch) -> None:
     monkeypatch.setattr(ceph, "run_program", lambda *_, **__: pytest.fail("something was run"))
     for name in ("vm-100-disk-0", f"{MARK}fedcba9876543210-x", f"{MARK}{OWNER}g-x"):
         with pytest.raises(VolumeError, match="not changed"):
