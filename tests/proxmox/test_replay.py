@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import pve
+from pve.behaviours import NAMES, Behaviors, holds
 from pve.replay import Verdict, compare, replay, report
 
 HERE = Path(pve.__file__).parent
@@ -21,6 +22,12 @@ def test_the_test_api_answers_as_the_real_one_or_it_is_known_why_not(
     played = [one for one in verdicts if not one.left_out]
     assert [one for one in played if one.difference and not one.reason] == []
     assert sum(not one.difference for one in played) > matched
+
+
+@pytest.mark.parametrize("major", [8, 9])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_test_api_behaves_as_the_real_one(tmp_path: Path, major: int, name: str) -> None:
+    assert holds(name, tmp_path, major), getattr(Behaviors, name).__doc__
 
 
 def test_an_answer_that_differs_is_reported_with_both(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import httpx2
 
 from pve.access import Token, User
+from pve.behaviours import NAMES, missing
 from pve.cluster import Cluster
 from pve.drives import SLOT, UNUSED, parse
 from pve.machines import CheapMachine
@@ -390,6 +391,10 @@ def main(paths: Iterable[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="pvebench-replay-") as place:
             verdicts = replay(path, Path(place), major)
         unknown += report(path.name, verdicts)
+    for major in (8, 9):
+        lacking = list(missing(major))
+        unknown += len(lacking)
+        print(f"version {major}: {len(NAMES)} behaviors, lacking: {' '.join(lacking) or 'none'}")
     return 1 if unknown else 0
 
 
