@@ -72,6 +72,11 @@ def grant(config: Path, monkeypatch: Patch, capsys: Captured) -> None:
     capsys.readouterr()
 
 
+def advise(config: Path, *more: str) -> int:
+    state = str(config.parent / "state")
+    return run_cli(["advise", "--config", str(config), "--state", state, "--vms", *more])
+
+
 def findings(row: dict[str, object]) -> str:
     return "; ".join(str(one["text"]) for one in row["findings"])  # type: ignore[attr-defined] # JSON
 
@@ -84,9 +89,7 @@ def test_200_vms_are_audited_with_few_paced_requests_and_nothing_is_changed(
     own = replace(api.cluster.vms[200], vmid=999, config={"description": description("a" * 32)})
     api.cluster.vms[999] = own
     api.calls.clear()
-    state = str(granted.parent / "state")
-    arguments = ["advise", "--config", str(granted), "--state", state, "--vms", "--format", "json"]
-    assert run_cli(arguments) == 0
+    assert advise(granted, "--format", "json") == 0
     data = json.loads(capsys.readouterr().out)
     assert {call.partition(" ")[0] for call in api.calls} == {"GET"}
     assert len(api.calls) == 3 + 200 + 1
@@ -128,28 +131,12 @@ def test_without_the_right_the_audit_names_the_command_that_grants_it(
     api: RunningApi, granted: Path, paused: list[float], capsys: Captured
 ) -> None:
     fill(api.cluster, 2)
-    state = str(granted.parent / "state")
-    assert run_cli(["advise", "--config", str(granted), "--state", state, "--vms"]) == 6
+    assert advise(granted) == 6
     err = capsys.readouterr().err
     assert "the token lacks /vms: VM.Audit; /storage: Datastore.Audit" in err
     assert not [call for call in api.calls if "/qemu/" in call]
     assert run_cli(init_of(err, granted)) == 0
-    assert run_cli(["advise", "--config", str(granted), "--state", state, "--vms"]) == 0
-
-
-def test_a_vm_that_left_meanwhile_is_named_and_the_others_are_audited(
-    api: RunningApi, granted: Path, paused: list[float], monkeypatch: Patch, capsys: Captured
-) -> None:
-    grant(granted, monkeypatch, capsys)
-    fill(api.cluster, 3)
-    api.cluster.vms[201].node = "gone"
-    state = str(granted.parent / "state")
-    assert run_cli(["advise", "--config", str(granted), "--state", state, "--vms"]) == 0
-    out = capsys.readouterr().out
-    assert "### VM 200 (vm200), scsi0" in out
-    assert "### VM 201" not in out
-    assert "Not read: VM 201" in out
-    assert "Not visible through the API" in out
+    assert advise(granted) == 0
 
 
 def test_only_the_clusters_driver_has_vms_to_audit(tmp_path: Path, capsys: Captured) -> None:
@@ -158,41 +145,41 @@ def test_only_the_clusters_driver_has_vms_to_audit(tmp_path: Path, capsys: Captu
     assert "use --driver proxmox" in capsys.readouterr().err
 
 
-def advise(config: Path) -> int:
-    state = str(config.parent / "state")
-    return run_cli(["advise", "--config", str(config), "--state", state, "--vms"])
+SILENT = {
+    "left": (lambda api: setattr(api.cluster.vms[201], "node", "gone"), {201}),
+    "node off": (lambda api: setattr(api.cluster.all_nodes["pve2"], "online", False), {201, 203}),
+} | {
+    str(status): (
+        lambda api, status=status: api.faults.add(
+            "status", "GET", "/qemu/202/pending", times=9, status=status, text="got timeout"
+        ),
+        {202},
+    )
+    for status in (500, 501, 503, 595, 596, 599)
+}
 
 
-def test_vms_of_a_node_that_is_off_are_named_and_the_others_are_audited(
-    api: RunningApi, granted: Path, paused: list[float], monkeypatch: Patch, capsys: Captured
-) -> None:
-    grant(granted, monkeypatch, capsys)
-    fill(api.cluster, 4)
-    api.cluster.all_nodes["pve2"].online = False
-    assert advise(granted) == 0
-    out = capsys.readouterr().out
-    assert "### VM 200 (vm200), scsi0" in out
-    assert "Not read: VM 201: " in out
-    assert "Not read: VM 203: " in out
-
-
-@pytest.mark.parametrize("status", [500, 501, 503, 595, 596, 599])
-def test_a_vm_that_does_not_answer_is_named_and_the_others_are_audited(
+@pytest.mark.parametrize("why", SILENT)
+def test_vms_that_cannot_be_read_are_named_and_the_others_are_audited(
     api: RunningApi,
     granted: Path,
     paused: list[float],
     monkeypatch: Patch,
     capsys: Captured,
-    status: int,
+    why: str,
 ) -> None:
     grant(granted, monkeypatch, capsys)
     fill(api.cluster, 4)
-    api.faults.add("status", "GET", "/qemu/202/pending", times=9, status=status, text="got timeout")
+    happens, unread = SILENT[why]
+    happens(api)
     assert advise(granted) == 0
     out = capsys.readouterr().out
-    assert "### VM 200 (vm200), scsi0" in out
-    assert "### VM 203 (vm203), scsi0" in out
-    assert "Not read: VM 202: " in out
+    for vmid in range(200, 204):
+        assert (f"### VM {vmid} (vm{vmid}), scsi0" in out, f"Not read: VM {vmid}: " in out) == (
+            vmid not in unread,
+            vmid in unread,
+        )
+    assert "Not visible through the API" in out
 
 
 def test_orphans_on_the_other_nodes_are_listed_and_the_check_of_a_node_needs_no_other(

@@ -87,3 +87,13 @@ def test_what_cannot_be_measured_is_refused(
     monkeypatch.setattr("pvebench_lab.durability.qemu.flushes_ignored", lambda _: "nobarrier")
     assert run_cli(["durability", "--state", str(tmp_path), *options]) == code
     assert message in capsys.readouterr().err
+
+
+def test_check_reports_a_storage_that_loses_flushed_writes(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = "pvebench.drivers.storages.storage_settings.flushes_ignored"
+    monkeypatch.setattr(place, lambda _: "mount option nobarrier of /x")
+    run_cli(["check", "--state", str(tmp_path)])
+    text = "flushes on local: ignored by mount option nobarrier of /x; a power loss loses"
+    assert text in capsys.readouterr().out

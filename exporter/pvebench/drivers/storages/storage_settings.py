@@ -22,7 +22,7 @@ from pvebench.drivers.driver import (
     attempt,
     budget_of,
 )
-from pvebench.drivers.linux.block_devices import mount_of
+from pvebench.drivers.linux.block_devices import flushes_ignored, mount_of
 from pvebench.drivers.linux.drive_wear import wear_below
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK, Storage, StorageOptions, instance_id, is_bound
@@ -330,6 +330,12 @@ def check_storages(settings: LocalSettings) -> Iterator[Finding]:
         look = KINDS[entry.kind].look
         if look is not None:
             yield attempt(f"storage {name}", partial(look, _options(settings, name, entry)))
+        if entry.path and (cause := flushes_ignored(existing(entry.path))):
+            yield (
+                f"flushes on {name}",
+                None,
+                f"ignored by {cause}; a power loss loses flushed writes",
+            )
 
 
 def require_paths(settings: LocalSettings) -> None:
