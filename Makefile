@@ -147,7 +147,7 @@ fuzz: venv ## fuzz the parsers of external data, guided by coverage; ARGS='SECON
 			--upgrade --target .venv/fuzz -r requirements-fuzz.lock && cp requirements-fuzz.lock .venv/fuzz/lock; }
 	@PYTHONPATH=tests:.venv/fuzz nice -n 19 $(BIN)/python -m fuzz $(ARGS)
 
-sbom: venv ## write SBOM (CycloneDX) and licences of the lock into build/sbom, ask for known vulnerabilities (needs the package index)
+sbom: venv-run ## write SBOM (CycloneDX) and licences of the lock into build/sbom, ask for known vulnerabilities (needs the package index)
 	@cmp -s requirements-sbom.lock .venv/sbom/lock || { \
 		$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes \
 			--upgrade --target .venv/sbom -r requirements-sbom.lock && cp requirements-sbom.lock .venv/sbom/lock; }
@@ -186,10 +186,13 @@ guest: packages-guest venv-run ## build the guest image (needs apt and xorriso)
 lock: venv-run ## resolve pyproject.toml into the requirements locks; ARGS=--upgrade (needs the package index)
 	scripts/lock $(ARGS)
 
-release: venv-run ## build the release files of the commit into DIST, twice, and compare them (needs git, dpkg-deb)
+release: venv-run ## build the release files of the commit into DIST, twice, and compare them; KEY= signs, see docs/releasing.md (needs git, dpkg-deb, apt-utils, gpg, the package index; Docker for images)
 	scripts/release '$(DIST)'
 	@$(MAKE) --no-print-directory deb ARGS=--twice
 	@$(BIN)/python scripts/release_page.py '$(DIST)'
+	-@$(MAKE) --no-print-directory sbom
+	@$(BIN)/python scripts/publish.py '$(DIST)' $(if $(KEY),--key '$(KEY)') $(if $(URL),--url '$(URL)') \
+		$(if $(EARLIER),--earlier '$(EARLIER)')
 
 deb: venv-run ## build the packages of Debian 12 and 13 of the wheel in DIST; ARGS=--twice (needs dpkg-deb, the package index)
 	@for release in 12 13; do \

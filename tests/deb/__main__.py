@@ -86,6 +86,7 @@ def test(release: int, packages: Path, roots: Path, work: Path) -> bool:
     share.mkdir()
     shutil.copyfile(found, share / "newer.deb")
     older(found, share / "older.deb")
+    repositories(share, release)
     shutil.copyfile(HERE / "inside.sh", share / "inside.sh")
     with closing(sqlite3.connect(share / "old.db")) as connection:
         connection.executescript(min(OLD_DATABASES.glob("*.sql")).read_text("utf-8"))
@@ -123,6 +124,27 @@ def older(package: Path, made: Path) -> None:
             str(made),
         ]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+
+
+def repositories(share: Path, release: int) -> None:
+    """Make the published repository with the older package, and its successor with both."""
+    home = share / "gnupg"
+    home.mkdir(mode=0o700)
+    gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--passphrase", ""]
+    make = [*gpg, "--quick-generate-key", "Test <t@example.org>", "ed25519"]
+    subprocess.run(make, check=True)
+    key = share / "key.asc"
+    exported = subprocess.run([*gpg, "--export-secret-keys"], check=True, stdout=subprocess.PIPE)
+    key.write_bytes(exported.stdout)
+    publish = [sys.executable, str(ROOT / "scripts/publish.py"), "--no-image", "--key", str(key)]
+    for name, earlier in (("older", ""), ("newer", "older")):
+        dist = share / name
+        dist.mkdir()
+        shutil.copyfile(share / f"{name}.deb", dist / f"pvebench_{name}_deb{release}_amd64.deb")
+        (dist / "SHA256SUMS").touch()
+        kept = ["--earlier", str(share / earlier / "publish/apt")] if earlier else []
+        url = ["--url", "file:/test/repository/publish/apt"]
+        subprocess.run([*publish, *url, *kept, str(dist)], check=True, stdout=subprocess.DEVNULL)
 
 
 def boot(root: Path, share: Path, work: Path) -> None:

@@ -23,8 +23,19 @@ until_true() {
     fail "never: $1"
 }
 
-say "install"
-apt-get -qq install --yes --no-install-recommends /test/older.deb >/test/apt.log 2>&1 || { cat /test/apt.log; fail apt; }
+apt() { apt-get -qq --yes --no-install-recommends "$@" >/test/apt.log 2>&1; }
+repository() { # NAME: what is published now
+    ln -sfn "$1" /test/repository
+    apt update || { cat /test/apt.log; fail update; }
+}
+
+say "install from the repository"
+suite=$(sed -n s/^VERSION_CODENAME=//p /etc/os-release)
+: >/etc/apt/sources.list  # no network
+ln -s older /test/repository
+cp "/test/repository/publish/apt/$suite.sources" /etc/apt/sources.list.d/pvebench.sources
+repository older
+apt install pvebench || { cat /test/apt.log; fail apt; }
 is "unasked it is not started" "$(systemctl is-active pvebench || true)" inactive
 is "unasked it is not enabled" "$(systemctl is-enabled pvebench || true)" disabled
 is "the system user" "$(getent passwd pvebench | cut -d: -f6,7)" /var/lib/pvebench:/usr/sbin/nologin
@@ -160,7 +171,8 @@ systemctl restart pvebench
 say "upgrade while it runs"
 kept=$(runs)
 first=$(property MainPID)
-apt-get -qq install --yes --no-install-recommends /test/newer.deb >/test/apt.log 2>&1 || { cat /test/apt.log; fail apt; }
+repository newer
+apt upgrade || { cat /test/apt.log; fail apt; }
 is "it runs again" "$(systemctl is-active pvebench)" active
 [[ $(property MainPID) != "$first" ]] || fail "it was not restarted"
 (($(runs) >= kept)) || fail "runs were lost"
@@ -177,29 +189,30 @@ import sqlite3, sys
 with sqlite3.connect(sys.argv[1]) as db:
     db.execute("UPDATE alembic_version SET version_num = '0999'")
 P
-if dpkg --install /test/older.deb >/test/dpkg.log 2>&1; then fail "the downgrade was not refused"; fi
-has "the refusal says why" "$(cat /test/dpkg.log)" "has schema 0999; version"
-has "and what to do" "$(cat /test/dpkg.log)" "next step:"
+old=$(dpkg-deb -f /test/older.deb Version)
+if apt install --allow-downgrades "pvebench=$old"; then fail "the downgrade was not refused"; fi
+has "the refusal says why" "$(cat /test/apt.log)" "has schema 0999; version"
+has "and what to do" "$(cat /test/apt.log)" "next step:"
 is "the newer one stays" "$(dpkg-query -Wf '${Status} ${Version}' pvebench)" "install ok installed $(dpkg-deb -f /test/newer.deb Version)"
 has "and works" "$(pvebench --version)" "pvebench $(dpkg-deb -f /test/newer.deb Version | cut -d'~' -f1)"
 rm $state/pvebench.db*
 install -o pvebench -g pvebench -m 600 /test/old.db $state/pvebench.db
-dpkg --install /test/older.deb >/test/dpkg.log 2>&1 || { cat /test/dpkg.log; fail "a downgrade that can read the results was refused"; }
+apt install --allow-downgrades "pvebench=$old" || { cat /test/apt.log; fail "a downgrade that can read the results was refused"; }
 say "an older one that can read the results was let in"
 
 say "remove, and back"
 systemctl start pvebench
 until_true '(( $(runs) > before ))'
 kept=$(runs)
-apt-get -qq remove --yes pvebench >/test/apt.log 2>&1 || { cat /test/apt.log; fail remove; }
+apt remove pvebench || { cat /test/apt.log; fail remove; }
 is "the process is gone" "$(systemctl is-active pvebench || true)" inactive
 (($(runs) >= kept)) || fail "results went with the package"
 [[ ! -e /usr/lib/pvebench ]] || fail "left: $(find /usr/lib/pvebench | head)"
-apt-get -qq install --yes --no-install-recommends /test/newer.deb >/test/apt.log 2>&1 || { cat /test/apt.log; fail apt; }
+apt install pvebench || { cat /test/apt.log; fail apt; }
 (($(runs) >= kept)) || fail "results went"
 say "purge"
 echo secret >/etc/pvebench/token
-apt-get -qq purge --yes pvebench >/test/apt.log 2>&1 || { cat /test/apt.log; fail purge; }
+apt purge pvebench || { cat /test/apt.log; fail purge; }
 # Purge removes only the names that the service makes; these are this script's own.
 is "files of others stay" "$(cd $state && echo *)" "away devices"
 for path in /var/cache/pvebench /etc/pvebench /usr/lib/pvebench /usr/share/pvebench \

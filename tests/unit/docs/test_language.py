@@ -46,6 +46,7 @@ LONGEST_PAGE: Final = {
     "proxmox": 230,
     "published": 80,
     "quickstart": 75,
+    "releasing": 45,
     "runbooks": 135,
     "scaling": 40,
     "security": 105,

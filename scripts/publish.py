@@ -1,0 +1,172 @@
+"""Write what a release publishes besides its files, into DIRECTORY/publish.
+
+A signed apt repository, the container images, SBOM, provenance and dashboards; with a key, also
+DIRECTORY/SHA256SUMS.asc. docs/releasing.md says what a person does with each.
+
+Usage: python scripts/publish.py DIRECTORY [--key FILE] [--url URL] [--earlier DIRECTORY]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SUITES: Final = {"12": "bookworm", "13": "trixie"}
+SUMS: Final = "SHA256SUMS"
+COMPONENT: Final = "main/binary-amd64"
+TARGETS: Final = {"pvebench": "", "pvebench-hub": "hub"}
+"""Image -> target of the Dockerfile."""
+
+
+def main() -> int:
+    """Write the files; print what was left out, and why."""
+    parser = argparse.ArgumentParser(prog="make release")
+    parser.add_argument("directory", type=Path, help="files of `make release`")
+    parser.add_argument("--key", type=Path, help="file with a secret GPG key, which signs")
+    parser.add_argument("--url", default="https://apt.example.org", help="of the repository")
+    parser.add_argument("--earlier", type=Path, help="published repository, whose packages stay")
+    parser.add_argument("--no-image", action="store_true", help="build no container image")
+    given = parser.parse_args()
+    directory, output = given.directory.absolute(), given.directory.absolute() / "publish"
+    output.mkdir()
+    boards = ["-m", "pvebench", "print", "dashboards", "--output", str(output / "grafana")]
+    run(sys.executable, *boards)
+    (output / "provenance.json").write_text(provenance(directory), "utf-8")
+    bill = ROOT / "build/sbom"
+    if bill.is_dir():
+        shutil.copytree(bill, output / "sbom")
+    if given.key:
+        sign(given.key, lambda gpg: signed_files(gpg, directory, given.earlier, given.url))
+    else:
+        print("pvebench: no signature and no apt repository; pass KEY=FILE, a secret GPG key")
+    if not given.no_image:
+        images(directory, output)
+    print(f"pvebench: {output} has what docs/releasing.md publishes")
+    return 0
+
+
+def run(*command: str | Path, **options: Any) -> str:
+    """Return a program's output; its errors end this one."""
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, **options)
+    if done.returncode:
+        sys.exit(f"pvebench: {command[0]} failed with exit code {done.returncode}")
+    return done.stdout
+
+
+def provenance(directory: Path) -> str:
+    """Return an in-toto statement: files, commit, and the command that made them."""
+    lines = (line.split() for line in (directory / SUMS).read_text("utf-8").splitlines())
+    commit = run("git", "-C", ROOT, "rev-parse", "HEAD").strip()
+    source = {"uri": "git+file:pvebench", "digest": {"gitCommit": commit}}
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": digest}} for digest, name in lines],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "pvebench:make-release",
+                "externalParameters": {"command": "make release"},
+                "resolvedDependencies": [source],
+            },
+            "runDetails": {"builder": {"id": "pvebench:a-person"}},
+        },
+    }
+    return json.dumps(statement, indent=2) + "\n"
+
+
+# --- Signatures, with a key that only this run knows
+
+
+def sign(key: Path, use: Callable[[list[str]], None]) -> None:
+    """Call `use` with the start of a gpg command that has the key."""
+    with tempfile.TemporaryDirectory(prefix="pvebench-gpg-") as home:
+        gpg = ["gpg", "--homedir", home, "--batch", "--yes", "--quiet", "--armor"]
+        run(*gpg, "--import", key)
+        try:
+            use(gpg)
+        finally:
+            subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False)
+
+
+def signed_files(gpg: list[str], directory: Path, earlier: Path | None, url: str) -> None:
+    """Write the signature of the checksums, and the repository."""
+    run(*gpg, "--output", directory / f"{SUMS}.asc", "--detach-sign", directory / SUMS)
+    tree = directory / "publish/apt"
+    public = run(*gpg, "--export")
+    for number, suite in SUITES.items():
+        pool = tree / "pool" / suite
+        if earlier is not None:
+            shutil.copytree(earlier / "pool" / suite, pool)
+        pool.mkdir(parents=True, exist_ok=True)
+        for package in sorted(directory.glob(f"*_deb{number}_*.deb")):
+            shutil.copyfile(package, pool / package.name)
+        index(tree, suite)
+        release = tree / "dists" / suite / "Release"
+        run(*gpg, "--output", release.with_name("InRelease"), "--clearsign", release)
+        run(*gpg, "--output", f"{release}.gpg", "--detach-sign", release)
+        (tree / f"{suite}.sources").write_text(sources(suite, url, public), "utf-8")
+
+
+def index(tree: Path, suite: str) -> None:
+    """Write Packages and Release of a suite."""
+    folder = tree / "dists" / suite
+    (folder / COMPONENT).mkdir(parents=True)
+    packages = run("apt-ftparchive", "packages", f"pool/{suite}", cwd=tree)
+    (folder / COMPONENT / "Packages").write_text(packages, "utf-8")
+    packed = gzip.compress(packages.encode(), mtime=0)
+    (folder / COMPONENT / "Packages.gz").write_bytes(packed)
+    fields = {"Origin": "pvebench", "Label": "pvebench", "Suite": suite, "Codename": suite}
+    fields |= {"Components": "main", "Architectures": "amd64"}
+    options = [f"-oAPT::FTPArchive::Release::{name}={text}" for name, text in fields.items()]
+    release = run("apt-ftparchive", *options, "release", folder)
+    (folder / "Release").write_text(release, "utf-8")
+
+
+def sources(suite: str, url: str, public: str) -> str:
+    """Return the file for /etc/apt/sources.list.d, with the public key in it."""
+    key = "\n".join(f" {line or '.'}" for line in public.strip().splitlines())
+    return f"Types: deb\nURIs: {url}\nSuites: {suite}\nComponents: main\nSigned-By:\n{key}\n"
+
+
+# --- Container images
+
+
+def images(directory: Path, output: Path) -> None:
+    """Write the images as archives in the layout of OCI, if Docker can build here."""
+    quiet = (
+        subprocess.run(["docker", "info"], check=False, capture_output=True)
+        if has_docker()
+        else None
+    )
+    if quiet is None or quiet.returncode:
+        print("pvebench: no images: no Docker daemon answers; docs/releasing.md builds them later")
+        return
+    (context,) = directory.glob("pvebench-*-image.tar.gz")
+    version = re.sub(r"pvebench-(.*)-image\.tar\.gz", r"\1", context.name)
+    (output / "images").mkdir()
+    for name, target in TARGETS.items():
+        tag = f"{name}:{version}"
+        build = ["docker", "build", "--quiet", "--file", "exporter/Dockerfile", "--tag", tag]
+        with context.open("rb") as sent:
+            run(*build, *(["--target", target] if target else []), "-", stdin=sent)
+        run("docker", "save", "--output", output / f"images/{name}-{version}-oci.tar", tag)
+
+
+def has_docker() -> bool:
+    """Return whether there is a client of Docker."""
+    return shutil.which("docker", path=os.environ.get("PATH")) is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
