@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
@@ -24,11 +24,13 @@ class Event:
     Attributes:
         time: end of the first successful run after it, seconds since the epoch, UTC.
         before, after: facts on both sides.
+        latest: time of the last one that was merged with it; 0: none was.
     """
 
     time: float
     before: Facts
     after: Facts
+    latest: float = 0.0
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -65,7 +67,7 @@ def merged(events: Sequence[Event], rounds: Sequence[float], *, least: int = 2) 
     for event in events:
         last = separate[-1] if separate else None
         if last is not None and sum(last.time <= at < event.time for at in rounds) < least:
-            separate[-1] = Event(time=last.time, before=last.before, after=event.after)
+            separate[-1] = replace(last, after=event.after, latest=event.time)
         else:
             separate.append(event)
     return [event for event in separate if event.before != event.after]
@@ -89,11 +91,15 @@ SIDE: Final = 40
 """Runs of a level before and after the events."""
 LIKELY: Final = 4.6
 """Logarithm of the odds (100:1) from which a less likely event is excluded."""
+DATED: Final = 3.0
+"""Logarithm of the odds (20:1) from which an effect began before or after an event."""
 FARTHEST: Final = 3.0
 """Limit of a single run's distance from a level in scales, so that one glitch is not decisive."""
 
 EARLIER: Final = 40
 """Maximum runs before an event at which its apparent effect may have begun."""
+LATER: Final = 20
+"""The same after an event."""
 
 LEAST_OTHERS: Final = 3
 """Minimum cases that show what the host shares."""
@@ -139,26 +145,34 @@ def came_with(moved: Sequence[Moved], event: Event, changes: Sequence[Event]) ->
     return CameWith(likely, max(history.runs_between(first, last) for history in levelled))
 
 
-def began(histories: Sequence[CaseHistory], at: float, others: Sequence[CaseHistory] = ()) -> float:
-    """Return when the apparent effect of an event at `at` began, as the runs before it show.
+def began(
+    histories: Sequence[CaseHistory], event: Event, others: Sequence[CaseHistory] = ()
+) -> float:
+    """Return when the apparent effect of an event began, as the runs around it show.
 
     Args:
         histories: cases of one metric that shifted together, with other steps leveled out.
         others: cases that did not shift, to show what the host shares.
     """
+    at = event.time
     clock = max(histories, key=lambda history: history.split(at))
     place = clock.split(at)
+    # The other half of the runs shows the level after it.
+    latest = place + min(LATER, (len(clock.points) - place) // 2)
     times = [*clock.times()[max(LEAST_BASELINE, place - EARLIER) : place], at]
+    before = len(times) - 1
+    times += clock.times()[place + 1 : latest + 1]
     able = [history for history in histories if history.split(times[0]) >= LEAST_BASELINE]
     if not any(history.split(at) < len(history.points) for history in able):
         return at
     odds = _odds(able, times, [one for one in others if one.split(times[0]) >= LEAST_BASELINE])
     best = max(range(len(times)), key=odds.__getitem__)
-    return times[best] if odds[-1] < odds[best] - LIKELY else at
+    apart = odds[before] < odds[best] - DATED and not at < times[best] <= event.latest
+    return times[best] if apart else at
 
 
 def early_step(history: CaseHistory, time: float) -> CaseStep:
-    """Return the step of a case at a time before an event."""
+    """Return the step of a case at a time that is not that of an event."""
     logs, place = history.logs(), history.split(time)
     before, after = logs[max(0, place - SIDE) : place], logs[place : place + SIDE]
     effect = float(np.median(after) - np.median(before)) if len(before) and len(after) else 0.0

@@ -183,8 +183,8 @@ class FigureSteps:
                 own = [self._ready(histories[case], event, ()) for case in cases]
                 rest = [case for case in histories if case not in set(cases)]
                 others = [self._ready(histories[case], event, ()) for case in rest]
-                time = began(own[:SAMPLED], event.time, others[:: 1 + len(others) // SAMPLED])
-                if time < event.time:
+                time = began(own[:SAMPLED], event, others[:: 1 + len(others) // SAMPLED])
+                if time != event.time:
                     steps |= {one.case: [early_step(one, time)] for one in own}
         return steps
 
@@ -192,8 +192,8 @@ class FigureSteps:
         """Return a history with the known steps before an event leveled out."""
         own = [step for step in self._steps[history.case] if step.time < event.time]
         times, place = {step.time for step in own}, history.split(event.time)
-        before = (step for step in early if history.split(step.time) < place)
-        return history.without([*own, *(step for step in before if step.time not in times)])
+        apart = (step for step in early if history.split(step.time) != place)
+        return history.without([*own, *(step for step in apart if step.time not in times)])
 
     def _take(self, event: Event, shift: EventShift) -> None:
         for case, effect in shift.cases.items():
@@ -270,9 +270,8 @@ class FigureSteps:
         others = [one for one in steps if one is not step]
         levelled = history.without([*self._known(history), *others])
         for event in self._events:
-            if history.runs_between(event.time, step.time) <= NEAR and (
-                event.time <= step.time or began([levelled], event.time) == event.time
-            ):
+            near = history.runs_between(event.time, step.time) <= NEAR
+            if near and began([levelled], event) == event.time:
                 return event.time
         return None
 

@@ -69,7 +69,7 @@ def verdict(
             of=case,
             name=case,
             figure=JUDGED["throughput"],
-            labels={},
+            labels={"storage": "a"},
             direction=direction,
             points=RUNS,
         ),
