@@ -56,7 +56,7 @@ def serve(cycles: int | None, **options: Any) -> None:
 @click.command()
 @settings_options
 @web_options
-@click.option("--listen", help="Listen address, such as 127.0.0.1:9620.")
+@click.option("--listen", help="Listen address, such as 127.0.0.1:10620.")
 def view(**options: Any) -> None:
     """Show stored results in the web UI; nothing is measured."""
     from pvebench.cli.selection import results_of  # noqa: PLC0415 # see above

@@ -40,7 +40,7 @@ def read_exposition(exporter: str, login: Mapping[str, str]) -> tuple[float, str
     Raises PipelineError: the exporter does not respond, or another program does.
     """
     next_step = (
-        "start it with `pvebench serve`, or pass --exporter http://HOST:9620, and a login with "
+        "start it with `pvebench serve`, or pass --exporter http://HOST:10620, and a login with "
         "--exporter-login-file"
     )
     text = fetch(f"{exporter}/metrics", "the exporter", next_step, headers=login)
