@@ -96,6 +96,8 @@ CHANCE: Final = 0.05
 """Probability that a 95% confidence interval misses."""
 FURTHEST: Final = 0.85
 """Limit of the autocorrelation: beyond it the level drifts, and no interval is valid."""
+CUT: Final = 6.0
+"""Scales to which the distance of a run from its level counts."""
 FEW: Final = 3.0
 """Weight, in runs, of the prior assumption that neighboring runs are independent."""
 FURTHER_RUNS: Final = 1000
@@ -186,8 +188,11 @@ def _level(values: Matrix) -> tuple[float, Matrix]:
     """Return the Huber mean, and the distances of the runs from it, with outliers clipped."""
     middle = float(median(values))
     away = values - middle
-    reach = 2 * CLIP * MAD_TO_SIGMA * float(median(np.abs(away)))
-    # More than half of quantized values may be equal although they vary.
-    reach = max(reach, 2 * CLIP * float(np.mean(np.abs(away))))
+    distances = np.abs(away)
+    scale = MAD_TO_SIGMA * float(median(distances))
+    # More than half of quantized values may be equal although they vary; the mean shows that, but
+    # a run near zero must not dominate it.
+    most = CUT * (scale if scale > TINY else float(np.quantile(distances, 0.75))) or math.inf
+    reach = 2 * CLIP * max(scale, float(np.mean(np.minimum(distances, most))))
     cut = np.clip(away, -reach, reach)
     return middle + float(cut.mean()), cut - cut.mean()

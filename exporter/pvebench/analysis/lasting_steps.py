@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pvebench.analysis.arrays import Matrix
+from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
 from pvebench.analysis.difference import difference
+from pvebench.analysis.levels import MAD_TO_SIGMA, median
 from pvebench.analysis.noise_patterns import without_hours
 
 SIDE: Final = 60
@@ -20,6 +21,12 @@ MISSED: Final = 0.01
 was chosen, and of small steps only the larger estimates are reported."""
 OUTLIERS: Final = 3
 """Maximum runs that are outliers rather than a level."""
+FEW: Final = 14
+"""Runs below which the latest level may be a cluster of outliers."""
+SEPARATE: Final = 4.0
+"""Size of a step in scales, from which each run is either before or after it …"""
+MOSTLY: Final = 0.7
+"""… and the minimum share of the runs after it that are."""
 UNSURE: Final = 2
 """Usual error, in runs, of the estimated time of a step."""
 
@@ -46,7 +53,23 @@ def _without_outliers(history: CaseHistory, steps: Sequence[CaseStep]) -> list[C
         runs = history.runs_between(kept[-1].time if kept else -math.inf, step.time)
         if step.known or runs > (OUTLIERS if kept else LEAST_BASELINE):
             kept.append(step)
+    if kept and _mixed(history, kept[-1], kept[-2].time if len(kept) > 1 else -math.inf):
+        kept.pop()
     return kept
+
+
+def _mixed(history: CaseHistory, step: CaseStep, begin: float) -> bool:
+    """Return whether many of the few runs after the latest step are at the level before it."""
+    at, first = history.split(step.time), history.split(begin)
+    logs = history.logs()
+    before, after = logs[max(first, at - SIDE) : at], logs[at:]
+    if step.known or step.group is not None or len(after) >= FEW or len(before) < 2:
+        return False
+    away = after - median(before)
+    scale = MAD_TO_SIGMA * float(median(np.abs(before - median(before))))
+    effect = float(median(away))
+    there = float(np.mean(away * math.copysign(1, effect) > abs(effect) / 2))
+    return abs(effect) >= SEPARATE * scale and there < MOSTLY
 
 
 def _disproved(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pvebench.analysis.difference import difference
 from pvebench.analysis.judge import Judge
 from pvebench.analysis.metric_verdict import Verdict
 from pvebench.verdicts.overall_state import WORSE, exit_code
@@ -134,3 +135,37 @@ def test_a_large_gain_of_runs_that_are_not_of_a_storage_is_an_improvement(name: 
     verdict, red = verdict_on(series)
     assert (str(verdict.state), red) == ("faster", False)
     assert "mplausible" not in " ".join(change.text for change in ask(series).changes)
+
+
+def test_a_rollback_is_over_although_a_run_near_zero_is_on_each_side() -> None:
+    series = case("rollback-red-nearzero")
+    for runs in (226, 232, 240):
+        verdict, red = verdict_on(series.until(runs))
+        assert (str(verdict.state), red) == ("unchanged", False)
+    assert [round(change.ratio, 2) for change in ask(series).worse()] == [-0.15]
+
+
+@pytest.mark.parametrize("outlier", [np.log(0.001), np.log(0.01), np.log(0.2), np.log(30)])
+@pytest.mark.parametrize("runs", [10, 25])
+def test_one_outlier_hardly_moves_a_level_or_its_interval(outlier: float, runs: int) -> None:
+    rng = stream("outlier", runs)
+    before, after = rng.normal(0, CV, 60), rng.normal(-0.2, CV, runs)
+    clean = difference(before, after)
+    after[runs // 2] = outlier
+    apart = difference(before, after)
+    assert apart.effect == pytest.approx(clean.effect, abs=0.03)
+    assert apart.high - apart.low < 2 * (clean.high - clean.low)
+
+
+def test_runs_on_two_levels_are_no_step_to_the_middle_of_them() -> None:
+    series = case("sentence-10-outburst")
+    (change,) = ask(series).worse()
+    assert change.index(series.times.tolist()) == 150
+    assert np.log1p(change.low) <= np.log(0.75) <= np.log1p(change.high)
+
+
+def test_a_loss_by_half_is_reported_although_bursts_were_worse() -> None:
+    series = case("never-told-outburst-48aday-0.5")
+    (change,) = ask(series).worse()
+    assert change.index(series.times.tolist()) == 200
+    assert change.ratio == pytest.approx(-0.5, abs=0.02)
