@@ -52,13 +52,15 @@ _FORMS: Final = tuple(
         rf"{_NAME}={_NOW}\Z",
         rf"{_NAME}:\s+{_NOW}(\s+\(.*\))?\Z",  # pveversion -v
         rf"{_NAME}/{_NOW}(/\S+)?(\s+\(.*\))?\Z",  # pveversion
-        rf"{_NAME}/\D\S*\s+{_OLD}\s.*\bupgradable to: {_NEW}\]\Z",  # apt list --installed
-        rf"{_NAME}/\D\S*\s+{_NEW}\s.*\[upgradable from: {_OLD}\]\Z",  # apt list --upgradable
-        rf"{_NAME}/\D\S*\s+{_NOW}\s+\S+(\s+\[.*\])?\Z",  # apt list
+        # apt list, in any language: [installed,upgradable to: NEW], [upgradable from: OLD], […]
+        rf"{_NAME}/\D\S*\s+{_OLD}\s+\S+\s+\[[^],]*,[^]:]*: {_NEW}\]\Z",
+        rf"{_NAME}/\D\S*\s+{_NEW}\s+\S+\s+\[[^],:]*: {_OLD}\]\Z",
+        rf"{_NAME}/\D\S*\s+{_NOW}\s+\S+(\s+\[[^]:]*\])?\Z",
         rf"Inst {_NAME} (\[{_OLD}?\] )?\({_NEW} ",  # apt-get --simulate
         rf"{_NAME} \(({_OLD} => )?{_NEW}\)\Z",  # apt --verbose-versions
         rf"{_NAME} \({_OLD}, {_NEW}\)\Z",  # history.log of apt
         rf"{_NAME} \({_NEW}, automatic\)\Z",
+        rf"Get:\d+ \S+ \S+ \S+ {_NAME} \S+ {_NEW} \[",  # apt
         rf"Unpacking {_NAME} \({_NEW}\)( over \({_OLD}\))?",  # term.log of apt
         rf"{_TIME} (upgrade|install) {_NAME} (<none>|{_OLD}) {_NEW}\Z",  # dpkg.log
         rf"[uihrp][iUFHWt]\s+{_NAME}\s+{_NOW}\s",  # dpkg --list
@@ -69,7 +71,7 @@ _FORMS: Final = tuple(
 _WITHOUT_VERSION: Final = re.compile(
     r"""(Conf|Remv|Purg|Setting\ up|Preparing\ to|Selecting|Processing)\s
     |(Reading|Building|Calculating|Listing)\b.*(\.\.\.|Done|%)
-    |WARNING:\ apt\ does\ not
+    |WARNING:\ apt\ does\ not|NOTE:\ This\ is|(Hit|Get|Ign):\d|Fetched\ |\d+\ upgraded
     |(Upgrading|Installing|Installing\ dependencies|Removing|Summary|Not\ Upgrading)\b.*:
     |(Start-Date|End-Date|Commandline|Requested-By|Remove|Purge|Error):
     |\d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d\ (startup|status|configure|trigproc|remove|purge|conffile)\s
@@ -81,7 +83,7 @@ _WITHOUT_VERSION: Final = re.compile(
 _POLICY: Final = re.compile(r"^(\S+):\n +Installed: (\S+)\n +Candidate: (\S+)$", re.MULTILINE)
 _LISTS: Final = re.compile(r"(Install|Upgrade|Downgrade|Reinstall): ")
 _ITEM: Final = re.compile(r"(?<=\)), ")
-_QUOTE: Final = re.compile(r"^[\s>|*`'\"\u2022\u00a0]+|[\s`'\"\u00a0]+$")
+_QUOTE: Final = re.compile(r"^(?:[\s>|*`'\"\u2022\u00a0]|-\s)+|[\s`'\"\u00a0]+$")
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]*m|\r|\ufeff")
 _COMMA: Final = re.compile(r",(?=\s*[^\s,/()]+=)")
 """Between NAME=VERSION. apt lists the archives of a package with commas, too."""
