@@ -24,7 +24,7 @@ from pvebench.version import commit
 
 _LAYOUT: Final = {
     "Measure": "run serve status pause resume abort",
-    "Results": "verdict view results report card export baseline judge* import*",
+    "Results": "verdict view compare results report card export baseline judge* import*",
     "Decide": "advise durability* upgrade gate",
     "Set up": "setup check packs plan schema storage guest proxmox grafana print",
     "Fleet": "fleet* hub*",
@@ -41,6 +41,7 @@ _SHARED: Final = {
     "doctor": "check selftest",
     "export": "report card",
     "packs": "plan schema",
+    "results": "compare",
     "run": "serve view",
 }
 """Module -> its commands with other names."""

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.table import Table
 
+from pvebench.analysis.arrays import np
+from pvebench.analysis.difference import difference
 from pvebench.cli.console import make_console
-from pvebench.cli.options import format_option, output_option, settings_options, write_output
+from pvebench.cli.options import (
+    format_option,
+    output_option,
+    read_settings,
+    settings_options,
+    write_output,
+)
 from pvebench.cli.progress import result_text
 from pvebench.cli.selection import (
     reference_option,
@@ -22,14 +33,25 @@ from pvebench.cli.selection import (
     runs_of,
     selection_settings,
 )
+from pvebench.config import Settings
 from pvebench.errors import ConfigError, Problem, StoreError
+from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
+from pvebench.store.current import Results, View
 from pvebench.store.records import StoredRun
+from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
-from pvebench.verdicts.fastest_text import operation_lines
-from pvebench.verdicts.ranking import emulated_in
+from pvebench.verdicts.fastest_text import NOT_COUNTED, level_text, operation_lines
+from pvebench.verdicts.ranking import (
+    LEAST_RUNS,
+    emulated_in,
+    exclusion_of,
+    level_of,
+    shown_definitions,
+    totals,
+)
 
 
 @click.command()
@@ -40,14 +62,18 @@ from pvebench.verdicts.ranking import emulated_in
     "--pass", "pass_number", type=click.IntRange(min=1), help="Only this pass of a cycle."
 )
 @click.option("--run", "number", type=int, help="One run with its evidence.")
+@click.option("--delete", "removed", type=int, metavar="RUN", help="Delete a run.")
 @output_option("Write a table of all cases to FILE.csv, FILE.json or FILE.xlsx (with charts).")
 @reference_option
 @relative_option
 @format_option("csv")
-def results(number: int | None, **options: Any) -> None:
+def results(number: int | None, removed: int | None, **options: Any) -> None:
     """Show stored results, newest first, or a table of all cases."""
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
     settings, pack = selection_settings(**options)
+    if removed is not None:
+        _delete(settings, removed)
+        return
     with results_of(settings) as store:
         devices = {place: text for place, text in store.identities.devices().items() if text}
         if number is not None:
@@ -76,6 +102,17 @@ def results(number: int | None, **options: Any) -> None:
         _print_results(runs)
         for line in (*operations, *(f"{place}: {text}" for place, text in devices.items())):
             click.echo(line)
+
+
+def _delete(settings: Settings, number: int) -> None:
+    """Delete a run while no instance uses the database. Raises StoreError if it does not exist."""
+    with results_of(settings) as store, StateDirectory(settings.state.absolute(), exclusive=True):
+        run = _stored(store, number)
+        store.delete(run)
+        sent = "; the hub of the fleet keeps it" if store.fleet.state() else ""
+    click.echo(
+        f"deleted run {number}: {run.scenario}/{run.workload} of {run.finished:%Y-%m-%d}{sent}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +238,129 @@ def _show(value: str | float | None, metric: str) -> str:
     return f"{value:,.0f} IOPS" if metric == "iops" else f"{show_bytes(value)}/s"
 
 
-def _show_run(store: Store, number: int) -> None:
+def _stored(store: Store, number: int) -> StoredRun:
     run = store.run(number)
     if run is None:
         raise StoreError(
             f"run {number} does not exist", next_step="list the runs with `pvebench results`"
         )
+    return run
+
+
+def _show_run(store: Store, number: int) -> None:
+    run = _stored(store, number)
     from pvebench.web.api import run_data  # noqa: PLC0415 # slow import, unneeded for other output
 
     click.echo(json.dumps({**run_data(run), "evidence": store.evidence(number)}, indent=2))
+
+
+# --- `pvebench compare`: two storages, nodes, scenarios or options of the disk.
+
+
+@click.command(epilog="Example: pvebench compare cache=none cache=writeback")
+@settings_options
+@click.argument("first")
+@click.argument("second")
+@format_option()
+def compare(first: str, second: str, form: str, **options: Any) -> None:
+    """Compare two storages, nodes, scenarios or options.
+
+    FIRST and SECOND are names or patterns, such as local or '*.raw.none', or options of the disk,
+    such as cache=none. Results are compared whose other options are the same.
+    """
+    with results_of(read_settings(**options)) as store:
+        view = Results(store).now
+    cases = {key: one for key, one in shown_definitions(view).items() if key in view.trends}
+    sides = [{key: one for key, one in cases.items() if _is(one, name)} for name in (first, second)]
+    for name, side in zip((first, second), sides, strict=True):
+        if not side:
+            known = sorted({label for one in cases.values() for label in one.labels.values()})
+            step = f"use one of {', '.join(known)}, or OPTION=VALUE"
+            raise StoreError(f"no results of {name!r}", next_step=step)
+    rows = [_compared(view, *keys) for keys in _pairs(*sides)]
+    if form == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("workload", "scenarios", first, second, "difference", "95% CI", "note", box=None)
+    for row in rows:
+        table.add_row(*_cells(row))
+    if rows:
+        make_console().print(table)
+    click.echo(_in_words(rows, first, second))
+
+
+def _is(definition: Definition, name: str) -> bool:
+    option, equals, value = name.partition("=")
+    if equals:
+        return {**definition.labels, **definition.facts()}.get(option) == value
+    return any(fnmatchcase(label, name) for label in definition.labels.values())
+
+
+def _pairs(
+    first: Mapping[str, Definition], second: Mapping[str, Definition]
+) -> Iterator[tuple[str, str]]:
+    """Yield the keys of two cases that differ only in options in which all of both sides differ."""
+    facts = [
+        {key: {**one.labels, **one.facts(), "scenario": ""} for key, one in side.items()}
+        for side in (first, second)
+    ]
+    names = {name for side in facts for each in side.values() for name in each}
+    values = [
+        {name: {each.get(name) for each in side.values()} for name in names} for side in facts
+    ]
+    same = [name for name in sorted(names) if values[0][name] & values[1][name]]
+    others = {tuple(each.get(name) for name in same): key for key, each in facts[1].items()}
+    for key, each in facts[0].items():
+        other = others.get(tuple(each.get(name) for name in same), key)
+        if other != key:
+            yield key, other
+
+
+def _compared(view: View, first: str, second: str) -> dict[str, Any]:
+    """Return two results and the ratio of the second, with a CI if both have LEAST_RUNS."""
+    definitions = [view.cases[key].definition for key in (first, second)]
+    trends = [view.trends[key] for key in (first, second)]
+    runs = [totals(trend) for trend in trends]
+    levels, counts = [level_of(trend) for trend in trends], [len(values) for values in runs]
+    reasons = (
+        NOT_COUNTED.get(exclusion_of(definition, view.durability, trend), ("",))[0]
+        for definition, trend in zip(definitions, trends, strict=True)
+    )
+    row: dict[str, Any] = {
+        "workload": definitions[0].workload,
+        "metric": trends[0].metric,
+        "scenarios": [definition.scenario for definition in definitions],
+        "values": levels,
+        "runs": counts,
+        "ratio": levels[1] / levels[0] - 1 if levels[0] else None,
+        "notes": [*filter(None, dict.fromkeys(reasons))],
+    }
+    if min(counts) >= LEAST_RUNS and all(map(all, runs)):
+        gap = difference(*(np.log(np.asarray(values)) for values in runs))
+        # The interval is one of means, the ratio that of medians: it is inside of both.
+        ends = (math.expm1(gap.low), row["ratio"], math.expm1(gap.high))
+        row |= {"low": min(ends), "high": max(ends)}
+    return row
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a comparison."""
+    known = "low" in row and f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}%"
+    texts = [level_text(row["metric"], value) for value in row["values"]]
+    ratio = "-" if row["ratio"] is None else f"{100 * row['ratio']:+.1f}%"
+    interval = known or f"not yet known: {min(row['runs'])} of {LEAST_RUNS} runs"
+    scenarios = " and ".join(dict.fromkeys(row["scenarios"]))
+    return [row["workload"], scenarios, *texts, ratio, interval, "; ".join(row["notes"])]
+
+
+def _in_words(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> str:
+    """Return the comparison as a sentence."""
+    if not rows:
+        return f"no result of {first} has one of {second} with the same workload and options"
+    lower = sum("high" in row and row["high"] < 0 for row in rows)
+    higher = sum("low" in row and row["low"] > 0 for row in rows)
+    counts = f"faster than {first} in {higher} and slower in {lower} of {len(rows)} results"
+    ratios = [1 + row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > -1]
+    rest = "" if higher + lower == len(rows) else ". The other differences are not certain"
+    mean = math.exp(statistics.fmean(map(math.log, ratios))) - 1 if ratios else 0.0
+    return f"{second} is {counts}; geometric mean of all {100 * mean:+.1f}%{rest}"

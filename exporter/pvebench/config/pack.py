@@ -273,11 +273,12 @@ def _entries(
 ) -> Iterator[tuple[int, ToolOptions, Workload]]:
     """Yield the index of an entry, and the options and workload of each combination."""
     measure = file.measure
-    ramp, runtime = measure.ramp * factor, max(1.0, measure.runtime * factor)
+    ramp = measure.ramp * factor
     for index, entry in enumerate(file.workloads):
         steady = measure.steady if TOOLS[entry.tool].open_ended else None
         for one in entry.options:
             options = one if factor == 1.0 else one.scaled(factor, most)
+            runtime = max(1.0, (getattr(one, "runtime", None) or measure.runtime) * factor)
             workload = options.workload(ramp_seconds=ramp, runtime_seconds=runtime)
             yield index, options, replace(workload, steady=steady.rule() if steady else None)
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Select, delete, func, select
+from sqlalchemy import Connection, Engine, Select, delete, func, select, update
 
 from pvebench.model.units import DAY
 from pvebench.store.engine import reading, writing
 from pvebench.store.fleet_log import unacknowledged
-from pvebench.store.tables import cases, evidence, journal, runs, samples
+from pvebench.store.records import StoredRun
+from pvebench.store.tables import case_outcomes, case_sums, cases, evidence, journal, runs, samples
+from pvebench.store.writing import renew_good_run
 
 JOURNAL_SECONDS: Final = 30 * DAY
 """How long an undone change stays in the journal, for diagnosis."""
@@ -92,6 +94,30 @@ def prune(
             return removal, False
         expired.remove(now)
     return removal, True
+
+
+def delete_run(connection: Connection, run: StoredRun) -> None:
+    """Delete a run with its numbers and output, and renew the state of its case.
+
+    Counters stay, as they never decrease, and so does the environment's period.
+    """
+    for table, column in ((evidence, "run"), (samples, "run"), (runs, "id")):
+        connection.execute(delete(table).where(table.c[column] == run.number))
+    own, begins = runs.c.case_key == run.case_key, select(func.min(runs.c.started))
+    query = select(runs.c.id, runs.c.finished).where(own).order_by(runs.c.id.desc()).limit(1)
+    last = connection.execute(query).first()
+    if last is None:
+        for table, column in ((cases, "key"), (case_outcomes, "case_key"), (case_sums, "case_key")):
+            connection.execute(delete(table).where(table.c[column] == run.case_key))
+        return
+    newest = {"last_run": last.id, "last_finished": last.finished}
+    row = update(cases).where(cases.c.key == run.case_key)
+    connection.execute(row.values(newest))
+    first = begins.where(own).scalar_subquery()
+    connection.execute(
+        row.where(cases.c.first_started == run.started.timestamp()).values(first_started=first)
+    )
+    renew_good_run(connection, run.case_key)
 
 
 class _Expired:

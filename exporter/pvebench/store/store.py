@@ -24,7 +24,7 @@ from pvebench.store.outbox import Outbox
 from pvebench.store.records import StoredRun
 from pvebench.store.replacement import RunReplacement
 from pvebench.store.results import DURABILITY, StoredResults
-from pvebench.store.retention import Removal, prune, removable
+from pvebench.store.retention import Removal, delete_run, prune, removable
 from pvebench.store.tables import cycles, facts
 from pvebench.store.writing import add_history, add_run
 
@@ -176,6 +176,11 @@ class Store(StoredResults):
         with writing(self._engine) as connection:
             self._claim_in(connection, _SIMULATED if simulated else _IMPORTED)
             return add_imported(connection, imported)
+
+    def delete(self, run: StoredRun) -> None:
+        """Delete a run; its case gets the state that it had without it."""
+        with writing(self._engine) as connection:
+            delete_run(connection, run)
 
     def removable(self, now: datetime, *, evidence_seconds: float, runs_seconds: float) -> Removal:
         """Return the removal that `prune` would make now."""

@@ -211,15 +211,19 @@ def reclassify(connection: Connection, number: int, outcome: Outcome, reason: st
     changed = update(runs).where(runs.c.id == number)
     corrected = {"outcome": str(outcome), "reason": reason, "revision": runs.c.revision + 1}
     connection.execute(changed.values(corrected))
-    if row.outcome == outcome:
-        return
-    of_case = runs.c.case_key == row.case_key
+    if row.outcome != outcome:
+        renew_good_run(connection, row.case_key)
+
+
+def renew_good_run(connection: Connection, case_key: str) -> None:
+    """Find the newest good run of a case again."""
+    of_case = runs.c.case_key == case_key
     newest = select(runs.c.id, runs.c.finished).where(of_case, runs.c.outcome.in_(GOOD))
     good = connection.execute(newest.order_by(runs.c.id.desc()).limit(1)).first()
     since = select(func.count()).where(of_case, runs.c.id > (good.id if good else 0))
     connection.execute(
         update(cases)
-        .where(cases.c.key == row.case_key)
+        .where(cases.c.key == case_key)
         .values(
             good_run=good.id if good else None,
             good_finished=good.finished if good else None,

@@ -33,7 +33,7 @@ from pvebench.model.workload import (
     Direction,
     Workload,
 )
-from pvebench.workloads.fault_dip import QUIET_SHARE
+from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS, QUIET_SHARE
 from pvebench.workloads.fio_job import (
     EXPLAINED,
     PERCENTILES,
@@ -152,6 +152,7 @@ class FioOptions(ToolOptions):
         target_rate: bytes per second that the operation's target can write; default: no limit.
         neighbor_iops: limit of a neighbor, which runs the same job; 0: no limit.
         vms: number of VMs that run the job at the same time, each with its own volume.
+        runtime: length of the measured window; default: `measure.runtime` of the pack.
         histogram: keep the whole distribution of completion latencies, which increases the output.
     """
 
@@ -187,6 +188,7 @@ class FioOptions(ToolOptions):
     target_rate: Annotated[Size, Field(ge=1)] = 0
     neighbor_iops: Annotated[StrictInt, Field(ge=0, le=100_000_000)] = 0
     vms: Annotated[StrictInt, Field(ge=1, le=MAX_VMS)] = 1
+    runtime: Annotated[Duration, Field(ge=1)] | None = None
     histogram: StrictBool = False
 
     @model_validator(mode="after")
@@ -205,8 +207,9 @@ class FioOptions(ToolOptions):
             raise ValueError("iodepth: must be above 1 with latency_target: it limits the search")
         if self.rate_iops:
             raise ValueError("rate_iops: cannot be combined with latency_target")
-        if self.fault:
-            raise ValueError("fault: cannot be combined with latency_target")
+        for key in ("fault", "runtime"):
+            if getattr(self, key):
+                raise ValueError(f"{key}: cannot be combined with latency_target")
         return self
 
     @model_validator(mode="after")
@@ -234,6 +237,9 @@ class FioOptions(ToolOptions):
         for key in ("fault", "latency_target", "during") if self.vms > 1 else ():
             if getattr(self, key):
                 raise ValueError(f"{key}: cannot be combined with several vms")
+        if self.during and (self.runtime or MIN_OPERATION_SECONDS) < MIN_OPERATION_SECONDS:
+            least = f"{MIN_OPERATION_SECONDS:.0f}s"
+            raise ValueError(f"runtime: too short for workloads with during; use at least {least}")
         if self.during and self._once:
             raise ValueError("touch: must be rewrite with during, or the writes could end first")
         return self
@@ -299,6 +305,7 @@ class FioOptions(ToolOptions):
         optional |= search
         excluded_keys = {
             "title",
+            "runtime",
             "histogram",
             *(key for key, applies in optional.items() if not applies),
         }
@@ -338,6 +345,7 @@ class FioOptions(ToolOptions):
             "target_rate": f"target{format_size(self.target_rate)}",
             "neighbor_iops": f"iops{self.neighbor_iops}",
             "vms": f"vms{self.vms}",
+            "runtime": f"run{_show_latency(round(self.runtime * 1e6))}",
         }
         defaults = {key: field.default for key, field in type(self).model_fields.items()}
         return self.slug(

@@ -315,7 +315,6 @@ EXPLAINED: Final = {
     "direct": "pvebench always bypasses the page cache, as direct=1; remove it",
     "buffered": "pvebench always bypasses the page cache, as direct=1; remove it",
     "time_based": "pvebench always measures for measure.runtime; remove it",
-    "runtime": "it is the same for all workloads of a pack: measure: {runtime: 60s}",
     "ramp_time": "it is the same for all workloads of a pack: measure: {ramp: 5s}",
     "name": "pvebench names workloads by their options; write a description as title",
     "filename": "pvebench uses the disk of each scenario; remove it",

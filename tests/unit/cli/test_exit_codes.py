@@ -55,6 +55,7 @@ WITHOUT_RESULTS: Final[dict[tuple[str, ...], tuple[int, tuple[str, ...]]]] = {
     ("durability",): (5, (*STATE, "--stored")),
     ("upgrade",): (0, (*STATE, "--to", "pve-qemu-kvm=10.1.2-1")),
     ("view",): (5, STATE),
+    ("compare",): (5, (*STATE, "a", "b")),
     ("gate",): (5, (*STATE, "--canary", "pve1", "--tolerance", "5%")),
     ("export", "openmetrics"): (5, STATE),
     ("export", "runs"): (5, STATE),

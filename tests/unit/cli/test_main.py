@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import pkgutil
+import re
 import sqlite3
 import urllib.request
 from collections.abc import Sequence
@@ -129,6 +130,27 @@ def test_simulated_cycles_end_with_0_and_their_results_are_listed(
     runs = json.loads(capsys.readouterr().out)
     assert len(runs) == 24
     assert {sample["unit"] for run in runs for sample in run["samples"]} >= {"iops", "seconds"}
+
+
+def test_two_buses_are_compared_in_a_table_and_in_words(tmp_path: Path, capsys: Captured) -> None:
+    state = ["--state", str(tmp_path), "--driver", "simulated"]
+    assert run_cli(["run", *state, "--pack", str(QUICK), "--cycles", "3"]) == 0
+    capsys.readouterr()
+    assert run_cli(["compare", "virtio", "scsi", *state]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert re.match(r"scsi is faster than virtio in 0 and slower in [3-6] of 6 results; geo", last)
+    assert run_cli(["compare", "cache=none", "local.*.raw.writeback", "--format=json", *state]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [sorted({name.split(".")[3] for name in row["scenarios"]}) for row in rows] == [
+        ["none", "writeback"]
+    ] * 4
+    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
+    assert {note for row in rows for note in row["notes"]} == {
+        "its writes stay in host memory until the guest flushes"
+    }
+    assert run_cli(["compare", "virtio", "virtio", *state]) == 0
+    assert "no result of virtio has one of virtio" in capsys.readouterr().out
+    assert run_cli(["compare", "virtio", "nvme", *state]) == 5
 
 
 def test_results_can_be_viewed_after_the_run_and_stay_as_they_are(

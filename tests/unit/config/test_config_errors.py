@@ -69,6 +69,11 @@ BROKEN = {
         SMALL.replace("ramp: 1s", "ramp: 1.00005s"),
         "pack.yaml:11:9: measure.ramp: 1.00005 s is not a whole number of milliseconds",
     ),
+    "a window too short for an operation": (
+        SMALL.replace("iodepth: 8", "iodepth: 8, during: backup, runtime: 2s"),
+        "pack.yaml:14:70: workloads.0.fio.runtime: too short for workloads with during; "
+        "use at least 9s",
+    ),
     "part of a microsecond": (
         SMALL.replace("iodepth: 8", "iodepth: 8, latency_target: 0.0015ms"),
         "pack.yaml:14:61: workloads.0.fio.latency_target: '0.0015ms' is not a whole number of "
@@ -221,9 +226,7 @@ def test_a_first_pack_has_what_is_obvious_and_all_its_errors_at_once(tmp_path: P
     assert {key: values[0] for key, values in pack.axes.items()} == {
         "storage": "local", "bus": "scsi", "format": "raw", "cache": "none",
     }  # fmt: skip
-    options = (
-        "rwmixwrite: 3, blocksize: 4k, rate: 1M, verify: md5, direct: 1, runtime: 60, iodpeth: 1"
-    )
+    options = "rwmixwrite: 3, blocksize: 4k, rate: 1M, verify: md5, direct: 1, iodpeth: 1"
     text = f"every: 9\nworkloads:\n  fio: {{rw: randrw, bs: 4k, {options}}}\n  dd: {{bs: 1M}}\n"
     with pytest.raises(ConfigError) as raised:
         load_pack(write_pack(tmp_path, text))
@@ -231,11 +234,20 @@ def test_a_first_pack_has_what_is_obvious_and_all_its_errors_at_once(tmp_path: P
     assert said[0] == "missing key 'pack'"
     assert said[1].startswith("every: invalid duration 9")
     keys = [part.split(":")[0] for part in options.split(", ")[:-1]]
-    assert [text.split("'")[1] for text in said[2:8]] == keys
+    assert [text.split("'")[1] for text in said[2:7]] == keys
     assert [text for text in said if "did you mean" in text] == [
         "unknown key 'iodpeth'; did you mean 'iodepth'?"
     ]
     assert said[-1] == "missing key 'rw'"
+
+
+def test_a_workload_may_have_its_own_window(tmp_path: Path) -> None:
+    pack = load_pack(write_pack(tmp_path, SMALL.replace("iodepth: 8", "runtime: [1m, 90s, 2s]")))
+    assert [(each.slug, each.runtime_seconds) for each in pack.workloads] == [
+        ("randread-4k-qd1-run60s", 60.0),
+        ("randread-4k-qd1-run90s", 90.0),
+        ("randread-4k-qd1-run2s", 2.0),
+    ]
 
 
 @pytest.mark.parametrize(

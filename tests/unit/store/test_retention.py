@@ -127,6 +127,41 @@ def test_a_running_instance_says_what_it_does_not_remove_and_how_to(store: Store
     assert store.totals().runs == 180
 
 
+@pytest.mark.parametrize("gone", range(3))
+@pytest.mark.parametrize("outcomes", ["ok ok failed", "ok failed ok", "failed ok ok", "ok"])
+def test_without_a_deleted_run_its_case_is_as_if_it_had_never_been(
+    gone: int, outcomes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [run(day, outcome=Outcome(text)) for day, text in enumerate(outcomes.split())]
+    states = []
+    for name, skipped in (("all", None), ("without", gone % len(runs))):
+        (tmp_path / name).mkdir()
+        opened = TemporaryStore(tmp_path / name / "pvebench.db", simulated=False)
+        opened.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
+        numbers = [opened.add_run(each).number for at, each in enumerate(runs) if at != skipped]
+        if skipped is None:
+            state = ["--state", str(tmp_path / name)]
+            opened.close()
+            assert run_cli(["results", *state, "--delete", str(numbers[gone % len(runs)])]) == 0
+            assert "deleted run" in capsys.readouterr().out
+            assert run_cli(["results", *state, "--delete", "99"]) == 5
+            opened = TemporaryStore(tmp_path / name / "pvebench.db", simulated=False)
+        states.append(
+            [
+                (
+                    case.last.uid,
+                    case.good and case.good.uid,
+                    case.failures_in_row,
+                    case.first_started,
+                )
+                for case in opened.cases().values()
+            ]
+        )
+        assert opened.totals().runs == len(runs) - 1
+        opened.close()
+    assert states[0] == states[1]
+
+
 def test_the_command_says_what_would_go_and_removes_it_when_asked(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:

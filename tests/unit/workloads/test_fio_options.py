@@ -132,7 +132,7 @@ def test_title_is_the_packs_or_made_from_the_slug_and_changes_no_history() -> No
         ({"iodepth": 0}, "iodepth: expected 1 or more, found 0"),
         ({"iodepth": 4097}, "iodepth: expected 4096 or less, found 4097"),
         ({"iodepth": "32"}, "iodepth: expected a whole number, found '32'"),
-        ({"iodepth": True}, "iodepth: expected a whole number, found True"),
+        ({"iodepth": True}, "iodepth: expected a whole number, found true"),
         ({"numjobs": 65}, "numjobs: expected 64 or less, found 65"),
         ({"rwmixread": 75}, "rwmixread: only rw and randrw mix reads and writes, randwrite does"),
         ({"rw": "rw", "rwmixread": 100}, "rwmixread: expected 99 or less, found 100"),
