@@ -47,8 +47,7 @@ PLACES: Final = {
     KERNEL: """
         pvebench_lab/host/device_tuning.py:_read pvebench_lab/host/device_tuning.py:_text
         drivers/linux/block_devices.py:_btrfs_devices drivers/linux/block_devices.py:mount_of
-        drivers/linux/block_devices.py:_memory_of_device
-        drivers/linux/block_devices.py:_ignored_by
+        drivers/linux/block_devices.py:_backing_file
         drivers/linux/cgroups.py:_read drivers/linux/cgroups.py:cpu_seconds
         drivers/linux/cgroups.py:group_seconds drivers/linux/cgroups.py:version_of
         drivers/linux/io_counters.py:_text drivers/linux/io_counters.py:device_counters

@@ -345,7 +345,7 @@ class FioOptions(ToolOptions):
             "target_rate": f"target{format_size(self.target_rate)}",
             "neighbor_iops": f"iops{self.neighbor_iops}",
             "vms": f"vms{self.vms}",
-            "runtime": f"run{_show_latency(round(self.runtime * 1e6))}",
+            "runtime": f"run{_show_latency(round((self.runtime or 0) * 1e6))}",
         }
         defaults = {key: field.default for key, field in type(self).model_fields.items()}
         return self.slug(

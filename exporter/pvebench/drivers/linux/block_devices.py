@@ -164,9 +164,12 @@ def _memory_of_device(below: Path, root: Path) -> str:
             if _MEMORY_DEVICE.fullmatch(name):
                 return name
         with contextlib.suppress(OSError):
-            name = os.fsdecode((place / "loop/backing_file").read_bytes())
-            return _memory_of_name(name, root) or _memory_of_loop(place.name)
+            return _memory_of_name(_backing_file(place), root) or _memory_of_loop(place.name)
     return _memory_of(_slaves(below) or _slaves(below.parent), root)
+
+
+def _backing_file(loop: Path) -> str:
+    return os.fsdecode((loop / "loop/backing_file").read_bytes()).rstrip("\n")
 
 
 def _memory_of_loop(name: str) -> str:
@@ -185,31 +188,32 @@ _NO_BARRIER: Final = re.compile(
 
 
 def flushes_ignored(path: Path, *, root: Path = Path("/")) -> str:
-    """Return what visibly ignores the flushes of a path; empty: nothing. Raises OSError."""
-    mount = None if path.is_block_device() else mount_of(path)
-    if mount is not None and (option := _NO_BARRIER.search(mount.options)):
-        return f"mount option {option[1]} of {mount.point}"
-    below = [sysfs(number, root=root).resolve() for number in devices_below(path)]
-    return next(filter(None, (_ignored_by(place, root) for place in below)), "")
+    """Return what visibly ignores the flushes of a path; empty: nothing, or it is unknown."""
+    with contextlib.suppress(OSError):
+        mount = None if path.is_block_device() else mount_of(path)
+        if mount is not None and (option := _NO_BARRIER.search(mount.options)):
+            return f"mount option {option[1]} of {mount.point}"
+        return _ignored_by(devices_below(path), root)
+    return ""
 
 
-def _ignored_by(below: Path, root: Path) -> str:
-    """Return what ignores the flushes of a device: a server on this machine, or a part of it."""
+def _ignored_by(devices: Iterable[int], root: Path) -> str:
+    places = [sysfs(number, root=root).resolve() for number in devices]
+    return next(filter(None, (_ignored_by_device(place, root) for place in places)), "")
+
+
+def _ignored_by_device(below: Path, root: Path) -> str:
     for place in (below, below.parent):  # the second one of a partition
         words = _text(root / f"proc/{_text(place / 'pid') or '-'}/cmdline")
         if re.search("cache=?unsafe", words):
             return f"the NBD server of {place.name} with cache=unsafe"
         with contextlib.suppress(OSError):
-            name = Path(os.fsdecode((place / "loop/backing_file").read_bytes()).rstrip("\n"))
-            return flushes_ignored(name, root=root)
-    parts = _slaves(below) or _slaves(below.parent)
-    return next(
-        filter(None, (_ignored_by(sysfs(part, root=root).resolve(), root) for part in parts)), ""
-    )
+            return flushes_ignored(Path(_backing_file(place)), root=root)
+    return _ignored_by(_slaves(below) or _slaves(below.parent), root)
 
 
 def _memory_of_name(name: str, root: Path) -> str:
-    path = Path(name.rstrip("\n"))
+    path = Path(name)
     return memory_below(path, root=root) if path.is_absolute() and path.exists() else ""
 
 
