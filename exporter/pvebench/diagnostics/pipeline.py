@@ -26,8 +26,6 @@ TIMESTAMP: Final = catalog.EXPOSITION_TIMESTAMP.exposed
 NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 """Metric with the creation time of an exposition."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-_REPLACED: Final = "exported_"
-"""Prefix of a label that a label of the target replaced."""
 _ANSWER_SECONDS: Final = 10.0
 _ALL_SECONDS: Final = 60.0
 _ANSWER_BYTES: Final = 64 * MIB
@@ -65,7 +63,7 @@ def newest_in_prometheus(server: str, after: float) -> float | None:
     samples = _instant(server, 'topk by (__name__) (1, {__name__=~"pvebench_.+"})') if rows else []
     with _parsing(server, "Prometheus", f"{rows}{samples}"):
         names = {name for row in samples for name in row["metric"]}
-        if replaced := sorted(name for name in names if name.startswith(_REPLACED)):
+        if replaced := sorted(name for name in names if name.startswith("exported_")):
             raise PipelineError(
                 f"Prometheus renames labels of pvebench to {', '.join(replaced)}",
                 cause="its scrape job adds labels of the same names",
