@@ -93,7 +93,7 @@ PLACES: Final = {
         guest/content.py:unpacked_module
     """,
     WRAPPED: """
-        pvebench_lab/cli/judge.py:read_history config/document.py:read_document
+        pvebench_lab/cli/judge.py:read_history config/document.py:read_document cli/packs.py:packs
         web/tls_and_users.py:_context cli/proxmox.py:_holds_another cli/upgrade.py:_text
         pvebench_lab/references/library.py:read_file
         pvebench_fleet/connection.py:HubAddress._exchange

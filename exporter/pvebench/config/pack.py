@@ -17,7 +17,7 @@ from pvebench.config.pack_keys import OptionValue, PackFile
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.disk import Bus, Cache, Filesystem, Format
 from pvebench.model.scenario import Machine
-from pvebench.model.units import MIB, format_size
+from pvebench.model.units import MIB, format_size, whole_number
 from pvebench.model.workload import Conduct, Workload
 from pvebench.shipped import shipped
 from pvebench.workloads import TOOLS
@@ -310,7 +310,7 @@ def pack_of_fio(text: str) -> str:
         if len(values) > 1:
             faults[f"{key}: differs between the jobs; a pack has one"] = None
         for value in values:
-            seconds = "s" if section == "measure" and value.isdigit() else ""
+            seconds = "s" if section == "measure" and whole_number(value) is not None else ""
             pack[section][name] = f"{value}{seconds}"
     try:
         PackFile.model_validate(pack)
