@@ -69,12 +69,15 @@ def proposals(
 
 def _for_purpose(one: Recommendation, fixed: Collection[str]) -> Iterator[Proposal]:
     scores = {options_of(choice.definition): choice.score for choice in one.choices}
+    measured = scores.keys() | {
+        options_of(place.definition) for ranking in one.rankings for place in ranking.excluded
+    }
     top = one.fastest.score
     for choice in (one.fastest, *one.ties, *one.undecided):
         for option, values in ALTERNATIVES.items():
             for value in values:
                 options = _with(choice, option, value)
-                if option in fixed or options in scores or not _possible(choice, dict(options)):
+                if option in fixed or options in measured or not _possible(choice, dict(options)):
                     continue
                 upper, known = _upper(choice, option, value, scores)
                 if upper - top >= 0:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ from rich.text import Text
 
 from pvebench.cli.console import make_console
 from pvebench.cli.options import read_settings
+from pvebench.diagnostics.check import memory_warning
 from pvebench.errors import CycleIncomplete
 from pvebench.model import figures
 from pvebench.model.figures import warm_text, was_canceled
@@ -209,9 +212,10 @@ def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> 
     selection = {key: options.pop(key) for key in ("scale", "only", "skip")}
     load = _loader(options, selection)
     request = Request(load=load, config=options["config"], cycles=cycles, web=web)
-    outcomes = measure(request, Terminal())
     state = read_settings(**options).state
-    conclude(outcomes, state)
+    if memory := memory_warning(state):
+        click.echo(f"pvebench: warning: state directory {state} is {memory}", err=True)
+    conclude(measure(request, Terminal()), state)
 
 
 def _loader(rest: dict[str, Any], selection: dict[str, Any]) -> Callable[[], Configuration]:
@@ -239,7 +243,9 @@ def conclude(outcomes: Sequence[Outcome], state: Path) -> None:
         if outcome is not Outcome.OK and counts[outcome]
     )
     click.echo(f"{counts[Outcome.OK]} of {len(outcomes)} cases ok{others}")
-    click.echo(f"web UI of the results: pvebench view --state {shlex.quote(str(state))}")
+    installed = shutil.which("pvebench")
+    command = "pvebench" if installed else shlex.quote(sys.argv[0])
+    click.echo(f"web UI of the results: {command} view --state {shlex.quote(str(state))}")
     if unpublished:
         raise CycleIncomplete(
             f"{len(unpublished)} of {len(outcomes)} cases have no publishable result "

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
@@ -80,7 +81,8 @@ def _stored(
     ok = sum(record.outcomes.get(Outcome.OK, 0) for record in records)
     last = max(record.last.finished for record in records)
     age = show_seconds(max(0.0, (now - last).total_seconds()))
-    found = f"{runs} runs of {len(records)} cases, {ok} ok; the last {age} ago"
+    counts = f"{count_text(runs, 'run')} of {count_text(len(records), 'case')}"
+    found = f"{counts}, {ok} ok; the last {age} ago"
     return {"results": found, "changed": known, "cost": _cost(results, now)}
 
 
@@ -118,7 +120,7 @@ def _next(settings: Settings, holder: int, workers: list[dict[str, Any]], now: d
     if paused := pause_reason_of(settings.state):
         return f"paused ({paused}); continue with `pvebench resume`"
     if not holder:
-        return "nothing scheduled; start with `pvebench serve`, or `pvebench run` for one cycle"
+        return "nothing scheduled; start `pvebench serve` with the same settings"
     texts = [text for worker in workers if (text := _upcoming(worker, now))]
     return "; ".join(texts) or "unknown"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from pvebench.analysis.metric_verdict import count_text
@@ -21,7 +22,10 @@ from pvebench.service.selection import FittingCases, assignments, fitting, paced
 from pvebench.store.state import identities_at
 from pvebench.web.tls_and_users import scheme_of
 
-ACCEPT: Final = "mount the right one, or start a new history with `pvebench storage accept {}`"
+ACCEPT: Final = (
+    "mount the right one, or start a new history with `pvebench storage accept {}` "
+    "and the same settings"
+)
 """Action for a storage on another device."""
 
 _PREREQUISITES: Final = ("token", "server")
@@ -113,6 +117,11 @@ def _state(settings: Settings) -> str:
             next_step="correct its permissions, or use another directory with --state",
         )
     created = "" if ancestor == settings.state else " (will be created)"
-    kind = memory_below(ancestor)
-    memory = f"; in memory ({kind}): a reboot loses all results" if kind else ""
-    return f"{settings.state}{created}{memory}"
+    memory = memory_warning(settings.state)
+    return f"{settings.state}{created}{'; ' * bool(memory)}{memory}"
+
+
+def memory_warning(state: Path) -> str:
+    """Return what a state directory in memory means; empty: it is on a disk."""
+    kind = memory_below(existing(state))
+    return f"in memory ({kind}): a reboot loses all results" if kind else ""

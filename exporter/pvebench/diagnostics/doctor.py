@@ -222,7 +222,7 @@ def _clocks(settings: Settings) -> Iterator[Observation]:
 def _service(settings: Settings, servers: Servers) -> Iterator[Observation]:
     holder = holder_of(settings.state)
     if not holder and not servers.exporter:
-        text = f"not running in {settings.state}; start it with `pvebench serve`"
+        text = f"not running in {settings.state}; start `pvebench serve` with the same settings"
         yield Observation("service", Severity.WARNING, text)
         return
     address = servers.exporter or exporter_address(settings)

@@ -82,7 +82,7 @@ def _why_no_kvm(
     if not device.exists():
         return f"{device} does not exist"
     if not os.access(device, os.R_OK | os.W_OK):
-        return f"{device} is not accessible to this user (group kvm)"
+        return f"{device} is not accessible; `sudo usermod -aG kvm $USER` and a new login allow it"
     boot = _BOOT_ID.read_text("ascii").strip()
     known = _recall(memory, boot)
     if known is None:

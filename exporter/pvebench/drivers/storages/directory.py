@@ -246,7 +246,7 @@ def require_disk(options: StorageOptions) -> None:
             key = "--state (make run: STATE=)" if options.own_path else "`path` in the settings"
             raise VolumeError(
                 f"storage {options.name}: {options.path} is in memory ({memory}), not on a disk",
-                cause="it is below a tmpfs, such as /dev/shm and often /tmp, or on a RAM disk",
+                cause="it is on a tmpfs, as /dev/shm and often /tmp, a RAM disk or a file there",
                 next_step=f"set {key} to a place on a disk",
             )
 
