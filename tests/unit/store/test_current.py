@@ -79,13 +79,6 @@ def run(
     )
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-    return opened
-
-
 def planned(case: Case) -> PlannedCase:
     return PlannedCase(key=case.key, definition=Definition.of(case), every_seconds=3600.0)
 

@@ -60,13 +60,6 @@ def run(uid: str, *, outcome: Outcome = Outcome.OK, minutes: int = 0) -> Run:
     )
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    opened = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-    return opened
-
-
 def test_a_run_comes_back_as_it_was_stored(store: Store) -> None:
     number = store.add_run(run("a")).number
     found = store.run(number)

@@ -28,17 +28,9 @@ from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.store.store import Store
 from testing.mounts import bind, with_mounts
-from testing.stores import TemporaryStore
 
 OWN = "0123456789abcdef"
 Start = Callable[[Path, str], "subprocess.Popen[bytes]"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with_journal = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    yield with_journal
-    with_journal.close()
 
 
 @pytest.fixture
