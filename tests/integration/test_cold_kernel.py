@@ -15,14 +15,9 @@ from pathlib import Path
 import pytest
 
 from pvebench.model.units import MIB
+from testing.real_outcomes import cached_bytes
 
 SIZE = 32 * MIB
-
-
-def cached_bytes(path: Path) -> int:
-    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
-    done = subprocess.run(command, capture_output=True, check=True)
-    return int(done.stdout.split()[0])
 
 
 def qemu_io(path: Path, cache: str, verb: str) -> None:

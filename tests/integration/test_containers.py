@@ -10,8 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ from pvebench_lab.lxc.container import Container, container_support
 from pvebench_lab.lxc.container_disk import ContainerDisk, ContainerTools
 from testing.containers import left_of, losetup, processes, text
 from testing.packs import Recorder, tool_workload
-from testing.real_outcomes import MEASURED
+from testing.real_outcomes import MEASURED, until, value
 from testing.stores import TemporaryStore
 
 OWNER = "0123456789abcdef"
@@ -98,12 +97,6 @@ class Bench:
         assert self.store.journal.pending() == []
         self.store.close()
         assert left_of(self._owner) == []
-
-
-def value(run: Run, metric: str, part: str = "") -> float:
-    found = [s.value for s in run.samples if s.metric == metric and part in (s.part, "")]
-    assert found, f"{metric} is not among the samples: {run.outcome} {run.reason}"
-    return found[0]
 
 
 @pytest.fixture(scope="module")
@@ -251,13 +244,6 @@ def test_caches_are_dropped_without_following_a_link_of_the_container(
     assert hostile.run(["/bin/sh", "-c", over]).exit_code == 0
     hostile.drop_caches()
     assert len(dropped) == 2
-
-
-def until(true: Callable[[], object], *, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_a_container_that_is_killed_is_said_and_the_next_run_is_good(bench: Bench) -> None:

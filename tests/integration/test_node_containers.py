@@ -48,7 +48,7 @@ from pvebench.runner.runner import Runner
 from testing.container_node import GROUPS, ContainerNode, container_node
 from testing.containers import processes
 from testing.packs import Recorder, tool_workload
-from testing.real_outcomes import MEASURED
+from testing.real_outcomes import MEASURED, value
 
 CONTAINER = Scenario(
     node="pve1",
@@ -137,12 +137,6 @@ def filled(bench: Bench) -> Volume:
     """Return the volume of a container that runs, with a file."""
     assert bench.guest().run(["sh", "-c", "echo x >/mnt/test/x"]).exit_code == 0
     return bench.both.volume(CONTAINER)[0]
-
-
-def value(run: Run, metric: str, part: str = "") -> float:
-    found = [s.value for s in run.samples if s.metric == metric and part in (s.part, "")]
-    assert found, f"{metric} is not among the samples: {run.outcome} {run.reason}"
-    return found[0]
 
 
 def test_fio_measures_in_a_container_of_the_node_and_its_cpu_and_device_are_counted(

@@ -6,7 +6,6 @@ the tool is about to start; /proc/PID/io of QEMU tells what really came from the
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from pvebench.model.volume import Volume
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
 from testing.packs import Recorder, tool_workload
+from testing.real_outcomes import cached_bytes
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)
 SIZE = 64 * MIB
@@ -43,12 +43,6 @@ def place(tmp_path: Path, image: GuestImage) -> Iterator[Place]:
         yield found
         found.node.shutdown()
         found.close()
-
-
-def cached_bytes(path: Path) -> int:
-    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
-    done = subprocess.run(command, capture_output=True, check=True)
-    return int(done.stdout.split()[0])
 
 
 def from_device(place: Place) -> int:

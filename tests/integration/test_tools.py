@@ -23,7 +23,7 @@ from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import HOST as OF_HOST
 from pvebench_lab.host.host_engine import ThisMachine
 from testing.packs import Recorder, tool_workload
-from testing.real_outcomes import MEASURED
+from testing.real_outcomes import MEASURED, value
 
 DEVICE = scenario(size=64 * MIB)
 ON_EXT4 = replace(
@@ -63,12 +63,6 @@ def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     yield made
     made.runner.close()
     lab.close()
-
-
-def value(run: Run, metric: str, part: str = "") -> float:
-    found = [s.value for s in run.samples if s.metric == metric and part in (s.part, "")]
-    assert found, f"{metric} is not among the samples: {run.outcome} {run.reason}"
-    return found[0]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from testing.captured_logs import captured_logs
 from testing.container_node import ContainerNode, container_node
 from testing.containers import text
 from testing.packs import SMALL, write_pack
+from testing.real_outcomes import until
 from testing.stores import TemporaryStore
 
 MARK = "0123456789abcdef" * 2
@@ -117,13 +118,6 @@ def waits_for_a_lock(node: ContainerNode) -> bool:
             if (path / "comm").read_text() == "flock\n":
                 return str((path / "fd/9").readlink()).startswith(turns)
     return False
-
-
-def until(true: Callable[[], object], *, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_a_container_is_made_with_mark_and_limits_and_removed_with_its_journal_entry(

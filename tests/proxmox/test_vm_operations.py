@@ -57,6 +57,7 @@ from pvebench.model.volume import Volume
 from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, Case, Workload
 from testing.packs import tool_workload
 from testing.prepared_cluster import api, config, findings, granted, init_of
+from testing.real_outcomes import until
 from testing.stores import TemporaryStore
 
 __all__ = ["api", "config", "granted"]
@@ -94,13 +95,6 @@ def attach(site: Site, asked: Scenario | None = None) -> Volume:
     site.node.boot(MACHINE)
     site.node.attach(volume, asked.disk)
     return volume
-
-
-def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def operate(site: Site, name: str, rate: int = 0) -> VmOperation:

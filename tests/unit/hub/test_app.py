@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
 from pvebench_fleet.wire import Limits
 from testing.hub_requests import HELLO, TOKENS, ask
 from testing.prometheus import free_port
+from testing.real_outcomes import until
 from testing.stored_runs import SECOND, run
 from testing.stores import TemporaryStore
 
@@ -44,13 +44,6 @@ def hub_url(hub: HubDatabase, door: HubDatabase) -> Iterator[str]:
         hub.add_token(name, token)
     with serving(door) as url:
         yield url
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "not within the time"
-        threading.Event().wait(0.02)
 
 
 def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
