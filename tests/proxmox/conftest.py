@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from pve.cluster import Cluster
+from pve.instance import write_settings
 from pve.server import running_api
 from pve.site import Site, small_image
 from pvebench.guest.image import MANIFEST, describe_files
 from pvebench.guest.recipe import FORMAT, recipe_digest
+from testing.packs import write_pack
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +73,12 @@ def site(make_site: Callable[[int], Site]) -> Site:
 def both(make_site: Callable[[int], Site], major: int) -> Site:
     """A site of version 8, then one of version 9."""
     return make_site(major)
+
+
+@pytest.fixture
+def config(site: Site, tmp_path: Path) -> Path:
+    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)])
+    token = site.token
+    (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
+    (tmp_path / "token").chmod(0o600)
+    return path

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pve.access import ROOT
 from pve.access import Token as ServerToken
 from pve.cluster import Cluster
 from pve.schema import Schema
-from pve.server import RunningApi, fingerprint, running_api
+from pve.server import RunningApi, fingerprint
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.proxmox.api.privileges import (
@@ -32,16 +32,12 @@ from pvebench.drivers.proxmox.api.privileges import (
     vm_privileges,
 )
 from pvebench.drivers.proxmox.setup.permissions import RequiredGrants, shell_script
+from testing.prepared_cluster import api
+
+__all__ = ["api"]
 
 POOL = "bench"
 USER, FULL_TOKEN = user_of(POOL), token_of(POOL)
-
-
-@pytest.fixture
-def api(tmp_path: Path, major: int) -> Iterator[RunningApi]:
-    """A cluster on which nothing was prepared."""
-    with running_api(Cluster(tmp_path / "cluster", major=major)) as found:
-        yield found
 
 
 def write_settings(api: RunningApi, directory: Path, *storages: str) -> Path:

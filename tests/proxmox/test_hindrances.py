@@ -204,15 +204,6 @@ def test_a_vm_that_was_held_too_long_is_removed_while_the_next_one_works(site: S
     assert set(site.cluster.vms) == {9001}
 
 
-@pytest.fixture
-def config(site: Site, tmp_path: Path) -> Path:
-    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)])
-    token = site.token
-    (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
-    (tmp_path / "token").chmod(0o600)
-    return path
-
-
 def test_check_sees_what_is_there_of_any_pvebench(
     site: Site, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

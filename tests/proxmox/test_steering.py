@@ -11,22 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.store.state import StateDirectory
 from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port
 from testing.stores import TemporaryStore
-
-
-@pytest.fixture
-def config(site: Site, tmp_path: Path) -> Path:
-    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)])
-    token = site.token
-    (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
-    (tmp_path / "token").chmod(0o600)
-    return path
 
 
 def test_sweep_lists_before_it_removes_and_removes_only_what_is_named(

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.volume import Attachment, BlockCounters, Volume
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
-
-
-class NoJournal:
-    """A journal that nobody reads."""
-
-    def open(self, kind: str, details: Mapping[str, str]) -> int:
-        return 0
-
-    def close(self, number: int) -> None:
-        pass
-
-    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        return []
+from testing.null_journal import NullJournal
 
 
 class RecordingHypervisor(SimulatedHypervisor):
     """A simulated node that remembers what was done to its VM and its disk, and how."""
 
     def __init__(self) -> None:
-        super().__init__(node="lab", seed=1, clock=SimulatedClock(), journal=NoJournal())
+        super().__init__(node="lab", seed=1, clock=SimulatedClock(), journal=NullJournal())
         self.steps: list[str] = []
         self.read_back: Callable[[Attachment], Attachment] = lambda attachment: attachment
         self.counts: Callable[[BlockCounters], BlockCounters | None] = lambda counters: counters

@@ -39,6 +39,7 @@ from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_guest import Fault, Faults, Reality, undo_simulated
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.cluster_crashes import play_cluster
+from testing.null_journal import NullJournal
 from testing.packs import SMALL
 from testing.simulated_copies import FIRST, Copies, on_machine
 from testing.simulated_faults import (
@@ -172,19 +173,6 @@ class _Counted(Faults):
         return hit
 
 
-class _Rest:
-    """A neighbour's journal, in memory."""
-
-    def open(self, kind: str, details: Mapping[str, str]) -> int:
-        return 0
-
-    def close(self, number: int) -> None:
-        pass
-
-    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        return []
-
-
 class _Neighbour:
     """Another instance on the same node, and things that nobody's journal knows."""
 
@@ -197,7 +185,7 @@ class _Neighbour:
             node="lab",
             seed=0,
             clock=SimulatedClock(),
-            journal=_Rest(),
+            journal=NullJournal(),
             reality=reality,
             instance=OTHER,
         )
