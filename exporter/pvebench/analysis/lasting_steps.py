@@ -13,6 +13,7 @@ from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
 from pvebench.analysis.difference import difference
 from pvebench.analysis.levels import MAD_TO_SIGMA, median
 from pvebench.analysis.noise_patterns import without_hours
+from pvebench.analysis.slow_variation import slow_variation
 
 SIDE: Final = 60
 """Maximum number of runs on each side of a comparison: older runs are less relevant."""
@@ -21,6 +22,12 @@ MISSED: Final = 0.01
 was chosen, and of small steps only the larger estimates are reported."""
 OUTLIERS: Final = 3
 """Maximum runs that are outliers rather than a level."""
+WAVE: Final = 60
+"""Runs within which slow variation hardly averages out."""
+WIDER: Final = 2.0
+"""Standard deviations of it that the interval of a size includes."""
+SURELY: Final = 0.9
+"""Limit of half of an interval that this widens, as a share of the size."""
 FEW: Final = 14
 """Runs below which the latest level may be a cluster of outliers."""
 SEPARATE: Final = 4.0
@@ -43,7 +50,22 @@ def lasting(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, 
     while doubtful := _disproved(history, found):
         least = min(doubtful, key=lambda step: abs(step.effect) / (step.high - step.low))
         found = sized(history, [step for step in found if step is not least])
-    return found
+    return _less_certain(history, found)
+
+
+def _less_certain(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
+    """Return the steps with intervals that include the slow variation of both levels."""
+    logs = without_own_hours(history, steps)
+    borders = [0, *(history.split(step.time) for step in steps), len(logs)]
+    slow = slow_variation(logs, borders[1:-1])
+    wider = []
+    for step, begin, at, end in zip(steps, borders, borders[1:], borders[2:], strict=False):
+        waves = sum(1 / max(1.0, min(SIDE, runs) / WAVE) for runs in (at - begin, end - at))
+        reach = math.hypot((step.high - step.low) / 2, WIDER * slow * math.sqrt(waves))
+        # That a level changed has been decided: only by how much is less certain.
+        reach = max((step.high - step.low) / 2, min(reach, SURELY * abs(step.effect)))
+        wider.append(replace(step, low=step.effect - reach, high=step.effect + reach))
+    return tuple(wider)
 
 
 def _without_outliers(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:

@@ -169,3 +169,19 @@ def test_a_loss_by_half_is_reported_although_bursts_were_worse() -> None:
     (change,) = ask(series).worse()
     assert change.index(series.times.tolist()) == 200
     assert change.ratio == pytest.approx(-0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["slow wander", "slow sawtooth", "independent"])
+def test_the_interval_of_a_size_includes_slow_variation(kind: str) -> None:
+    held = []
+    for number in range(24):
+        rng = stream("interval", kind, number)
+        series = unchanged(kind, rng, 180, 8).changed(120, 0.7)
+        times = series.times.tolist()
+        held += [
+            np.log1p(one.low) <= np.log(0.7) <= np.log1p(one.high)
+            for one in ask(series).worse()
+            if abs(one.index(times) - 120) <= 4
+        ]
+    assert len(held) >= 20
+    assert np.mean(held) >= 0.7
