@@ -135,17 +135,32 @@ def _of_both(there: GateResult, back: GateResult) -> Decision:
     """Return the decision of A B B A: a loss relative to both sides is one of the update.
 
     A drift, or a fault that began with the update and stays, is a loss relative to one side only.
+    The mean of both sides has a smaller error than each, and a linear drift cancels out in it.
     """
-    after = {one.name: one.bound.decision for one in (*back.groups, *back.cases)}
-    both = {
-        one.name: {one.bound.decision, after.get(one.name, Decision.UNDECIDED)}
-        for one in (*there.groups, *there.cases)
-    }
-    if {Decision.STOP} in both.values():
+    after = {one.name: one.bound for one in (*back.groups, *back.cases)}
+    pairs = {one.name: (one.bound, after.get(one.name)) for one in (*there.groups, *there.cases)}
+    if any(_lost(first, second, there.tolerance) for first, second in pairs.values()):
         return Decision.STOP
-    groups = [both[one.name] for one in there.groups]
-    passed = groups and all(Decision.PASS in one for one in groups)
+    groups = [pairs[one.name] for one in there.groups]
+    passed = groups and all(
+        any(bound is not None and bound.decision is Decision.PASS for bound in both)
+        for both in groups
+    )
     return Decision.PASS if passed else Decision.UNDECIDED
+
+
+def _lost(there: Bound, back: Bound | None, tolerance: float) -> bool:
+    """Return whether both sides show a loss, and their mean one above the tolerance."""
+    if back is None or not min(there.low, back.low) > 0:
+        return False
+    losses, widths = zip(
+        *((_loss(one.loss), _loss(one.loss) - _loss(one.low)) for one in (there, back)), strict=True
+    )
+    return fmean(losses) - math.hypot(*widths) / 2 > _loss(tolerance)
+
+
+def _loss(ratio: float) -> float:
+    return -math.log1p(-ratio)
 
 
 def start_of(periods: Iterable[EnvironmentPeriod], node: str) -> EnvironmentPeriod | None:

@@ -144,15 +144,23 @@ def verdicts_on(histories: list[CaseHistory]) -> Verdicts:
 RETURN = 70
 
 
-def returned(loss: float = 0.0, *, fault: float = 0.0, drift: float = 0.0) -> GateResult:
+def returned(
+    loss: float = 0.0,
+    *,
+    fault: float = 0.0,
+    drift: float = 0.0,
+    spread: float = 0.02,
+    seed: int = 11,
+) -> GateResult:
     """Return a look after 40 runs with A, 30 with B and 20 with A again, of one node.
 
     Args:
         loss: with B.
         fault: loss since the first run with B, also after the return.
         drift: loss per run.
+        spread: standard deviation of a run.
     """
-    noise = random.Random(11)
+    noise = random.Random(seed)
     cases, histories = {}, []
     for slug in ("scsi.raw.none", "virtio.raw.none"):
         one = replace(case(slug), node="pve1")
@@ -163,7 +171,7 @@ def returned(loss: float = 0.0, *, fault: float = 0.0, drift: float = 0.0) -> Ga
             for run in range(RETURN + 20)
         ]
         cases[slug] = one
-        levels = [1000 * math.exp(noise.gauss(0, 0.02) - shift) for shift in lost]
+        levels = [1000 * math.exp(noise.gauss(0, spread) - shift) for shift in lost]
         histories.append(history(slug, one, levels))
     periods = [
         EnvironmentPeriod(
@@ -201,6 +209,14 @@ def test_an_update_is_blamed_only_for_a_loss_that_ends_without_it(
     data = gate_data(found, START)
     assert data["back"]["groups"][0]["runs_before"] == RETURN - UPGRADE
     assert data["back"]["groups"][0]["runs_after"] == 20
+
+
+def test_both_sides_of_a_b_b_a_together_decide_where_neither_does_alone() -> None:
+    looks = [returned(0.1, spread=0.05, seed=seed) for seed in range(12)]
+    assert sum(one.decision is Decision.STOP for one in looks) >= 11
+    for story in ({"fault": 0.2}, {"drift": 0.002}, {}):
+        others = [returned(**story, spread=0.05, seed=seed) for seed in range(12)]
+        assert all(one.decision is not Decision.STOP for one in others)
 
 
 @pytest.mark.parametrize("drift", [0.002, 0.01])
