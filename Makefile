@@ -187,6 +187,7 @@ lock: venv-run ## resolve pyproject.toml into the requirements locks; ARGS=--upg
 	scripts/lock $(ARGS)
 
 release: venv-run ## build the release files of the commit into DIST, twice, and compare them; KEY= signs, see docs/releasing.md (needs git, dpkg-deb, apt-utils, gpg, the package index; Docker for images)
+	@$(BIN)/python scripts/publish.py '$(DIST)' --check $(if $(KEY),--key '$(KEY)')
 	scripts/release '$(DIST)'
 	@$(MAKE) --no-print-directory deb ARGS=--twice
 	@$(BIN)/python scripts/release_page.py '$(DIST)'

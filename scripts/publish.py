@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -37,7 +36,12 @@ def main() -> int:
     parser.add_argument("--url", default="https://apt.example.org", help="of the repository")
     parser.add_argument("--earlier", type=Path, help="published repository, whose packages stay")
     parser.add_argument("--no-image", action="store_true", help="build no container image")
+    parser.add_argument("--check", action="store_true", help="check key and programs only")
     given = parser.parse_args()
+    if given.key:
+        check(given.key)
+    if given.check:
+        return 0
     directory, output = given.directory.absolute(), given.directory.absolute() / "publish"
     output.mkdir()
     boards = ["-m", "pvebench", "print", "dashboards", "--output", str(output / "grafana")]
@@ -64,6 +68,14 @@ def run(*command: str | Path, **options: Any) -> str:
     return done.stdout
 
 
+def check(key: Path) -> None:
+    """Exit if a program is missing or the key cannot sign; building takes minutes."""
+    missing = [name for name in ("gpg", "apt-ftparchive") if not shutil.which(name)]
+    if missing:
+        sys.exit(f"pvebench: missing {', '.join(missing)}; run apt-get install gpg apt-utils")
+    sign(key, lambda gpg: run(*gpg, "--clearsign", input="pvebench\n"))
+
+
 def provenance(directory: Path) -> str:
     """Return an in-toto statement: files, commit, and the command that made them."""
     lines = (line.split() for line in (directory / SUMS).read_text("utf-8").splitlines())
@@ -88,7 +100,7 @@ def provenance(directory: Path) -> str:
 # --- Signatures, with a key that only this run knows
 
 
-def sign(key: Path, use: Callable[[list[str]], None]) -> None:
+def sign(key: Path, use: Callable[[list[str]], object]) -> None:
     """Call `use` with the start of a gpg command that has the key."""
     with tempfile.TemporaryDirectory(prefix="pvebench-gpg-") as home:
         gpg = ["gpg", "--homedir", home, "--batch", "--yes", "--quiet", "--armor"]
@@ -144,12 +156,11 @@ def sources(suite: str, url: str, public: str) -> str:
 
 def images(directory: Path, output: Path) -> None:
     """Write the images as archives in the layout of OCI, if Docker can build here."""
-    quiet = (
-        subprocess.run(["docker", "info"], check=False, capture_output=True)
-        if has_docker()
-        else None
-    )
-    if quiet is None or quiet.returncode:
+    asked = ["docker", "info"]
+    if (
+        not shutil.which("docker")
+        or subprocess.run(asked, check=False, capture_output=True).returncode
+    ):
         print("pvebench: no images: no Docker daemon answers; docs/releasing.md builds them later")
         return
     (context,) = directory.glob("pvebench-*-image.tar.gz")
@@ -161,11 +172,6 @@ def images(directory: Path, output: Path) -> None:
         with context.open("rb") as sent:
             run(*build, *(["--target", target] if target else []), "-", stdin=sent)
         run("docker", "save", "--output", output / f"images/{name}-{version}-oci.tar", tag)
-
-
-def has_docker() -> bool:
-    """Return whether there is a client of Docker."""
-    return shutil.which("docker", path=os.environ.get("PATH")) is not None
 
 
 if __name__ == "__main__":

@@ -122,6 +122,16 @@ def test_without_a_key_nothing_is_signed_and_that_is_said(made: Path, tmp_path: 
     assert not (tmp_path / "publish/apt").exists()
 
 
+def test_a_key_that_cannot_sign_is_reported_before_anything_is_built(made: Path) -> None:
+    home = {"GNUPGHOME": str(made / "gnupg")}
+    public = run("gpg", "--armor", "--export", cwd=made, **home)
+    (made / "public.asc").write_text(public, "utf-8")
+    for name in ("public.asc", "none.asc"):
+        command = [sys.executable, ROOT / "scripts/publish.py", "none", "--check"]
+        said = run(*command, "--key", made / name, cwd=made, code=1)
+        assert "pvebench: gpg failed with exit code 2" in said
+
+
 def test_the_mixin_has_all_rules_and_dashboards() -> None:
     text = (ROOT / "mixin/mixin.libsonnet").read_text("utf-8")
     files = [*(ROOT / "prometheus/rules").iterdir(), *(ROOT / "grafana/dashboards").iterdir()]
