@@ -161,7 +161,7 @@ def images(directory: Path, output: Path) -> None:
         not shutil.which("docker")
         or subprocess.run(asked, check=False, capture_output=True).returncode
     ):
-        print("pvebench: no images: no Docker daemon answers; docs/releasing.md builds them later")
+        print("pvebench: no images: Docker does not respond; start it and repeat make release")
         return
     (context,) = directory.glob("pvebench-*-image.tar.gz")
     version = re.sub(r"pvebench-(.*)-image\.tar\.gz", r"\1", context.name)
