@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
@@ -34,11 +35,12 @@ def read_text(path: Path, *, most: int = MAX_BYTES, encoding: str = "utf-8") -> 
 
     Raises:
         ConfigError: it cannot be read, is not a regular file (a pipe may never end), is larger, or
-            is not UTF-8.
+            is neither UTF-8 nor UTF-16 with its mark.
     """
     try:
         content = _content(path, most)
-        return content.decode(encoding)
+        marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = content.decode("utf-16" if marked else encoding)
     except UnicodeDecodeError as error:
         message = f"not UTF-8 text (byte {error.start + 1})"
         step = f"if a spreadsheet wrote it, run: iconv -f WINDOWS-1252 -t UTF-8 {path} > new"
@@ -48,6 +50,10 @@ def read_text(path: Path, *, most: int = MAX_BYTES, encoding: str = "utf-8") -> 
         raise ConfigError([Problem(str(path), 0, 0, message)]) from error
     except ValueError as error:  # a NUL in the name
         raise ConfigError([Problem(str(path), 0, 0, f"cannot be read: {error}")]) from error
+    if "\0" in text[:1000]:
+        step = f"if it is UTF-16, run: iconv -f UTF-16LE -t UTF-8 {path} > new"
+        raise ConfigError([Problem(str(path), 0, 0, "not text: it has NULs")], next_step=step)
+    return text
 
 
 @contextlib.contextmanager

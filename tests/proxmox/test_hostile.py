@@ -47,6 +47,7 @@ from pvebench.errors import (
 )
 from pvebench.model.ports import Completed
 from testing import certificates
+from testing.prometheus import free_port
 
 SECRET = "1f8a02c4-5b7d-4d3e-9a61-0c2f7e9b8d55"
 PASSWORD = "correct-horse"
@@ -603,6 +604,21 @@ def test_a_password_and_its_ticket_are_in_no_message(hostile: Hostile) -> None:
     assert "(secret)" in said
     for secret in (ticket, "csrf-of-this-session", PASSWORD):
         assert secret not in said
+
+
+@pytest.mark.parametrize("secret", ["Proxmox", "API", "unreachable"])
+def test_a_short_password_leaves_no_gap_in_words_of_pvebench(secret: str, hostile: Hostile) -> None:
+    login = Password("root@pam", secret)
+    server = Server(
+        host="127.0.0.1", port=free_port(), fingerprint=fingerprint(hostile.certificate)
+    )
+    with pytest.raises(DriverError) as unreachable:
+        Api(server, login, QuickClock()).get("/version")
+    assert "(secret)" not in str(unreachable.value)
+    hostile.reply = answer(b"", status=f"500 x{secret}x")
+    with pytest.raises(DriverError) as refused:
+        hostile.connect(login).get("/version")
+    assert f"x{secret}x" not in str(refused.value)
 
 
 def test_a_cookie_of_the_server_does_not_replace_the_ticket(hostile: Hostile) -> None:

@@ -310,7 +310,7 @@ def pack_of_fio(text: str) -> str:
         if len(values) > 1:
             faults[f"{key}: differs between the jobs; a pack has one"] = None
         for value in values:
-            seconds = "s" if section == "measure" and whole_number(value) is not None else ""
+            seconds = "" if section == "volume" or whole_number(value) is None else "s"
             pack[section][name] = f"{value}{seconds}"
     try:
         PackFile.model_validate(pack)

@@ -181,10 +181,10 @@ def _of_fio(path: Path, text: str) -> Iterator[_Result]:
 
 def _decimal(path: Path, results: list[_Result], *, semicolons: bool) -> Decimal:
     """Return the decimal mark of the values. Raises ConfigError if it is ambiguous."""
-    marks = ",." if semicolons else ","
+    digits, marks = "0123456789", ",." if semicolons else ","
     values = [each.value for each in results if {*marks} & {*each.value.text}]
     try:
-        numbers = [(cell.text, cell) for cell in values if cell.text[:1] in {*"0123456789"}]
+        numbers = [(cell.text, cell) for cell in values if cell.text[0] in digits]
         return decimal_of(numbers) if numbers else Decimal.POINT
     except Unclear as error:
         raise cell_error(str(path), error.thing, str(error)) from error

@@ -272,6 +272,16 @@ def test_options_that_make_no_sense_are_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-16-le"])
+def test_text_of_a_windows_program_is_read(encoding: str, tmp_path: Path, capsys: Captured) -> None:
+    table = tmp_path / "t.csv"
+    table.write_bytes("rw;iops\nread;5\n".encode(encoding))
+    code = run_cli(["import", str(table), "--date", "2026", "--state", str(tmp_path)])
+    said = capsys.readouterr()
+    assert code == (2 if encoding == "utf-16-le" else 0)
+    assert ("iconv -f UTF-16LE" if code else "1 rows, 0 contradict") in str(said)
+
+
 def test_an_error_about_another_encoding_says_how_to_convert(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_bytes(GERMAN.encode("cp1252"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from pvebench.drivers.linux.block_devices import devices_below, sysfs
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.errors import PvebenchError, ToolFailed
 from pvebench.model.write_cost import Wear
+from pvebench.sanitize import one_line
 
 _SECONDS: Final = 10.0
 _MAX_BYTES: Final = 1 << 20
@@ -22,6 +24,14 @@ _SILENT: Final = "the drives do not report it"
 NOT_INSTALLED: Final = "smartctl (package smartmontools) is not installed"
 _STATISTICS: Final = ("Percentage Used Endurance Indicator", "Logical Sectors Written")
 """Device statistics of ATA (ACS-4, 9.5), whose meaning is the same for all drives."""
+
+
+_OBSTACLES: Final = {
+    "usb": "a USB bridge hides the drive",
+    "standby|sleep|stopped": "the drive is in standby",
+    "raid|cciss|areca|3ware|hpt": "a RAID controller hides its drives",
+}
+"""Pattern of a message of smartctl -> why it reads no wear."""
 
 
 def wear_below(path: Path) -> Wear | str:
@@ -45,13 +55,26 @@ def most_worn(reports: Sequence[bytes]) -> Wear | str:
         reports: output of smartctl for each drive.
     """
     try:
-        known = [wear for wear in map(parse_wear, reports) if wear is not None]
+        found = [parse_wear(report) or _why_unknown(report) for report in reports]
     except PermissionError:
         return "smartctl needs root"
     except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError):
         return _SILENT
-    known = known if len(known) == len(reports) else []
-    return max(known, key=lambda wear: wear.used, default=_SILENT)
+    reasons = [reason for reason in found if isinstance(reason, str)]
+    known = [wear for wear in found if isinstance(wear, Wear)]
+    return reasons[0] if reasons else max(known, key=lambda wear: wear.used, default=_SILENT)
+
+
+def _why_unknown(output: bytes) -> str:
+    """Return which drive does not report its wear, and what smartctl says about it."""
+    content: dict[str, Any] = json.loads(output)
+    name = str(content.get("device", {}).get("name", "")).removeprefix("/dev/")
+    said = " ".join(str(message["string"]) for message in content["smartctl"].get("messages", ()))
+    known = (
+        words for pattern, words in _OBSTACLES.items() if re.search(pattern, said, re.IGNORECASE)
+    )
+    reason = next(known, one_line(said)[:100] or "the drive does not report it")
+    return f"{name}: {reason}" if name else _SILENT
 
 
 def _drives(device: Path) -> Iterator[str]:
@@ -91,6 +114,12 @@ def parse_wear(output: bytes) -> Wear | None:
         }
         used, sectors = (values.get(name) for name in _STATISTICS)
         written = (sectors or 0) * content.get("logical_block_size", 0)
+    if used is None:  # SAS drives with smartctl 7.4, and all with 7.5
+        used = content.get("scsi_percentage_used_endurance_indicator")
+        gigabytes = content.get("scsi_error_counter_log", {}).get("write", {})
+        written = written or round(float(gigabytes.get("gigabytes_processed", 0)) * 1e9)
+    if used is None:
+        used = content.get("endurance_used", {}).get("current_percent")
     if isinstance(used, bool) or not isinstance(used, int) or used < 0 or written < 0:
         return None
     return Wear(used / 100, written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from pvebench.drivers.linux import drive_wear
-from pvebench.drivers.linux.drive_wear import parse_wear, wear_below
+from pvebench.drivers.linux.drive_wear import most_worn, parse_wear, wear_below
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import ServerGone
 from pvebench.model.ports import Completed
@@ -30,6 +31,35 @@ def test_nvme_and_ata_drives_report_their_wear_and_the_bytes_written() -> None:
     # Values of a statistic without the flag are not valid.
     invalid = (GOLDEN / "ata.json").read_bytes().replace(b'"valid": true', b'"valid": false')
     assert parse_wear(invalid) is None
+
+
+_SAS = {
+    "scsi_percentage_used_endurance_indicator": 11,
+    "scsi_error_counter_log": {"write": {"gigabytes_processed": "48211.123"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "messages", "wear"),
+    [
+        (_SAS, (), Wear(0.11, 48_211_123_000_000)),
+        ({"endurance_used": {"current_percent": 3}}, (), Wear(0.03)),
+        ({}, ["/dev/sdb: Unknown USB bridge [0x0bda:0x9210]"], "sdb: a USB bridge hides the drive"),
+        ({}, ["Device is in STANDBY mode, exit(2)"], "sdb: the drive is in standby"),
+        ({}, ["DELL or MegaRaid controller"], "sdb: a RAID controller hides its drives"),
+        ({}, ["Read NVMe log failed"], "sdb: Read NVMe log failed"),
+        ({}, (), "sdb: the drive does not report it"),
+    ],
+)
+def test_other_drives_report_it_elsewhere_or_the_reason_is_named(
+    content: dict[str, Any], messages: Sequence[str], wear: Wear | str
+) -> None:
+    """Keys of smartctl 7.4 and 7.5 for SAS drives, and its messages, from public reports."""
+    tool = {"exit_status": 1, "messages": [{"string": text} for text in messages]}
+    report = {"smartctl": tool, "device": {"name": "/dev/sdb"}, **content}
+    assert most_worn([json.dumps(report).encode()]) == wear
+    both = [(GOLDEN / "nvme.json").read_bytes(), json.dumps(report).encode()]
+    assert most_worn(both) == (wear if isinstance(wear, str) else NVME)
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ from pvebench.drivers.responses import (
     text,
     whole,
 )
-from pvebench.errors import DriverError
 
 # --- Limits of a call
 #
@@ -129,7 +128,7 @@ class BoundedAdapter(HTTPAdapter):
 _GUESSABLE: Final = 16
 """Minimum length in characters; shorter secrets can occur in a response by chance."""
 
-F = TypeVar("F", bound=DriverError)
+E = TypeVar("E", bound=Exception)
 
 
 class Secrets:
@@ -153,12 +152,17 @@ class Secrets:
         """
         return _replaced(value, self._pattern(_GUESSABLE))
 
-    def cleaned(self, fault: F) -> F:
-        """Remove the secrets from all texts of an error; return it."""
-        pattern = self._pattern()
-        for name, value in [*vars(fault).items(), ("args", list(fault.args))]:
-            setattr(fault, name, _replaced(value, pattern))
-        return fault
+    def cleaned(self, error: E, *, own: bool = False) -> E:
+        """Remove the secrets from all texts of an error; return it.
+
+        Args:
+            own: whether it has pvebench's words, of which a short secret may be one: the gap would
+                reveal it.
+        """
+        pattern = self._pattern(_GUESSABLE if own else 1)
+        for name, value in [*vars(error).items(), ("args", list(error.args))]:
+            setattr(error, name, _replaced(value, pattern))
+        return error
 
     def _pattern(self, shortest: int = 1) -> re.Pattern[str]:
         forms = (form for form in self._forms if len(form) >= shortest)
@@ -172,6 +176,8 @@ def _replaced(value: Any, secrets: re.Pattern[str]) -> Any:
         return secrets.sub("(secret)", value)
     if isinstance(value, list):
         return [_replaced(item, secrets) for item in value]
+    if isinstance(value, Exception):  # such as the cause of a lost connection
+        value.args = tuple(_replaced(item, secrets) for item in value.args)
     if isinstance(value, dict):
         members = ((key, item) for key, item in value.items() if item is not None)
         return {_replaced(key, secrets): _replaced(item, secrets) for key, item in members}

@@ -166,13 +166,14 @@ class Api:
 
     def _fault(self, what: str, error: Exception) -> DriverError:
         if what == LOGIN and isinstance(error, ResourceException):
-            return self._secrets.cleaned(self._no_login(str(error.content)[:200]))
+            return self._no_login(str(self._secrets.cleaned(error).content)[:200])
         broken_off = self._adapter.broken_off
         if broken_off and not isinstance(error, ResponseRejected | ResourceException):
             timeout = "deadline" in broken_off
             error = Timeout(broken_off) if timeout else ResponseRejected(broken_off)
         reads = what == LOGIN or what.startswith("GET ")
-        return self._secrets.cleaned(translate(what, error, reads=reads))
+        fault = translate(what, self._secrets.cleaned(error), reads=reads)
+        return self._secrets.cleaned(fault, own=True)
 
     def _connected(self) -> ProxmoxResource:
         """Return proxmoxer's client with a session of our own: its backend offers no pinning."""
