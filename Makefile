@@ -39,7 +39,7 @@ BIN := .venv/bin
 .PHONY: help run demo test test-core check check-types check-rules format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
 .PHONY: debian13 sizes boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power
-.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13
+.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13 packages-compose
 
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
@@ -174,7 +174,7 @@ e2e-host-process: packages-run packages-hostprocess venv ## guest rows on dm-cac
 e2e-power: packages-run packages-hostprocess venv ## SIGKILL a host with its page cache while QEMU writes, on LVM, xfs, btrfs; ARGS='STORAGE…' (needs User-mode Linux)
 	@tests/e2e/power-loss $(ARGS)
 
-compose-test: venv ## start compose.yaml and check the stack; ARGS= (needs Docker or root with docker.io, docker-compose)
+compose-test: packages-compose venv ## start compose.yaml and check the stack; ARGS= (needs Docker, root)
 	@$(BIN)/python tests/compose $(ARGS)
 
 pve-replay: venv ## replay recorded requests of a real Proxmox API against the API of the tests; RECORDINGS= (needs openssl)
@@ -228,5 +228,5 @@ venv:
 	@scripts/venv dev
 
 # The guest image is put together from packages that apt fetches, hence --lists.
-packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13: packages-%:
+packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13 packages-compose: packages-%:
 	@scripts/packages --lists $*

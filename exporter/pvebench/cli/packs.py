@@ -30,7 +30,7 @@ from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.files import read_text
-from pvebench.model.units import DAY, format_size, show_bytes, show_seconds
+from pvebench.model.units import DAY, format_size, show_bytes, show_interval, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, Plan, make_plan, why_canceled
@@ -279,7 +279,7 @@ def _interval_text(every_seconds: float) -> str:
     jitter, _ = jitter_seconds(every_seconds)
     if not jitter:
         return text
-    return f"{text} ± {show_seconds(jitter)}, so that runs cover all hours of the day"
+    return f"{text} ± {show_interval(jitter)}, so that runs cover all hours of the day"
 
 
 def _group_reasons(reasons: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -105,12 +105,7 @@ def _unknown_shipped(name: str) -> str:
 
 
 DEFAULT_STORAGE: Final = "local"
-DEFAULTS: Final = {
-    "storage": DEFAULT_STORAGE,
-    "bus": Bus.SCSI,
-    "format": Format.RAW,
-    "cache": Cache.NONE,
-}
+DEFAULTS: Final = {"bus": Bus.SCSI, "format": Format.RAW, "cache": Cache.NONE}
 """Options of a pack without them, as Proxmox VE creates disks."""
 
 
@@ -172,7 +167,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     measure = file.measure
     volume_bytes = _whole_mib(file.volume.size * factor, least=16)
     file_bytes = file.volume.file or file.volume.size // 2
-    fixed = {**DEFAULTS, **file.fixed.explicit()}
+    fixed = {"storage": DEFAULT_STORAGE, **DEFAULTS, **file.fixed.explicit()}
     axes = {key: (value,) for key, value in fixed.items()} | file.axes.explicit()
     used_bytes = min(_whole_mib(file_bytes * factor, least=8), volume_bytes)
     return Pack(

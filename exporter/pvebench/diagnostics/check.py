@@ -20,7 +20,7 @@ from pvebench.model.write_cost import cost_lines
 from pvebench.plugins import skipped
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
 from pvebench.store.state import identities_at
-from pvebench.web.tls_and_users import scheme_of
+from pvebench.web.tls_and_users import exposure, scheme_of
 
 ACCEPT: Final = (
     "mount the right one, or start a new history with `pvebench storage accept {}` "
@@ -56,6 +56,8 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
     if files := settings.known_issues:
         text = f"{len(load_known_issues(*files))} with {', '.join(map(str, files))}"
         yield "known issues", True, text
+    if warning := exposure(settings.listen, settings.web_config_file):
+        yield "web UI", None, warning.removeprefix("warning: ")
     if settings.web_config_file is not None:
         scheme = scheme_of(settings.web_config_file)
         yield "web configuration", True, f"{settings.web_config_file}: {scheme}"

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -33,6 +34,7 @@ from pvebench.diagnostics.pipeline import (
 )
 from pvebench.drivers import engine_of
 from pvebench.errors import PvebenchError
+from pvebench.files import read_own
 from pvebench.metrics import catalog
 from pvebench.model.ports import REMAINS
 from pvebench.model.units import MIB, show_bytes
@@ -40,7 +42,7 @@ from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
 from pvebench.store.backups import backups_of
 from pvebench.store.instance_lock import holder_of
-from pvebench.store.state import summarize_store
+from pvebench.store.state import WEB_FILE, summarize_store
 from pvebench.web.tls_and_users import scheme_of
 
 # --- The parts, which run in parallel.
@@ -242,7 +244,10 @@ def _service(settings: Settings, servers: Servers) -> Iterator[Observation]:
 
 def exporter_address(settings: Settings) -> str:
     """Return the URL of the instance of these settings, for use on this machine."""
-    host, _, port = settings.listen.rpartition(":")
+    listen = settings.listen
+    with suppress(OSError):  # an instance may have been started with another --listen
+        listen = (holder_of(settings.state) and read_own(settings.state / WEB_FILE)) or listen
+    host, _, port = listen.rpartition(":")
     here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 # read, not bound
     return f"{scheme_of(settings.web_config_file)}://{here}:{port}"
 

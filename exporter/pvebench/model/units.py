@@ -143,13 +143,15 @@ def show_interval(seconds: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """Return a duration for people: `45 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Return a duration for people: `45 s`, `3 min 20 s`, `2 h 05 min`, `11 d 6 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole < 2 * DAY:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
 def show_latency(seconds: float) -> str:

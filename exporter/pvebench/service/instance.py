@@ -13,6 +13,7 @@ from pvebench.config import Settings
 from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import ToolsMissing
+from pvebench.files import write_own
 from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.ports import Site
@@ -31,6 +32,7 @@ from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Re
 from pvebench.service.selection import budgets_of, fitting, intervals_of, locked_store, make_sites
 from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
 from pvebench.store.current import PlannedCase, Results
+from pvebench.store.state import WEB_FILE
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import cycle_end_lines
 
@@ -103,6 +105,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             )
         )
         state, store = stack.enter_context(locked_store(settings))
+        write_own(state.path / WEB_FILE, "" if front is None else front.listen)
         if front is not None:
             # From now on: the first start builds the guest image, for minutes.
             stack.enter_context(front.responding(supervisor))
@@ -268,6 +271,8 @@ class Instance:
     def _between_runs(self) -> None:
         """Reload settings and maintain the database, between two runs of an endless service."""
         changed = self._reloader.check()
+        if changed is not None:
+            self._say(f"applied new settings: packs {', '.join(self._reloader.state.packs)}")
         if changed is not None or self._results.now.totals.runs >= self._next_pace:
             known = set(self.cost_lines())
             self.pool.assign(self._paced())

@@ -43,7 +43,7 @@ from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.request_filter import Access
 from pvebench.web.server import StartupApp, WebServer, add_reload, make_app
 from pvebench.web.server import listen as open_socket
-from pvebench.web.tls_and_users import scheme_of
+from pvebench.web.tls_and_users import exposure, scheme_of
 
 
 def access_of(settings: Settings) -> Access:
@@ -65,6 +65,7 @@ class Front:
     listener: socket
     access: Access
     startup: StartupApp
+    warning: str = ""
 
     @classmethod
     @contextmanager
@@ -72,7 +73,12 @@ class Front:
         """Open the port within the context. Raises ConfigError and PortInUse."""
         with open_socket(settings.listen) as listener:
             yield cls(
-                settings.listen, settings.metrics_path, listener, access_of(settings), StartupApp()
+                settings.listen,
+                settings.metrics_path,
+                listener,
+                access_of(settings),
+                StartupApp(),
+                exposure(settings.listen, settings.web_config_file),
             )
 
     @contextmanager
@@ -91,6 +97,8 @@ class Front:
         """Return sentences with the addresses of web UI and metrics."""
         for name, path in (("results", "/"), ("metrics", self.metrics_path)):
             yield f"{name} on {self.access.scheme}://{self.listen}{path}"
+        if self.warning:
+            yield self.warning
 
 
 def page_of(

@@ -300,6 +300,18 @@ def scheme_of(file: Path | None) -> str:
     return "http" if file is None or load_web_config(file).tls is None else "https"
 
 
+def exposure(listen: str, file: Path | None) -> str:
+    """Return a warning if a network can read what is served; empty: none. Raises ConfigError."""
+    host = listen.rpartition(":")[0]
+    if host.startswith("127.") or host in ("localhost", "[::1]"):
+        return ""
+    config = WebConfig() if file is None else load_web_config(file)
+    verified = config.tls is not None and config.tls.verify_mode is ssl.CERT_REQUIRED
+    lacks = ["no users"] * (not config.users and not verified) + ["no TLS"] * (config.tls is None)
+    text = f"warning: {listen} has {' and '.join(lacks)}: others can read what it serves"
+    return f"{text}; set --web.config.file" if lacks else ""
+
+
 def load_web_config(path: Path) -> WebConfig:
     """Return the content of the file; relative paths in it are relative to its own directory.
 

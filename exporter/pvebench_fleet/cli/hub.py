@@ -25,6 +25,7 @@ from pvebench.service.workers import handle_signals
 from pvebench.web.request_filter import Access
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
+from pvebench.web.tls_and_users import exposure
 
 if TYPE_CHECKING:
     from pvebench_fleet.hub.store.database import HubDatabase
@@ -193,6 +194,8 @@ def _serve(app: Any, listen: str, names: tuple[str, ...], web_config_file: Path 
     stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stopped.set)
     with handle_signals(stop), WebServer(app, open_socket(listen), access):
         click.echo(f"hub on {access.scheme}://{listen}/")
+        if warning := exposure(listen, web_config_file):
+            click.echo(warning, err=True)
         stopped.wait()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.model.units import show_bytes
-from pvebench.store.state import StateDirectory
+from pvebench.store.state import WEB_FILE, StateDirectory
 from testing.http_client import get
 from testing.packs import QUICK
 from testing.simulated_site import app_of, served
@@ -68,13 +68,18 @@ def test_without_a_service_the_lines_come_from_the_store(tmp_path: Path, capsys:
     assert shown["data"].startswith(str(tmp_path / "pvebench.db"))
 
 
-def test_a_running_service_reports_what_it_measures(tmp_path: Path, capsys: Captured) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["as set", "other --listen"])
+def test_a_running_service_reports_what_it_measures(
+    elsewhere: bool, tmp_path: Path, capsys: Captured
+) -> None:
     simulation = simulate(tmp_path, cycles=2)
     for _ in range(3):
         simulation.worker.step()
     with StateDirectory(tmp_path, exclusive=True), served(app_of(simulation)) as address:
         config = tmp_path / "settings.yaml"
-        config.write_text(f"listen: {address.removeprefix('http://')}\n", "utf-8")
+        listen = address.removeprefix("http://")
+        (tmp_path / WEB_FILE).write_text(listen if elsewhere else "", "utf-8")
+        config.write_text(f"listen: {'127.0.0.1:1' if elsewhere else listen}\n", "utf-8")
         options = ["--config", str(config), "--state", str(tmp_path)]
         shown = lines(capsys, *options)
         assert run_cli(["status", *options, "--format", "json"]) == 0

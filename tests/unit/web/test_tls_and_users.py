@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.errors import ConfigError
-from pvebench.web.tls_and_users import CIPHERS, TLS_13_CIPHERS, WebConfig, load_web_config
+from pvebench.web.tls_and_users import CIPHERS, TLS_13_CIPHERS, WebConfig, exposure, load_web_config
 from testing.certificates import make_certificate
 
 HASH = "$2y$10$" + "a" * 53
@@ -72,6 +72,17 @@ def test_without_tls_it_is_plain_http(place: Path) -> None:
     assert found.tls is None
     assert found.users == {"alice": HASH.encode()}
     assert HASH not in repr(found)
+
+
+def test_a_network_that_can_read_what_is_served_is_warned_of(place: Path) -> None:
+    users, tls = f"basic_auth_users: {{alice: {HASH}}}\n", f"tls_server_config: {{{PAIR}}}\n"
+    lacks = {"rate_limit: {}\n": "no users and no TLS", users: "no TLS", tls: "no users"}
+    for text, words in lacks.items():
+        read(place, text)
+        assert f"0.0.0.0:9620 has {words}:" in exposure("0.0.0.0:9620", place / "web.yml")
+    read(place, tls + users)
+    assert exposure("0.0.0.0:9620", place / "web.yml") == ""
+    assert [exposure(f"{host}:1", None) for host in ("127.0.0.1", "[::1]", "localhost")] == [""] * 3
 
 
 def test_headers_and_limits_are_those_of_the_file(place: Path) -> None:
