@@ -270,12 +270,21 @@ def compare(first: str, second: str, form: str, **options: Any) -> None:
     """
     with results_of(read_settings(**options)) as store:
         view = Results(store).now
-    cases = {key: one for key, one in shown_definitions(view).items() if key in view.trends}
-    sides = [{key: one for key, one in cases.items() if _is(one, name)} for name in (first, second)]
+    cases = {
+        key: definition
+        for key, definition in shown_definitions(view).items()
+        if key in view.trends and view.trends[key].points
+    }
+    sides = [
+        {key: definition for key, definition in cases.items() if _is(definition, name)}
+        for name in (first, second)
+    ]
     for name, side in zip((first, second), sides, strict=True):
         if not side:
-            known = sorted({label for one in cases.values() for label in one.labels.values()})
-            step = f"use one of {', '.join(known)}, or OPTION=VALUE"
+            names = sorted(
+                {label for definition in cases.values() for label in definition.labels.values()}
+            )
+            step = f"use one of {', '.join(names)}, or OPTION=VALUE"
             raise StoreError(f"no results of {name!r}", next_step=step)
     rows = [_compared(view, *keys) for keys in _pairs(*sides)]
     if form == "json":
@@ -301,7 +310,7 @@ def _pairs(
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys of two cases that differ only in options in which all of both sides differ."""
     facts = [
-        {key: {**one.labels, **one.facts(), "scenario": ""} for key, one in side.items()}
+        {key: {**case.labels, **case.facts(), "scenario": ""} for key, case in side.items()}
         for side in (first, second)
     ]
     names = {name for side in facts for each in side.values() for name in each}
@@ -345,10 +354,10 @@ def _compared(view: View, first: str, second: str) -> dict[str, Any]:
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     """Return the cells of a comparison."""
-    known = "low" in row and f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}%"
+    limits = "low" in row and f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}%"
     texts = [level_text(row["metric"], value) for value in row["values"]]
     ratio = "-" if row["ratio"] is None else f"{100 * row['ratio']:+.1f}%"
-    interval = known or f"not yet known: {min(row['runs'])} of {LEAST_RUNS} runs"
+    interval = limits or f"not yet known: {min(row['runs'])} of {LEAST_RUNS} runs"
     scenarios = " and ".join(dict.fromkeys(row["scenarios"]))
     return [row["workload"], scenarios, *texts, ratio, interval, "; ".join(row["notes"])]
 

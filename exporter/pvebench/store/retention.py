@@ -103,8 +103,8 @@ def delete_run(connection: Connection, run: StoredRun) -> None:
     """
     for table, column in ((evidence, "run"), (samples, "run"), (runs, "id")):
         connection.execute(delete(table).where(table.c[column] == run.number))
-    own, begins = runs.c.case_key == run.case_key, select(func.min(runs.c.started))
-    query = select(runs.c.id, runs.c.finished).where(own).order_by(runs.c.id.desc()).limit(1)
+    of_case, begins = runs.c.case_key == run.case_key, select(func.min(runs.c.started))
+    query = select(runs.c.id, runs.c.finished).where(of_case).order_by(runs.c.id.desc()).limit(1)
     last = connection.execute(query).first()
     if last is None:
         for table, column in ((cases, "key"), (case_outcomes, "case_key"), (case_sums, "case_key")):
@@ -113,7 +113,7 @@ def delete_run(connection: Connection, run: StoredRun) -> None:
     newest = {"last_run": last.id, "last_finished": last.finished}
     row = update(cases).where(cases.c.key == run.case_key)
     connection.execute(row.values(newest))
-    first = begins.where(own).scalar_subquery()
+    first = begins.where(of_case).scalar_subquery()
     connection.execute(
         row.where(cases.c.first_started == run.started.timestamp()).values(first_started=first)
     )

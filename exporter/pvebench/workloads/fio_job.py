@@ -385,15 +385,15 @@ def pack_options(options: Mapping[str, str], *, direct: bool = True) -> dict[str
 
 def _pack_option(name: str, text: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return an option in a pack; raises ValueError for one without an equal."""
-    known: dict[str, Callable[[], Any]] = {
+    readers: dict[str, Callable[[], Any]] = {
         **dict.fromkeys(_WORDS, lambda: text),
         **dict.fromkeys(_COUNTS, lambda: _count(text)),
         "bs": lambda: format_size(int(in_bytes(text))),
         "sync": lambda: bool(_count(text)),
         "rate_iops": lambda: _total_rate(name, text, options),
     }
-    if name in known:
-        return {name: known[name]()}
+    if name in readers:
+        return {name: readers[name]()}
     if name == "rwmixwrite":
         return {"rwmixread": 100 - _count(text)}
     if name == "rate":

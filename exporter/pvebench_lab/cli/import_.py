@@ -143,14 +143,14 @@ def _read(
 
 def _unmatched(series: ReferenceSeries) -> dict[str, list[int]]:
     """Return reason -> rows that `results --reference` never shows."""
-    found: dict[str, list[int]] = {}
+    reasons: dict[str, list[int]] = {}
     for row in series.rows:
         first = next(each for each in series.rows if each.match == row.match)
         twice = f"same workload as row {first.line}" if row.match and first is not row else ""
         reason = row.unmatched or twice or ("" if row.match else "it names no options")
         if reason:
-            found.setdefault(reason, []).append(row.line)
-    return found
+            reasons.setdefault(reason, []).append(row.line)
+    return reasons
 
 
 def _print(series: ReferenceSeries) -> None:

@@ -197,13 +197,15 @@ def fio_rows(report: Report) -> Iterator[ReferenceRow]:
         groups.setdefault(key, []).append(job)
     together = Counter(group for group, *_ in groups)
     for (group, _, name), jobs in groups.items():
-        own = jobs[0].get("job options")
-        options = {**report.options, **(own if isinstance(own, dict) else {})}
+        job_options = jobs[0].get("job options")
+        options = {**report.options, **(job_options if isinstance(job_options, dict) else {})}
         texts = {key: str(value) for key, value in options.items()}
         match, unmatched = _fio_match(texts)
         if together[group] > 1:
             match, unmatched = {}, "ran at the same time as other jobs"
         figures = [each for each in (*Direction, "mixed") if _sum(jobs, each, "iops")]
+        if figures == ["mixed"]:
+            match, unmatched = {}, "its reads and writes are reported together"
         shares = {part: number(jobs[0], f"{part}_cpu") for part in ("usr", "sys")}
         block = _block(texts.get("bs", ""))
         yield ReferenceRow(
@@ -234,6 +236,7 @@ def _fio_values(
     jobs: Sequence[Mapping[str, Any]], direction: str
 ) -> Iterator[tuple[tuple[str, str], float]]:
     """Yield the numbers of jobs that ran together; fio 2 has KiB/s and microseconds."""
+    jobs = [job for job in jobs if number(job, direction, "iops")]
     rates = [number(job, direction, "iops") or 0.0 for job in jobs]
     yield ("iops", direction), sum(rates)
     yield ("bandwidth", direction), _fio_bandwidth(jobs, direction)

@@ -61,21 +61,6 @@ def test_the_rows_of_2017_that_cannot_be_true_are_found() -> None:
     assert first[2]["reasons"] == ["CPU system is 1798% of 1 CPU"]
 
 
-def test_tables_without_two_columns_for_one_thing_cannot_contradict_themselves() -> None:
-    assert published("media-2018").contradictions() == []
-    assert published("bus-format-2012").contradictions() == []
-
-
-def test_megabytes_may_be_of_either_kind_where_a_table_does_not_say() -> None:
-    found = published("shared-storage-2021").contradictions()
-    assert [(row["table"], row["system"]) for row in found] == [
-        ("fio-write-1m-qd64", "Ceph SSD. LXC"),
-        ("fio-randread-4k-qd64", "Ceph HDD. QEMU"),
-        ("fio-randread-4k-qd64", "Local HDD. QEMU"),
-        ("sysbench-6", "Ceph SSD"),
-    ]
-
-
 def test_a_row_is_found_beside_our_own_configuration() -> None:
     series = published("cache-bus-format-2017")
     known = {

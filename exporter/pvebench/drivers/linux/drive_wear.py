@@ -55,14 +55,14 @@ def most_worn(reports: Sequence[bytes]) -> Wear | str:
         reports: output of smartctl for each drive.
     """
     try:
-        found = [parse_wear(report) or _why_unknown(report) for report in reports]
+        answers = [parse_wear(report) or _why_unknown(report) for report in reports]
     except PermissionError:
         return "smartctl needs root"
     except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError):
         return _SILENT
-    reasons = [reason for reason in found if isinstance(reason, str)]
-    known = [wear for wear in found if isinstance(wear, Wear)]
-    return reasons[0] if reasons else max(known, key=lambda wear: wear.used, default=_SILENT)
+    reasons = [reason for reason in answers if isinstance(reason, str)]
+    wears = [wear for wear in answers if isinstance(wear, Wear)]
+    return reasons[0] if reasons else max(wears, key=lambda wear: wear.used, default=_SILENT)
 
 
 def _why_unknown(output: bytes) -> str:
@@ -70,10 +70,10 @@ def _why_unknown(output: bytes) -> str:
     content: dict[str, Any] = json.loads(output)
     name = str(content.get("device", {}).get("name", "")).removeprefix("/dev/")
     said = " ".join(str(message["string"]) for message in content["smartctl"].get("messages", ()))
-    known = (
+    obstacles = (
         words for pattern, words in _OBSTACLES.items() if re.search(pattern, said, re.IGNORECASE)
     )
-    reason = next(known, one_line(said)[:100] or "the drive does not report it")
+    reason = next(obstacles, one_line(said)[:100] or "the drive does not report it")
     return f"{name}: {reason}" if name else _SILENT
 
 

@@ -152,14 +152,14 @@ class Secrets:
         """
         return _replaced(value, self._pattern(_GUESSABLE))
 
-    def cleaned(self, error: E, *, own: bool = False) -> E:
+    def cleaned(self, error: E, *, ours: bool = False) -> E:
         """Remove the secrets from all texts of an error; return it.
 
         Args:
-            own: whether it has pvebench's words, of which a short secret may be one: the gap would
+            ours: whether it has pvebench's words, of which a short secret may be one: the gap would
                 reveal it.
         """
-        pattern = self._pattern(_GUESSABLE if own else 1)
+        pattern = self._pattern(_GUESSABLE if ours else 1)
         for name, value in [*vars(error).items(), ("args", list(error.args))]:
             setattr(error, name, _replaced(value, pattern))
         return error

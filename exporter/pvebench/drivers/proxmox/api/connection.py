@@ -173,7 +173,7 @@ class Api:
             error = Timeout(broken_off) if timeout else ResponseRejected(broken_off)
         reads = what == LOGIN or what.startswith("GET ")
         fault = translate(what, self._secrets.cleaned(error), reads=reads)
-        return self._secrets.cleaned(fault, own=True)
+        return self._secrets.cleaned(fault, ours=True)
 
     def _connected(self) -> ProxmoxResource:
         """Return proxmoxer's client with a session of our own: its backend offers no pinning."""
