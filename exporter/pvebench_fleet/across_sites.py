@@ -108,18 +108,18 @@ class FleetEffect:
     @property
     def worse(self) -> bool:
         """Whether the sites that moved got worse."""
-        return sum(one.high < 0 for one in self.sites) >= sum(one.low > 0 for one in self.sites)
+        return sum(site.high < 0 for site in self.sites) >= sum(site.low > 0 for site in self.sites)
 
     @property
     def moved(self) -> tuple[SiteEffect, ...]:
         """The sites whose interval excludes zero, in the direction of the effect."""
-        return tuple(one for one in self.sites if (one.high < 0 if self.worse else one.low > 0))
+        return tuple(site for site in self.sites if (site.high < 0 if self.worse else site.low > 0))
 
     @property
     def moves_itself(self) -> bool:
         """Whether the group moved, not only the cases that it is compared with."""
-        relative = statistics.fmean(one.effect for one in self.moved)
-        return statistics.fmean(one.own for one in self.moved) / relative > SAME
+        relative = statistics.fmean(effect.effect for effect in self.moved)
+        return statistics.fmean(effect.own for effect in self.moved) / relative > SAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ def fleet_effects(effects: Mapping[str, Sequence[Sequence[NodeEffect]]]) -> list
     quiet: dict[tuple[str, Group], dict[str, dict[float, _Point]]] = {}
     for site, nodes in effects.items():
         for (time, different, figure, group), point in _of_site(nodes).items():
-            for one in different:
-                passed.setdefault((one, figure, group), {}).setdefault(site, point)
+            for difference in different:
+                passed.setdefault((difference, figure, group), {}).setdefault(site, point)
             if not different:
                 quiet.setdefault((figure, group), {}).setdefault(site, {})[time] = point
     usual = {key: _usual(sites) for key, sites in quiet.items()}
@@ -159,17 +159,21 @@ def _of_site(
     """Return the effects of a site; nodes that passed the same upgrade count once."""
     grouped: dict[tuple[tuple[Difference, ...] | float, str, Group], list[NodeEffect]] = {}
     for node in nodes:
-        for one in node:
-            key = one.differences or one.time, one.figure, one.group
-            grouped.setdefault(key, []).append(one)
+        for effect in node:
+            key = effect.differences or effect.time, effect.figure, effect.group
+            grouped.setdefault(key, []).append(effect)
     return {
-        (min(one.time for one in found), found[0].differences, *key[1:]): _Point(
-            min(one.time for one in found),
-            sum(one.effect for one in found) / len(found),
-            math.sqrt(sum(one.error**2 for one in found) / len(found)),
-            sum(one.own for one in found) / len(found),
+        (
+            min(node_effect.time for node_effect in effects),
+            effects[0].differences,
+            *key[1:],
+        ): _Point(
+            min(node_effect.time for node_effect in effects),
+            sum(node_effect.effect for node_effect in effects) / len(effects),
+            math.sqrt(sum(node_effect.error**2 for node_effect in effects) / len(effects)),
+            sum(node_effect.own for node_effect in effects) / len(effects),
         )
-        for key, found in grouped.items()
+        for key, effects in grouped.items()
     }
 
 
@@ -184,15 +188,15 @@ def _across(
     # Fewer would lend their own noise to all that passed it.
     least = max(LEAST_SITES, COMPARED_SHARE * len(sites))
     usual = {time: one for time, one in usual.items() if one.sites >= least}
-    found: list[_Usual] = []
+    usuals: list[_Usual] = []
     points: list[SiteEffect] = []
     for site, point in sorted(sites.items()):
-        found.append(_usual_at(usual, point.time))
+        usuals.append(_usual_at(usual, point.time))
         scores = [
             abs(one.effect - usual.get(time, _NOTHING_USUAL).shift) / one.error
             for time, one in quiet.get(site, {}).items()
         ]
-        points.append(_site_effect(site, point, found[-1], scores))
+        points.append(_site_effect(site, point, usuals[-1], scores))
     p_value = min(1.0, 2 * min(_conjunction(_chances(points, sign)) for sign in (-1, 1)))
     mean, reach, between = _random_effects(points)
     return FleetEffect(
@@ -204,8 +208,8 @@ def _across(
         low=mean - reach,
         high=mean + reach,
         between=between,
-        others=min(one.sites for one in found),
-        shift=statistics.fmean(one.shift for one in found),
+        others=min(one.sites for one in usuals),
+        shift=statistics.fmean(one.shift for one in usuals),
         p_value=p_value,
     )
 
@@ -270,7 +274,9 @@ def _site_effect(site: str, point: _Point, usual: _Usual, scores: Sequence[float
 
 def _chances(points: Sequence[SiteEffect], sign: int) -> list[float]:
     """Return the p-value of each site that it moved; `sign`: 1 to the better, -1 to the worse."""
-    scores = np.array([(sign * one.effect - DOUBT * one.doubt) / one.noise for one in points])
+    scores = np.array(
+        [(sign * point.effect - DOUBT * point.doubt) / point.noise for point in points]
+    )
     halves = two_sided(scores, DEGREES) / 2
     return [
         float(half) if score > 0 else 1 - float(half)
@@ -283,7 +289,7 @@ def _conjunction(p_values: Sequence[float]) -> float:
 
     The smaller of Fisher's, for all sites a little, and of the share that is blamed, for a few.
     """
-    rest = sorted(max(one, LEAST_P) for one in p_values)[LEAST_BLAMED - 1 :]
+    rest = sorted(max(p_value, LEAST_P) for p_value in p_values)[LEAST_BLAMED - 1 :]
     half = -sum(math.log(one) for one in rest)
     # The chi-squared distribution with an even number of degrees of freedom.
     terms = (half**place / math.factorial(place) for place in range(len(rest)))
@@ -301,8 +307,8 @@ def _random_effects(points: Sequence[SiteEffect]) -> tuple[float, float, float]:
 
     DerSimonian and Laird (1986) with the interval of Hartung and Knapp (2001).
     """
-    effects = np.array([one.effect for one in points])
-    variances = np.array([one.error**2 for one in points])
+    effects = np.array([point.effect for point in points])
+    variances = np.array([point.error**2 for point in points])
     weights = 1 / variances
     middle = float(np.sum(weights * effects) / np.sum(weights))
     excess = float(np.sum(weights * (effects - middle) ** 2)) - (len(points) - 1)
@@ -320,30 +326,38 @@ def _random_effects(points: Sequence[SiteEffect]) -> tuple[float, float, float]:
 def _blamed(tested: Sequence[FleetEffect]) -> list[FleetEffect]:
     if not tested:
         return []
-    q_values = adjusted(np.array([one.p_value for one in tested]))
+    q_values = adjusted(np.array([fleet_effect.p_value for fleet_effect in tested]))
     certain = [
-        replace(one, q_value=float(q_value))
-        for one, q_value in zip(tested, q_values, strict=True)
+        replace(fleet_effect, q_value=float(q_value))
+        for fleet_effect, q_value in zip(tested, q_values, strict=True)
         if q_value <= BLAMED
-        and len(one.moved) >= max(LEAST_BLAMED, BLAMED_SHARE * len(one.sites))
-        and one.moves_itself
+        and len(fleet_effect.moved) >= max(LEAST_BLAMED, BLAMED_SHARE * len(fleet_effect.sites))
+        and fleet_effect.moves_itself
     ]
-    certain.sort(key=lambda one: (one.p_value, -len(one.moved), len(one.group)))
-    found: list[FleetEffect] = []
-    for one in certain:
-        place = next((at for at, other in enumerate(found) if _overlaps(one, other)), None)
+    certain.sort(
+        key=lambda fleet_effect: (
+            fleet_effect.p_value,
+            -len(fleet_effect.moved),
+            len(fleet_effect.group),
+        )
+    )
+    effects: list[FleetEffect] = []
+    for effect in certain:
+        place = next(
+            (at for at, other_effect in enumerate(effects) if _overlaps(effect, other_effect)), None
+        )
         if place is None:
-            found.append(one)
-        elif _passed(one) == _passed(found[place]):
-            known = {found[place].difference, *found[place].also}
-            more = () if one.difference in known else (one.difference,)
-            found[place] = replace(found[place], also=(*found[place].also, *more))
-    return found
+            effects.append(effect)
+        elif _passed(effect) == _passed(effects[place]):
+            differences = {effects[place].difference, *effects[place].also}
+            more = () if effect.difference in differences else (effect.difference,)
+            effects[place] = replace(effects[place], also=(*effects[place].also, *more))
+    return effects
 
 
-def _passed(one: FleetEffect) -> set[tuple[str, float]]:
-    return {(site.site, site.time) for site in one.sites}
+def _passed(effect: FleetEffect) -> set[tuple[str, float]]:
+    return {(site.site, site.time) for site in effect.sites}
 
 
-def _overlaps(one: FleetEffect, other: FleetEffect) -> bool:
-    return bool(_passed(one) & _passed(other))
+def _overlaps(effect: FleetEffect, other: FleetEffect) -> bool:
+    return bool(_passed(effect) & _passed(other))

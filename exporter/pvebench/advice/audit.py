@@ -92,13 +92,13 @@ def audit(
     cluster: AuditedCluster, advice: Sequence[Recommendation], trends: Mapping[str, Trend]
 ) -> tuple[AuditedDisk, ...]:
     """Return every disk: the largest gain first, then severe findings, then others."""
-    found = [
+    disks = [
         _disk(vm, slot, text, cluster, advice, trends)
         for vm in cluster.vms
         for slot, text in sorted({**_next_config(vm), **vm.config}.items())
         if SLOT.match(slot) and not _is_cdrom(text)
     ]
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(disks, key=_order))
 
 
 def _next_config(vm: AuditedVm) -> dict[str, str]:
@@ -112,9 +112,9 @@ def _is_cdrom(text: str) -> bool:
     return options.get("media") == "cdrom" or volid in ("none", "cdrom")
 
 
-def _order(one: AuditedDisk) -> tuple[float, bool, int, int]:
-    severe = any(finding.severe for finding in one.findings)
-    return -(one.gain.ratio if one.gain else 0.0), not severe, -len(one.findings), one.vm.vmid
+def _order(disk: AuditedDisk) -> tuple[float, bool, int, int]:
+    severe = any(finding.severe for finding in disk.findings)
+    return -(disk.gain.ratio if disk.gain else 0.0), not severe, -len(disk.findings), disk.vm.vmid
 
 
 def _disk(
@@ -131,10 +131,16 @@ def _disk(
     findings = [*_also_pending(vm, lambda config: _findings(config, slot, kind))]
     if slot in vm.pending:
         findings.append(Finding(text="changed, in use only after the VM was stopped and started"))
-    same = [one for one in advice if one.storage in cluster.names.get(storage, ())]
+    same = [
+        recommendation
+        for recommendation in advice
+        if recommendation.storage in cluster.names.get(storage, ())
+    ]
     shared = is_on(kind.get("shared", "")) or kind_of(kind).of_server  # the same disks on all nodes
-    own = [one for one in same if one.node == vm.node] or (same if shared else [])
-    nearest, exact, faster, gain = _measured(used, own, trends)
+    recommendations = [
+        recommendation for recommendation in same if recommendation.node == vm.node
+    ] or (same if shared else [])
+    nearest, exact, faster, gain = _measured(used, recommendations, trends)
     return AuditedDisk(
         vm=vm,
         slot=slot,
@@ -279,20 +285,23 @@ def _measured(
     """
     best: tuple[Choice, bool, Recommendation, JointDifference] | None = None
     nearest: tuple[Choice, bool] | None = None
-    for one in advice:
-        ranked = sorted(one.choices, key=lambda choice: _distance(used, choice))
+    for recommendation in advice:
+        ranked = sorted(recommendation.choices, key=lambda choice: _distance(used, choice))
         near = ranked[0]
         exact = not any(_distance(used, near))
         nearest = nearest or (near, exact)
-        if one.standing is Standing.MEASURE or Doubt.SIMULATED in one.doubts:
+        if recommendation.standing is Standing.MEASURE or Doubt.SIMULATED in recommendation.doubts:
             continue
-        if near is one.chosen or min(near.least_runs, one.chosen.least_runs) < LEAST_RUNS:
+        if (
+            near is recommendation.chosen
+            or min(near.least_runs, recommendation.chosen.least_runs) < LEAST_RUNS
+        ):
             continue
         if writes_unflushed(replace(near.definition, cache=used["cache"])):
             continue  # the disk in use has no comparable result
-        gain = compare(near, one.chosen, trends)
+        gain = compare(near, recommendation.chosen, trends)
         if gain.low > 0 and (best is None or gain.ratio > best[3].ratio):
-            best = near, exact, one, gain
+            best = near, exact, recommendation, gain
     if best is not None:
         return best
     return (*(nearest or (None, False)), None, None)
@@ -372,18 +381,18 @@ def audit_lines(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> Iterat
     yield from _shared(disks)
     silent = 0
     printed: set[tuple[int, str]] = set()
-    for one in disks:
-        if not one.findings and one.gain is None:
+    for disk in disks:
+        if not disk.findings and disk.gain is None:
             silent += 1
             continue
         yield ""
-        yield f"### {_title(one.vm)}, {one.slot}"
-        yield f"- In use: {_options(one)}."
-        yield from (f"- {finding.text}." for finding in one.findings)
-        yield f"- {measured_text(one)}"
-        new = [line for line in one.commands if (one.vm.vmid, line) not in printed]
+        yield f"### {_title(disk.vm)}, {disk.slot}"
+        yield f"- In use: {_options(disk)}."
+        yield from (f"- {finding.text}." for finding in disk.findings)
+        yield f"- {measured_text(disk)}"
+        new = [line for line in disk.commands if (disk.vm.vmid, line) not in printed]
         yield from (f"- `{one_line(line)}`" for line in new)
-        printed.update((one.vm.vmid, line) for line in new)
+        printed.update((disk.vm.vmid, line) for line in new)
     yield ""
     for vm in cluster.vms:
         if texts := [one_line(finding.text) for finding in vm_findings(vm, cluster)]:
@@ -402,33 +411,33 @@ def _title(vm: AuditedVm) -> str:
 def _shared(disks: Sequence[AuditedDisk]) -> Iterator[str]:
     """Yield how many VMs use each configuration that was measured to be slower."""
     users: dict[str, set[int]] = {}
-    for one in disks:
-        if one.gain is not None and one.exact and one.measured is not None:
-            slower = 1 - 1 / (1 + one.gain.ratio)
-            name = configuration_text(one.measured.definition)
-            text = f"{name} on {one.storage}, measured {slower:.0%} slower here"
-            users.setdefault(text, set()).add(one.vm.vmid)
+    for disk in disks:
+        if disk.gain is not None and disk.exact and disk.measured is not None:
+            slower = 1 - 1 / (1 + disk.gain.ratio)
+            name = configuration_text(disk.measured.definition)
+            text = f"{name} on {disk.storage}, measured {slower:.0%} slower here"
+            users.setdefault(text, set()).add(disk.vm.vmid)
     for text, vms in sorted(users.items(), key=lambda it: -len(it[1])):
         yield f"- {count_text(len(vms), 'VM')} with {text}."
 
 
-def _options(one: AuditedDisk) -> str:
-    known = {key: value for key, value in one.effective.items() if value}
+def _options(disk: AuditedDisk) -> str:
+    known = {key: value for key, value in disk.effective.items() if value}
     return ", ".join(f"{key} {one_line(value)}" for key, value in known.items())
 
 
-def measured_text(one: AuditedDisk) -> str:
+def measured_text(disk: AuditedDisk) -> str:
     """Return what the nearest measured configuration says."""
-    if one.measured is None:
-        return f"No measurement on {one.storage or 'this volume'}."
-    near = configuration_text(one.measured.definition)
-    kind = "Measured with the same options" if one.exact else f"Nearest measured: {near}"
-    if one.gain is None or one.advice is None:
+    if disk.measured is None:
+        return f"No measurement on {disk.storage or 'this volume'}."
+    near = configuration_text(disk.measured.definition)
+    kind = "Measured with the same options" if disk.exact else f"Nearest measured: {near}"
+    if disk.gain is None or disk.advice is None:
         return f"{kind}: no faster configuration known."
-    best = configuration_text(one.advice.chosen.definition)
-    runs = f"{ids_text(one.advice.chosen.runs)}; of the slower one: {ids_text(one.measured.runs)}"
-    found = f"{kind}, {PURPOSES[one.advice.purpose]}: {best} is {gain_text(one.gain)}."
-    return " ".join((found, *regression_text(one.advice), f"Run IDs: {runs}"))
+    best = configuration_text(disk.advice.chosen.definition)
+    runs = f"{ids_text(disk.advice.chosen.runs)}; of the slower one: {ids_text(disk.measured.runs)}"
+    found = f"{kind}, {PURPOSES[disk.advice.purpose]}: {best} is {gain_text(disk.gain)}."
+    return " ".join((found, *regression_text(disk.advice), f"Run IDs: {runs}"))
 
 
 def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[str, Any]:
@@ -436,23 +445,23 @@ def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[st
     return {
         "disks": [
             {
-                "vmid": one.vm.vmid,
-                "node": one.vm.node,
-                "name": one.vm.name,
-                "slot": one.slot,
-                "storage": one.storage,
-                "effective": dict(one.effective),
-                "findings": _finding_data(one.findings),
-                "nearest": one.measured.scenario if one.measured else None,
-                "nearest_is_equal": one.exact,
-                "nearest_runs": list(one.measured.runs) if one.measured else [],
-                "best": one.best.scenario if one.best else None,
-                "best_runs": list(one.best.runs) if one.best else [],
-                "purpose": one.advice.purpose.value if one.advice else None,
-                "gain": gain_data(one.gain),
-                "commands": list(one.commands),
+                "vmid": disk.vm.vmid,
+                "node": disk.vm.node,
+                "name": disk.vm.name,
+                "slot": disk.slot,
+                "storage": disk.storage,
+                "effective": dict(disk.effective),
+                "findings": _finding_data(disk.findings),
+                "nearest": disk.measured.scenario if disk.measured else None,
+                "nearest_is_equal": disk.exact,
+                "nearest_runs": list(disk.measured.runs) if disk.measured else [],
+                "best": disk.best.scenario if disk.best else None,
+                "best_runs": list(disk.best.runs) if disk.best else [],
+                "purpose": disk.advice.purpose.value if disk.advice else None,
+                "gain": gain_data(disk.gain),
+                "commands": list(disk.commands),
             }
-            for one in disks
+            for disk in disks
         ],
         "vms": [
             {"vmid": vm.vmid, "node": vm.node, "findings": _finding_data(vm_findings(vm, cluster))}

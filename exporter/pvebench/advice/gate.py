@@ -106,17 +106,19 @@ class GateResult:
         """Any loss or regression stops; only groups without a loss pass."""
         if self.back is not None:
             return _of_both(self, self.back)
-        decisions = [one.bound.decision for one in self.groups]
-        cases = [one.bound.decision for one in self.cases]
+        decisions = [group.bound.decision for group in self.groups]
+        cases = [case.bound.decision for case in self.cases]
         if self.regressions or Decision.STOP in [*decisions, *cases]:
             return Decision.STOP
-        passed = decisions and all(one is Decision.PASS for one in decisions)
+        passed = decisions and all(decision is Decision.PASS for decision in decisions)
         return Decision.PASS if passed else Decision.UNDECIDED
 
     @property
     def seconds(self) -> float | None:
         """Time until the last group is decided; None: unknown."""
-        waiting = [one.seconds for one in self.groups if one.bound.decision is not Decision.PASS]
+        waiting = [
+            group.seconds for group in self.groups if group.bound.decision is not Decision.PASS
+        ]
         known = [one for one in waiting if one is not None]
         return max(known) if known and len(known) == len(waiting) else None
 
@@ -137,11 +139,14 @@ def _of_both(there: GateResult, back: GateResult) -> Decision:
     A drift, or a fault that began with the update and stays, is a loss relative to one side only.
     The mean of both sides has a smaller error than each, and a linear drift cancels out in it.
     """
-    after = {one.name: one.bound for one in (*back.groups, *back.cases)}
-    pairs = {one.name: (one.bound, after.get(one.name)) for one in (*there.groups, *there.cases)}
+    after = {judged.name: judged.bound for judged in (*back.groups, *back.cases)}
+    pairs = {
+        judged.name: (judged.bound, after.get(judged.name))
+        for judged in (*there.groups, *there.cases)
+    }
     if any(_lost(first, second, there.tolerance) for first, second in pairs.values()):
         return Decision.STOP
-    groups = [pairs[one.name] for one in there.groups]
+    groups = [pairs[group.name] for group in there.groups]
     passed = groups and all(
         any(bound is not None and bound.decision is Decision.PASS for bound in both)
         for both in groups
@@ -165,8 +170,8 @@ def _loss(ratio: float) -> float:
 
 def start_of(periods: Iterable[EnvironmentPeriod], node: str) -> EnvironmentPeriod | None:
     """Return the current environment period of a node if another precedes it."""
-    own = [period for period in periods if period.node == node]
-    return own[-1] if len(own) > 1 else None
+    environment_periods = [period for period in periods if period.node == node]
+    return environment_periods[-1] if len(environment_periods) > 1 else None
 
 
 def looks(
@@ -176,7 +181,7 @@ def looks(
     now: datetime,
 ) -> Iterator[GateResult]:
     """Yield a look at each node with a new environment in the last `SHOWN_SECONDS`."""
-    for node in sorted({one.node for one in cases.values()}):
+    for node in sorted({case.node for case in cases.values()}):
         period = start_of(periods, node)
         if period and (now - period.started).total_seconds() <= SHOWN_SECONDS:
             yield Gate(node, verdicts, cases, periods).look()
@@ -209,13 +214,17 @@ class Gate:
             since: start of the new environment, Unix seconds; None: by the periods of the node,
                 which are two or more.
         """
-        own = [period for period in self.periods if period.node == self.canary]
-        left = since is None and len(own) > 2 and own[-1].environment == own[-3].environment
-        since = own[-1].started.timestamp() if since is None else since
+        periods = [period for period in self.periods if period.node == self.canary]
+        left = (
+            since is None
+            and len(periods) > 2
+            and periods[-1].environment == periods[-3].environment
+        )
+        since = periods[-1].started.timestamp() if since is None else since
         if not left:
             result = self.since(since)
             return replace(result, regressions=tuple(self._regressions(since)))
-        upgrade = own[-2].started.timestamp()
+        upgrade = periods[-2].started.timestamp()
         there = self.since(upgrade, (-math.inf, since))
         return replace(there, back=self.since(since, (upgrade, math.inf), sign=-1))
 
@@ -229,26 +238,29 @@ class Gate:
             span: only runs in it count, Unix seconds.
             sign: -1: the loss of the time before `since` relative to the time after it.
         """
-        nodes = set(self.peers) or {one.node for one in self.cases.values()} - {self.canary}
+        nodes = set(self.peers) or {case.node for case in self.cases.values()} - {self.canary}
         spans = {node: _span(self.periods, node, since) for node in nodes}
         histories = throughputs(self.verdicts)
         same: dict[tuple[str, ...], list[tuple[str, Definition]]] = {}
-        for key, one in self.cases.items():
-            if one.node in nodes:
-                same.setdefault(_place(one), []).append((key, one))
+        for key, definition in self.cases.items():
+            if definition.node in nodes:
+                same.setdefault(_place(definition), []).append((key, definition))
         found, unpaired, used = [], [], set()
-        for key, one in sorted(self.cases.items(), key=itemgetter(0)):
-            if one.node != self.canary:
+        for key, definition in sorted(self.cases.items(), key=itemgetter(0)):
+            if definition.node != self.canary:
                 continue
             others = [
-                (other.node, runs_of(histories.get(name, ()), spans[other.node], sign))
-                for name, other in same.get(_place(one), ())
+                (
+                    other_definition.node,
+                    runs_of(histories.get(name, ()), spans[other_definition.node], sign),
+                )
+                for name, other_definition in same.get(_place(definition), ())
             ]
             used |= {node for node, runs in others if runs}
             runs = runs_of(histories.get(key, ()), span, sign)
-            series = series_of(one, runs, [values for _, values in others], since)
+            series = series_of(definition, runs, [values for _, values in others], since)
             if len(series.before) < LEAST_BEFORE:
-                unpaired.append(one.name)
+                unpaired.append(definition.name)
             else:
                 found.append(series)
         groups, single = judged_series(found, self.tolerance)
@@ -273,28 +285,32 @@ class Gate:
 
 def throughputs(verdicts: Verdicts) -> dict[str, list[CaseHistory]]:
     """Return case key -> its judged throughput, one history per direction."""
-    found: dict[str, list[CaseHistory]] = {}
+    histories: dict[str, list[CaseHistory]] = {}
     for report in verdicts.reports:
         for verdict in report.verdicts:
             if verdict.history.figure.name == "throughput":
-                found.setdefault(verdict.history.of, []).append(verdict.history)
-    return found
+                histories.setdefault(verdict.history.of, []).append(verdict.history)
+    return histories
 
 
 def _span(periods: Sequence[EnvironmentPeriod], node: str, since: float) -> tuple[float, float]:
     """Return start and end of the node's environment at a moment; without periods, no limits."""
-    own = [one for one in periods if one.node == node]
-    current = [one for one in own if one.started.timestamp() <= since]
+    environment_periods = [period for period in periods if period.node == node]
+    current = [period for period in environment_periods if period.started.timestamp() <= since]
     if not current:
         return -math.inf, math.inf
-    later = [one.started.timestamp() for one in own if one.started.timestamp() > since]
+    later = [
+        period.started.timestamp()
+        for period in environment_periods
+        if period.started.timestamp() > since
+    ]
     begin = current[-1].started.timestamp() if len(current) > 1 else -math.inf
     return begin, min(later, default=math.inf)
 
 
-def _place(one: Definition) -> tuple[str, ...]:
+def _place(definition: Definition) -> tuple[str, ...]:
     """Return what the same case of another node has in common."""
-    return one.scenario, one.workload, one.conditions
+    return definition.scenario, definition.workload, definition.conditions
 
 
 Runs = Sequence[tuple[float, float]]
@@ -311,7 +327,7 @@ def runs_of(histories: Iterable[CaseHistory], span: tuple[float, float], sign: i
     return sorted((time, sign * math.log(value)) for time, value in sums.items() if value > 0)
 
 
-def series_of(one: Definition, own: Runs, others: Sequence[Runs], since: float) -> Series:
+def series_of(definition: Definition, own: Runs, others: Sequence[Runs], since: float) -> Series:
     """Return a case relative to the same case of its peers; without peers, its own runs."""
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(own)]
     interval = median(gaps) if gaps else 0.0
@@ -322,8 +338,8 @@ def series_of(one: Definition, own: Runs, others: Sequence[Runs], since: float) 
     past = [value for time, value in own if time < since]
     present = [value for time, value in own if time >= since]
     return Series(
-        name=one.name,
-        labels=one.labels,
+        name=definition.name,
+        labels=definition.labels,
         before=before,
         after=after,
         own_loss=-math.expm1(fmean(present) - fmean(past)) if past and present else math.nan,
@@ -355,10 +371,12 @@ def judged_series(
     # usually concerns, and a quarter for the other groups.
     more = max(1, len(groups) - 1)
     together = (
-        _judged(name, own, tolerance, CHANCE / 4 / (more if place else 1))
-        for place, (name, own) in enumerate(groups)
+        _judged(name, series, tolerance, CHANCE / 4 / (more if place else 1))
+        for place, (name, series) in enumerate(groups)
     )
-    single = (_judged(one.name, [one], tolerance, CHANCE / 2 / len(found)) for one in found)
+    single = (
+        _judged(series.name, [series], tolerance, CHANCE / 2 / len(found)) for series in found
+    )
     return tuple(together), tuple(single)
 
 
@@ -368,16 +386,16 @@ def _groups(found: Sequence[Series]) -> Iterator[tuple[str, list[Series]]]:
         yield "all cases", list(found)
     for label in _SHARED:
         for value in sorted({one.labels[label] for one in found}):
-            own = [one for one in found if one.labels[label] == value]
-            if 1 < len(own) < len(found):
-                yield f"{label} {value}", own
+            series = [one for one in found if one.labels[label] == value]
+            if 1 < len(series) < len(found):
+                yield f"{label} {value}", series
 
 
 def _judged(name: str, own: Sequence[Series], tolerance: float, chance: float) -> Judged:
     before, after = _mean(own, after=False), _mean(own, after=True)
     result = bound(before, after, tolerance=tolerance, chance=chance)
-    interval = median(one.interval for one in own)
-    losses = [one.own_loss for one in own if not math.isnan(one.own_loss)]
+    interval = median(series.interval for series in own)
+    losses = [series.own_loss for series in own if not math.isnan(series.own_loss)]
     return Judged(
         name=name,
         cases=len(own),
@@ -392,11 +410,11 @@ def _mean(own: Sequence[Series], *, after: bool) -> list[float]:
 
     Rounds are counted from the upgrade on, in both directions.
     """
-    weights = [1 / max(_LEAST_VARIANCE, one.variance) for one in own]
-    rounds = min(len(one.after if after else one.before) for one in own)
+    weights = [1 / max(_LEAST_VARIANCE, series.variance) for series in own]
+    rounds = min(len(series.after if after else series.before) for series in own)
     if not rounds:
         return []
-    columns = [one.after[:rounds] if after else one.before[-rounds:] for one in own]
+    columns = [series.after[:rounds] if after else series.before[-rounds:] for series in own]
     total = sum(weights)
     return [
         sum(weight * value for weight, value in zip(weights, row, strict=True)) / total

@@ -58,7 +58,11 @@ def gate_lines(result: GateResult, now: datetime) -> Iterator[str]:
 
 def _head(result: GateResult) -> str:
     """Return the decision with its cause, which is the verdict if no series is above."""
-    lost = [one for one in (*result.groups, *result.cases) if one.bound.decision is Decision.STOP]
+    lost = [
+        judged
+        for judged in (*result.groups, *result.cases)
+        if judged.bound.decision is Decision.STOP
+    ]
     if result.back is None and result.decision is Decision.STOP and not lost:
         return "Stop: the verdict confirmed a regression since the upgrade"
     heads = _HEADS if result.back is None else _HEADS_BACK
@@ -67,34 +71,38 @@ def _head(result: GateResult) -> str:
 
 def _judged_lines(result: GateResult) -> Iterator[str]:
     """Yield all groups, and the first cases with a loss above the tolerance."""
-    stops = [one for one in result.cases if one.bound.decision is Decision.STOP]
-    for one in (*result.groups, *stops[:_LISTED]):
-        yield judged_text(one, alone=not result.peers)
+    stops = [case for case in result.cases if case.bound.decision is Decision.STOP]
+    for judged in (*result.groups, *stops[:_LISTED]):
+        yield judged_text(judged, alone=not result.peers)
     if len(stops) > _LISTED:
         yield f"- {len(stops) - _LISTED} more cases: stop (--format json)"
 
 
-def judged_text(one: Judged, *, alone: bool = False) -> str:
+def judged_text(judged: Judged, *, alone: bool = False) -> str:
     """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), … 6 runs: stop`.
 
     Args:
         alone: without peers, so that the loss itself is the one relative to the own past.
     """
-    known, runs = one.bound, count_text(one.bound.after, "run")
-    begin = f"- {one.name} ({count_text(one.cases, 'case')}):"
-    if math.isnan(known.loss):
+    bound, runs = judged.bound, count_text(judged.bound.after, "run")
+    begin = f"- {judged.name} ({count_text(judged.cases, 'case')}):"
+    if math.isnan(bound.loss):
         return f"{begin} {runs}, too few"
-    own = "" if alone or math.isnan(one.own_loss) else f", {one.own_loss:.1%} against its own past"
+    own = (
+        ""
+        if alone or math.isnan(judged.own_loss)
+        else f", {judged.own_loss:.1%} against its own past"
+    )
     return (
-        f"{begin} loss {known.loss:.1%} ({100 * known.low:.1f} to {100 * known.high:.1f}%){own}, "
-        f"{runs}: {known.decision}"
+        f"{begin} loss {bound.loss:.1%} ({100 * bound.low:.1f} to {100 * bound.high:.1f}%){own}, "
+        f"{runs}: {bound.decision}"
     )
 
 
 def _until(result: GateResult, now: datetime) -> str:
     if not result.groups:
         return "Measure first: no case has enough paired runs before the upgrade."
-    least = min((result.back or result).groups, key=lambda one: one.bound.before).bound
+    least = min((result.back or result).groups, key=lambda judged: judged.bound.before).bound
     if least.before < LEAST_BEFORE:
         return (
             f"Measure first: 1 of {least.thinned} runs before is independent of the others, "
@@ -120,26 +128,26 @@ def gate_data(result: GateResult, now: datetime) -> dict[str, Any]:
         "peers": list(result.peers),
         "expected_between": times or None,
         "regressions": list(result.regressions),
-        "groups": [_judged_data(one) for one in result.groups],
-        "cases": [_judged_data(one) for one in result.cases],
+        "groups": [_judged_data(group) for group in result.groups],
+        "cases": [_judged_data(case) for case in result.cases],
         "not_judged": list(result.unpaired),
         "back": None if result.back is None else gate_data(result.back, now),
     }
 
 
-def _judged_data(one: Judged) -> dict[str, Any]:
-    known = one.bound
+def _judged_data(judged: Judged) -> dict[str, Any]:
+    bound = judged.bound
     return {
-        "name": one.name,
-        "cases": one.cases,
-        "loss_ratio": _number(known.loss),
-        "low_ratio": _number(known.low),
-        "high_ratio": _number(known.high),
-        "own_loss_ratio": _number(one.own_loss),
-        "runs_before": known.before,
-        "runs_after": known.after,
-        "thinned": known.thinned,
-        "decision": str(known.decision),
+        "name": judged.name,
+        "cases": judged.cases,
+        "loss_ratio": _number(bound.loss),
+        "low_ratio": _number(bound.low),
+        "high_ratio": _number(bound.high),
+        "own_loss_ratio": _number(judged.own_loss),
+        "runs_before": bound.before,
+        "runs_after": bound.after,
+        "thinned": bound.thinned,
+        "decision": str(bound.decision),
     }
 
 

@@ -58,22 +58,24 @@ def proposals(
         without_aio: (node, storage) that QEMU itself accesses over the network.
     """
     best: dict[Options, Proposal] = {}
-    for one in advice:
-        fixed = {"aio"} if (one.node, one.storage) in without_aio else set()
-        for proposal in _for_purpose(one, fixed):
+    for recommendation in advice:
+        fixed = {"aio"} if (recommendation.node, recommendation.storage) in without_aio else set()
+        for proposal in _for_purpose(recommendation, fixed):
             known = best.get(proposal.options)
             if known is None or known.upper < proposal.upper:
                 best[proposal.options] = proposal
     return tuple(sorted(best.values(), key=lambda one: -one.upper)[:MOST])
 
 
-def _for_purpose(one: Recommendation, fixed: Collection[str]) -> Iterator[Proposal]:
-    scores = {options_of(choice.definition): choice.score for choice in one.choices}
+def _for_purpose(recommendation: Recommendation, fixed: Collection[str]) -> Iterator[Proposal]:
+    scores = {options_of(choice.definition): choice.score for choice in recommendation.choices}
     measured = scores.keys() | {
-        options_of(place.definition) for ranking in one.rankings for place in ranking.excluded
+        options_of(place.definition)
+        for ranking in recommendation.rankings
+        for place in ranking.excluded
     }
-    top = one.fastest.score
-    for choice in (one.fastest, *one.ties, *one.undecided):
+    top = recommendation.fastest.score
+    for choice in (recommendation.fastest, *recommendation.ties, *recommendation.undecided):
         for option, values in ALTERNATIVES.items():
             for value in values:
                 options = _with(choice, option, value)
@@ -138,19 +140,21 @@ def _effects(
                 yield scores[other] - score
 
 
-def proposal_text(one: Proposal) -> str:
+def proposal_text(proposal: Proposal) -> str:
     """Return a proposal with its reason, as a phrase."""
     reason = (
-        f"could be up to {one.upper:.0%} faster than the fastest, by measured neighbors"
-        if one.known
+        f"could be up to {proposal.upper:.0%} faster than the fastest, by measured neighbors"
+        if proposal.known
         else "no measured pair shows the effect of this option"
     )
-    return f"{one.base} with {one.option} {one.value}: {reason}"
+    return f"{proposal.base} with {proposal.option} {proposal.value}: {reason}"
 
 
 # --- The pack.
 
-_FLAGS: Final = frozenset(one.name for one in fields(Disk) if str(one.type).startswith("bool"))
+_FLAGS: Final = frozenset(
+    field.name for field in fields(Disk) if str(field.type).startswith("bool")
+)
 _AXES: Final = ("bus", "format", "cache")
 
 

@@ -141,18 +141,22 @@ def expected_issues(
     cases: Sequence[Definition],
 ) -> tuple[Expected, ...]:
     """Return the issues that an upgrade concerns; those of the cases in use first."""
-    found = []
+    expectations = []
     for issue in issues:
         entry = _effect(issue, running, changes)
         if entry is None:
             continue
         applies, names = _applies(issue, cases, running)
-        found.append(
+        expectations.append(
             Expected(issue=issue, effect=entry[0], affected=entry[1], applies=applies, cases=names)
         )
     order = {one: place for place, one in enumerate(Applies)}
     effects = {effect: place for place, effect in enumerate(Effect)}
-    return tuple(sorted(found, key=lambda one: (effects[one.effect], order[one.applies])))
+    return tuple(
+        sorted(
+            expectations, key=lambda expected: (effects[expected.effect], order[expected.applies])
+        )
+    )
 
 
 def _effect(
@@ -245,13 +249,15 @@ def outlook_lines(outlook: Outlook) -> Iterator[str]:
         name = NAMES.get(fact, fact)
         yield f"The running version of {name} is unknown: pass --from {name}=VERSION"
     for effect, heading in HEADINGS.items():
-        found = [one for one in outlook.expected if one.effect is effect]
-        hits = [one for one in found if one.applies is not Applies.NO]
-        if found:
+        expectations = [expected for expected in outlook.expected if expected.effect is effect]
+        hits = [expected for expected in expectations if expected.applies is not Applies.NO]
+        if expectations:
             yield f"{heading}:"
-            yield from (f"- {issue_text(one)}" for one in hits)
-        if len(hits) < len(found):
-            others = ", ".join(one.issue.id for one in found if one.applies is Applies.NO)
+            yield from (f"- {issue_text(hit)}" for hit in hits)
+        if len(hits) < len(expectations):
+            others = ", ".join(
+                expected.issue.id for expected in expectations if expected.applies is Applies.NO
+            )
             yield f"- no configuration in use has what these need: {others}"
     if not outlook.expected:
         yield "No known issue starts or ends between these versions."
@@ -265,23 +271,23 @@ def _version_texts(outlook: Outlook) -> Iterator[str]:
             yield f"{NAMES[fact]} {before or 'unknown'} -> {version}"
 
 
-def issue_text(one: Expected) -> str:
+def issue_text(expected: Expected) -> str:
     """Return an issue with its fix, relevance, workaround and source."""
-    issue, applies = one.issue, _APPLIES[one.applies]
-    names = ", ".join(one.cases[:_LISTED])
-    more = f" and {len(one.cases) - _LISTED} more" if len(one.cases) > _LISTED else ""
+    issue, applies = expected.issue, _APPLIES[expected.applies]
+    names = ", ".join(expected.cases[:_LISTED])
+    more = f" and {len(expected.cases) - _LISTED} more" if len(expected.cases) > _LISTED else ""
     parts = [
         f"{issue.id} ({issue.kind.replace('_', ' ')}): {issue.title}",
         f"{applies}: {names}{more}" if names else applies,
-        _fix_text(one),
+        _fix_text(expected),
         f"workaround: {issue.workaround}" if issue.workaround else "",
         f"source: {issue.source}",
     ]
     return "; ".join(part for part in parts if part)
 
 
-def _fix_text(one: Expected) -> str:
-    fix = one.affected.fix
+def _fix_text(expected: Expected) -> str:
+    fix = expected.affected.fix
     if fix.fixed_in or fix.before:
         return f"fixed in {fix.fixed_in or f'{NAMES.get(fix.fact, fix.fact)} {fix.before}'}"
     return "no fix known"
@@ -325,26 +331,26 @@ def outlook_data(outlook: Outlook) -> dict[str, Any]:
         "unknown": [NAMES.get(fact, fact) for fact in outlook.unknown],
         "issues": [
             {
-                "id": one.issue.id,
-                "effect": str(one.effect),
-                "applies": str(one.applies),
-                "kind": one.issue.kind,
-                "title": one.issue.title,
-                "configurations": list(one.cases),
-                "fixed_in": one.affected.fix.fixed_in or one.affected.fix.before,
-                "workaround": one.issue.workaround,
-                "source": one.issue.source,
+                "id": expected.issue.id,
+                "effect": str(expected.effect),
+                "applies": str(expected.applies),
+                "kind": expected.issue.kind,
+                "title": expected.issue.title,
+                "configurations": list(expected.cases),
+                "fixed_in": expected.affected.fix.fixed_in or expected.affected.fix.before,
+                "workaround": expected.issue.workaround,
+                "source": expected.issue.source,
             }
-            for one in outlook.expected
+            for expected in outlook.expected
         ],
         "baseline": [
             {
-                "case": one.name,
-                "runs": one.runs,
-                "needed": one.needed,
-                "detectable_ratio": one.size,
-                "seconds": one.seconds,
+                "case": need.name,
+                "runs": need.runs,
+                "needed": need.needed,
+                "detectable_ratio": need.size,
+                "seconds": need.seconds,
             }
-            for one in outlook.baseline
+            for need in outlook.baseline
         ],
     }

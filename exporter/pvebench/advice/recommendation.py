@@ -126,7 +126,7 @@ class Recommendation:
 
     def choice(self, scenario: str) -> Choice | None:
         """Return the choice with a slug; None: not measured under all workloads."""
-        return next((one for one in self.choices if one.scenario == scenario), None)
+        return next((choice for choice in self.choices if choice.scenario == scenario), None)
 
 
 def purpose_of(definition: Definition) -> Purpose | None:
@@ -160,14 +160,14 @@ def recommendations(
         _recommendation(group, _comparable(of), view, regressions)
         for group, of in sorted(groups.items(), key=lambda it: (it[0][:2], order[it[0][2]]))
     ]
-    return tuple(one for one in found if one)
+    return tuple(recommendation for recommendation in found if recommendation)
 
 
 def _comparable(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
     """Return the rankings that have the configurations of the largest one in common."""
-    largest = max(rankings, key=lambda one: len(one.places))
+    largest = max(rankings, key=lambda ranking: len(ranking.places))
     names = _names(largest)
-    return tuple(one for one in rankings if len(_names(one) & names) > 1) or (largest,)
+    return tuple(ranking for ranking in rankings if len(_names(ranking) & names) > 1) or (largest,)
 
 
 def _names(ranking: Ranking) -> set[str]:
@@ -181,13 +181,13 @@ def choices_of(rankings: Sequence[Ranking], trends: Mapping[str, Trend]) -> tupl
         {place.definition.scenario: place for place in ranking.places} for ranking in rankings
     ]
     tops = [max(known[name].level for name in common) if common else 0.0 for known in by_name]
-    found = []
+    choices = []
     for name in common:
         places = tuple(known[name] for known in by_name)
         if min(place.level for place in places) <= 0:
             continue
         logs = [math.log(place.level / top) for place, top in zip(places, tops, strict=True)]
-        found.append(
+        choices.append(
             Choice(
                 scenario=name,
                 definition=places[0].definition,
@@ -196,7 +196,7 @@ def choices_of(rankings: Sequence[Ranking], trends: Mapping[str, Trend]) -> tupl
                 score=sum(logs) / len(logs),
             )
         )
-    return tuple(sorted(found, key=lambda one: (-one.score, one.scenario)))
+    return tuple(sorted(choices, key=lambda choice: (-choice.score, choice.scenario)))
 
 
 def compare(
@@ -205,8 +205,11 @@ def compare(
     """Return how much more `after` gives than `before`; each needs LEAST_RUNS runs."""
     pairs = list(zip(before.places, after.places, strict=True))
     return joint_difference(
-        [(totals(trends[one.key]), totals(trends[other.key])) for one, other in pairs],
-        [(one.level, other.level) for one, other in pairs],
+        [
+            (totals(trends[place.key]), totals(trends[other_place.key]))
+            for place, other_place in pairs
+        ],
+        [(place.level, other_place.level) for place, other_place in pairs],
         chance=chance,
     )
 
@@ -221,20 +224,20 @@ def _recommendation(
     choices = choices_of(contests, view.trends)
     if not choices:
         return None
-    fastest, others = choices[0], choices[1:]
-    ties, slower, undecided = _sorted(fastest, others, view.trends)
-    usual = [one for one in choices if is_usual(one.definition)]
+    fastest, other_choices = choices[0], choices[1:]
+    ties, slower, undecided = _sorted(fastest, other_choices, view.trends)
+    usual = [choice for choice in choices if is_usual(choice.definition)]
     default = min(usual, key=_options, default=None)
     equal = [fastest, *ties]
     chosen = default if default in equal else min(equal, key=_options)
-    gain = _gain(default, chosen, view.trends, len(others))
+    gain = _gain(default, chosen, view.trends, len(other_choices))
     # One of each kind is enough: that of the first workload.
-    faster = (place for one in reversed(contests) for place in faster_excluded(one))
+    faster = (place for contest in reversed(contests) for place in faster_excluded(contest))
     excluded = tuple({place.exclusion: place for place in faster}.values())
-    doubts = tuple(_doubts(contests, fastest, others, default, gain, view))
+    doubts = tuple(_doubts(contests, fastest, other_choices, default, gain, view))
     standing = _standing(doubts, default=chosen is default)
     if standing is Standing.MEASURE and chosen is not fastest:
-        chosen, gain = fastest, _gain(default, fastest, view.trends, len(others))
+        chosen, gain = fastest, _gain(default, fastest, view.trends, len(other_choices))
     keys = {place.key for place in chosen.places}
     return Recommendation(
         node=node,
@@ -253,7 +256,9 @@ def _recommendation(
         excluded=excluded,
         durability=measured_of(chosen.definition, view.durability),
         choices=choices,
-        regression=next((one for one in regressions if keys & {*one.cases}), None),
+        regression=next(
+            (regression for regression in regressions if keys & {*regression.cases}), None
+        ),
     )
 
 
@@ -271,15 +276,15 @@ def _sorted(
     undecided: list[Choice] = []
     others = list(others)
     chance = CHANCE / max(1, len(others))
-    for one in others:
-        if min(one.least_runs, fastest.least_runs) < LEAST_RUNS:
-            undecided.append(one)
+    for choice in others:
+        if min(choice.least_runs, fastest.least_runs) < LEAST_RUNS:
+            undecided.append(choice)
             continue
-        gap = compare(fastest, one, trends, chance=chance)
+        gap = compare(fastest, choice, trends, chance=chance)
         if gap.high < 0:
-            slower.append(one)
+            slower.append(choice)
         else:
-            (ties if gap.low >= -MAX_EQUAL_LOSS else undecided).append(one)
+            (ties if gap.low >= -MAX_EQUAL_LOSS else undecided).append(choice)
     return ties, slower, undecided
 
 
@@ -303,7 +308,7 @@ def _doubts(
 ) -> Iterable[Doubt]:
     if view.simulated:
         yield Doubt.SIMULATED
-    if any(one.emulated for one in rankings):
+    if any(ranking.emulated for ranking in rankings):
         yield Doubt.EMULATED
     if fastest.least_runs < LEAST_RUNS or (default and default.least_runs < LEAST_RUNS):
         yield Doubt.FEW_RUNS

@@ -86,28 +86,34 @@ def cost_of(choice: Choice, runs_of: RunsOf) -> Cost:
 
 
 def _cpu(run: StoredRun) -> float | None:
-    cores = {one.part: one.value for one in run.samples if one.metric == figures.HOST_CPU.name}
-    rate = sum(one.value for one in run.samples if one.metric == "iops" and one.direction)
+    cores = {
+        sample.part: sample.value
+        for sample in run.samples
+        if sample.metric == figures.HOST_CPU.name
+    }
+    rate = sum(
+        sample.value for sample in run.samples if sample.metric == "iops" and sample.direction
+    )
     used = cores.get("qemu", cores.get("total"))
     return used / rate if used is not None and rate > 0 else None
 
 
 def _tail(run: StoredRun) -> float | None:
     tails = [
-        one.value
-        for one in run.samples
-        if one.metric == figures.CLAT_PERCENTILE.name and one.part in ("99.9", "99.90")
+        sample.value
+        for sample in run.samples
+        if sample.metric == figures.CLAT_PERCENTILE.name and sample.part in ("99.9", "99.90")
     ]
     return max(tails, default=None)
 
 
-def heading(one: Recommendation) -> str:
+def heading(recommendation: Recommendation) -> str:
     """Return `local-zfs on pve1, databases and mail`."""
-    return f"{one.storage} on {one.node}, {PURPOSES[one.purpose]}"
+    return f"{recommendation.storage} on {recommendation.node}, {PURPOSES[recommendation.purpose]}"
 
 
 def advice_lines(
-    one: Recommendation,
+    recommendation: Recommendation,
     runs_of: RunsOf,
     present: str | None = None,
     gain_over_present: JointDifference | None = None,
@@ -117,47 +123,47 @@ def advice_lines(
     Args:
         present: scenario in use.
     """
-    yield first_sentence(one)
-    if gain_over_present is not None and present and (used := one.choice(present)):
+    yield first_sentence(recommendation)
+    if gain_over_present is not None and present and (used := recommendation.choice(present)):
         gain = gain_text(gain_over_present)
         yield f"Against the present choice: {gain}. Its run IDs: {ids_text(used.runs)}."
-    yield f"Measured: {'; '.join(_levels(one.chosen))}."
-    yield from _others(one)
-    yield from (text for doubt in one.doubts if (text := _DOUBTS[doubt]))
-    yield from _faster_ones(one)
-    yield from _costs(one, runs_of)
-    yield from risk_lines(one.chosen.definition, one.durability)
-    yield f"Run IDs: {ids_text(one.chosen.runs)}" + (
-        f"; of the default: {ids_text(one.default.runs)}"
-        if one.default and one.default is not one.chosen
+    yield f"Measured: {'; '.join(_levels(recommendation.chosen))}."
+    yield from _others(recommendation)
+    yield from (text for doubt in recommendation.doubts if (text := _DOUBTS[doubt]))
+    yield from _faster_ones(recommendation)
+    yield from _costs(recommendation, runs_of)
+    yield from risk_lines(recommendation.chosen.definition, recommendation.durability)
+    yield f"Run IDs: {ids_text(recommendation.chosen.runs)}" + (
+        f"; of the default: {ids_text(recommendation.default.runs)}"
+        if recommendation.default and recommendation.default is not recommendation.chosen
         else ""
     )
 
 
-def first_sentence(one: Recommendation) -> str:
+def first_sentence(recommendation: Recommendation) -> str:
     """Return the advice alone: `Keep the default, …: nothing measured here is faster`.
 
     It names an open regression of the configuration.
     """
-    return " ".join((_choice_sentence(one), *regression_text(one)))
+    return " ".join((_choice_sentence(recommendation), *regression_text(recommendation)))
 
 
-def regression_text(one: Recommendation) -> Iterator[str]:
+def regression_text(recommendation: Recommendation) -> Iterator[str]:
     """Yield the open regression of the recommended configuration, in the words of the verdict."""
-    if one.regression is not None:
-        yield f"It has an open regression: {summary(one.regression)}."
+    if recommendation.regression is not None:
+        yield f"It has an open regression: {summary(recommendation.regression)}."
 
 
-def _choice_sentence(one: Recommendation) -> str:
-    chosen = configuration_text(one.chosen.definition)
-    if one.standing is Standing.MEASURE:
-        gap = f" ({gain_text(one.gain)} than the default)" if one.gain else ""
+def _choice_sentence(recommendation: Recommendation) -> str:
+    chosen = configuration_text(recommendation.chosen.definition)
+    if recommendation.standing is Standing.MEASURE:
+        gap = f" ({gain_text(recommendation.gain)} than the default)" if recommendation.gain else ""
         return f"Measure first. The highest durable result so far is {chosen}{gap}."
-    if one.standing is Standing.DEFAULT:
-        if one.chosen is one.fastest:
+    if recommendation.standing is Standing.DEFAULT:
+        if recommendation.chosen is recommendation.fastest:
             return f"Keep the default, {chosen}: nothing measured here is faster."
         return f"Keep the default, {chosen}: it is within noise of the fastest."
-    gain = f": {gain_text(one.gain)} than the default" if one.gain else ""
+    gain = f": {gain_text(recommendation.gain)} than the default" if recommendation.gain else ""
     return f"Use {chosen}{gain}."
 
 
@@ -186,36 +192,44 @@ def _levels(choice: Choice) -> Iterator[str]:
         yield f"{level} ({workload_text(place.definition)})"
 
 
-def _others(one: Recommendation) -> Iterator[str]:
-    alike = [other for other in (one.fastest, *one.ties) if other is not one.chosen]
+def _others(recommendation: Recommendation) -> Iterator[str]:
+    alike = [
+        other_choice
+        for other_choice in (recommendation.fastest, *recommendation.ties)
+        if other_choice is not recommendation.chosen
+    ]
     if alike:
         yield f"Within noise of it: {_names(alike)}."
-    if one.undecided:
-        yield f"Not decided, more runs needed: {_names(one.undecided)}."
+    if recommendation.undecided:
+        yield f"Not decided, more runs needed: {_names(recommendation.undecided)}."
 
 
 def _names(choices: Iterable[Choice]) -> str:
     return "; ".join(configuration_text(choice.definition) for choice in choices)
 
 
-def _faster_ones(one: Recommendation) -> Iterator[str]:
-    for place in one.excluded:
+def _faster_ones(recommendation: Recommendation) -> Iterator[str]:
+    for place in recommendation.excluded:
         yield excluded_text(place, main_metric(place.definition))
 
 
-def _costs(one: Recommendation, runs_of: RunsOf) -> Iterator[str]:
-    own = cost_of(one.chosen, runs_of)
-    other = one.default if one.default and one.default is not one.chosen else None
-    usual = cost_of(other, runs_of) if other else Cost(None, None)
-    load = workload_text(one.chosen.places[0].definition)
-    if own.cpu_seconds is not None:
+def _costs(recommendation: Recommendation, runs_of: RunsOf) -> Iterator[str]:
+    cost = cost_of(recommendation.chosen, runs_of)
+    other_choice = (
+        recommendation.default
+        if recommendation.default and recommendation.default is not recommendation.chosen
+        else None
+    )
+    usual = cost_of(other_choice, runs_of) if other_choice else Cost(None, None)
+    load = workload_text(recommendation.chosen.places[0].definition)
+    if cost.cpu_seconds is not None:
         yield (
-            f"Host CPU per I/O: {show_latency(own.cpu_seconds)}{_of_default(usual.cpu_seconds)} "
+            f"Host CPU per I/O: {show_latency(cost.cpu_seconds)}{_of_default(usual.cpu_seconds)} "
             f"({load})."
         )
-    if own.tail_seconds is not None:
+    if cost.tail_seconds is not None:
         yield (
-            f"Tail latency (p99.9): {show_latency(own.tail_seconds)}"
+            f"Tail latency (p99.9): {show_latency(cost.tail_seconds)}"
             f"{_of_default(usual.tail_seconds)} ({load})."
         )
 
@@ -234,20 +248,21 @@ def risk_lines(definition: Definition, durability: Durability | None = None) -> 
         yield _SNAPSHOTS[form]
 
 
-def _survival_text(cache: str, one: Durability | None) -> str:
+def _survival_text(cache: str, durability: Durability | None) -> str:
     """Return how many records survived a killed QEMU, and would survive a loss of power."""
     power = f"If the host loses power: {_POWER.get(cache, 'unknown')}. This is by design"
-    if one is None:
+    if durability is None:
         killed = _FLUSHED_ONLY.get(cache, "qcow2 without preallocation")
         return (
             f"If QEMU is killed: completed writes survive ({killed}: flushed data). {power}; "
             "`pvebench durability` measures it."
         )
-    when = f"{one.finished:%Y-%m-%d} with QEMU {one.qemu}"
-    killed = f"Measured {when}: if QEMU is killed, {_shares(one.killed)} survive"
-    if not one.power:
+    when = f"{durability.finished:%Y-%m-%d} with QEMU {durability.qemu}"
+    killed = f"Measured {when}: if QEMU is killed, {_shares(durability.killed)} survive"
+    if not durability.power:
         return f"{killed}. {power}."
-    return f"{killed}; if the host loses power, {_shares(one.power)}, if the disk honors flushes."
+    lost = f"if the host loses power, {_shares(durability.power)}, if the disk honors flushes"
+    return f"{killed}; {lost}."
 
 
 def _shares(rows: Sequence[Survival]) -> str:
@@ -255,8 +270,11 @@ def _shares(rows: Sequence[Survival]) -> str:
 
 
 def _share(rows: Sequence[Survival], *, synced: bool) -> str:
-    own = [one for one in rows if (one.sync is not Sync.NONE) is synced]
-    found, written = sum(one.found for one in own), sum(one.written for one in own)
+    survivals = [row for row in rows if (row.sync is not Sync.NONE) is synced]
+    found, written = (
+        sum(survival.found for survival in survivals),
+        sum(survival.written for survival in survivals),
+    )
     return f"{found} of {written} {'flushed' if synced else 'other completed'} writes"
 
 
@@ -273,24 +291,26 @@ def ids_text(runs: Sequence[int]) -> str:
     return ", ".join(texts[:_LISTED]) + more
 
 
-def advice_data(one: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
+def advice_data(recommendation: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
     """Return a recommendation as plain data."""
-    cost = cost_of(one.chosen, runs_of)
+    cost = cost_of(recommendation.chosen, runs_of)
     return {
-        "node": one.node,
-        "storage": one.storage,
-        "purpose": str(one.purpose),
-        "standing": str(one.standing),
-        "open_regression": one.regression.id if one.regression else None,
-        "doubts": [str(doubt) for doubt in one.doubts],
-        "text": " ".join(advice_lines(one, runs_of)),
-        "chosen": _choice_data(one.chosen),
-        "default": _choice_data(one.default) if one.default else None,
-        "gain": gain_data(one.gain),
-        "within_noise": [other.scenario for other in (one.fastest, *one.ties)],
-        "slower": [other.scenario for other in one.slower],
-        "undecided": [other.scenario for other in one.undecided],
-        "durable": str(durable_by(one.chosen.definition, one.durability)),
+        "node": recommendation.node,
+        "storage": recommendation.storage,
+        "purpose": str(recommendation.purpose),
+        "standing": str(recommendation.standing),
+        "open_regression": recommendation.regression.id if recommendation.regression else None,
+        "doubts": [str(doubt) for doubt in recommendation.doubts],
+        "text": " ".join(advice_lines(recommendation, runs_of)),
+        "chosen": _choice_data(recommendation.chosen),
+        "default": _choice_data(recommendation.default) if recommendation.default else None,
+        "gain": gain_data(recommendation.gain),
+        "within_noise": [
+            other_choice.scenario for other_choice in (recommendation.fastest, *recommendation.ties)
+        ],
+        "slower": [other_choice.scenario for other_choice in recommendation.slower],
+        "undecided": [other_choice.scenario for other_choice in recommendation.undecided],
+        "durable": str(durable_by(recommendation.chosen.definition, recommendation.durability)),
         "host_cpu_seconds_per_io": cost.cpu_seconds,
         "latency_p999_seconds": cost.tail_seconds,
     }

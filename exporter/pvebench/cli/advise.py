@@ -86,18 +86,18 @@ def advise(
             return
         if form == "json":
             rows = [
-                advice_data(one, runs_of)
+                advice_data(recommendation, runs_of)
                 | {
-                    "gain_over_present": gain_data(_over(one, present, view)),
-                    "measure_next": [*map(proposal_text, proposals([one], without_aio))],
+                    "gain_over_present": gain_data(_over(recommendation, present, view)),
+                    "measure_next": [*map(proposal_text, proposals([recommendation], without_aio))],
                 }
-                for one in found
+                for recommendation in found
             ]
             click.echo(json.dumps(rows, indent=2))
             return
         lines = list(_lines(found, runs_of, view, present, without_aio))
     click.echo("\n".join(lines) if lines else NOTHING)
-    if present and not any(one.choice(present) for one in found):
+    if present and not any(recommendation.choice(present) for recommendation in found):
         raise _unknown(present, found)
 
 
@@ -130,8 +130,8 @@ def _without_aio(settings: Settings) -> set[tuple[str, str]]:
         return {
             (node, name)
             for node in driver.nodes(settings)
-            for name, one in driver.storages(settings, node).items()
-            if one.holds.network
+            for name, storage in driver.storages(settings, node).items()
+            if storage.holds.network
         }
     return set()
 
@@ -144,29 +144,33 @@ def _lines(
     without_aio: Collection[tuple[str, str]],
 ) -> Iterator[str]:
     """Yield the advice as Markdown, which a terminal shows well, too."""
-    for one in found:
-        yield f"## {heading(one)}"
-        lines = advice_lines(one, runs_of, present, _over(one, present, view))
+    for recommendation in found:
+        yield f"## {heading(recommendation)}"
+        lines = advice_lines(recommendation, runs_of, present, _over(recommendation, present, view))
         yield from (f"- {line}" for line in lines)
-        for proposal in proposals([one], without_aio)[:3]:
+        for proposal in proposals([recommendation], without_aio)[:3]:
             yield f"- Measure next: {proposal_text(proposal)}."
         yield ""
     if found:
         yield UNASSESSED
 
 
-def _over(one: Recommendation, present: str | None, view: View) -> JointDifference | None:
+def _over(
+    recommendation: Recommendation, present: str | None, view: View
+) -> JointDifference | None:
     """Return the gain of the recommended configuration over the present one."""
-    choice = one.choice(present) if present else None
-    if choice is None or choice is one.chosen:
+    choice = recommendation.choice(present) if present else None
+    if choice is None or choice is recommendation.chosen:
         return None
-    if min(choice.least_runs, one.chosen.least_runs) < LEAST_RUNS:
+    if min(choice.least_runs, recommendation.chosen.least_runs) < LEAST_RUNS:
         return None
-    return compare(choice, one.chosen, view.trends)
+    return compare(choice, recommendation.chosen, view.trends)
 
 
 def _unknown(present: str, found: Sequence[Recommendation]) -> ConfigError:
-    known = sorted({choice.scenario for one in found for choice in one.choices})
+    known = sorted(
+        {choice.scenario for recommendation in found for choice in recommendation.choices}
+    )
     message = f"--present: no comparable result of {present!r}; known: {', '.join(known)}"
     return ConfigError([Problem("command line", 0, 0, message)])
 
@@ -176,8 +180,8 @@ def _unknown(present: str, found: Sequence[Recommendation]) -> ConfigError:
 
 def _write_plans(settings: Settings, found: Sequence[Recommendation], directory: Path) -> None:
     groups: dict[tuple[str, str], list[Recommendation]] = {}
-    for one in found:
-        groups.setdefault((one.node, one.storage), []).append(one)
+    for recommendation in found:
+        groups.setdefault((recommendation.node, recommendation.storage), []).append(recommendation)
     written = [_write_plan(settings, place, own, directory) for place, own in groups.items()]
     if not any(written):
         click.echo("No unmeasured configuration could be the fastest; nothing to write.")
@@ -221,7 +225,7 @@ def _bytes(settings: Settings, place: tuple[str, str], path: Path) -> int | None
     if storage not in storages:
         return None
     pack = load_pack(path)
-    kinds = {name: one.holds for name, one in storages.items()}
+    kinds = {name: measured_storage.holds for name, measured_storage in storages.items()}
     matrix = expand(pack, node=node, storages=kinds, rows=driver.rows)
     return make_plan(matrix, seed=pack.seed, conduct=pack.conduct).bytes_written
 
@@ -232,5 +236,5 @@ def _report(path: Path, chosen: Sequence[Proposal], cost: int | None, budget: in
         limit = f" of the budget of {show_bytes(budget)} a day" if budget else "; no write budget"
         writes = f"at most {show_bytes(cost)} per cycle{limit}"
     click.echo(f"wrote {path}: {len(chosen)} configurations; {writes}")
-    for one in chosen:
-        click.echo(f"  {proposal_text(one)}")
+    for proposal in chosen:
+        click.echo(f"  {proposal_text(proposal)}")

@@ -115,8 +115,11 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             rankings=summaries(view, after_cycles, cases),
             trends=view.trends,
             advice=tuple(
-                (heading(one), tuple(advice_lines(one, partial(_newest_runs, store))))
-                for one in recommendations(view, cases, verdicts.regressions)
+                (
+                    heading(recommendation),
+                    tuple(advice_lines(recommendation, partial(_newest_runs, store))),
+                )
+                for recommendation in recommendations(view, cases, verdicts.regressions)
             ),
         )
     html = report_html(subject, runs, series, relative_to or pack.relative_to)

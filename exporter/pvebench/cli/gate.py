@@ -82,7 +82,7 @@ def _look(
 ) -> GateResult:
     results = Results(store)
     cases, periods = shown_definitions(results.now), results.now.periods
-    nodes = sorted({one.node for one in cases.values()})
+    nodes = sorted({case.node for case in cases.values()})
     for name in (canary, *peers):
         if name not in nodes:
             raise _wrong(f"no results of node {name!r}; known: {', '.join(nodes)}")

@@ -50,14 +50,14 @@ _MODULES: Final = {name: module for module, names in _SHARED.items() for name in
 
 def _places() -> dict[str, str]:
     """Return command -> place of its function, as `module:function`: own ones, and plug-ins'."""
-    known = plugins("commands")
+    points = plugins("commands")
     places = {}
     for name in " ".join(_LAYOUT.values()).split():
         if not name.endswith("*"):
             places[name] = f"pvebench.cli.{_MODULES.get(name, name)}:{_function(name)}"
-        elif name[:-1] in known:
-            places[name[:-1]] = known[name[:-1]].value
-    others = {name: point.value for name, point in known.items() if "." not in name}
+        elif name[:-1] in points:
+            places[name[:-1]] = points[name[:-1]].value
+    others = {name: point.value for name, point in points.items() if "." not in name}
     return {**places, **{name: others[name] for name in sorted(others.keys() - places.keys())}}
 
 

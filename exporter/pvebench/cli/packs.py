@@ -158,13 +158,13 @@ def _show(pack: Pack) -> None:
 
 def _copy(name: str) -> None:
     """Copy a shipped pack to the working directory; never overwrite a file."""
-    known = shipped_packs()
-    if name not in known:
-        message = f"--copy: unknown pack {name!r}; use one of {', '.join(known)}"
+    paths = shipped_packs()
+    if name not in paths:
+        message = f"--copy: unknown pack {name!r}; use one of {', '.join(paths)}"
         raise ConfigError([Problem("command line", 0, 0, message)])
     target = Path(f"{name}.yaml")
     # The schema is not copied, so the editors' reference to it would be dead.
-    lines = known[name].read_text("utf-8").splitlines(keepends=True)
+    lines = paths[name].read_text("utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith("# yaml-language-server:"))
     try:
         with target.open("x", encoding="utf-8") as file:

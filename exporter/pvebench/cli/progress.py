@@ -131,9 +131,9 @@ def _numbers(samples: tuple[Sample, ...]) -> str:
         if sample.metric != "iops":
             continue
         values = {
-            (other.metric, other.part): other.value
-            for other in samples
-            if other.direction == sample.direction
+            (other_sample.metric, other_sample.part): other_sample.value
+            for other_sample in samples
+            if other_sample.direction == sample.direction
         }
         text = f"{sample.direction} {sample.value:,.0f} IOPS"
         if ("bandwidth", "") in values:

@@ -65,7 +65,8 @@ def _selected_pack(packs: tuple[Path, ...], config: Path | None) -> Selection:
         return Selection(pack.name, pack.title, pack.source, pack.published, pack.relative_to)
     name = packs[0].name
     return Selection(
-        name, published=name if any(name in one.shipped for one in REFERENCES.values()) else ""
+        name,
+        published=name if any(name in source.shipped for source in REFERENCES.values()) else "",
     )
 
 
@@ -86,7 +87,11 @@ def reference_series_of(
             message = "--reference published requires --pack with a pack that reproduces a table"
             raise ConfigError([Problem("command line", 0, 0, message)])
     directory = settings.state / "references"
-    sources = [one for one in REFERENCES.values() if name in one.names(directory)]
+    sources = [
+        reference_source
+        for reference_source in REFERENCES.values()
+        if name in reference_source.names(directory)
+    ]
     for source in sources or REFERENCES.values():
         return source.get(directory, name)
     raise StoreError(f"no reference series {name}", cause="package pvebench_lab is not installed")

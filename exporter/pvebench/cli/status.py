@@ -98,7 +98,11 @@ def _live(settings: Settings, name: str) -> dict[str, Any]:
 
 def _running(settings: Settings, holder: int, live: dict[str, Any]) -> str:
     if not holder:
-        left = [one.text for one in leftovers(settings) if one.severity is not Severity.OK]
+        left = [
+            observation.text
+            for observation in leftovers(settings)
+            if observation.severity is not Severity.OK
+        ]
         return "; ".join(["nothing", *left])
     if not live:
         return f"process {holder}; no details from {exporter_address(settings)}"

@@ -50,11 +50,11 @@ def upgrade(target: str, running: str | None, form: str, **options: Any) -> None
     settings = read_settings(**options)
     changes = _versions(target, "--to")
     known = _versions(running, "--from") if running else {}
-    found = _outlooks(settings, changes, known)
+    outlooks = _outlooks(settings, changes, known)
     if form == "json":
-        click.echo(json.dumps([outlook_data(one) for one in found], indent=2))
+        click.echo(json.dumps([outlook_data(one) for one in outlooks], indent=2))
         return
-    for one in found:
+    for one in outlooks:
         click.echo("\n".join(outlook_lines(one)))
 
 
@@ -100,6 +100,6 @@ def _counts(results: Results | None, view: View, node: str) -> Mapping[str, int]
     if counts is not None:
         return counts
     return {
-        key: sum(count for outcome, count in one.outcomes.items() if outcome.good)
-        for key, one in view.cases.items()
+        key: sum(count for outcome, count in record.outcomes.items() if outcome.good)
+        for key, record in view.cases.items()
     }

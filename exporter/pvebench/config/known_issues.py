@@ -52,7 +52,7 @@ class _Range(Strict):
         return self
 
     def model(self) -> Affected:
-        also = tuple(other.model() for other in self.also)
+        also = tuple(other_range.model() for other_range in self.also)
         return Affected(**dict(self) | {"also": also})
 
 

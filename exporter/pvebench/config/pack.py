@@ -210,8 +210,8 @@ def _places(document: Document) -> dict[str, tuple[int, int]]:
         "axes": ("axes",),
         "workloads": ("workloads",),
     }
-    found = {name: document.problem(place, "") for name, place in places.items()}
-    return {name: (problem.line, problem.column) for name, problem in found.items()}
+    problems = {name: document.problem(place, "") for name, place in places.items()}
+    return {name: (problem.line, problem.column) for name, problem in problems.items()}
 
 
 def _whole_mib(size: float, *, least: int) -> int:
@@ -271,9 +271,9 @@ def _entries(
     ramp = measure.ramp * factor
     for index, entry in enumerate(file.workloads):
         steady = measure.steady if TOOLS[entry.tool].open_ended else None
-        for one in entry.options:
-            options = one if factor == 1.0 else one.scaled(factor, most)
-            runtime = max(1.0, (getattr(one, "runtime", None) or measure.runtime) * factor)
+        for option in entry.options:
+            options = option if factor == 1.0 else option.scaled(factor, most)
+            runtime = max(1.0, (getattr(option, "runtime", None) or measure.runtime) * factor)
             workload = options.workload(ramp_seconds=ramp, runtime_seconds=runtime)
             yield index, options, replace(workload, steady=steady.rule() if steady else None)
 

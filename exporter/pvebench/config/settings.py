@@ -131,7 +131,9 @@ def _models() -> tuple[type[DriverSettings], ...]:
     return tuple(
         model
         for model in models
-        if not any(other is not model and issubclass(other, model) for other in models)
+        if not any(
+            other_model is not model and issubclass(other_model, model) for other_model in models
+        )
     )
 
 

@@ -121,7 +121,10 @@ class Page:
                 self._replace((name, key), Families())
             for key, record in records.items():
                 self._put(name, partial(collect, replace(snapshot, records=[record])), key)
-        defined = snapshot.wall, [(one.definition, one.good is None) for one in shown(snapshot)]
+        defined = (
+            snapshot.wall,
+            [(case_record.definition, case_record.good is None) for case_record in shown(snapshot)],
+        )
         for name, collect in SUMMARY_COLLECTORS.items():
             if name not in DEFINITION_COLLECTORS or defined != self._defined:
                 self._put(name, partial(collect, snapshot))

@@ -82,11 +82,11 @@ class _Past:
         labels = "".join(f"{label_text(*label)}," for label in {**self.labels, **more}.items())
         for metric, lines in (entry for part in families for entry in part.lines.values()):
             self.heads.setdefault(metric.name, head_of(metric, opened=True))
-            known = self.series.setdefault(metric.name, {})
+            series = self.series.setdefault(metric.name, {})
             for line in lines:
                 where, _, value = line[:-1].rpartition(" ")
                 key = _with_labels(where, labels)
-                known.setdefault(key, _Series()).changes.append((moment, value))
+                series.setdefault(key, _Series()).changes.append((moment, value))
                 now.add(key)
         self.end(moment, shown - now)
         return now
@@ -95,9 +95,9 @@ class _Past:
         """End series."""
         if not keys:
             return
-        for known in self.series.values():
-            for key in keys & known.keys():
-                known[key].changes.append((moment, None))
+        for series in self.series.values():
+            for key in keys & series.keys():
+                series[key].changes.append((moment, None))
 
 
 def _with_labels(where: str, labels: str) -> str:
@@ -205,12 +205,12 @@ def _note_summary(
     begun = [moment for moment in moments if moment.timestamp() < window.end]
     first = max((start for start in begun if start.timestamp() <= window.start), default=None)
     for moment in [start for start in begun if first is None or start >= first]:
-        known = [
+        periods = [
             replace(episode, finished=min(episode.finished, max(moment, episode.started)))
             for episode in snapshot.episodes
             if episode.started <= moment
         ]
-        then = Snapshot(now=moment, records=[], episodes=known, simulated=snapshot.simulated)
+        then = Snapshot(now=moment, records=[], episodes=periods, simulated=snapshot.simulated)
         families = Families()
         collect_environments(then, families)
         shown = past.note(moment.timestamp(), [families], shown)

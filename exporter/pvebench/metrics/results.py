@@ -99,9 +99,9 @@ def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[
 
 def collect_settings(snapshot: Snapshot, families: Families) -> None:
     """Add the rank of each configuration and its gap to the fastest one."""
-    known = {record.key: record.last.definition for record in shown(snapshot) if record.good}
+    definitions = {record.key: record.last.definition for record in shown(snapshot) if record.good}
     emulated = emulated_in(snapshot.episodes)
-    for ranking in contests(known, snapshot.trends, emulated, snapshot.durability):
+    for ranking in contests(definitions, snapshot.trends, emulated, snapshot.durability):
         _add(ranking, snapshot.durability, families)
 
 
@@ -197,8 +197,8 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
 
 def collect_info(snapshot: Snapshot, families: Families) -> None:
     """Add the definitions of the scenarios and workloads in the labels."""
-    known = [record.last.definition for record in shown(snapshot)]
-    for definition in {(one.node, one.scenario): one for one in known}.values():
+    definitions = [record.last.definition for record in shown(snapshot)]
+    for definition in {(one.node, one.scenario): one for one in definitions}.values():
         unknown = dict.fromkeys(catalog.SCENARIO_INFO.labels, "")
         described = {
             "configuration": _configuration(definition),
@@ -206,7 +206,9 @@ def collect_info(snapshot: Snapshot, families: Families) -> None:
         }
         labels = {**unknown, **definition.options, **definition.labels, **described}
         families.add(catalog.SCENARIO_INFO, labels, 1)
-    ways = {(one.workload, way): one for one in known for way in map(str, one.directions or ("",))}
+    ways = {
+        (one.workload, way): one for one in definitions for way in map(str, one.directions or ("",))
+    }
     for (_, way), definition in ways.items():
         families.add(catalog.WORKLOAD_INFO, _workload_labels(definition, way), 1)
 
@@ -271,11 +273,11 @@ def collect_gates(verdicts: Verdicts, snapshot: Snapshot, families: Families) ->
         labels = {"node": result.canary}
         families.add(catalog.GATE_EXIT_CODE, labels, EXIT_CODES[result.decision])
         for group in result.groups:
-            known, where = group.bound, {**labels, "group": group.name}
-            if not math.isnan(known.loss):
-                families.add(catalog.GATE_LOSS, where, known.loss)
-                families.add(catalog.GATE_LOSS_LOW, where, known.low)
-                families.add(catalog.GATE_LOSS_HIGH, where, known.high)
+            bound, where = group.bound, {**labels, "group": group.name}
+            if not math.isnan(bound.loss):
+                families.add(catalog.GATE_LOSS, where, bound.loss)
+                families.add(catalog.GATE_LOSS_LOW, where, bound.low)
+                families.add(catalog.GATE_LOSS_HIGH, where, bound.high)
 
 
 BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {

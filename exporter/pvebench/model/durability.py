@@ -78,12 +78,12 @@ class Durability:
     @property
     def lost_killed(self) -> int:
         """Flushed records lost with QEMU, plus torn blocks and damaged images."""
-        return sum(one.lost for one in self.killed) + self.torn + self.damaged
+        return sum(survival.lost for survival in self.killed) + self.torn + self.damaged
 
     @property
     def lost_power(self) -> int:
         """Flushed records that a loss of power may lose."""
-        return sum(one.lost for one in self.power) + self.broken
+        return sum(survival.lost for survival in self.power) + self.broken
 
     @property
     def durable(self) -> bool:

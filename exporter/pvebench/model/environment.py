@@ -219,7 +219,7 @@ class Affected:
     @property
     def facts(self) -> tuple[str, ...]:
         """Names of all components."""
-        return (self.fact, *(name for other in self.also for name in other.facts))
+        return (self.fact, *(name for condition in self.also for name in condition.facts))
 
     @property
     def fix(self) -> Affected:
@@ -236,7 +236,7 @@ class Affected:
         return (
             Version(self.since) <= version
             and (not self.before or version < Version(self.before))
-            and all(other.holds(facts) for other in self.also)
+            and all(condition.holds(facts) for condition in self.also)
         )
 
 

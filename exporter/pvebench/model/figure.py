@@ -93,7 +93,9 @@ class Values:
     """The samples of one run, by figure."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
-        self._values = {(one.metric, one.direction, one.part): one.value for one in samples}
+        self._values = {
+            (sample.metric, sample.direction, sample.part): sample.value for sample in samples
+        }
 
     def of(
         self, figure: Figure, direction: Direction | None = None, part: str = ""

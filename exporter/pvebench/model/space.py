@@ -142,9 +142,9 @@ class SpaceNeed:
 
     def with_case(self, case: Case) -> SpaceNeed:
         """Return the need with one more case."""
-        other = SpaceNeed(self._storages)
-        other._stays, other._passes = dict(self._stays), Counter(self._passes)
-        return other.add(case)
+        copy = SpaceNeed(self._storages)
+        copy._stays, copy._passes = dict(self._stays), Counter(self._passes)
+        return copy.add(case)
 
     def beside(self, case: Case, storage: str) -> int:
         """Return the bytes of the volumes there that the case does not use."""
@@ -191,12 +191,12 @@ def unfit(
     reasons: dict[str, str] = {}
     for case in cases:
         more = need.with_case(case)
-        others = {name: need.beside(case, name) for name in spaces}
+        beside = {name: need.beside(case, name) for name in spaces}
         left = {
-            name: replace(one, free=one.free - others[name], held=one.held - others[name])
-            for name, one in spaces.items()
+            name: replace(space, free=space.free - beside[name], held=space.held - beside[name])
+            for name, space in spaces.items()
         }
-        own = {name: size - others.get(name, 0) for name, size in more.total().items()}
+        own = {name: size - beside.get(name, 0) for name, size in more.total().items()}
         if short := lacking(own, left):
             reasons[case.slug] = short[min(short)]
         else:

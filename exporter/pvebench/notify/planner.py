@@ -126,7 +126,9 @@ def node_activities(view: View, statuses: Iterable[WorkerStatus]) -> Iterator[No
     yield NodeActivity(last_run=max(ends.values(), default=0.0))
     for status in statuses:
         cases = {
-            key: one for key, one in view.planned.items() if one.definition.node == status.node
+            key: planned_case
+            for key, planned_case in view.planned.items()
+            if planned_case.definition.node == status.node
         }
         if cases:
             yield NodeActivity(

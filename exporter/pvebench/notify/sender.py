@@ -165,18 +165,20 @@ class NotificationSender:
 
     def _plan(self, settings: Settings, weekly: str, receivers: Collection[str]) -> None:
         """Queue messages about everything that is new."""
-        now, known = self._now(), self._changes.all()
-        new, notified = change_messages(self._verdicts.open_changes, known, now)
+        now, changes = self._now(), self._changes.all()
+        new, notified = change_messages(self._verdicts.open_changes, changes, now)
         stops, weeks = self._outbox.newest("stopped", "resumed"), self._outbox.newest("weekly")
-        for one in self._activities():
-            idle, before = self._idle(one), stops.get(one.node)
-            new += stop_messages(one, before, idle=idle, exit_reason=self._exit_reason)
+        for activity in self._activities():
+            idle, before = self._idle(activity), stops.get(activity.node)
+            new += stop_messages(activity, before, idle=idle, exit_reason=self._exit_reason)
         last = weeks[""].made if weeks else self._begun
         local = self._clock.now().astimezone(ZoneInfo(settings.time_zone))
-        new += week_messages(self._verdicts, known, weekly=weekly, now=local, last=last)
+        new += week_messages(self._verdicts, changes, weekly=weekly, now=local, last=last)
         if new:
             queue = [
-                replace(one, receiver=to, made=now, due=now) for one in new for to in receivers
+                replace(message, receiver=to, made=now, due=now)
+                for message in new
+                for to in receivers
             ]
             self._outbox.put(queue, notified)
 

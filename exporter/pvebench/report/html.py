@@ -341,14 +341,14 @@ def _gap(place: Place | None) -> str:
 
 
 def _block(slug: str, direction: str, rows: list[RankedRow]) -> Block:
-    rows = sorted(rows, key=lambda one: one.order)
+    rows = sorted(rows, key=lambda row: row.order)
     first = rows[0].row
-    metric = next((one.metric for one in rows if one.value is not None), "iops")
-    names = short_names([str(one.row["scenario"]) for one in rows])
+    metric = next((row.metric for row in rows if row.value is not None), "iops")
+    names = short_names([str(row.row["scenario"]) for row in rows])
     shown = [
-        (name, one.value, one.row["outcome"] != Outcome.OK)
-        for name, one in zip(names, rows, strict=True)
-        if one.value is not None and one.metric == metric
+        (name, row.value, row.row["outcome"] != Outcome.OK)
+        for name, row in zip(names, rows, strict=True)
+        if row.value is not None and row.metric == metric
     ]
     return Block(
         title=f"{first['title']}, {direction}" if direction else str(first["title"]),

@@ -59,8 +59,8 @@ class Companions:
         for number in range(len(self._vms), count):
             vm = self._site.require_vms().further_vm(number + 2)
             vms = replace(self._site.require_vms(), take_snapshots=vm.take_snapshots)
-            own = replace(self._site, hypervisor=vm, vms=vms, fill_notes=None)
-            self._vms.append((vm, Setup(own)))
+            site = replace(self._site, hypervisor=vm, vms=vms, fill_notes=None)
+            self._vms.append((vm, Setup(site)))
         used = self._vms[:count]
         report(Phase.BOOT)
         seconds = self._boot([vm for vm, _ in used], case)
@@ -128,7 +128,7 @@ class Team:
     def lead(self, guest: Guest, case: Case, job: Job) -> Guest:
         """Return the benchmark guest, which also starts and ends the job in the others."""
         tool = TOOLS[case.workload.tool]
-        members = [(one.guest, tool.job(case.workload, one.target)) for one in self._ready]
+        members = [(ready.guest, tool.job(case.workload, ready.target)) for ready in self._ready]
         self._together = _Together(guest, job, members)
         return self._together
 
@@ -181,14 +181,17 @@ class Neighbor:
     ) -> None:
         self._site, self._disk, self._vm, self._guest = site, disk, vm, ready.guest
         self.look_seconds, self.bounds = disk.look_seconds, disk.bounds
-        own = case.workload
+        workload = case.workload
         load = replace(
-            own,
-            parameters={**own.parameters, "rate_iops": own.parameters.get("neighbor_iops", 0)},
+            workload,
+            parameters={
+                **workload.parameters,
+                "rate_iops": workload.parameters.get("neighbor_iops", 0),
+            },
             ramp_seconds=0.0,
-            runtime_seconds=QUIET_SHARE * own.runtime_seconds,
+            runtime_seconds=QUIET_SHARE * workload.runtime_seconds,
         )
-        self._job = TOOLS[own.tool].job(load, ready.target)
+        self._job = TOOLS[workload.tool].job(load, ready.target)
         self._pid: int | None = None
         self._ended = False
         self._first = self._moved = 0
@@ -262,11 +265,16 @@ class _Counters:
     def counters(self) -> BlockCounters | None:
         """Return the sums; None if one VM has none."""
         counted = [vm.counters() for vm in self._vms]
-        known = [one for one in counted if one is not None]
-        if len(known) < len(counted):
+        counters = [block_counters for block_counters in counted if block_counters is not None]
+        if len(counters) < len(counted):
             return None
         names = BlockCounters.__dataclass_fields__
-        return BlockCounters(**{name: sum(getattr(one, name) for one in known) for name in names})
+        return BlockCounters(
+            **{
+                name: sum(getattr(block_counters, name) for block_counters in counters)
+                for name in names
+            }
+        )
 
     def statistics(self) -> str:
         """Return those of the benchmark VM."""

@@ -195,8 +195,8 @@ def _longest_silence(looks: Sequence[Look]) -> float:
 def _until_last_io(looks: Sequence[Look], begun: float) -> Sequence[Look]:
     """Return the looks up to the last completed I/O, at least the first one after `begun`."""
     for number in range(len(looks) - 1, 0, -1):
-        before, one = looks[number - 1], looks[number]
-        if before.at <= begun or one.progress.operations > before.progress.operations:
+        before, look = looks[number - 1], looks[number]
+        if before.at <= begun or look.progress.operations > before.progress.operations:
             return looks[: number + 1]
     return looks
 
@@ -212,11 +212,11 @@ def longest_gap(
     """
     before = last = looks[0].at
     longest = 0.0, 0.0
-    for one, then in pairwise(looks):
+    for look, then in pairwise(looks):
         if then.at > begun and (ended is None or last <= ended):
             longest = max(longest, (then.at - last, last - before), key=sum)
-        if then.progress.operations > one.progress.operations:
-            before, last = one.at, then.at
+        if then.progress.operations > look.progress.operations:
+            before, last = look.at, then.at
     return longest
 
 
@@ -248,9 +248,9 @@ def rates(looks: Sequence[Look]) -> list[float]:
 
 def _completed(looks: Sequence[Look], number: int, at: float) -> float:
     """Return the I/O completed at a time until look `number`, the first one not before it."""
-    one, then = looks[max(0, number - 1)], looks[number]
-    share = (at - one.at) / (then.at - one.at) if number else 0.0
-    return one.progress.operations + share * (then.progress.operations - one.progress.operations)
+    look, then = looks[max(0, number - 1)], looks[number]
+    share = (at - look.at) / (then.at - look.at) if number else 0.0
+    return look.progress.operations + share * (then.progress.operations - look.progress.operations)
 
 
 def _lost(before: Sequence[Look], last: Look) -> float:

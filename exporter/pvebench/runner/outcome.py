@@ -205,11 +205,11 @@ def _device_share(
     )
     if not is_own_share(share):  # other programs used the device
         return _warm(case, direction, None), failed
-    own = DEVICE_SHARE.sample(share, direction)
+    sample = DEVICE_SHARE.sample(share, direction)
     counted = values.of(figures.QEMU_BYTES, part=str(direction))
     if counted:  # in the same window, so nothing of it is outside
         most = moved / counted + 2 * uncertain
-    return [own, *_warm(case, direction, None if span.brief else most)], failed
+    return [sample, *_warm(case, direction, None if span.brief else most)], failed
 
 
 def _warm(case: Case, direction: Direction, at_most: float | None) -> list[Sample]:

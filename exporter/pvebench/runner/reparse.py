@@ -98,8 +98,8 @@ class Reparser:
             UnreadableOutput: the parser rejects the output.
         """
         case, parsed = read_output(run, evidence)
-        known = _of(Source.TOOL, run)
-        changes = _differences(known, parsed)
+        samples = _of(Source.TOOL, run)
+        changes = _differences(samples, parsed)
         host = self._host_rates(case, run)
         if not changes and not _compared_otherwise(run, host):
             return ReparsedRun(run=run, outcome=run.outcome, reason=run.reason)

@@ -80,7 +80,7 @@ def pace(
     """
     planned = [_writes(entry, per_run or {}, budgets) for entry in assignments]
     day: dict[Place, float] = {}
-    for one in (one for writes in planned for one in writes):
+    for one in (write for writes in planned for write in writes):
         group = budgets.place(*one.place)
         day[group] = day.get(group, 0.0) + one.cycle_bytes * DAY / one.seconds
     excess = {
@@ -137,7 +137,9 @@ def _slowed(
     assignment: Assignment, writes: Iterable[_PackWrites], excess: Mapping[Place, float]
 ) -> Assignment:
     """Return the pack with a longer interval if a storage would exceed its budget."""
-    needed = [(excess.get(one.place, 0.0), one.seconds) for one in writes if one.cycle_bytes]
+    needed = [
+        (excess.get(write.place, 0.0), write.seconds) for write in writes if write.cycle_bytes
+    ]
     factor, seconds = max(needed, default=(0.0, 0.0))
     if factor <= 1:
         return assignment
@@ -154,13 +156,13 @@ def _costs(
     budgets: WriteBudgets,
 ) -> Iterable[WriteCost]:
     """Yield the cost of each storage on each node."""
-    places = dict.fromkeys(one.place for writes in planned for one in writes)
+    places = dict.fromkeys(write.place for writes in planned for write in writes)
     for place in places:
         own = [
-            (before.pack, after.pack, one)
+            (before.pack, after.pack, write)
             for before, after, writes in zip(asked, paced, planned, strict=True)
-            for one in writes
-            if one.place == place
+            for write in writes
+            if write.place == place
         ]
         yield WriteCost(
             node=place[0],

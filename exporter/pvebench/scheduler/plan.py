@@ -254,10 +254,10 @@ def check_slugs(packs: Sequence[tuple[Pack, Matrix]]) -> None:
             ("workload", case.workload.slug): case.workload.fingerprint for case in matrix.cases
         }
         for (what, slug), fingerprint in parts.items():
-            known, other = definitions.setdefault((what, slug), (fingerprint, pack))
+            known, other_pack = definitions.setdefault((what, slug), (fingerprint, pack))
             if known != fingerprint:
                 message = (
-                    f"{what} {slug} has another definition in {other.path}: same slug, "
+                    f"{what} {slug} has another definition in {other_pack.path}: same slug, "
                     f"different size, time or machine; raise its version or run one of the packs"
                 )
                 problems.append(Problem(str(pack.path), 0, 0, message))

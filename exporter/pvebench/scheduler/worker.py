@@ -182,10 +182,10 @@ def expected_seconds(plan: Plan, records: Mapping[str, CaseRecord]) -> float:
 
     The plan assumes KVM and an idle host.
     """
-    known = [records[case.key] for case in plan.cases if case.key in records]
-    if len(known) < len(plan.cases):
+    case_records = [records[case.key] for case in plan.cases if case.key in records]
+    if len(case_records) < len(plan.cases):
         return plan.seconds
-    runs = [record.good or record.last for record in known]
+    runs = [record.good or record.last for record in case_records]
     return sum((run.finished - run.started).total_seconds() for run in runs)
 
 

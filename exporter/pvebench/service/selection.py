@@ -136,8 +136,8 @@ def fitting(settings: Settings, assigned: Sequence[Assignment]) -> tuple[list[Fi
 
 
 def _fit(settings: Settings, entry: Assignment, spaces: Mapping[Place, Space]) -> FittingCases:
-    known = driver_of(settings.driver).storages(settings, entry.node)
-    storages = {name: storage.holds for name, storage in known.items()}
+    measured_storages = driver_of(settings.driver).storages(settings, entry.node)
+    storages = {name: storage.holds for name, storage in measured_storages.items()}
     here = {name: space for (node, name), space in spaces.items() if node == entry.node}
     pack, matrix = entry.pack, entry.matrix
     ordered = make_plan(matrix, seed=pack.seed).cases
@@ -172,9 +172,18 @@ def budgets_of(settings: Settings) -> WriteBudgets:
         for name, storage in driver_of(settings.driver).storages(settings, node).items()
     }
     return WriteBudgets(
-        limits={at: one.budget_bytes for at, one in storages.items() if one.budget_bytes},
-        shared=frozenset(name for (_, name), one in storages.items() if one.shared),
-        targets={at: one.holds.operations.targets for at, one in storages.items()},
+        limits={
+            at: measured_storage.budget_bytes
+            for at, measured_storage in storages.items()
+            if measured_storage.budget_bytes
+        },
+        shared=frozenset(
+            name for (_, name), measured_storage in storages.items() if measured_storage.shared
+        ),
+        targets={
+            at: measured_storage.holds.operations.targets
+            for at, measured_storage in storages.items()
+        },
     )
 
 

@@ -166,7 +166,9 @@ class Changes:
 
 def note_notified(connection: Connection, notified: Iterable[KnownChange]) -> None:
     """Store the notification state of changes, within a transaction."""
-    rows = [{"one": one.id, "what": one.notified, "at": one.notified_at} for one in notified]
+    rows = [
+        {"one": change.id, "what": change.notified, "at": change.notified_at} for change in notified
+    ]
     row = update(changes).where(changes.c.id == bindparam("one"))
     row = row.values(notified=bindparam("what"), notified_at=bindparam("at"))
     if rows:

@@ -255,20 +255,20 @@ class Results:
 
     def _note(self, run: Run, stored: StoredRun) -> bool:
         view = self._view
-        key, known = stored.case_key, self._view.cases.get(stored.case_key)
+        key, record = stored.case_key, self._view.cases.get(stored.case_key)
         trend = view.trends.get(key, Trend())
         periods, starts_period = _continued(view.periods, run)
         self._view = replace(
             view,
             version=stored.number,
-            cases={**view.cases, key: (known or CaseRecord.before(stored)).after(stored)},
+            cases={**view.cases, key: (record or CaseRecord.before(stored)).after(stored)},
             trends={**view.trends, key: trend.after(stored)} if run.outcome.good else view.trends,
             failures=view.failures
             if run.outcome is Outcome.OK
             else (stored, *view.failures)[:FAILURES],
             periods=periods,
             totals=_with_moved(view.totals, run),
-            devices=view.devices if known else self._devices(),
+            devices=view.devices if record else self._devices(),
         )
         self._count_good_run(run, starts_period=starts_period)
         return starts_period

@@ -79,22 +79,22 @@ class _Nodes:
 
     def new(self, batch: Sequence[ImportedRun], count: ImportCount) -> list[ImportedRun]:
         """Return the runs of a batch to store, each uid once; count all."""
-        uids = [one.run.uid for one in batch]
+        uids = [imported_run.run.uid for imported_run in batch]
         query = select(runs.c.uid, runs.c.node).where(runs.c.uid.in_(uids))
         known = {row.uid: row.node for row in self._connection.execute(query)}
-        found: list[ImportedRun] = []
-        for one in batch:
-            if (node := known.get(one.run.uid)) is not None:
+        imported_runs: list[ImportedRun] = []
+        for run in batch:
+            if (node := known.get(run.run.uid)) is not None:
                 count.known += 1
                 self._continued.add(node)
-            elif self._is_older(one.run):
+            elif self._is_older(run.run):
                 count.older += 1
             else:
-                known[one.run.uid] = one.run.node
+                known[run.run.uid] = run.run.node
                 count.added += 1
-                count.nodes.add(one.run.node)
-                found.append(one)
-        return found
+                count.nodes.add(run.run.node)
+                imported_runs.append(run)
+        return imported_runs
 
     def _is_older(self, run: StoredRun) -> bool:
         """Return whether a run precedes those of its node.
@@ -128,7 +128,7 @@ def _insert(
         for at, one in enumerate(new, start=number + 1)
     ]
     insert_runs(connection, books, numbered)
-    for run, one in zip(numbered, new, strict=True):
-        if one.revision:
+    for run, imported_run in zip(numbered, new, strict=True):
+        if imported_run.revision:
             row = update(runs).where(runs.c.id == run.number)
-            connection.execute(row.values(revision=one.revision))
+            connection.execute(row.values(revision=imported_run.revision))

@@ -69,10 +69,10 @@ class RunReplacement:
             cases.c.node == node, cases.c.scenario == scenario, cases.c.workload == workload
         )
         with reading(self._engine) as connection:
-            known = definitions_of(connection, connection.scalars(keys_of_place).all())
+            definitions = definitions_of(connection, connection.scalars(keys_of_place).all())
             keys = [
                 key
-                for key, definition in known.items()
+                for key, definition in definitions.items()
                 if definition.device_conditions == conditions
             ]
             query = (

@@ -134,10 +134,10 @@ class StoredResults:
         keys = keys_table(case_keys)
         columns = (runs.c.case_key, runs.c.outcome, runs.c.id, runs.c.finished, runs.c.environment)
         same = (samples.c.run == runs.c.id) & (samples.c.metric == metric) & (samples.c.part == "")
-        other = samples.alias()
+        other_clause = samples.alias()
         warm = (
-            select(other.c.run)
-            .where(other.c.run == runs.c.id, other.c.metric == WARM.name)
+            select(other_clause.c.run)
+            .where(other_clause.c.run == runs.c.id, other_clause.c.metric == WARM.name)
             .exists()
         )
         query = (
@@ -245,8 +245,11 @@ class StoredResults:
         """Return (node, storage, configuration) -> its newest measured durability."""
         query = select(facts.c.value).where(facts.c.name.startswith(DURABILITY))
         with reading(self._engine) as connection:
-            found = [Durability.from_json(text) for text in connection.scalars(query)]
-        return {(one.node, one.storage, one.configuration): one for one in found}
+            durabilities = [Durability.from_json(text) for text in connection.scalars(query)]
+        return {
+            (durability.node, durability.storage, durability.configuration): durability
+            for durability in durabilities
+        }
 
     def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
         """Return the bytes written to a storage in the 24 hours before `at`, to the hour.

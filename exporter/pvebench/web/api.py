@@ -276,7 +276,9 @@ def status_data(
         version=__version__,
         workers=[_worker(status, now) for status in statuses],
         faults=waiting | {part: text for part, text in faults.items() if text},
-        first_verdicts=next((one.at for one in ahead if one.runs == LEAST_JUDGED), None),
+        first_verdicts=next(
+            (milestone.at for milestone in ahead if milestone.runs == LEAST_JUDGED), None
+        ),
     )
 
 

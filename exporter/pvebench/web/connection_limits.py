@@ -239,11 +239,13 @@ class LimitedServer(uvicorn.Server):
     def _has_place(self, *, reserved: bool) -> bool:
         """Return whether a connection can be accepted; close the slowest one if necessary."""
         everyone = cast("set[BoundedProtocol]", self.server_state.connections)
-        others = [one for one in everyone if not one.reserved]
-        beyond = not reserved and len(others) >= MAX_CONNECTIONS - RESERVED_CONNECTIONS
+        other_protocols = [protocol for protocol in everyone if not protocol.reserved]
+        beyond = not reserved and len(other_protocols) >= MAX_CONNECTIONS - RESERVED_CONNECTIONS
         if not beyond and len(everyone) < MAX_CONNECTIONS:
             return True
-        slowest = max(others if beyond else everyone, key=lambda one: one.slow_seconds)
+        slowest = max(
+            other_protocols if beyond else everyone, key=lambda protocol: protocol.slow_seconds
+        )
         if slowest.slow_seconds < SLOW_SECONDS:
             return False
         slowest.drop()

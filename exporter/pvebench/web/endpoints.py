@@ -102,11 +102,11 @@ class Pages:
         return cache.get(name, key, lambda: make(content, statuses, now))
 
     def _storage(self, parameters: Mapping[str, str]) -> str:
-        storage, known = (
+        storage, definitions = (
             parameters.get("storage", ""),
             of_storage(shown_definitions(self._results.now)),
         )
-        if storage and storage not in known:
+        if storage and storage not in definitions:
             raise Refused(404, f"no cases on storage {storage!r}", "select a storage at /")
         return storage
 

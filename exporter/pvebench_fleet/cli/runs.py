@@ -70,11 +70,11 @@ def import_runs(file: Path, renames: tuple[str, ...], **options: Any) -> None:
         if not _NODE.fullmatch(name):
             raise click.UsageError(f"invalid name {name!r}; use letters, digits, - or _")
     settings = read_settings(**options)
-    with run_files.opened(file, names) as found, ExitStack() as stack:
+    with run_files.opened(file, names) as runs_file, ExitStack() as stack:
         directory = stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
         store = Store(directory.database)
         stack.callback(store.close)
-        count = store.add_imported(found.runs(), simulated=found.head.simulated)
+        count = store.add_imported(runs_file.runs(), simulated=runs_file.head.simulated)
     nodes = f" of {', '.join(sorted(count.nodes))}" if count.nodes else ""
     text = f"{count_text(count.added, 'run')}{nodes} imported; {count.known} were there already"
     older = f"; {count.older} left out, older than the stored ones of their node"

@@ -31,7 +31,7 @@ def findings(overview: Overview, settings: Mapping[str, str], now: float) -> Ite
         if settings[name] not in allowed:
             yield "critical", f"{name} is {settings[name]}: a crash loses results; set it to on"
     size = show_bytes(int(settings["bytes"]))
-    yield "ok", f"database: {size}, {sum(one.runs for one in overview.sites)} runs received"
+    yield "ok", f"database: {size}, {sum(site.runs for site in overview.sites)} runs received"
     if int(settings["odd_runs"]):
         text = f"{settings['odd_runs']} runs with a time before 2020"
         yield "warning", f"{text}: check the clocks of the sites"

@@ -171,7 +171,7 @@ def upgrades(view: FleetView) -> list[Upgrade]:
     """Return the upgrades that changed several sites, the most certain first."""
     found: list[Upgrade] = []
     for effect in fleet_effects(view.effects):
-        passed, different = {one.site for one in effect.sites}, effect.difference
+        passed, different = {site_effect.site for site_effect in effect.sites}, effect.difference
         behind = tuple(
             site
             for site, nodes in sorted(view.facts.items())
@@ -185,7 +185,7 @@ def upgrades(view: FleetView) -> list[Upgrade]:
 def sentence(effect: FleetEffect, behind: Sequence[str] = ()) -> str:
     """Return an effect in words; `behind`: sites that still have the version before."""
     moved, figure = effect.moved, effect.figure
-    typical = sum(one.effect for one in moved) / len(moved)
+    typical = sum(site_effect.effect for site_effect in moved) / len(moved)
     subject = group_text(effect.group)
     changed = change_text(typical, figure)
     is_rate = figure.name == "throughput"
@@ -197,11 +197,11 @@ def sentence(effect: FleetEffect, behind: Sequence[str] = ()) -> str:
         f"mean of all sites {change_of(effect.mean, figure):+.1%}",
         f"95% CI {low:+.1%} to {high:+.1%}",
         f"spread between sites {effect.between:.1%}",
-        listed([one.site for one in moved]),
+        listed([site_effect.site for site_effect in moved]),
     ]
     if effect.others:
-        other = change_of(effect.shift, figure)
-        same = "unchanged" if abs(effect.shift) < LEAST_SHIFT else f"{other:+.1%}"
+        ratio = change_of(effect.shift, figure)
+        same = "unchanged" if abs(effect.shift) < LEAST_SHIFT else f"{ratio:+.1%}"
         details.append(f"{count_text(effect.others, 'site')} without it: {same} at that time")
     text = f"{text[0].upper()}{text[1:]} ({'; '.join(details)})"
     return f"{text}. Still to come: {listed(behind)}" if behind else text

@@ -34,15 +34,15 @@ _SITE_HEAD: Final = (
 
 def page(overview: Overview, compared: Compared, *, name: str, now: float) -> str:
     """Return the page as HTML; `now` in UNIX seconds, `name` of the hub."""
-    found = compared.upgrades
+    upgrades = compared.upgrades
     failed = [f"{site} is not compared: {why}" for site, why in compared.failed.items()]
-    worse = [one.text for one in found if one.effect.worse]
+    worse = [upgrade.text for upgrade in upgrades if upgrade.effect.worse]
     body = [
         f"<h1>{escape(name)}</h1>",
         "<h2>Upgrades</h2>",
         *(f"<p class=bad>{escape(text)}</p>" for text in (*failed, *worse)),
-        *(f"<p>{escape(one.text)}</p>" for one in found if not one.effect.worse),
-        *([] if found else ["<p>No upgrade changed several sites.</p>"]),
+        *(f"<p>{escape(upgrade.text)}</p>" for upgrade in upgrades if not upgrade.effect.worse),
+        *([] if upgrades else ["<p>No upgrade changed several sites.</p>"]),
         *_sections(overview, compared, now),
     ]
     return _html(name, body)
@@ -57,8 +57,15 @@ def site_page(view: SiteView, *, now: float) -> str:
     """Return the page of one site as HTML; `now` in UNIX seconds."""
     changes = [(severity, _ago(begin, now), text) for severity, begin, text in view.changes]
     cases = [
-        (one.key, _ago(one.finished, now), one.outcome, _values(one), one.state, _ratio(one.change))
-        for one in view.cases
+        (
+            case.key,
+            _ago(case.finished, now),
+            case.outcome,
+            _values(case),
+            case.state,
+            _ratio(case.change),
+        )
+        for case in view.cases
     ]
     head = ("Case", "Newest run", "Outcome", "Newest good values", "Verdict", "Change")
     body = [
@@ -73,9 +80,9 @@ def site_page(view: SiteView, *, now: float) -> str:
     return _html(view.site.name, body)
 
 
-def _values(one: CaseLine) -> str:
+def _values(case: CaseLine) -> str:
     """Return the rates of a run: IOPS, or bandwidth where the tool counts no I/O."""
-    found = {number[:2]: value for number, value in one.values.items()}
+    found = {number[:2]: value for number, value in case.values.items()}
     rates = {
         way: f"{way} {show_bytes(value)}/s"
         for (name, way), value in found.items()
@@ -93,30 +100,30 @@ def _ratio(change: float | None) -> str:
 
 def _sections(overview: Overview, compared: Compared, now: float) -> Iterator[str]:
     for upgrade in compared.upgrades:
-        rows = [(one.site, _change(one, upgrade.effect.figure)) for one in upgrade.effect.sites]
+        rows = [(site.site, _change(site, upgrade.effect.figure)) for site in upgrade.effect.sites]
         version = f"{upgrade.effect.difference.fact} {upgrade.effect.difference.after}"
         yield f"<h3>{escape(version)} by site</h3>" + _table(("Site", "Change (95% CI)"), rows)
     yield "<h2>Sites</h2>" + _table(_SITE_HEAD, _rows(_site_row, overview.sites, now))
-    waiting = [one for one in overview.nodes if one.unjudged or one.failed]
+    waiting = [node for node in overview.nodes if node.unjudged or node.failed]
     if waiting:
         columns = ("Site", "Node", "Runs to judge", "Last judged", "Error")
         yield "<h2>Judging</h2>" + _table(columns, _rows(_node_row, waiting, now))
     if overview.worst:
         cases = [
-            (one.site, one.key, f"{one.direction} {one.metric}", f"{one.change:+.1%}")
-            for one in overview.worst
+            (case.site, case.key, f"{case.direction} {case.metric}", f"{case.change:+.1%}")
+            for case in overview.worst
         ]
         yield "<h2>Slowest against their baseline</h2>" + _table(
             ("Site", "Case", "Metric", "Change"), cases
         )
     if compared.issues:
-        issues = [(one.id, one.title, ", ".join(sites)) for one, sites in compared.issues]
+        issues = [(issue.id, issue.title, ", ".join(sites)) for issue, sites in compared.issues]
         yield "<h2>Known issues</h2>" + _table(("Issue", "Effect", "Sites"), issues)
 
 
-def _change(one: SiteEffect, figure: Judged) -> str:
-    change = change_of(one.effect, figure)
-    low, high = sorted(change_of(end, figure) for end in (one.low, one.high))
+def _change(effect: SiteEffect, figure: Judged) -> str:
+    change = change_of(effect.effect, figure)
+    low, high = sorted(change_of(end, figure) for end in (effect.low, effect.high))
     return f"{change:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
@@ -124,12 +131,12 @@ def _ago(time: float | None, now: float) -> str:
     return "never" if not time else f"{show_seconds(max(0.0, now - time))} ago"
 
 
-def _site_row(one: SiteLine, now: float) -> tuple[str, ...]:
-    skew = one.skew or 0.0
-    state = one.state + f", clock off by {show_seconds(abs(skew))}" * (abs(skew) > SKEW_SECONDS)
-    contact, newest = _ago(one.contact, now), _ago(one.newest_run, now)
-    link = _Link(one.name)
-    return link, state, contact, newest, str(one.runs), str(one.refused), one.worst
+def _site_row(site: SiteLine, now: float) -> tuple[str, ...]:
+    skew = site.skew or 0.0
+    state = site.state + f", clock off by {show_seconds(abs(skew))}" * (abs(skew) > SKEW_SECONDS)
+    contact, newest = _ago(site.contact, now), _ago(site.newest_run, now)
+    link = _Link(site.name)
+    return link, state, contact, newest, str(site.runs), str(site.refused), site.worst
 
 
 def _rows(
@@ -149,8 +156,8 @@ class _Link(str):
     __slots__ = ()
 
 
-def _node_row(one: NodeLine, now: float) -> tuple[str, ...]:
-    return one.site, one.node, str(one.unjudged), _ago(one.judged_at, now), one.failed
+def _node_row(node: NodeLine, now: float) -> tuple[str, ...]:
+    return node.site, node.node, str(node.unjudged), _ago(node.judged_at, now), node.failed
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -203,7 +210,7 @@ def metrics(overview: Overview, compared: Compared) -> str:
     for node in overview.nodes:
         add("node_unjudged_runs", node.unjudged, site=node.site, node=node.node)
         add("node_judged_timestamp_seconds", node.judged_at, site=node.site, node=node.node)
-    add("blamed_upgrades", sum(one.effect.worse for one in compared.upgrades))
+    add("blamed_upgrades", sum(upgrade.effect.worse for upgrade in compared.upgrades))
     add("sites_not_compared", len(compared.failed))
     text = [
         f"# HELP {name} {METRICS[name]}\n# TYPE {name} gauge\n"

@@ -101,14 +101,16 @@ def judge_past(store: Store, end: float) -> Sequence[PastMetrics]:
 
 def with_outages(past: Sequence[PastMetrics], outages: Sequence[Outage]) -> Sequence[PastMetrics]:
     """Return past metrics with the alerts about times without results, as the rule fires them."""
-    begun = {one.begin + NO_RESULTS_SECONDS for one in outages}
-    ended = {one.end for one in outages}
+    begun = {outage.begin + NO_RESULTS_SECONDS for outage in outages}
+    ended = {outage.end for outage in outages}
     found: list[PastMetrics] = []
     for moment in sorted({at for at, _ in past} | begun | ended):
         before = [families for at, families in past if at <= moment][-1:]
-        silent = [one for one in outages if one.begin + NO_RESULTS_SECONDS <= moment < one.end]
+        silent = [
+            outage for outage in outages if outage.begin + NO_RESULTS_SECONDS <= moment < outage.end
+        ]
         alerts = Families()
-        no_results_alerts((one.node for one in silent), alerts)
+        no_results_alerts((outage.node for outage in silent), alerts)
         found.append((moment, [*chain(*before), alerts]))
     return found
 
@@ -356,7 +358,10 @@ def demo_statuses(assignments: Sequence[Assignment]) -> list[WorkerStatus]:
     """Return the statuses of the demo's nodes, idle until the next case tomorrow."""
     now = datetime.now(UTC)
     tomorrow = now.replace(hour=1, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    first = {one.matrix.cases[0].scenario.node: one.matrix.cases[:1] for one in assignments}
+    first = {
+        assignment.matrix.cases[0].scenario.node: assignment.matrix.cases[:1]
+        for assignment in assignments
+    }
     return [
         WorkerStatus(
             node=node,

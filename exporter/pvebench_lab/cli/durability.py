@@ -51,13 +51,15 @@ def durability(
     settings = read_settings(**options)
     if stored:
         with results_of(settings) as store:
-            found = [one for one in store.durability().values() if _chosen(one.configuration, only)]
+            durabilities = [
+                one for one in store.durability().values() if _chosen(one.configuration, only)
+            ]
     else:
-        found = list(_measure(settings, storage, only))
+        durabilities = list(_measure(settings, storage, only))
     if form == "json":
-        click.echo(json.dumps([json.loads(one.to_json()) for one in found], indent=2))
+        click.echo(json.dumps([json.loads(one.to_json()) for one in durabilities], indent=2))
     else:
-        click.echo("\n".join(table(found)))
+        click.echo("\n".join(table(durabilities)))
 
 
 def _chosen(name: str, only: Sequence[str]) -> bool:
@@ -132,5 +134,5 @@ def _count(
     touch: Sequence[Touch] = tuple(Touch),
 ) -> str:
     rows = one.killed if killed else one.power
-    own = [row for row in rows if row.sync in sync and row.touch in touch]
-    return f"{sum(row.found for row in own)} of {sum(row.written for row in own)}"
+    survivals = [row for row in rows if row.sync in sync and row.touch in touch]
+    return f"{sum(row.found for row in survivals)} of {sum(row.written for row in survivals)}"

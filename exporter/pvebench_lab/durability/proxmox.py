@@ -190,12 +190,12 @@ class ClusterDurability:
 def probe(settings: ClusterSettings, place: DriverContext, storage: str) -> ClusterDurability:
     """Return the probe of a storage. Raises VolumeError; ConfigError: it may not kill a VM."""
     cluster, node = section(settings), nodes_of(settings)[0]
-    known = storages_of(cluster, node)
-    name = storage or next(iter(known))
-    if name not in known:
+    storages = storages_of(cluster, node)
+    name = storage or next(iter(storages))
+    if name not in storages:
         raise VolumeError(
             f"{node} has no storage {name!r} in the settings",
-            next_step=f"use one of: {', '.join(known)}",
+            next_step=f"use one of: {', '.join(storages)}",
         )
     on_node = by_ssh(cluster, node)
     if on_node is None or not cluster.kill_own_vm:
@@ -208,6 +208,6 @@ def probe(settings: ClusterSettings, place: DriverContext, storage: str) -> Clus
         node=node,
         storage=name,
         formats=cluster.durability_formats(name),
-        kind=known[name].type,
+        kind=storages[name].type,
         clock=place.clock,
     )

@@ -300,7 +300,7 @@ class QemuDurability:
             requested=logged.requested,
             flushed=sum(entry.flush for entry in entries),
             states=len(states) - 1,
-            broken=sum(any(one.lost for one in power) for power, _ in states[1:]),
+            broken=sum(any(survival.lost for survival in power) for power, _ in states[1:]),
         )
 
 
@@ -310,7 +310,7 @@ def _states(
     """Yield records and damage after a loss of power: the guaranteed state, then possible ones."""
     choice = random.Random(test.number)  # noqa: S311 # which writes survive, not a secret
     for state in range(1 + _STATES):
-        later = [one for one in entries[durable:] if state and choice.random() < 0.5]
+        later = [entry for entry in entries[durable:] if state and choice.random() < 0.5]
         image = test.scratch("state")
         _copy(Path(f"{test.volume.volid}.start"), image)
         replay([*entries[:durable], *later], image)

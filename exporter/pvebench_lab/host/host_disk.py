@@ -107,13 +107,13 @@ class HostDisk(LocalBackend):
         self._machine.tools.close()
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        known = self._volumes.get(scenario.volume)
-        if known is not None and known.size_bytes == scenario.volume_bytes:
-            return known, False
+        volume = self._volumes.get(scenario.volume)
+        if volume is not None and volume.size_bytes == scenario.volume_bytes:
+            return volume, False
         storage = self._storages[scenario.storage]
-        if known is not None:
+        if volume is not None:
             del self._volumes[scenario.volume]
-            storage.remove(known)
+            storage.remove(volume)
         self._volumes[scenario.volume] = storage.create(scenario)
         return self._volumes[scenario.volume], True
 

@@ -212,7 +212,10 @@ def wear(settings: HostSettings, ssh: SshSettings) -> dict[str, Wear | str]:
     connection = SshConnection(ssh)
     try:
         commands = RemoteCommands(connection)
-        return {name: wear_at(commands, str(one.path)) for name, one in settings.storages.items()}
+        return {
+            name: wear_at(commands, str(storage_settings.path))
+            for name, storage_settings in settings.storages.items()
+        }
     except PvebenchError as error:
         return dict.fromkeys(settings.storages, error.happened)
     finally:

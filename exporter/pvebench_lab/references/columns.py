@@ -185,21 +185,21 @@ class _Reader:
     decimal: Decimal
 
     def row(self, record: TextRow) -> ReferenceRow:
-        known = {name: record.cells[header] for name, header in self.headers.items()}
+        cells = {name: record.cells[header] for name, header in self.headers.items()}
         match: dict[str, str | int | None] = {}
-        for name in (name for name in TEXTS if name in known and known[name].text):
+        for name in (name for name in TEXTS if name in cells and cells[name].text):
             try:
-                match[name] = plain_word(name, known[name].text)
+                match[name] = plain_word(name, cells[name].text)
             except ValueError as error:
-                raise cell_error(self.file, known[name], str(error)) from error
+                raise cell_error(self.file, cells[name], str(error)) from error
         if "rw" in match:
             match.setdefault("tool", "fio")
-        counts = {name: self._whole(known[name]) for name in (*COUNTS, "bs") if name in known}
+        counts = {name: self._whole(cells[name]) for name in (*COUNTS, "bs") if name in cells}
         match |= {name: count for name, count in counts.items() if count is not None}
-        values, figures = self._values(known, counts.get("bs"))
-        place: dict[str, str] = {name: known[name].text for name in TEXTS if name in known}
-        if "case" in known:
-            place["table"] = known["case"].text
+        values, figures = self._values(cells, counts.get("bs"))
+        place: dict[str, str] = {name: cells[name].text for name in TEXTS if name in cells}
+        if "case" in cells:
+            place["table"] = cells["case"].text
         return ReferenceRow(
             line=record.line, place=place, match=match, values=values, figures=tuple(figures)
         )

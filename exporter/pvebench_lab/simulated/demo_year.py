@@ -85,7 +85,9 @@ class Story:
 
     def measured(self, node: str, days: float) -> bool:
         """Return whether a node measured, `days` before the end."""
-        return not any(one.node == node and one.end < days <= one.begin for one in self.outages)
+        return not any(
+            outage.node == node and outage.end < days <= outage.begin for outage in self.outages
+        )
 
     def effects_on(self, case: Case) -> tuple[Effect, ...]:
         """Return all effects on a case."""

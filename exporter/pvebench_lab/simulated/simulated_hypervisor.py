@@ -129,7 +129,7 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
 
     def further_vm(self, number: int) -> SimulatedHypervisor:
         """As `VmFunctions.further_vm`."""
-        other = SimulatedHypervisor(
+        other_hypervisor = SimulatedHypervisor(
             node=self.node,
             seed=number,
             clock=self.clock,
@@ -138,8 +138,8 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
             reality=self.reality,
             instance=f"{self._instance}vm{number}.",
         )
-        other.facts, other.shift = self.facts, self.shift
-        return other
+        other_hypervisor.facts, other_hypervisor.shift = self.facts, self.shift
+        return other_hypervisor
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         known = self.volumes.get(scenario.volume)

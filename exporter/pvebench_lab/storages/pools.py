@@ -141,8 +141,8 @@ class Lvm:
 
     def remove(self, name: str, owner: str) -> None:
         group, pool = _parts(f"{name}-pool")
-        known = _logical_volumes(name).values()
-        within = [row for row in known if pool in (row["lv_name"], row["pool_lv"])]
+        values = _logical_volumes(name).values()
+        within = [row for row in values if pool in (row["lv_name"], row["pool_lv"])]
         for row in within:
             if MARK + owner not in row["lv_tags"].split(",") or MARK not in pool:
                 raise _not_own(f"{group}/{row['lv_name']}")

@@ -197,8 +197,8 @@ def qemu_cpu(root: Traversable, pid: int) -> dict[str, float]:
         return {}  # the process ended during the reading
     vcpu = sum(seconds for name, seconds in threads if _VCPU.match(name))
     iothread = sum(seconds for name, seconds in threads if name.startswith("IO "))
-    other = max(0.0, whole - vcpu - iothread)
-    used = {"qemu": whole, "vcpu": vcpu, "iothread": iothread, "other": other}
+    rest = max(0.0, whole - vcpu - iothread)
+    used = {"qemu": whole, "vcpu": vcpu, "iothread": iothread, "other": rest}
     return used | _vcpu_wait(process)
 
 

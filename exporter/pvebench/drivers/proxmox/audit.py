@@ -48,7 +48,7 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
             silent |= {row["node"]} if isinstance(error, ServerGone) else set()
         clock.sleep(_PAUSE_SECONDS)
     return AuditedCluster(
-        vms=tuple(sorted(vms, key=lambda one: one.vmid)),
+        vms=tuple(sorted(vms, key=lambda audited_vm: audited_vm.vmid)),
         storages={str(row["storage"]): _texts(row) for row in api.get("/storage")},
         names={key: tuple(own) for key, own in names.items()},
         unread=tuple(unread),
@@ -57,7 +57,7 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
 
 def _read_vm(api: Api, row: Mapping[str, Any]) -> AuditedVm:
     keys = api.get(f"/nodes/{row['node']}/qemu/{row['vmid']}/pending")
-    config = {str(one["key"]): str(one["value"]) for one in keys if "value" in one}
+    config = {str(key["key"]): str(key["value"]) for key in keys if "value" in key}
     return AuditedVm(
         node=str(row["node"]),
         vmid=int(row["vmid"]),

@@ -115,7 +115,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
     def further_vm(self, number: int) -> ProxmoxNode:
         """As `VmFunctions.further_vm`; nothing is created yet, and it is never kept."""
         if number not in self._further:
-            other = self._further[number] = ProxmoxNode(
+            other_node = self._further[number] = ProxmoxNode(
                 self._api,
                 place=self._place,
                 options=replace(self._options, number=number, keep=False),
@@ -125,7 +125,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
                 storages=self._storages,
             )
             if self._on_node is not None:
-                other.use_ssh(self._on_node)
+                other_node.use_ssh(self._on_node)
         return self._further[number]
 
     def further_vmids(self) -> set[int]:
@@ -244,7 +244,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
             journal=self._journal,
             place=self._place,
             targets=self.targets,
-            floors={one.id: one.min_free for one in self._storages.values()},
+            floors={storage.id: storage.min_free for storage in self._storages.values()},
         )
         self._operation = VmOperation(
             site, self._held.the_vm, self._disk, name=name, target_rate=target_rate
@@ -274,20 +274,20 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
         need = volume_space(scenario, thick=thick)
         if self._held.vm is None:
             return 0 if self._options.keep else need
-        known = self._held.the_volumes.find(scenario)
-        if known is not None and known.size_bytes >= scenario.volume_bytes:
+        volume = self._held.the_volumes.find(scenario)
+        if volume is not None and volume.size_bytes >= scenario.volume_bytes:
             return 0
-        return need - (known.size_bytes if known else 0)
+        return need - (volume.size_bytes if volume else 0)
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         self._ensure(scenario.machine)
         if scenario.disk.bus is Bus.SCSI:
             self._next_scsihw = scenario.disk.scsihw
         volumes = self._held.the_volumes
-        known = volumes.find(scenario)
-        if known is not None and volumes.fits(known, scenario):
-            return known, False
-        if known is not None:
+        volume = volumes.find(scenario)
+        if volume is not None and volumes.fits(volume, scenario):
+            return volume, False
+        if volume is not None:
             self.detach()
             volumes.free(scenario)
         return volumes.create(scenario), True

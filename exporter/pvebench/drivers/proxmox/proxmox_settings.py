@@ -333,9 +333,9 @@ class ProxmoxSettings(Strict):
         if self._lacks_chains(entry):
             chains = frozenset()
             no_chain = "snapshot_as_volume_chain needs Proxmox VE 9 and a machine type from 10.0 on"
-        names = (entry.id or name for name, one in self.storages.items() if one is entry)
+        names = (entry.id or name for name, settings in self.storages.items() if settings is entry)
         operations = self.operations.kind(entry, next(names, ""))
-        known = {one.id or name: name for name, one in self.storages.items()}
+        known = {settings.id or name: name for name, settings in self.storages.items()}
         targets = {
             during: tuple(known.get(one, one) for one in into)
             for during, into in operations.targets.items()

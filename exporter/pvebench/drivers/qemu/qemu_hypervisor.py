@@ -439,7 +439,7 @@ def require_tools() -> None:
 def _memory(cases: Sequence[Case]) -> Finding:
     """Return whether the machine has the memory of the VMs that run at the same time."""
     vms = ((case.scenario.machine, 1 + case.workload.further_vms) for case in cases)
-    need, total = max(one.memory_bytes * count for one, count in vms), total_memory()
+    need, total = max(machine.memory_bytes * count for machine, count in vms), total_memory()
     text = f"{show_bytes(need)} needed for VMs, this machine has {show_bytes(total)}"
     if need <= total:
         return "memory", True, text

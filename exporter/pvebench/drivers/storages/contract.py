@@ -71,7 +71,7 @@ class Storage(Protocol):
 def release(storages: Mapping[str, Storage], volumes: Iterable[Volume]) -> None:
     """Remove volumes, then release the storages; what remains is in the journal, and logged."""
     ends: list[Callable[[], None]] = [
-        *(partial(storages[one.storage].remove, one) for one in volumes),
+        *(partial(storages[volume.storage].remove, volume) for volume in volumes),
         *(storage.close for storage in storages.values()),
     ]
     for end in ends:

@@ -365,7 +365,11 @@ def spaces_of(settings: LocalSettings) -> dict[tuple[str, str], Space]:
 
 def wear_of(settings: LocalSettings) -> dict[tuple[str, str], Wear | str]:
     """Return (node, storage) -> wear of the drives below its path, or why it is unknown."""
-    paths = {name: one.path for name, one in settings.active_storages().items() if one.path}
+    paths = {
+        name: storage_settings.path
+        for name, storage_settings in settings.active_storages().items()
+        if storage_settings.path
+    }
     return {(settings.node, name): wear_below(existing(path)) for name, path in paths.items()}
 
 
@@ -380,4 +384,6 @@ def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:
 def space_needed(settings: LocalSettings, cases: Sequence[Case]) -> dict[str, int]:
     """Return storage -> maximum bytes that the cases need."""
     storages = local_storages(settings, settings.node)
-    return SpaceNeed({name: one.holds for name, one in storages.items()}).add(*cases).total()
+    return (
+        SpaceNeed({name: storage.holds for name, storage in storages.items()}).add(*cases).total()
+    )

@@ -148,16 +148,20 @@ def advice_blocks(view: View, store: Store, verdicts: Verdicts) -> tuple[AdviceB
     """Return the advice for every storage and purpose."""
     return tuple(
         AdviceBlock(
-            title=heading(one),
-            lines=tuple(advice_lines(one, lambda key: store.runs(case_key=key, limit=2 * NEWEST))),
+            title=heading(recommendation),
+            lines=tuple(
+                advice_lines(recommendation, lambda key: store.runs(case_key=key, limit=2 * NEWEST))
+            ),
             cases=tuple(
                 (
                     f"{configuration_text(place.definition)}: {workload_text(place.definition)}",
                     case_url(place.key),
                 )
-                for choice in dict.fromkeys((one.chosen, one.default or one.chosen))
+                for choice in dict.fromkeys(
+                    (recommendation.chosen, recommendation.default or recommendation.chosen)
+                )
                 for place in choice.places
             ),
         )
-        for one in recommendations(view, regressions=verdicts.regressions)
+        for recommendation in recommendations(view, regressions=verdicts.regressions)
     )

@@ -169,15 +169,15 @@ def storage_choices(
     chosen: str, verdicts: Verdicts, cases: Mapping[str, Definition]
 ) -> tuple[StorageOption, ...]:
     """Return the storages to choose from; none if there is only one."""
-    known = of_storage(cases)
-    if len(known) < 2:
+    definitions = of_storage(cases)
+    if len(definitions) < 2:
         return ()
     counts: dict[str, int] = {}
     for change in verdicts.regressions:
         places = {f"{cases[k].node}/{cases[k].storage}" for k in change.cases if k in cases}
         for place in places:
             counts[place] = counts.get(place, 0) + 1
-    several = len({one.node for one in cases.values()}) > 1
+    several = len({case.node for case in cases.values()}) > 1
     return tuple(
         StorageOption(
             name=place.replace("/", ", ", 1) if several else place.partition("/")[2],
@@ -185,7 +185,7 @@ def storage_choices(
             chosen=place == chosen,
             changes=counts.get(place, 0),
         )
-        for place in known
+        for place in definitions
     )
 
 
@@ -194,8 +194,8 @@ def upcoming_results(
 ) -> tuple[UpcomingResult, ...]:
     """Return the upcoming results; empty once every case can have a verdict."""
     return tuple(
-        UpcomingResult(milestone_text(one, now), one.reached)
-        for one in milestones(content, statuses, now)
+        UpcomingResult(milestone_text(milestone, now), milestone.reached)
+        for milestone in milestones(content, statuses, now)
     )
 
 
@@ -352,7 +352,7 @@ def index_view(
         changes=open_changes(verdicts, shown, now),
         past=past_changes(verdicts),
         outages=tuple(outage_text(outage) for outage in verdicts.outages),
-        redefined=tuple(one.text for one in content.definition_changes()[:REDEFINED]),
+        redefined=tuple(change.text for change in content.definition_changes()[:REDEFINED]),
         ahead=upcoming,
         choices=storage_choices(chosen, verdicts, shown),
         chosen=chosen.replace("/", ", ", 1),
@@ -360,11 +360,11 @@ def index_view(
         year=_year(content, verdicts, ranked, cases),
         device=content.devices.get(chosen, ""),
         costs=cost_lines(
-            tuple(one for one in content.costs if f"{one.node}/{one.storage}" == chosen)
+            tuple(cost for cost in content.costs if f"{cost.node}/{cost.storage}" == chosen)
         ),
         recommended=tuple(
-            (PURPOSES[one.purpose], first_sentence(one))
-            for one in recommendations(content, cases, verdicts.regressions)
+            (PURPOSES[recommendation.purpose], first_sentence(recommendation))
+            for recommendation in recommendations(content, cases, verdicts.regressions)
         ),
         advice="" if content.cases else _advice(workers),
         operations=latest_operation_lines(content, cases),

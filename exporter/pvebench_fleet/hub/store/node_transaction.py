@@ -125,7 +125,7 @@ class NodeTransaction:
     @cached_property
     def now(self) -> View:
         """State of the node's cases, and its environments."""
-        version = max((one.last.number for one in self._cases.values()), default=0)
+        version = max((case.last.number for case in self._cases.values()), default=0)
         periods = [
             EnvironmentPeriod(
                 node=self.node,
@@ -284,14 +284,22 @@ class NodeTransaction:
             "change",
             [
                 (
-                    *(*place, at, one.id, one.begin, one.state, one.severity, one.regression),
+                    *(
+                        *place,
+                        at,
+                        change.id,
+                        change.begin,
+                        change.state,
+                        change.severity,
+                        change.regression,
+                    ),
                     *(fields["moves"][0]["change_ratio"], json.dumps(fields)),
                 )
-                for at, (one, fields) in enumerate(changes)
+                for at, (change, fields) in enumerate(changes)
             ],
         )
-        effects = [one for report in verdicts.reports for one in _effects(report)]
-        self._replace("effect", [(*place, at, *_row(one)) for at, one in enumerate(effects)])
+        effects = [effect for report in verdicts.reports for effect in _effects(report)]
+        self._replace("effect", [(*place, at, *_row(effect)) for at, effect in enumerate(effects)])
         newest = max(
             (env for env, row in self._environments.items() if row["node"] == self.node), default=0
         )
@@ -320,26 +328,26 @@ class NodeChanges:
 
     def all(self) -> list[KnownChange]:
         """Return all known changes, oldest first."""
-        known = [KnownChange(**{**row, "cases": frozenset(row["cases"])}) for row in self._rows]
-        return sorted(known, key=lambda one: (one.since, one.id))
+        changes = [KnownChange(**{**row, "cases": frozenset(row["cases"])}) for row in self._rows]
+        return sorted(changes, key=lambda change: (change.since, change.id))
 
     def keep(self, known: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
         """Store changes; delete those to forget."""
         rows = {row["id"]: row for row in self._rows}
-        rows |= {one.id: {**asdict(one), "cases": sorted(one.cases)} for one in known}
+        rows |= {change.id: {**asdict(change), "cases": sorted(change.cases)} for change in known}
         for name in forget:
             rows.pop(name, None)
         self._rows[:] = rows.values()
 
 
 def _effects(report: NodeReport) -> list[NodeEffect]:
-    return node_effects([one.history for one in report.verdicts], report.events)
+    return node_effects([verdict.history for verdict in report.verdicts], report.events)
 
 
-def _row(one: NodeEffect) -> tuple[Any, ...]:
-    different = [[item.fact, item.before, item.after] for item in one.differences]
-    numbers = one.effect, one.error, one.own, one.cases
-    return one.time, Jsonb(different), one.figure, Jsonb(one.group), *numbers
+def _row(effect: NodeEffect) -> tuple[Any, ...]:
+    different = [[item.fact, item.before, item.after] for item in effect.differences]
+    numbers = effect.effect, effect.error, effect.own, effect.cases
+    return effect.time, Jsonb(different), effect.figure, Jsonb(effect.group), *numbers
 
 
 def _record(row: Mapping[str, Any]) -> CaseRecord:

@@ -366,7 +366,7 @@ _PATTERNS: Final = [(_pattern(request), shape) for request, shape in SHAPES.item
 def shape_of(method: str, path: str) -> Shape:
     """Return the shape of the response to a request; `anything` if the driver does not use it."""
     request = f"{method} {path}"
-    return next((shape for known, shape in _PATTERNS if known.fullmatch(request)), anything)
+    return next((shape for pattern, shape in _PATTERNS if pattern.fullmatch(request)), anything)
 
 
 def most_bytes(path: str) -> int:

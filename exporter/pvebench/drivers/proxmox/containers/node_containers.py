@@ -189,8 +189,8 @@ class NodeContainers:
 
     def needs_bytes(self, scenario: Scenario) -> int:
         """Return the bytes that the volume of `scenario` still needs."""
-        known = self._held.get(scenario.volume)
-        return max(0, scenario.volume_bytes - (known.volume.size_bytes if known else 0))
+        held = self._held.get(scenario.volume)
+        return max(0, scenario.volume_bytes - (held.volume.size_bytes if held else 0))
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         """Act as `Hypervisor.volume`. Raises VolumeError, NotOwned."""

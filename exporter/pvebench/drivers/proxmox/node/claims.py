@@ -63,14 +63,14 @@ class Claims:
         Args:
             rows: a response of /cluster/resources.
         """
-        others = self._others(rows)
-        if busy := self._busy(others):
+        other_claims = self._others(rows)
+        if busy := self._busy(other_claims):
             return busy
         vm = self._vm()
         if vm is not None:
             # A VM that is gone or not owned must not block the run that creates another.
             with contextlib.suppress(HypervisorGone, NotOwned):
-                return self._claimed(vm, others)
+                return self._claimed(vm, other_claims)
         self._alone = False
         return ""  # a new VM is created with a claim
 

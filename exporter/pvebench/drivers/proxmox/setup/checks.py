@@ -183,7 +183,7 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
     """
     rows = {name: row for name, row in _rows(api, place).items() if not _why_off(row, place)}
     marks = _marks(api, place)
-    ids = {name: one.id for name, one in storages.items() if one.id in rows}
+    ids = {name: storage.id for name, storage in storages.items() if storage.id in rows}
     others = rows.keys() - ids.values()
     spaces = {name: space_of(rows[name], name, place.node) for name in others}
     for name, known in ids.items():

@@ -44,7 +44,7 @@ def _targets(
 
 def _container_storages(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> set[str]:
     """Return the cluster storages for the volumes of the cases' containers."""
-    known = storages_of(cluster, node)
+    storages = storages_of(cluster, node)
     names = {case.scenario.storage for case in cases if case.scenario.disk.in_container}
     roots = {cluster.container_storage} if names and cluster.container_storage else set()
-    return {known[name].id for name in names} | roots
+    return {storages[name].id for name in names} | roots

@@ -114,15 +114,15 @@ class Volumes:
             NoSpace: the storage has too little space for the filled volume.
             VolumeError: creation failed.
         """
-        known, kind = self._storages[scenario.storage], scenario.disk.format
-        storage = known.id
+        cluster_storage, kind = self._storages[scenario.storage], scenario.disk.format
+        storage = cluster_storage.id
         try:
             status = self._api.get(f"/nodes/{self._node}/storage/{storage}/status")
         except Rejected as error:
             raise VolumeError(f"storage {storage} of {self._node}: {error.text}") from error
-        need = volume_space(scenario, thick=STORAGE_TYPES[known.type].thick)
-        space_of(status, storage, self._node, known.min_free).require(storage, need)
-        extension = STORAGE_TYPES[known.type].extension
+        need = volume_space(scenario, thick=STORAGE_TYPES[cluster_storage.type].thick)
+        space_of(status, storage, self._node, cluster_storage.min_free).require(storage, need)
+        extension = STORAGE_TYPES[cluster_storage.type].extension
         options = self._storage_options(scenario.storage)
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
         volume = Volume(
