@@ -1,4 +1,4 @@
-"""Journal that keeps nothing."""
+"""Journal in memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from collections.abc import Mapping
 
 
 class NullJournal:
-    """`model.ports.Journal` without open changes."""
+    """`model.ports.Journal` that ends with its object."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[str, Mapping[str, str]]] = {}
+        self._count = 0
 
     def open(self, kind: str, details: Mapping[str, str]) -> int:
-        return 0
+        self._count += 1
+        self._open[self._count] = kind, details
+        return self._count
 
     def close(self, number: int) -> None:
-        pass
+        self._open.pop(number, None)
 
     def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        return []
+        return [(number, *entry) for number, entry in reversed(self._open.items())]

@@ -66,8 +66,8 @@ class Figure:
         return self.limit or MAX_VALUES[self.unit]
 
     def allows(self, value: float) -> bool:
-        """Return whether a machine can have this value; only temperatures are below 0."""
-        return value <= self.most and (value >= 0 or self.unit is Unit.CELSIUS)
+        """Return whether a machine can have this value; only changes and margins are below 0."""
+        return (-self.most if self.unit in (Unit.RATIO, Unit.CELSIUS) else 0) <= value <= self.most
 
     def of(self, samples: Iterable[Sample]) -> list[Sample]:
         """Return its samples."""

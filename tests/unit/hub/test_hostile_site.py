@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -165,7 +166,7 @@ def test_a_run_from_the_future_is_refused_and_named(
     status, answer = site.push(SHAPE, line(0), line(1, finished=late), line(2, finished=soon))
     assert (status, answer["refused"]) == (200, [2])
     ((reason,),) = rows(url, "SELECT reason FROM refused")
-    assert reason.startswith("ended 438")
+    assert re.match(r"ended 18\d\d\d d", reason)
     assert reason.endswith("in the future: check the clock of this site")
     assert rows(url, "SELECT max(newest_run) FROM site") == [(soon,)]
     assert judge_next(judge, ())

@@ -213,4 +213,4 @@ def test_commands_and_a_run_say_what_they_write_first(
         assert len(shown) == len(warned) == 1
         assert max(*shown, *warned) < first
         assert lines[shown[0]].endswith(" per cycle")  # intervals are of a service
-        assert "12 of 12" in lines[-1]
+        assert "12 of 12" in lines[-2]

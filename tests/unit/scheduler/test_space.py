@@ -33,6 +33,7 @@ from pvebench_lab import simulated
 from testing.null_journal import NullJournal
 from testing.packs import SMALL, STORAGES, write_pack
 
+JOURNAL = NullJournal()  # of all plans: each leaves its volumes, as a crash would
 LONG = SMALL.replace("runtime: 2s", "runtime: 9s")
 QCOW2 = SMALL.replace("[raw]", "[raw, qcow2]").replace("[virtio, scsi]", "[virtio]")
 CHAINS = QCOW2.replace("[raw, qcow2]", "[qcow2]") + "fixed: {chain: 3}\n"
@@ -138,7 +139,7 @@ class Demand:
                 options = StorageOptions(
                     name="local", kind="dir", path=str(directory), owner=f"vm{number}"
                 )
-                storage = storages.setdefault(number, DirectoryStorage(options, NullJournal()))
+                storage = storages.setdefault(number, DirectoryStorage(options, JOURNAL))
                 if (number, scenario.volume) not in volumes:
                     volumes[number, scenario.volume] = storage.create(scenario)
                     self.held += self.last

@@ -16,7 +16,13 @@ from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.directory import check_directory, check_space, require_disk
 from pvebench.drivers.storages.identity import HEAD_BYTES, ClaimedDisk, identity_of_device
-from pvebench.drivers.storages.own_files import OwnFile, drop_page_cache, make_file, remove_marked
+from pvebench.drivers.storages.own_files import (
+    OwnFile,
+    drop_page_cache,
+    make_file,
+    remove_leftover,
+    remove_marked,
+)
 from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.errors import StorageHangs, VolumeError
 from pvebench.model.disk import Disk, Format
@@ -137,7 +143,7 @@ class LoopStorage:
         path = self._directory / f"{self._prefix}{scenario.volume}.img"
         check_directory(self._options)
         detach_loops(path)
-        remove_marked(path)
+        remove_leftover(path, self._journal)
         size_on_disk = size
         if disk.format is Format.QCOW2:
             size_on_disk = (size + size // 1500 + QCOW2_OVERHEAD) // MIB * MIB

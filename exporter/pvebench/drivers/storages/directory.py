@@ -18,6 +18,7 @@ from pvebench.drivers.storages.own_files import (
     create_exclusively,
     drop_page_cache,
     make_file,
+    remove_leftover,
     remove_marked,
     write_random,
 )
@@ -59,7 +60,7 @@ class DirectoryStorage:
         disk, size = scenario.disk, scenario.volume_bytes
         path = self._directory / f"{self._prefix}{scenario.volume}"
         check_directory(self._options)
-        self._forget(path)  # leftover of a crash: the name contains this instance's id
+        self._forget(path)  # leftover of a crash or an attempt
         self.require_space(volume_space(scenario) + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
         # Created before, and exclusively: qemu-img would write through an existing link.
@@ -178,7 +179,9 @@ class DirectoryStorage:
         self._forget(Path(volume.volid))
 
     def _forget(self, path: Path) -> None:
-        remove_marked(path)
+        if str(path) in self._entries.keys() | self._created.keys():
+            remove_marked(path)
+        remove_leftover(path, self._journal)
         self._created.pop(str(path), None)
         entry = self._entries.pop(str(path), None)
         if entry is not None:

@@ -105,6 +105,12 @@ def remove_marked(path: Path) -> None:
         ) from error
 
 
+def remove_leftover(path: Path, journal: Journal) -> None:
+    """Remove what an earlier attempt left: a link, or a file of the journal. Others stay."""
+    if path.is_symlink() or str(path) in [details.get("path") for *_, details in journal.pending()]:
+        remove_marked(path)
+
+
 def write_random(path: Path, size_bytes: int) -> None:
     """Write a file of random bytes, durably. Raises OSError."""
     with path.open("wb") as file:

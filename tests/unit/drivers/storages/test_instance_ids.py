@@ -12,7 +12,7 @@ from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages.contract import instance_id
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.storage_settings import LocalSettings, StorageSettings, make_storages
-from pvebench.errors import NotWritable
+from pvebench.errors import NotWritable, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
@@ -68,6 +68,19 @@ def test_an_instance_keeps_its_id_and_finds_what_it_left(tmp_path: Path, store: 
     again = host_with(state, shared, store).create(ROW)  # after a crash
     assert again.volid == left.volid
     assert [path.name for path in shared.iterdir()] == [Path(left.volid).name]
+
+
+def test_a_file_of_another_program_with_the_name_of_a_volume_stays(
+    tmp_path: Path, store: Store
+) -> None:
+    shared, state = tmp_path / "share", tmp_path / "state"
+    storage = host_with(state, shared, store)
+    volume = storage.create(ROW)
+    storage.remove(volume)
+    Path(volume.volid).write_bytes(b"precious")
+    with pytest.raises(VolumeError, match="File exists"):
+        storage.create(ROW)
+    assert Path(volume.volid).read_bytes() == b"precious"
 
 
 def test_ids_are_random_and_kept_in_the_state_directory(tmp_path: Path) -> None:
