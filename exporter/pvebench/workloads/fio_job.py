@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from pvebench.errors import ToolFailed
@@ -344,7 +344,8 @@ SET_ELSEWHERE: Final = (
     "eta-newline status-interval percentile_list clat_percentiles lat_percentiles end_fsync "
     "invalidate overwrite fallocate unlink exitall create_on_open allow_file_create "
     "allow_mounted_write gtod_reduce log_avg_msec write_bw_log write_lat_log write_iops_log "
-    "per_job_logs wait_for_previous nrfiles description new_group"
+    "per_job_logs wait_for_previous nrfiles description new_group "
+    "io_size io_limit loops number_ios unified_rw_reporting disk_util"
 )
 """Names of options that pvebench sets itself, or that do not change the load."""
 
@@ -376,11 +377,24 @@ def pack_options(options: Mapping[str, str], *, direct: bool = True) -> dict[str
             pack |= _pack_option(_ALIASES.get(name, name), text, options)
         except ValueError as error:
             faults.append(f"{name}: {error}")
+    for name in _without_effect(str(pack["rw"])):
+        pack.pop(name, None)
     if pack["ioengine"] in _BLOCKING:
         pack |= {"ioengine": "psync", "iodepth": 1}
     if faults:
         raise ValueError("\n".join(faults))
     return pack
+
+
+def _without_effect(rw: str) -> Iterator[str]:
+    """Yield options that fio ignores with this `rw`; a pack refuses them."""
+    directions = DIRECTIONS.get("rw" if rw == "readwrite" else rw, ())
+    if directions and Direction.WRITE not in directions:
+        yield from ("sync", "fsync", "fdatasync", "compress")
+    if len(directions) == 1:
+        yield "rwmixread"
+    if directions and not is_random(rw):
+        yield "random_distribution"
 
 
 def _pack_option(name: str, text: str, options: Mapping[str, str]) -> dict[str, Any]:

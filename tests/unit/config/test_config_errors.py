@@ -263,6 +263,7 @@ def test_a_workload_may_have_its_own_window(tmp_path: Path) -> None:
             "write-1M-qd1-j2-psync-rate200",
         ),
         ("[global]\nrw=randwrite\n[a]\nbs=4k\ndirect=1\nsync=1\n", "randwrite-4k-qd1-sync-psync"),
+        ("fio --sync=1 --rw=read --bs=4K --loops=5 --rwmixread=9 --name x", "read-4k-qd1-psync"),
         ("fio --name=a --bssplit=4k/50", "bssplit: pvebench measures one block size"),
         ("fio --name=a --rw=randrw --rate=1m", "rate: limits one direction"),
         ("fio --name=a --direct=0", "direct: must be 1"),
