@@ -17,12 +17,8 @@ from pvebench.analysis.difference import two_sided
 from pvebench.analysis.levels import AROUND, MAD_TO_SIGMA, SCALE_RUNS, TINY, Cleaned, cleaned
 from pvebench.analysis.noise_patterns import first_days, without_hours
 from pvebench.analysis.window_scan import (
-    BACK,
-    BACK_CLEAR,
     LAG,
     LEAST,
-    STRAYED,
-    STRAYED_CLEAR,
     WINDOW,
     Before,
     Shifted,
@@ -87,7 +83,7 @@ RECENT: Final = 300
 """Runs within which earlier levels and temporary departures from a level count."""
 DOUBT: Final = 4.0
 """Minimum score of a possible shift."""
-SURE: Final = 7.7
+SURE: Final = 7.8
 """Minimum score of a step: histories of real benchmarks reach 6 without a change."""
 SURE_BACK: Final = 6.0
 """Minimum score of a step back to an earlier level, which is more plausible."""
@@ -195,8 +191,8 @@ class LevelScan:
         candidates = np.flatnonzero(worth[begin - cut : end - cut]) + begin - cut
         if not len(candidates):
             return None
-        usual, clear = _least_after(clean, before)
-        sure = blocks.that_last(usual, clear).clearest()
+        usual = _least_after(clean, before)
+        sure = blocks.that_last(usual).clearest()
         for run in candidates.tolist():
             found, certain = past.judge(run, sure, early, int(usual[run]))
             if found is not None and certain:
@@ -288,17 +284,10 @@ class _Past:
         return int(places[np.argmax((new - old) ** 2 * left * (total - left))])
 
 
-def _least_after(clean: Cleaned, before: Before) -> tuple[Places, Places]:
-    """Return the minimum duration of a step, and that of a step between clearly separate levels.
-
-    It is longer than any recent departure from the level.
-    """
-    strays = [
-        longest_strays(clean, before, RECENT, strayed=strayed, back=back)
-        for strayed, back in ((STRAYED, BACK), (STRAYED_CLEAR, BACK_CLEAR))
-    ]
-    usual, clear = np.clip(np.array(strays) + 2, LEAST_AFTER, MOST_AFTER)
-    return usual, np.minimum(usual, clear)
+def _least_after(clean: Cleaned, before: Before) -> Places:
+    """Return the minimum duration of a step: longer than any recent departure from the level."""
+    usual: Places = np.clip(longest_strays(clean, before, RECENT) + 2, LEAST_AFTER, MOST_AFTER)
+    return usual
 
 
 def _moved(step: ChangePoint, by: int) -> ChangePoint:

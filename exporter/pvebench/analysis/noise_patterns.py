@@ -39,10 +39,6 @@ TYPICAL: Final = 4.0
 """Weight of the typical spread between days, in days of one hour."""
 LIKE_DAYS: Final = 2
 """Minimum days with runs at an hour, or an adjacent one, to estimate its effect."""
-FEW_HOURS: Final = 8
-"""Covered hours of the day from which another hour is assumed to be like them."""
-LONG: Final = 20
-"""Runs from which a run at an hour without earlier runs is ignored."""
 ONE_OF: Final = 10
 MOST_LIKE: Final = 5
 """An hour has enough earlier runs with a share of 1 / ONE_OF of all runs, or with MOST_LIKE."""
@@ -103,31 +99,27 @@ def hour_effects(
     if not spread_out(times):
         return np.zeros(len(values))
     ended = np.asarray(times, dtype=float)
-    until, before = _from_the_week(values, ended, steps)
+    until = _from_the_week(values, ended, steps)
     starts = np.flatnonzero(np.diff(ended // HOUR, prepend=-1.0))
     counts = np.diff(starts, append=len(ended))
     days = ended[0] + np.array([LEAST_DAYS, LEAST_DAYS + 1]) * DAY
     old, known = np.searchsorted(ended[starts], days).tolist()
     away = np.add.reduceat(until, starts) / counts
     cells = _Cells(hours_of_week(ended[starts]), away, old, known)
-    effects, ignored = cells.effects(starts)
-    found: Matrix = np.repeat(effects, counts)
-    return np.where(np.repeat(ignored, counts), before, found)
+    found: Matrix = np.repeat(cells.effects(), counts)
+    return found
 
 
-def _from_the_week(
-    values: Matrix, ended: Matrix, steps: Sequence[tuple[int, float]]
-) -> tuple[Matrix, Matrix]:
-    """Return the distances from the mean of the last week, with and without the run itself."""
+def _from_the_week(values: Matrix, ended: Matrix, steps: Sequence[tuple[int, float]]) -> Matrix:
+    """Return the distances from the mean of the last week."""
     levelled = values - values[0]  # keeps the sums of a long history small
     for index, effect in steps:
         levelled[:index] += effect
     sums = np.concatenate([[0.0], np.cumsum(levelled)])
     runs = np.arange(len(values))
     oldest = np.searchsorted(ended, ended - WEEK)
-    until = levelled - (sums[1:] - sums[oldest]) / (runs + 1 - oldest)
-    before = levelled - (sums[:-1] - sums[oldest]) / np.maximum(1, runs - oldest)
-    return until, before
+    away: Matrix = levelled - (sums[1:] - sums[oldest]) / (runs + 1 - oldest)
+    return away
 
 
 class _Cells:
@@ -142,17 +134,13 @@ class _Cells:
     def __init__(self, hours: Places, away: Matrix, old: int, known: int) -> None:
         self._hours, self._away, self._old, self._known = hours, away, old, known
         order = np.argsort(hours, kind="stable")
-        self._order, self._keys = order, hours[order] * len(hours) + order
+        self._keys = hours[order] * len(hours) + order
         self._sums, self._squares = (
             np.concatenate([[0.0], np.cumsum(part)]) for part in (away[order], away[order] ** 2)
         )
 
-    def effects(self, runs: Places) -> tuple[Matrix, Flags]:
-        """Return the effect on each cell, and whether nothing is known about it.
-
-        Args:
-            runs: index of the first run of each cell.
-        """
+    def effects(self) -> Matrix:
+        """Return the effect on each cell."""
         now = np.arange(len(self._hours))
         first, end = self._earlier(self._hours, now)
         first = np.maximum(first, end - MEMORY)
@@ -166,15 +154,12 @@ class _Cells:
         few = np.flatnonzero((count < LIKE_DAYS) & (now >= self._old))
         near, days = self._near(few)
         effects[few] = _shrunk(near / np.maximum(days, 1), days, variance[few])
-        ignored = np.zeros(len(effects), dtype=bool)
-        unknown = (runs[few] >= LONG) & (days < LIKE_DAYS)
-        ignored[few] = (unknown & self._few_hours(few)) | self._other_day(few, effects)
         if self._known < len(effects):
             last = dict(zip(self._hours[: self._known].tolist(), effects, strict=False))
             effects[: self._old] = [last[hour] for hour in self._hours[: self._old].tolist()]
         else:
             effects[: self._old] = 0.0
-        return effects, ignored
+        return effects
 
     def _earlier(self, hours: Places, cells: Places) -> tuple[Places, Places]:
         """Return the range, in the order by hour, of the cells at `hours` before `cells`."""
@@ -188,20 +173,6 @@ class _Cells:
         """
         first, end = self._earlier(_adjacent(self._hours[cells]), cells[:, None])
         return (self._sums[end] - self._sums[first]).sum(axis=1), (end - first).sum(axis=1)
-
-    def _few_hours(self, cells: Places) -> Flags:
-        """Return whether the earlier cells cover few hours, so that others may differ."""
-        first, end = self._earlier(np.arange(48), cells[:, None])
-        covered = (end - first > 1).reshape(-1, 2, 24).any(axis=1).sum(axis=1)
-        found: Flags = covered < FEW_HOURS
-        return found
-
-    def _other_day(self, cells: Places, effects: Matrix) -> Flags:
-        """Return whether the same hour had an effect on the other kind of day, when it was last."""
-        first, end = self._earlier((self._hours[cells] + 24) % 48, cells)
-        latest = self._order[np.maximum(end - 1, 0)]
-        found: Flags = (end > first) & (effects[latest] != 0)
-        return found
 
 
 def _typical(surprise: Matrix, count: Places) -> Matrix:

@@ -38,11 +38,6 @@ LAG: Final = 2
 STRAYED: Final = 1.5
 BACK: Final = 0.75
 """Scales beyond which a level is left, and within which two runs have returned to it."""
-CLEAR: Final = 6.0
-"""Scales between clearly separate levels."""
-STRAYED_CLEAR: Final = 2.0
-BACK_CLEAR: Final = 1.0
-"""STRAYED and BACK for clearly separate levels, which chance alone rarely reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +48,11 @@ class Shifted:
         score: significance in standard deviations; 0: no shift.
         block: number of latest runs in it.
         effect: its size, a logarithm.
-        apart: its size in scales of single runs.
     """
 
     score: Matrix
     block: Places
     effect: Matrix
-    apart: Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,7 @@ class Blocks:
         runs: number of runs of the history.
         now: latest run of each block.
         size: number of its runs.
-        score, effect, apart: as in `Shifted`.
+        score, effect: as in `Shifted`.
     """
 
     runs: int
@@ -78,7 +71,6 @@ class Blocks:
     size: Places
     score: Matrix
     effect: Matrix
-    apart: Matrix
 
     def clearest(self) -> Shifted:
         """Return the most significant block that ends with each run; the shorter one of equals."""
@@ -86,24 +78,16 @@ class Blocks:
         order = np.lexsort((self.size, -self.score, self.now))
         place, firsts = np.unique(self.now[order], return_index=True)
         best = order[firsts]
-        shifted = Shifted(
-            np.zeros(count), np.zeros(count, dtype=int), np.zeros(count), np.zeros(count)
-        )
+        shifted = Shifted(np.zeros(count), np.zeros(count, dtype=int), np.zeros(count))
         shifted.score[place], shifted.block[place] = self.score[best], self.size[best]
-        shifted.effect[place], shifted.apart[place] = self.effect[best], self.apart[best]
+        shifted.effect[place] = self.effect[best]
         return shifted
 
-    def that_last(self, usual: Places, clear: Places) -> Blocks:
-        """Return the blocks with the minimum duration of a shift.
-
-        Args:
-            usual: [runs] it in runs, for every run as the latest.
-            clear: [runs] the same for clearly separate levels.
-        """
-        must = np.where(self.apart >= CLEAR, clear[self.now], usual[self.now])
-        long = must <= self.size
-        now, size, score = self.now[long], self.size[long], self.score[long]
-        return Blocks(self.runs, now, size, score, self.effect[long], self.apart[long])
+    def that_last(self, least: Places) -> Blocks:
+        """Return the blocks with the minimum duration of a shift; [runs], by the latest run."""
+        long = least[self.now] <= self.size
+        now, size = self.now[long], self.size[long]
+        return Blocks(self.runs, now, size, self.score[long], self.effect[long])
 
 
 def blocks_of(clean: Cleaned, before: Before, start: int, always: Flags) -> Blocks:
@@ -185,8 +169,8 @@ def _worth_it(sums: _Sums, start: int, always: Flags) -> tuple[Places, Places]:
     return np.concatenate(nows), np.concatenate(sizes)
 
 
-def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return score, effect and distance of blocks that end with the runs `now`."""
+def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matrix, Matrix]:
+    """Return score and effect of blocks that end with the runs `now`."""
     first = now - size + 1
     begin = np.maximum(start, first - WINDOW)
     count = first - begin
@@ -216,31 +200,25 @@ def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matr
     last = np.maximum(2, -(-size // 3))
     late = (between(sums.own, now + 1 - last, now + 1) + sums.newest[now]) / last - level
     score = np.where(late * np.sign(effect) >= STAYED * np.abs(effect), score, 0.0)
-    return score, effect, np.abs(effect) / np.sqrt(variance)
+    return score, effect
 
 
-def longest_strays(
-    clean: Cleaned, before: Before, recent: int, *, strayed: float, back: float
-) -> Places:
+def longest_strays(clean: Cleaned, before: Before, recent: int) -> Places:
     """Return for each run the longest time, in runs, that the level was left in `recent` runs.
 
     Only periods with a return count: such temporary periods are typical of this case, for example
     due to another VM's load or a backup.
-
-    Args:
-        strayed: scales beyond which the level is left.
-        back: scales within which two runs have returned to it.
     """
     side, length, inside = 0.0, 0, 0
     ended = np.zeros(len(clean.runs), dtype=int)
     for run, away in enumerate(((clean.runs - before.level) / before.scale).tolist()):
         if side:
             length += 1
-            inside = 0 if away * side > back else inside + 1
+            inside = 0 if away * side > BACK else inside + 1
             if inside == 2:
                 ended[run] = length - inside
                 side, inside = 0.0, 0
-        if not side and abs(away) > strayed:
+        if not side and abs(away) > STRAYED:
             side, length = (1.0 if away > 0 else -1.0), 1
     padded = np.concatenate([np.zeros(recent - 1 + LAG, dtype=int), ended[:-LAG]])
     longest: Places = np.lib.stride_tricks.sliding_window_view(padded, recent).max(axis=-1)
