@@ -24,8 +24,8 @@ from pvebench.analysis.change import Difference
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.group_effects import adjusted
 from pvebench.analysis.levels import MAD_TO_SIGMA
-from pvebench.analysis.node_effects import EVERY_SECONDS, NodeEffect
 from pvebench.model.judged import JUDGED, Judged
+from pvebench_fleet.node_effects import EVERY_SECONDS, NodeEffect
 
 NORMAL: Final = 1.96
 LEAST_SITES: Final = 3

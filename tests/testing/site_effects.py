@@ -6,7 +6,7 @@ import numpy as np
 
 from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Difference
-from pvebench.analysis.node_effects import EVERY_SECONDS, NodeEffect
+from pvebench_fleet.node_effects import EVERY_SECONDS, NodeEffect
 
 KERNEL = Difference("kernel", "6.14.5", "6.14.8")
 QEMU = Difference("qemu", "9.2.0-1", "9.2.0-5")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
 from pvebench.advice.sentences import PURPOSES, gain_data, gain_text, ids_text, regression_text
-from pvebench.analysis.joint_difference import JointDifference
+from pvebench.analysis.difference import JointDifference
 from pvebench.analysis.metric_verdict import count_text
 from pvebench.drivers.proxmox.vm.drive import (
     DIRECT,

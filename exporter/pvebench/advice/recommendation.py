@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pvebench.analysis.change import Change
-from pvebench.analysis.difference import CHANCE
-from pvebench.analysis.joint_difference import JointDifference, joint_difference
+from pvebench.analysis.difference import CHANCE, JointDifference, joint_difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.durability import Durability, measured_of
 from pvebench.model.workload import Direction

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
-from pvebench.analysis.joint_difference import JointDifference
+from pvebench.analysis.difference import JointDifference
 from pvebench.model import figures
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Durability, Survival, Sync, durable_by

@@ -23,7 +23,7 @@ from pvebench.advice.sentences import (
     gain_data,
     heading,
 )
-from pvebench.analysis.joint_difference import JointDifference
+from pvebench.analysis.difference import JointDifference
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of

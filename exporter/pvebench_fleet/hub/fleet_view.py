@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvebench.analysis.metric_verdict import count_text
-from pvebench.analysis.node_effects import NodeEffect
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
@@ -20,6 +19,7 @@ from pvebench.verdicts.change_text import (
     listed,
 )
 from pvebench_fleet.across_sites import FleetEffect, fleet_effects
+from pvebench_fleet.node_effects import NodeEffect
 
 LEAST_SHIFT: Final = 0.005
 """Smallest shift of the other sites that is named; a logarithm."""

@@ -62,4 +62,4 @@ def test_prometheus_adds_the_site_to_every_sample_and_without_a_fleet_nothing() 
     assert '        labels: {"site": "vienna"}' in scrape_job(with_site).splitlines()
     without = Targets(addresses=["a:1"])
     assert json.loads(target_file(without))[0]["labels"] == {}
-    assert "labels" not in scrape_job(without)
+    assert " labels:" not in scrape_job(without)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pvebench.analysis.node_effects import EVERY_SECONDS, NodeEffect
 from pvebench.model.environment import Affected, KnownIssue, storage_fact
 from pvebench_fleet.across_sites import _conjunction, fleet_effects
 from pvebench_fleet.hub.fleet_view import FleetView, unfixed, upgrades
+from pvebench_fleet.node_effects import EVERY_SECONDS, NodeEffect
 from testing.hub_fleets import effects_of_fleet
 from testing.site_effects import KERNEL, QEMU, SCSI, WEEK, node_with, sites_with
 

@@ -16,7 +16,6 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from pvebench.analysis.node_effects import node_effects
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import HubDatabaseError
@@ -34,6 +33,7 @@ from pvebench_fleet.hub import judging
 from pvebench_fleet.hub.judging import INTERVAL_SECONDS, UPGRADE_SECONDS, judge_next
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.hub.store.node_transaction import NodeTransaction
+from pvebench_fleet.node_effects import node_effects
 from testing.demo_year import assignments, last_days
 from testing.hub_sites import filled_store, send
 from testing.stored_runs import run

@@ -20,7 +20,6 @@ from psycopg.types.json import Jsonb
 
 from pvebench.analysis.concurrent_changes import RunValues
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.node_effects import NodeEffect, node_effects
 from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
@@ -33,6 +32,7 @@ from pvebench.store.tables import GOOD
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import verdicts_data
 from pvebench_fleet.hub.store.site_transaction import Connection
+from pvebench_fleet.node_effects import NodeEffect, node_effects
 
 CHUNK: Final = 200
 """Cases whose runs are read by one query."""

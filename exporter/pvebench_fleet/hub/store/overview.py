@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pvebench.analysis.change import Difference
-from pvebench.analysis.node_effects import NodeEffect
 from pvebench_fleet.hub.fleet_view import (
     CaseLine,
     FleetView,
@@ -17,6 +16,7 @@ from pvebench_fleet.hub.fleet_view import (
     WorstCase,
 )
 from pvebench_fleet.hub.store.site_transaction import Connection
+from pvebench_fleet.node_effects import NodeEffect
 
 WORST: Final = 20
 """Cases in the list of the worst."""
