@@ -40,8 +40,6 @@ NEAR: Final = 3
 """Maximum runs between an event and a detected step that it explains."""
 STUCK_RUNS: Final = 600
 """Latest runs that show how long a mode lasts."""
-RESIDUE: Final = 0.15
-"""Maximum remainder of a leveled step, as a share of it."""
 SAMPLED: Final = 24
 """Members of a group that show when its shift began."""
 
@@ -253,12 +251,9 @@ class FigureSteps:
     def _others(self, history: CaseHistory, steps: Sequence[CaseStep]) -> Iterator[CaseStep]:
         """Yield the steps at other times than the known ones; steps near an event belong to it."""
         known = self._known(history)
-        # The remainder of a large step that was leveled out by its estimate is not a step.
-        left = RESIDUE * max((abs(step.effect) for step in known), default=0.0)
-        least = max(history.figure.least_effect, left)
         for step in steps:
             near = any(history.runs_between(one.time, step.time) <= NEAR for one in known)
-            if near or abs(step.effect) < least:
+            if near or abs(step.effect) < history.figure.least_effect:
                 continue
             at = self._event_of(history, step, steps)
             yield replace(step, time=step.time if at is None else at, known=at is not None)

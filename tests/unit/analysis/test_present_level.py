@@ -52,14 +52,6 @@ def with_level(name: str, runs: int, *levels: tuple[int, float]) -> Series:
     return Series(times, independent(rng, times) + shift)
 
 
-@pytest.mark.parametrize("bad", [5, 7, 12])
-def test_a_few_runs_near_zero_are_over_once_the_level_is_back(bad: int) -> None:
-    series = with_level("near zero", 450, (190, np.log(0.03)), (190 + bad, 0.0))
-    verdict, red = verdict_on(series)
-    assert (str(verdict.state), red) == ("unchanged", False)
-    assert all(change.state == "resolved" for change in ask(series).worse())
-
-
 @pytest.mark.parametrize("name", ["null-nearzero-24aday-2", "null-gcsaw-24aday-4"])
 def test_a_loss_is_over_once_the_level_is_back_whatever_the_sizes_add_up_to(name: str) -> None:
     verdict, red = verdict_on(case(name))
@@ -108,19 +100,6 @@ def test_a_loss_of_a_fifth_is_reported_within_ten_runs_although_runs_strayed_bef
         changes = ask(series).worse()
         reported.append(any(abs(one.index(series.times.tolist()) - 140) <= 5 for one in changes))
     assert sum(reported) >= EARLY[kind]
-
-
-def test_a_level_that_wandered_for_long_rules_out_no_more_than_it_wandered() -> None:
-    claims = []
-    for number in range(12):
-        rng = stream("wide wander", number)
-        times = clock(rng, 900, 24)
-        wander = 0.05 * np.sin(2 * np.pi * (times / (9 * 86400) + rng.random()))
-        logs = independent(rng, times) + wander
-        verdict, _ = verdict_on(Series(times, logs))
-        away = abs(float(np.median(logs[-10:]) - np.median(logs[:-10])))
-        claims += [away - verdict.excluded] if str(verdict.state) == "unchanged" else []
-    assert all(beyond < CV for beyond in claims)
 
 
 def test_a_steady_history_still_rules_out_small_changes() -> None:
