@@ -32,8 +32,8 @@ repository() { # NAME: what is published now
 say "install from the repository"
 suite=$(sed -n s/^VERSION_CODENAME=//p /etc/os-release)
 : >/etc/apt/sources.list  # no network
-ln -s older /test/repository
-cp "/test/repository/publish/apt/$suite.sources" /etc/apt/sources.list.d/pvebench.sources
+rm -f /etc/apt/sources.list.d/*
+cp "/test/older/publish/apt/$suite.sources" /etc/apt/sources.list.d/pvebench.sources
 repository older
 apt install pvebench || { cat /test/apt.log; fail apt; }
 is "unasked it is not started" "$(systemctl is-active pvebench || true)" inactive
