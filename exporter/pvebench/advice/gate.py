@@ -43,7 +43,7 @@ class Series:
     """Logarithms of the canary relative to its peers, oldest first.
 
     Attributes:
-        own: the same without peers, for display.
+        own_loss: loss without peers, for display.
         interval: seconds between values.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import StoreError
+from pvebench.store.changes import KnownChange
 from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
@@ -31,6 +32,7 @@ from pvebench.verdicts.overall_state import (
     verdicts_data,
 )
 from pvebench.verdicts.ranking import shown_definitions
+from pvebench.verdicts.source import KnownChanges
 from pvebench.verdicts.verdict_updates import VerdictService
 
 # --- Output: headline, changes, table.
@@ -57,7 +59,7 @@ def show_verdicts(
     every: bool,
     strict: bool,
 ) -> None:
-    """Print verdicts and exit with `headline.exit_code`; a table of all only if it is short.
+    """Print verdicts and exit with `overall_state.exit_code`; a table of all only if it is short.
 
     Args:
         operations: effects of operations, printed as text and Markdown.
@@ -175,7 +177,18 @@ def verdicts_of(
 ) -> Verdicts:
     """Return the verdicts on stored results; with `environments`, on those of both only."""
     issues = load_known_issues(*settings.known_issues)
-    return VerdictService(Feed(results, environments=environments), issues).judge()
+    kept = None if environments else Recorded(results.store.changes)
+    return VerdictService(Feed(results, environments=environments), issues, kept=kept).judge()
+
+
+class Recorded:
+    """Changes as an instance recorded them, so that a command shows their IDs; it adds none."""
+
+    def __init__(self, changes: KnownChanges) -> None:
+        self.all = changes.all
+
+    def keep(self, known: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
+        """Store nothing."""
 
 
 def _digest(store: Store, name: str) -> str:

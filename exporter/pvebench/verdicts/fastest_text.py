@@ -137,7 +137,7 @@ def _rank(contest: Ranking) -> str:
     """Return the rank of the first, no more than is known."""
     others = contest.places[1:]
     if not others:
-        return "is the only configuration with a result"
+        return "is the only ranked configuration so far"
     if not contest.decided:
         return "has the highest result of the durable configurations so far"
     alike = sum(one.rank is Rank.EQUAL for one in others)

@@ -108,7 +108,7 @@ def exit_code(verdicts: Verdicts, *, strict: bool) -> int:
 
 
 def headline(verdicts: Verdicts, *, evidence: bool = True) -> str:
-    """Return the most important statement; `evidence` as of `text.sentence`."""
+    """Return the most important statement; `evidence` as of `change_text.sentence`."""
     regressions = verdicts.regressions
     if regressions:
         return _dated(regressions[0], evidence=evidence) + _more(verdicts)

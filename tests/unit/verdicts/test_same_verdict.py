@@ -18,7 +18,7 @@ from pvebench.analysis.case_history import CaseHistory, CaseStep, GoodRun, GoodR
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.analysis.step_groups import find_changes
-from pvebench.cli.verdict import show_verdicts
+from pvebench.cli.verdict import Recorded, show_verdicts
 from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.model.judged import JUDGED
@@ -232,3 +232,14 @@ def of_notifications(verdicts: Verdicts, store: Store, text: str) -> bool:
     (week,) = week_messages(verdicts, known, weekly="Mon 08:00", now=NOW, last=0.0)
     assert one_line(text) in week.body
     return bool(messages)
+
+
+def test_a_command_shows_the_ids_of_the_instance_and_records_none(tmp_path: Path) -> None:
+    store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
+    (first,) = verdicts_on(verdict(VerdictState.SLOWER, SLOWER), store=store).changes
+    recorded = store.changes.all()
+    other = TemporaryStore(tmp_path / "other.db", simulated=False)
+    moved = verdicts_on(verdict(VerdictState.SLOWER, step(0.8, 103)), store=other)
+    (shown,) = ChangeTracker(Recorded(store.changes)).name(moved)
+    assert shown.id == first.id != moved.changes[0].id
+    assert store.changes.all() == recorded
