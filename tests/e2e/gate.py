@@ -5,7 +5,7 @@
 Both nodes have their own VM and disk on this machine, and take turns. What is limited to `iops=200`
 is steady even where the machine's speed swings (see e2e.upgrade). After an upgrade without effect,
 the gate must let the next nodes be upgraded, and after the loss it must stop, both within the
-rounds below. Fewer cycles before are too few where the runs are thinned as autocorrelated.
+rounds below. Autocorrelated runs need more cycles before.
 """
 
 from __future__ import annotations

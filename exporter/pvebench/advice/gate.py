@@ -401,7 +401,7 @@ def _judged(name: str, own: Sequence[Series], tolerance: float, chance: float) -
         cases=len(own),
         bound=result,
         own_loss=fmean(losses) if losses else math.nan,
-        seconds=None if result.more is None else result.more * result.thinned * interval,
+        seconds=None if result.more is None else result.more * interval,
     )
 
 

@@ -105,8 +105,7 @@ def _until(result: GateResult, now: datetime) -> str:
     least = min((result.back or result).groups, key=lambda judged: judged.bound.before).bound
     if least.before < LEAST_BEFORE:
         return (
-            f"Measure first: 1 of {least.thinned} runs before is independent of the others, "
-            f"{least.before} together; {LEAST_BEFORE} are needed."
+            f"Measure first: {count_text(least.before, 'run')} before; {LEAST_BEFORE} are needed."
         )
     if result.wait is None:
         return "When it will be decided is unknown: the loss is too near to the tolerance."
@@ -146,7 +145,6 @@ def _judged_data(judged: Judged) -> dict[str, Any]:
         "own_loss_ratio": _number(judged.own_loss),
         "runs_before": bound.before,
         "runs_after": bound.after,
-        "thinned": bound.thinned,
         "decision": str(bound.decision),
     }
 

@@ -1,4 +1,4 @@
-"""Confidence sequences: intervals of a changing mean that are valid at every look."""
+"""Decisions by the difference that verdicts use, valid at every look."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from pvebench.analysis.arrays import Matrix, np
-from pvebench.analysis.difference import critical
+from pvebench.analysis.arrays import np
+from pvebench.analysis.difference import Difference, critical, difference
 
 LEAST_BEFORE: Final = 20
 """Minimum values before the upgrade; fewer decide nothing."""
@@ -18,13 +18,6 @@ _PRIOR: Final = 4
 """Weight, in values, of the assumption that nothing changed, in the predicted time."""
 MOST_ROUNDS: Final = 500
 """Limit of the predicted values."""
-CORRELATED: Final = 0.1
-"""Autocorrelation from which on values are thinned."""
-_MOST_THINNED: Final = 6
-_NARROWEST: Final = 10
-"""Rounds at which the sequence is narrowest."""
-_BEFORE_SHARE: Final = 0.2
-"""Share of the error probability for the mean before the upgrade."""
 
 
 class Decision(StrEnum):
@@ -42,20 +35,17 @@ class Bound:
     """Loss after the upgrade, as a ratio: 0.1 is 10% less.
 
     Attributes:
-        low, high: confidence sequence; both NaN: too few values.
-        before, after: number of values on both sides after thinning.
-        thinned: one of so many values counts.
-        more: further values, after thinning, until a decision, if the loss stays the same; None:
-            unknown.
+        low, high: its interval; both NaN: too few values.
+        before, after: number of values on both sides.
+        more: further values until a decision, if the loss stays the same; None: unknown.
     """
 
-    loss: float
-    low: float
-    high: float
+    loss: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
     before: int
     after: int
-    thinned: int
-    decision: Decision
+    decision: Decision = Decision.UNDECIDED
     more: int | None
 
 
@@ -64,88 +54,44 @@ def bound(
 ) -> Bound:
     """Return the loss of `after` relative to `before`.
 
-    The mean before has a fixed interval, since its number of values does not depend on a look;
-    the mean after has the normal-mixture confidence sequence of Robbins (Waudby-Smith et al.,
-    arXiv 2103.06476), with the standard deviation from before the upgrade.
-
     Args:
         before, after: logarithms of the canary relative to its peers, oldest first.
         tolerance: largest acceptable loss, 0.05 for 5%.
-        chance: probability that the sequence misses at any look.
+        chance: probability that the interval misses at any look.
     """
-    step = thinning(before)
-    # Thinned from the upgrade on, so that a value does not move between two looks.
-    first, second = _array(before)[::-1][::step], _array(after)[::step]
-    counts = len(first), len(second)
+    counts = len(before), len(after)
     if counts[0] < LEAST_BEFORE or counts[1] < LEAST_AFTER:
-        return _none(*counts, step)
-    spread = float(first.std(ddof=1)) * (1 + 1 / math.sqrt(2 * (counts[0] - 1)))
-    fixed = critical(_BEFORE_SHARE * chance, counts[0] - 1) * spread / math.sqrt(counts[0])
-    chance_after = (1 - _BEFORE_SHARE) * chance
-    loss, limit = float(first.mean() - second.mean()), -math.log1p(-tolerance)
-    reach = fixed + spread * _radius(counts[1], chance_after)
-    decision = _decision(loss - reach, loss + reach, limit)
-    open_ = decision is Decision.UNDECIDED
-    # Early estimates of many series exaggerate: the largest decides when the last one ends.
-    room = abs(limit - loss * counts[1] / (counts[1] + _PRIOR)) - fixed
+        more = None if counts[0] < LEAST_BEFORE else LEAST_AFTER - counts[1]
+        return Bound(before=counts[0], after=counts[1], more=more)
+    apart = difference(np.asarray(before), np.asarray(after), chance=_spent(chance, counts[1]))
+    limit, decision = -math.log1p(-tolerance), Decision.UNDECIDED
+    if -apart.high > limit:
+        decision = Decision.STOP
+    elif -apart.low < limit:
+        decision = Decision.PASS
+    undecided = decision is Decision.UNDECIDED
     return Bound(
-        loss=-math.expm1(-loss),
-        low=-math.expm1(-(loss - reach)),
-        high=-math.expm1(-(loss + reach)),
+        loss=-math.expm1(apart.effect),
+        low=-math.expm1(apart.high),
+        high=-math.expm1(apart.low),
         before=counts[0],
         after=counts[1],
-        thinned=step,
         decision=decision,
-        more=_more(counts[1], room, spread, chance_after) if open_ else 0,
+        more=_more(apart, limit, chance) if undecided else 0,
     )
 
 
-def _none(before: int, after: int, step: int) -> Bound:
-    return Bound(
-        loss=math.nan,
-        low=math.nan,
-        high=math.nan,
-        before=before,
-        after=after,
-        thinned=step,
-        decision=Decision.UNDECIDED,
-        more=None if before < LEAST_BEFORE else LEAST_AFTER - after,
-    )
+def _spent(chance: float, count: int) -> float:
+    """Return the part of an error probability for one look; those of all looks add up to it."""
+    return chance / (count * (count - 1))
 
 
-def _decision(low: float, high: float, limit: float) -> Decision:
-    if low > limit:
-        return Decision.STOP
-    return Decision.PASS if high < limit else Decision.UNDECIDED
-
-
-def _radius(count: int, chance: float) -> float:
-    """Return half of the width of the sequence after `count` values, in standard deviations."""
-    factor = (-2 * math.log(chance) + math.log(1 - 2 * math.log(chance))) / _NARROWEST
-    grown = count * factor + 1
-    return math.sqrt(2 * grown / (count**2 * factor) * math.log(math.sqrt(grown) / chance))
-
-
-def _more(count: int, room: float, spread: float, chance: float) -> int | None:
-    """Return the further values until the interval has the width `room` on each side."""
-    further = range(count + 1, MOST_ROUNDS)
-    fit = (values for values in further if spread * _radius(values, chance) < room)
-    return next((values - count for values in fit), None)
-
-
-def thinning(values: Sequence[float]) -> int:
-    """Return the smallest distance at which values are practically uncorrelated."""
-    rest = _array(values) - (float(np.mean(values)) if len(values) else 0.0)
-    power = float(rest @ rest)
-    for step in range(1, _MOST_THINNED):
-        if len(rest) <= 2 * step or power <= 0:
-            return step
-        likeness = float(rest[step:] @ rest[:-step]) / power
-        # The estimate itself varies by 1 / sqrt(n).
-        if likeness < CORRELATED + 1 / math.sqrt(len(rest)):
-            return step
-    return _MOST_THINNED
-
-
-def _array(values: Sequence[float]) -> Matrix:
-    return np.asarray(values, dtype=np.float64)
+def _more(apart: Difference, limit: float, chance: float) -> int | None:
+    """Return the further values until the interval ends at the limit."""
+    # Early estimates of many series exaggerate: the largest decides when the last one ends.
+    room = abs(limit + apart.effect * apart.after / (apart.after + _PRIOR))
+    for values in range(apart.after + 1, MOST_ROUNDS):
+        error = apart.spread * math.sqrt(1 / apart.before + 1 / values)
+        if error * critical(_spent(chance, values), float(apart.before + values - 2)) < room:
+            return values - apart.after
+    return None

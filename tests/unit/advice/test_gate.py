@@ -18,7 +18,7 @@ from pvebench.advice.gate_text import gate_data, gate_lines
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.metric_verdict import Verdict, VerdictState
-from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound, thinning
+from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
@@ -84,14 +84,13 @@ def test_looks_at_every_run_rarely_stop_without_a_loss() -> None:
     assert stopped <= 10
 
 
-def test_autocorrelated_values_are_thinned() -> None:
+def test_autocorrelation_widens_the_interval() -> None:
     noise, value, series = random.Random(3), 0.0, []
     for _ in range(200):
-        value = 0.7 * value + noise.gauss(0, 0.03)
+        value = 0.7 * value + noise.gauss(0, 0.03 * 0.51**0.5)
         series.append(value)
-    assert thinning(values(1, 200)) == 1
-    assert thinning(series) >= 3
-    assert look(series, series[:40]).thinned == thinning(series)
+    apart, plain = look(series, series[:40]), look(values(1, 200), values(2, 40))
+    assert apart.high - apart.low > 1.5 * (plain.high - plain.low)
 
 
 def results(
@@ -219,13 +218,9 @@ def test_both_sides_of_a_b_b_a_together_decide_where_neither_does_alone() -> Non
         assert all(one.decision is not Decision.STOP for one in others)
 
 
-@pytest.mark.parametrize("drift", [0.002, 0.01])
+@pytest.mark.parametrize("drift", [0.002, 0.01, -0.002])
 def test_a_strong_drift_is_not_blamed_on_the_update(drift: float) -> None:
-    found = returned(drift=drift)
-    assert found.decision is Decision.UNDECIDED
-    last = [*gate_lines(found, START)][-1]
-    assert last.startswith("Measure first: 1 of ")
-    assert last.endswith("20 are needed.")
+    assert returned(drift=drift).decision is not Decision.STOP
 
 
 def test_the_peers_remove_the_noise_of_a_shared_storage() -> None:
