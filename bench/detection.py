@@ -19,9 +19,16 @@ from judging.incidents import incident_rows
 from judging.quiet import quiet_rows
 from judging.real import real_rows
 from judging.sampling import Constant, Row, Setup, number_row
-from judging.sizes import synthetic_rows
+from judging.sizes import claim_rows, synthetic_rows
 from judging.steps import lasting_rows, shape_rows, soon_rows
-from judging.upgrades import before_rows, day_rows, early_rows, quiet_upgrade_rows, rollback_rows
+from judging.upgrades import (
+    before_rows,
+    beside_rows,
+    day_rows,
+    early_rows,
+    quiet_upgrade_rows,
+    rollback_rows,
+)
 
 from testing.answers import ask, ask_node
 from testing.fleets import fleet, labels_144
@@ -62,6 +69,8 @@ SECTIONS: dict[str, tuple[str, Callable[[Setup], Iterator[Row]]]] = {
     "soon": ("Reported within 10 runs", soon_rows),
     "quiet": ("Series without a change", quiet_rows),
     "sizes": ("Sizes and intervals", synthetic_rows),
+    "claims": ("Changes that are ruled out", claim_rows),
+    "beside": ("Changes beside an upgrade", beside_rows),
     "before": ("Changes before an upgrade", before_rows),
     "rollback": ("Rollback", rollback_rows),
     "shapes": ("Other shapes of changes", shape_rows),

@@ -8,9 +8,11 @@ from typing import Final
 import numpy as np
 
 from judging.sampling import Row, Setup, share_row
-from testing.answers import Moved, ask
+from pvebench.analysis.judge import Judge
+from pvebench.cli.verdict import judged
+from testing.answers import Moved, ask, material
 from testing.fleets import mixed_case
-from testing.noise import Random
+from testing.noise import KINDS, Random, Series, unchanged
 
 BEFORE: Final = 100
 AFTER: Final = 60
@@ -55,3 +57,29 @@ def synthetic_rows(setup: Setup) -> Iterator[Row]:
         row = share_row(f"95% interval has the true size, {name}", inside)
         good = 0.93 <= float(np.mean(inside)) <= 0.97 if inside else None
         yield Row(row.name, row.measured, "93 to 97%", good)
+
+
+# --- what is ruled out ---
+
+
+def claimed(rng: Random, kind: str, ratio: float) -> bool | None:
+    """Return whether what is ruled out is false; None: nothing is.
+
+    Args:
+        kind: of the noise.
+        ratio: of a change in the latest 8 to 90 of 300 runs.
+    """
+    series = unchanged(kind, rng, 300, float(rng.choice([2, 8, 24])))
+    series = Series(series.times, series.logs).changed(300 - int(rng.integers(8, 90)), ratio)
+    (verdict,) = judged(material([series], [{}]), Judge()).verdicts
+    if str(verdict.state) != "unchanged":
+        return None
+    return abs(float(np.log(ratio))) > verdict.excluded
+
+
+def claim_rows(setup: Setup) -> Iterator[Row]:
+    """Yield how often a change is ruled out that there is."""
+    pairs = [(kind, ratio) for kind in KINDS for ratio in (0.88, 0.92, 0.95, 0.97, 1.05)]
+    found = [one for pair in pairs for one in setup.each(claimed, *pair)]
+    claims = [one for one in found if one is not None]
+    yield share_row(f"a change of 3 to 12% is ruled out ({len(found)} series)", claims, most=0.02)

@@ -11,7 +11,18 @@ import numpy as np
 from judging.sampling import Row, Setup, share_row
 from testing.answers import Answer, ask, ask_node
 from testing.fleets import Fleet, fleet, labels_24, labels_144, loaded, mixed_case
-from testing.noise import DAY, EPOCH, HOUR, Random, Series, hour_of, independent, weekday_of
+from testing.noise import (
+    BUSY,
+    DAY,
+    EPOCH,
+    HOUR,
+    Random,
+    Series,
+    hour_of,
+    independent,
+    unchanged,
+    weekday_of,
+)
 
 AFTER: Final = (1, 3, 8)
 """Cycles after an upgrade at which is asked."""
@@ -116,6 +127,35 @@ def before_rows(setup: Setup) -> Iterator[Row]:
                 hits,
                 most=0.02,
             )
+
+
+BESIDE: Final = (-8, -6, -5, -4, -3, 3, 4, 5, 6, 8)
+"""Runs between an upgrade and a change that it did not cause."""
+
+
+def beside_upgrade(rng: Random, kind: str, runs: int) -> bool:
+    """Return whether an upgrade without effect is blamed 8 or 30 runs after a change beside it.
+
+    Args:
+        kind: of the noise.
+        runs: from the upgrade to the change; 0: there is none.
+    """
+    series = unchanged(kind, rng, 140, float(rng.choice([1, 8, 24])))
+    series = Series(series.times, series.logs).upgraded(100)
+    series = series.changed(100 + runs, float(rng.choice([0.95, 0.9, 0.8, 0.7])) if runs else 1.0)
+    ends = (100 + max(runs, 0) + later for later in (8, 30))
+    return any(ask(series.until(end)).blamed() for end in ends)
+
+
+def beside_rows(setup: Setup) -> Iterator[Row]:
+    """Yield how often an upgrade is blamed for a change some runs before or after it."""
+    for name, places, most in (
+        ("-5% to -30%, 3 to 8 runs beside an upgrade", BESIDE, 0.015),
+        ("an upgrade without effect", (0,), 0.003),
+    ):
+        pairs = [(kind, runs) for kind in BUSY for runs in places]
+        hits = [hit for pair in pairs for hit in setup.each(beside_upgrade, *pair)]
+        yield share_row(f"{name}: blamed", hits, most=most)
 
 
 # --- rollback ---
