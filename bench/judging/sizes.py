@@ -80,6 +80,6 @@ def claimed(rng: Random, kind: str, ratio: float) -> bool | None:
 def claim_rows(setup: Setup) -> Iterator[Row]:
     """Yield how often a change is ruled out that there is."""
     pairs = [(kind, ratio) for kind in KINDS for ratio in (0.88, 0.92, 0.95, 0.97, 1.05)]
-    found = [one for pair in pairs for one in setup.each(claimed, *pair)]
-    claims = [one for one in found if one is not None]
-    yield share_row(f"a change of 3 to 12% is ruled out ({len(found)} series)", claims, most=0.02)
+    results = [result for pair in pairs for result in setup.each(claimed, *pair)]
+    claims = [result for result in results if result is not None]
+    yield share_row(f"a change of 3 to 12% is ruled out ({len(results)} series)", claims, most=0.02)

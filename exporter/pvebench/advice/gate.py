@@ -159,7 +159,8 @@ def _lost(there: Bound, back: Bound | None, tolerance: float) -> bool:
     if back is None or not min(there.low, back.low) > 0:
         return False
     losses, widths = zip(
-        *((_loss(one.loss), _loss(one.loss) - _loss(one.low)) for one in (there, back)), strict=True
+        *((_loss(side.loss), _loss(side.loss) - _loss(side.low)) for side in (there, back)),
+        strict=True,
     )
     return fmean(losses) - math.hypot(*widths) / 2 > _loss(tolerance)
 
