@@ -60,13 +60,19 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Di
     facts.sort(key=lambda fact: (rank.get(fact, len(rank)), fact))
     different = [Difference(fact, before.get(fact, ""), after.get(fact, "")) for fact in facts]
     # The package's version is more precise than QEMU's own number.
-    packaged = any(one.fact == "qemu_package" and one.after for one in different)
-    return tuple(one for one in different if not (packaged and one.fact == "qemu"))
+    packaged = any(
+        difference.fact == "qemu_package" and difference.after for difference in different
+    )
+    return tuple(
+        difference for difference in different if not (packaged and difference.fact == "qemu")
+    )
 
 
 def incomparable(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
     """Return the differences that make results incomparable."""
-    return tuple(one for one in differences(before, after) if one.fact in INCOMPARABLE)
+    return tuple(
+        difference for difference in differences(before, after) if difference.fact in INCOMPARABLE
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +295,7 @@ class Change:
     @property
     def differences(self) -> tuple[Difference, ...]:
         """All differences at the events that may explain it."""
-        return tuple(one for event in self.came_with for one in event)
+        return tuple(difference for event in self.came_with for difference in event)
 
     @property
     def slow(self) -> bool:
@@ -341,7 +347,7 @@ def _traits(change: Change) -> tuple[object, ...]:
         frozenset((difference.fact, difference.after) for difference in event)
         for event in change.came_with
     )
-    concurrent = {other.text for other in change.meanwhile}
+    concurrent = {other_change.text for other_change in change.meanwhile}
     cases = change.kind, change.implausible, change.group, change.all_but
     return *cases, versions, concurrent, change.state, change.back
 
@@ -370,17 +376,17 @@ def joined(change: Change, other: Change) -> Change:
 
 def _mean(move: Move, others: Sequence[Move]) -> Move:
     """Return a metric's move on both nodes, weighted by cases; the interval spans both."""
-    other = next((one for one in others if one.figure is move.figure), None)
-    if other is None:
+    other_move = next((one for one in others if one.figure is move.figure), None)
+    if other_move is None:
         return move
-    cases = move.cases + other.cases
-    effect = (move.cases * move.effect + other.cases * other.effect) / cases
+    cases = move.cases + other_move.cases
+    effect = (move.cases * move.effect + other_move.cases * other_move.effect) / cases
     return replace(
         move,
         effect=effect,
-        low=min(move.low, other.low),
-        high=max(move.high, other.high),
+        low=min(move.low, other_move.low),
+        high=max(move.high, other_move.high),
         cases=cases,
-        runs=min(move.runs, other.runs),
-        p_value=min(move.p_value, other.p_value),
+        runs=min(move.runs, other_move.runs),
+        p_value=min(move.p_value, other_move.p_value),
     )

@@ -160,11 +160,11 @@ class LevelScan:
         end = min(block + BLOCK, len(self._values))
         cut = max(0, block - CONTEXT)
         while begin < end:
-            found = self._within(steps, cut, begin, end, doubts)
-            if found is None:
+            point = self._within(steps, cut, begin, end, doubts)
+            if point is None:
                 return
-            steps.append(found)
-            begin = found.seen + 1
+            steps.append(point)
+            begin = point.seen + 1
 
     def _within(
         self,
@@ -194,15 +194,15 @@ class LevelScan:
         usual = _least_after(clean, before)
         sure = blocks.that_last(usual).clearest()
         for run in candidates.tolist():
-            found, certain = past.judge(run, sure, early, int(usual[run]))
-            if found is not None and certain:
+            point, certain = past.judge(run, sure, early, int(usual[run]))
+            if point is not None and certain:
                 # Later runs must not matter, so that a history always has the same steps.
                 then = _Past(cleaned(runs[cut - context : cut - context + run + 1]), start, steps)
-                found, _ = then.judge(run, sure, early, int(usual[run]))
-            if found is not None and certain:
-                return _moved(found, cut)
-            if found is not None and run == last:
-                doubts.append(_moved(found, cut))
+                point, _ = then.judge(run, sure, early, int(usual[run]))
+            if point is not None and certain:
+                return _moved(point, cut)
+            if point is not None and run == last:
+                doubts.append(_moved(point, cut))
         return None
 
     def _without_hours(self, steps: Sequence[ChangePoint], begin: int, end: int) -> Matrix:
@@ -227,8 +227,8 @@ class _Past:
     ) -> tuple[ChangePoint | None, bool]:
         """Return the step that the run reveals, and whether it is confirmed."""
         if self.again[run]:
-            found = self._step(run, LONG, early, back=True)
-            return found and replace(found, p_value=min(found.p_value, BY_CHANCE)), True
+            point = self._step(run, LONG, early, back=True)
+            return point and replace(point, p_value=min(point.p_value, BY_CHANCE)), True
         back = self._was_there(run, early)
         which = sure
         certain = sure.score[run] >= SURE

@@ -295,12 +295,12 @@ def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
     counts = np.array([len(histories[i].points) - splits[i] for i in rows], dtype=float)
     most = min(int(np.median(counts)), MOST_AFTER)
     after = np.array([_padded(logs[i][splits[i] :].tolist(), most) for i in rows])
-    found = Aligned(tuple(rows), np.array(before), after, np.minimum(counts, most), at, NOTHING)
+    aligned = Aligned(tuple(rows), np.array(before), after, np.minimum(counts, most), at, NOTHING)
     if not shared or len(rows) < SHARED:
-        return found
+        return aligned
     typical = min(rows, key=lambda index: abs(len(histories[index].points) - splits[index] - most))
     times = histories[typical].times()[splits[typical] :][-most:]
-    return _without_host(found, [*ticks.tolist(), *times])
+    return _without_host(aligned, [*ticks.tolist(), *times])
 
 
 def _without_host(aligned: Aligned, times: Sequence[float]) -> Aligned:

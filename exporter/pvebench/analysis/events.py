@@ -130,7 +130,7 @@ def came_with(moved: Sequence[Moved], event: Event, changes: Sequence[Event]) ->
         changes: all changes of the environment, oldest first.
     """
     levelled = [
-        history.without(other for other in steps if other is not step)
+        history.without(other_step for other_step in steps if other_step is not step)
         for history, step, steps in moved
     ]
     near = [change for change in changes if _is_near(change, event, levelled)]
@@ -165,7 +165,11 @@ def began(
     able = [history for history in histories if history.split(times[0]) >= LEAST_BASELINE]
     if not any(history.split(at) < len(history.points) for history in able):
         return at
-    odds = _odds(able, times, [one for one in others if one.split(times[0]) >= LEAST_BASELINE])
+    odds = _odds(
+        able,
+        times,
+        [case_history for case_history in others if case_history.split(times[0]) >= LEAST_BASELINE],
+    )
     best = max(range(len(times)), key=odds.__getitem__)
     apart = odds[before] < odds[best] - DATED and not at < times[best] <= event.latest
     return times[best] if apart else at

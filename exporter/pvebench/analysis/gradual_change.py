@@ -24,8 +24,7 @@ PARTS: Final = 16
 DEGREES: Final = PARTS - 2
 """Degrees of freedom of a line through the levels."""
 WANDER: Final = 4.0
-"""Factor by which a random walk moves further than its scatter about a line suggests; measured, see
-`bench/judging/creep.py`."""
+"""Factor by which a random walk moves further than its scatter about a line suggests; measured."""
 CREEP_LEVEL: Final = 0.005
 """False discovery rate of gradual changes among the cases of a metric."""
 LEAST_SECONDS: Final = 14 * DAY
@@ -152,8 +151,8 @@ def _clearest(trend_of: TrendOf, history: CaseHistory, steps: Sequence[CaseStep]
     """
     trends = []
     for levelled in ([step for step in steps if step.known], steps):
-        own = history.without(levelled)
-        trend = trend_of(own, _least(own))
+        case_history = history.without(levelled)
+        trend = trend_of(case_history, _least(case_history))
         if trend is not None:
             trends.append(trend)
         if len(levelled) == len(steps):

@@ -109,7 +109,11 @@ class Judge:
             steps = FigureSteps(self._memory, material.node, group, events, strictness=len(figures))
             shifts += [(event, name, shift) for event, shift in steps.shifts]
             verdicts += steps.verdicts(material.accepted_until, reason)
-        speeds = [one for one in figures.get("throughput", ()) if one.undisturbed]
+        speeds = [
+            case_history
+            for case_history in figures.get("throughput", ())
+            if case_history.undisturbed
+        ]
         return NodeReport(
             node=material.node,
             verdicts=tuple(verdicts),
@@ -178,20 +182,27 @@ class FigureSteps:
                 if effect.confirmed and effect.group is None
             ]
             for cases in (*alone, *(group.cases for group in shift.groups)):
-                own = [self._ready(histories[case], event, ()) for case in cases]
+                case_histories = [self._ready(histories[case], event, ()) for case in cases]
                 rest = [case for case in histories if case not in set(cases)]
-                others = [self._ready(histories[case], event, ()) for case in rest]
-                time = began(own[:SAMPLED], event, others[:: 1 + len(others) // SAMPLED])
+                other_histories = [self._ready(histories[case], event, ()) for case in rest]
+                time = began(
+                    case_histories[:SAMPLED],
+                    event,
+                    other_histories[:: 1 + len(other_histories) // SAMPLED],
+                )
                 if time != event.time:
-                    steps |= {one.case: [early_step(one, time)] for one in own}
+                    steps |= {
+                        case_history.case: [early_step(case_history, time)]
+                        for case_history in case_histories
+                    }
         return steps
 
     def _ready(self, history: CaseHistory, event: Event, early: Sequence[CaseStep]) -> CaseHistory:
         """Return a history with the known steps before an event leveled out."""
-        own = [step for step in self._steps[history.case] if step.time < event.time]
-        times, place = {step.time for step in own}, history.split(event.time)
+        steps = [step for step in self._steps[history.case] if step.time < event.time]
+        times, place = {step.time for step in steps}, history.split(event.time)
         apart = (step for step in early if history.split(step.time) != place)
-        return history.without([*own, *(step for step in apart if step.time not in times)])
+        return history.without([*steps, *(step for step in apart if step.time not in times)])
 
     def _take(self, event: Event, shift: EventShift) -> None:
         for case, effect in shift.cases.items():
@@ -213,8 +224,8 @@ class FigureSteps:
         """Add the steps without an event; keep possible steps and modes."""
         for history in self._histories:
             moved, doubt = self._memory.scan(history.without(self._known(history)))
-            found = self._outgrown(history, list(self._others(history, moved)))
-            own = _with_modes(history, found)
+            steps = self._outgrown(history, list(self._others(history, moved)))
+            own = _with_modes(history, steps)
             own += self._stuck(history, own)
             self._steps[history.case] += own
             self._steps[history.case].sort(key=lambda step: step.time)
@@ -262,8 +273,8 @@ class FigureSteps:
         self, history: CaseHistory, step: CaseStep, steps: Sequence[CaseStep]
     ) -> float | None:
         """Return the time of the event that may explain a step at an estimated time."""
-        others = [one for one in steps if one is not step]
-        levelled = history.without([*self._known(history), *others])
+        other_steps = [one for one in steps if one is not step]
+        levelled = history.without([*self._known(history), *other_steps])
         for event in self._events:
             near = history.runs_between(event.time, step.time) <= NEAR
             if near and began([levelled], event) == event.time:

@@ -54,14 +54,16 @@ class Memory:
         first, _ = _extent(history)
         state = first, history.levelled
         if seen is None or (seen.first, seen.levelled) != state or len(history.points) < seen.runs:
-            found = LevelScan(history.logs(), history.times()).detect()
+            scanned = LevelScan(history.logs(), history.times()).detect()
         elif seen.runs == len(history.points):
-            found = seen.found
+            scanned = seen.found
         else:
-            found = LevelScan(history.logs(), history.times()).detect(seen.found.steps, seen.runs)
-        self._scans[key] = _Seen(first, len(history.points), history.levelled, found)
-        doubts = [found.doubt] if found.doubt is not None else []
-        return [_step(one, history) for one in found.steps], [_step(one, history) for one in doubts]
+            scanned = LevelScan(history.logs(), history.times()).detect(seen.found.steps, seen.runs)
+        self._scans[key] = _Seen(first, len(history.points), history.levelled, scanned)
+        doubts = [scanned.doubt] if scanned.doubt is not None else []
+        return [_step(step, history) for step in scanned.steps], [
+            _step(doubt, history) for doubt in doubts
+        ]
 
     def kept(self, kind: str, history: CaseHistory, known: object, work: Callable[[], T]) -> T:
         """Return what `work` returns about a history; the cached one while its inputs are the same.

@@ -378,8 +378,8 @@ def two_levels(history: CaseHistory, mode: CaseStep) -> str:
     logs = history.logs()[-NEWEST:]
     at = history.split(mode.time) - len(history.points) + len(logs)
     now = float(np.median(logs[max(0, at) :]))
-    other = now - mode.effect
-    share = float(np.mean(np.abs(logs - now) < np.abs(logs - other)))
+    usual = now - mode.effect
+    share = float(np.mean(np.abs(logs - now) < np.abs(logs - usual)))
     upper, lower = (share, 1 - share) if mode.effect > 0 else (1 - share, share)
     return (
         f"alternates between two levels {size_text(abs(mode.effect))} apart, "

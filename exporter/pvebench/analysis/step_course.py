@@ -51,10 +51,10 @@ def step_course(steps: Sequence[CaseStep], step: CaseStep) -> StepCourse:
         return StepCourse(None, back=False, certain=certain)
     near = _near(step.effect)
     ends = (
-        other.time
-        for other in steps
-        if other.time > step.time
-        and (other.reached - step.left) * math.copysign(1, step.effect) < near
+        other_step.time
+        for other_step in steps
+        if other_step.time > step.time
+        and (other_step.reached - step.left) * math.copysign(1, step.effect) < near
     )
     # Only a large enough distance from the baseline is one that a step can take back.
     back = step.mode or abs(step.reached - base) < _near(step.left - base)

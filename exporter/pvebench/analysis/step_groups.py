@@ -160,15 +160,15 @@ def labels_of(
         judged: only of those with a conclusive verdict.
     """
     return {
-        one.history.of: one.history.labels
-        for one in verdicts
-        if (one.state.judged or not judged) and figure in {None, one.history.figure}
+        verdict.history.of: verdict.history.labels
+        for verdict in verdicts
+        if (verdict.state.judged or not judged) and figure in {None, verdict.history.figure}
     }
 
 
 def sharing(group: Group | None, labels: Mapping[str, Mapping[str, str]]) -> int:
     """Return how many cases have all labels of a group."""
-    return 0 if group is None else sum(set(group) <= one.items() for one in labels.values())
+    return 0 if group is None else sum(set(group) <= label.items() for label in labels.values())
 
 
 def _worse(pairs: Sequence[Changed]) -> dict[str, bool]:
@@ -302,16 +302,22 @@ def _differences(
 ) -> tuple[tuple[Difference, ...], ...]:
     """Return the differences at each event, without options of other storages if it has others."""
     events = [event.differences for event in came.events] if came is not None else []
-    own = [tuple(one for one in event if concerns(one.fact, storages)) for event in events]
-    return tuple(some or event for some, event in zip(own, events, strict=True))
+    differences = [
+        tuple(difference for difference in event if concerns(difference.fact, storages))
+        for event in events
+    ]
+    return tuple(some or event for some, event in zip(differences, events, strict=True))
 
 
 def _state(courses: Sequence[StepCourse], accepted: Sequence[bool]) -> ChangeState:
     closed = any(
         most(votes)
-        for votes in ([one.end is not None for one in courses], [one.back for one in courses])
+        for votes in (
+            [course.end is not None for course in courses],
+            [course.back for course in courses],
+        )
     )
-    shown = any(one.certain and not old for one, old in zip(courses, accepted, strict=True))
+    shown = any(course.certain and not old for course, old in zip(courses, accepted, strict=True))
     return "open" if shown and not closed else "resolved"
 
 
@@ -339,7 +345,11 @@ def _near(changed: Changed, shifts: Shifts) -> tuple[Candidate, ...]:
     verdict, step = changed
     times = verdict.history.times()
     nearby = [
-        NearbyEvent(event.time, "environment", ", ".join(one.fact for one in event.differences))
+        NearbyEvent(
+            event.time,
+            "environment",
+            ", ".join(difference.fact for difference in event.differences),
+        )
         for event in {event.time: event for event, _, _ in shifts}.values()
     ]
     index = verdict.history.split(step.time)
@@ -391,7 +401,9 @@ def _group_shifts(
     """Yield (metric, effect of an event on a group)."""
     for event, name, shift in shifts:
         if event.time == time:
-            yield from ((name, one) for one in shift.groups if one.group == group)
+            yield from (
+                (name, group_shift) for group_shift in shift.groups if group_shift.group == group
+            )
 
 
 def _sum(one: Effect, other: Effect) -> Effect:

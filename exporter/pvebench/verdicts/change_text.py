@@ -219,7 +219,7 @@ def _other_causes(change: Change) -> str:
         return ""
     other = "other " if change.came_with else ""
     plural = "s" if len(change.meanwhile) > 1 else ""
-    texts = " and ".join(one.text for one in change.meanwhile)
+    texts = " and ".join(concurrent_change.text for concurrent_change in change.meanwhile)
     return f"; {other}possible cause{plural}: {texts}"
 
 
@@ -242,10 +242,10 @@ def cause_text(change: Change) -> str:
 def differences_text(different: Sequence[Difference]) -> str:
     """Return the new versions: `pve-qemu-kvm 9.2.0-2 and kernel 6.11.11-1-pve`."""
     texts = [
-        f"{_FACTS.get(one.fact, one.fact)} {one.after}"
-        if one.after
-        else f"unknown {_FACTS.get(one.fact, one.fact)}"
-        for one in different
+        f"{_FACTS.get(difference.fact, difference.fact)} {difference.after}"
+        if difference.after
+        else f"unknown {_FACTS.get(difference.fact, difference.fact)}"
+        for difference in different
     ]
     shown, more = texts[:LISTED], len(texts) - LISTED
     if more > 0:
@@ -254,18 +254,18 @@ def differences_text(different: Sequence[Difference]) -> str:
 
 
 def _details(change: Change, *, evidence: bool, name_nodes: bool) -> list[str]:
-    first, *others = change.moves
+    first, *other_moves = change.moves
     moved = {move.figure.name: move.effect for move in change.moves}
-    others = [move for move in others if not derived(move.figure.name, moved)]
+    other_moves = [move for move in other_moves if not derived(move.figure.name, moved)]
     details = [f"95% CI {interval(first)}"] if evidence else []
     details += [_extent(change, first, evidence=evidence)]
     details += [f"on {listed(change.nodes)}"] if change.nodes and name_nodes else []
     details += [
         f"{move.figure.noun} {'down' if change_of(move.effect, move.figure) < 0 else 'up'} "
         f"{percent(move.effect, move.figure)}"
-        for move in others
+        for move in other_moves
     ]
-    details += [one.numbers for one in change.meanwhile if evidence]
+    details += [concurrent_change.numbers for concurrent_change in change.meanwhile if evidence]
     if not (change.known or change.slow or change.meanwhile):
         details.append(_nearest(change.candidates))
     return details

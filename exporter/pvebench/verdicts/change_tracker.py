@@ -52,10 +52,10 @@ class ChangeTracker:
         self._load()
         opened = [change for change in verdicts.changes if change.state == "open"]
         apart = _apart(verdicts)
-        known = list(self._known.values())
-        ids = recognized(opened, known, apart)
+        changes = list(self._known.values())
+        ids = recognized(opened, changes, apart)
         rest = [place for place in range(len(opened)) if place not in ids]
-        parts = recognized([opened[place] for place in rest], known, apart)
+        parts = recognized([opened[place] for place in rest], changes, apart)
         named = self._named(opened, ids, verdicts)
         now = {change.id: self._as_known(change) for change in named}
         for number, place in enumerate(rest):
@@ -64,7 +64,7 @@ class ChangeTracker:
                 now[name] = replace(
                     now[name], notified=whole.notified, notified_at=whole.notified_at
                 )
-        missing = [one for one in known if one.id not in now]
+        missing = [known_change for known_change in changes if known_change.id not in now]
         over = [change for change in verdicts.changes if change.state != "open"]
         past = recognized(over, missing, apart)
         closed = iter(self._named(over, past, verdicts, taken=now))
@@ -123,22 +123,28 @@ class ChangeTracker:
         """Keep the open changes; the others have ended, joined another one, or are missing."""
         moment = max((report.judged_until for report in verdicts.reports), default=0.0)
         absorbed = set(recognized(opened, missing, apart).values())
-        closed = [one for one in verdicts.changes if one.state == "accepted" or one.end is not None]
+        closed = [
+            change
+            for change in verdicts.changes
+            if change.state == "accepted" or change.end is not None
+        ]
         ends = {name: closed[place] for place, name in recognized(closed, missing, apart).items()}
-        later = {one.id: _missing(one, ends.get(one.id), moment) for one in missing}
+        later = {change.id: _missing(change, ends.get(change.id), moment) for change in missing}
         gone = {
-            one.id
-            for one in later.values()
-            if one.id in absorbed or (one.id not in ends and _long_over(one, moment))
+            change.id
+            for change in later.values()
+            if change.id in absorbed or (change.id not in ends and _long_over(change, moment))
         }
-        after = {**now, **{name: one for name, one in later.items() if name not in gone}}
-        self._keep([one for name, one in after.items() if self._known.get(name) != one], gone)
+        after = {**now, **{name: change for name, change in later.items() if name not in gone}}
+        self._keep(
+            [change for name, change in after.items() if self._known.get(name) != change], gone
+        )
         self._known = after
 
     def _load(self) -> None:
         try:
             if self._kept is not None:
-                self._known = {one.id: one for one in self._kept.all()}
+                self._known = {change.id: change for change in self._kept.all()}
         except StoreError as error:
             log.warning("loading change IDs failed", reason=str(error))
 
@@ -151,21 +157,21 @@ class ChangeTracker:
             log.warning("saving change IDs failed", reason=str(error))
 
 
-def _long_over(one: KnownChange, moment: float) -> bool:
-    return one.ended is not None and moment - one.ended > KNOWN_SECONDS
+def _long_over(change: KnownChange, moment: float) -> bool:
+    return change.ended is not None and moment - change.ended > KNOWN_SECONDS
 
 
-def _missing(one: KnownChange, end: Change | None, moment: float) -> KnownChange:
+def _missing(change: KnownChange, end: Change | None, moment: float) -> KnownChange:
     """Return the record of a change that is not open now."""
-    if one.ended is not None:
-        return one
+    if change.ended is not None:
+        return change
     if end is not None:
         ending: Ending = "accepted" if end.state == "accepted" else "resolved"
-        return replace(one, ended=moment, ending=ending)
-    since = moment if one.missing is None else one.missing
+        return replace(change, ended=moment, ending=ending)
+    since = moment if change.missing is None else change.missing
     if moment - since >= UNCONFIRMED_SECONDS:
-        return replace(one, missing=since, ended=moment, ending="unconfirmed")
-    return replace(one, missing=since)
+        return replace(change, missing=since, ended=moment, ending="unconfirmed")
+    return replace(change, missing=since)
 
 
 def recognized(
@@ -177,20 +183,20 @@ def recognized(
     a drift is uncertain. The nearest in time is matched first.
     """
     of_case: dict[str, list[KnownChange]] = {}
-    for one in known:
-        for case in one.cases:
-            of_case.setdefault(case, []).append(one)
+    for known_change in known:
+        for case in known_change.cases:
+            of_case.setdefault(case, []).append(known_change)
     pairs: list[tuple[int, int, int, str]] = []
     for place, change in enumerate(changes):
         near = {one.id: one for case in change.cases for one in of_case.get(case, ())}
-        for one in near.values():
-            common = one.cases.intersection(change.cases)
-            alike = one.worse == change.worse
-            if not alike or 2 * len(common) < min(len(one.cases), len(change.cases)):
+        for known_change in near.values():
+            common = known_change.cases.intersection(change.cases)
+            alike = known_change.worse == change.worse
+            if not alike or 2 * len(common) < min(len(known_change.cases), len(change.cases)):
                 continue
-            moved = _moved(change, one, sorted(common), apart)
+            moved = _moved(change, known_change, sorted(common), apart)
             if moved <= NEAR_RUNS:
-                pairs.append((moved, -len(common), place, one.id))
+                pairs.append((moved, -len(common), place, known_change.id))
     matches: dict[int, str] = {}
     taken: set[str] = set()
     for _, _, place, name in sorted(pairs):
@@ -200,14 +206,16 @@ def recognized(
     return matches
 
 
-def _moved(change: Change, one: KnownChange, common: Sequence[str], apart: Apart) -> int:
-    if change.slow or one.gradual:
-        return 0 if change.slow and one.gradual else NEAR_RUNS
-    return min(apart(case, change.begin, one.since) for case in common)
+def _moved(change: Change, known_change: KnownChange, common: Sequence[str], apart: Apart) -> int:
+    if change.slow or known_change.gradual:
+        return 0 if change.slow and known_change.gradual else NEAR_RUNS
+    return min(apart(case, change.begin, known_change.since) for case in common)
 
 
 def _apart(verdicts: Verdicts) -> Apart:
-    histories: dict[str, CaseHistory] = {one.history.of: one.history for one in verdicts.verdicts}
+    histories: dict[str, CaseHistory] = {
+        verdict.history.of: verdict.history for verdict in verdicts.verdicts
+    }
 
     def apart(case: str, time: float, other: float) -> int:
         history = histories.get(case)
@@ -232,7 +240,7 @@ Place = tuple[str, str]
 
 
 def _judged_cases(verdicts: Verdicts) -> dict[Place, int]:
-    cases = {one.history.of for one in verdicts.verdicts if one.state.judged}
+    cases = {verdict.history.of for verdict in verdicts.verdicts if verdict.state.judged}
     return _by_place(cases, verdicts.labels)
 
 

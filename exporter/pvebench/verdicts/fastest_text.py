@@ -99,15 +99,15 @@ def summaries(
     Args:
         cases: key -> case; None: those of the current packs, or of all results without packs.
     """
-    known = shown_definitions(view) if cases is None else cases
-    several = len({one.node for one in known.values()}) > 1
+    definitions = shown_definitions(view) if cases is None else cases
+    several = len({definition.node for definition in definitions.values()}) > 1
     return tuple(
         Summary(
             contest=contest,
             title=contest_title(contest, name_node=several),
             text=contest_text(contest, when),
         )
-        for contest in rankings(view, known)
+        for contest in rankings(view, definitions)
         if contest.answers
     )
 
@@ -123,24 +123,24 @@ def contest_text(contest: Ranking, when: When) -> str:
     """Return the fastest configuration, the gap of the default, and its confidence."""
     first = contest.fastest
     if first is None:
-        reasons = {NOT_COUNTED[one.exclusion][0] for one in contest.excluded}
+        reasons = {NOT_COUNTED[place.exclusion][0] for place in contest.excluded}
         known = "; ".join(sorted(reasons - {""})) or "no VM has a comparable result yet"
         return f"No configuration is ranked: {known}."
     level = level_text(contest.metric, first.level)
     text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}."
     emulated = [EMULATED_TEXT] if contest.emulated else []
-    more = (excluded_text(one, contest.metric) for one in faster_excluded(contest))
+    more = (excluded_text(place, contest.metric) for place in faster_excluded(contest))
     return " ".join([*emulated, text, *_gap(contest, first, when), *more])
 
 
 def _rank(contest: Ranking) -> str:
     """Return the rank of the first, no more than is known."""
-    others = contest.places[1:]
-    if not others:
+    other_places = contest.places[1:]
+    if not other_places:
         return "is the only ranked configuration so far"
     if not contest.decided:
         return "has the highest result of the durable configurations so far"
-    alike = sum(one.rank is Rank.EQUAL for one in others)
+    alike = sum(place.rank is Rank.EQUAL for place in other_places)
     if not alike:
         return "is the fastest durable configuration"
     others_text = f"{count_text(alike, 'other')} within noise"
@@ -189,8 +189,8 @@ def _percent(ratio: float) -> str:
 def faster_excluded(contest: Ranking) -> Iterator[Place]:
     """Yield the fastest excluded configuration of each kind, if it beats the fastest."""
     for exclusion, (reason, *_) in NOT_COUNTED.items():
-        own = (one for one in contest.excluded if one.exclusion is exclusion and reason)
-        best = max(own, key=lambda one: one.level, default=None)
+        own = (place for place in contest.excluded if place.exclusion is exclusion and reason)
+        best = max(own, key=lambda place: place.level, default=None)
         if best is not None and best.level > contest.places[0].level:
             yield best
 
@@ -233,10 +233,10 @@ def _expected(
     planned, record = view.planned.get(key), view.cases.get(key)
     if planned is None:
         return None
-    own = next((one for one in statuses if one.node == planned.definition.node), None)
+    status = next((one for one in statuses if one.node == planned.definition.node), None)
     every = timedelta(seconds=planned.every_seconds)
     last = None if record is None else record.last.finished
-    return own.expected(key, more, every=every, last=last, now=now) if own else None
+    return status.expected(key, more, every=every, last=last, now=now) if status else None
 
 
 _STEPS: Final = (
@@ -273,10 +273,10 @@ def milestones(
 
 def _good_runs(view: View, key: str) -> int:
     record = view.cases.get(key)
-    return 0 if record is None else sum(record.outcomes.get(one, 0) for one in _COUNTED)
+    return 0 if record is None else sum(record.outcomes.get(outcome, 0) for outcome in _COUNTED)
 
 
-_COUNTED: Final = tuple(one for one in Outcome if one.good)
+_COUNTED: Final = tuple(outcome for outcome in Outcome if outcome.good)
 
 
 def _reached_at(
@@ -284,18 +284,18 @@ def _reached_at(
 ) -> datetime | None:
     missing = {key: runs - count for key, count in counts.items() if count < runs}
     times = [_expected(view, statuses, key, more, now) for key, more in missing.items()]
-    known = [at for at in times if at is not None]
-    return max(known, default=None) if len(known) == len(times) else None
+    moments = [at for at in times if at is not None]
+    return max(moments, default=None) if len(moments) == len(times) else None
 
 
-def milestone_text(one: Milestone, now: datetime) -> str:
+def milestone_text(milestone: Milestone, now: datetime) -> str:
     """Return an upcoming result as a sentence without a period."""
-    runs = f"{count_text(one.runs, 'run')} per case"
-    if one.reached:
-        return f"Available: {one.text}"
-    if one.at is None:
-        return f"With {runs}: {one.text}"
-    return f"About {moment_text(one.at, now)} ({runs}): {one.text}"
+    runs = f"{count_text(milestone.runs, 'run')} per case"
+    if milestone.reached:
+        return f"Available: {milestone.text}"
+    if milestone.at is None:
+        return f"With {runs}: {milestone.text}"
+    return f"About {moment_text(milestone.at, now)} ({runs}): {milestone.text}"
 
 
 def operation_lines(runs: Iterable[StoredRun], emulated: Collection[str] = ()) -> tuple[str, ...]:
@@ -308,10 +308,12 @@ def operation_lines(runs: Iterable[StoredRun], emulated: Collection[str] = ()) -
     ordered = sorted(runs, key=lambda run: run.started)
     last = {run.case_key: run for run in ordered if run.definition.parameters.get("during")}
     lines = list(operation_sentences(last.values()))
-    canceled = dict.fromkeys(_operation(one) for one in last.values() if was_canceled(one.samples))
+    canceled = dict.fromkeys(
+        _operation(stored_run) for stored_run in last.values() if was_canceled(stored_run.samples)
+    )
     if canceled:
         lines.append(f"Not ended, so canceled at the end of the run: {', '.join(canceled)}")
-    if lines and any(one.environment in emulated for one in last.values()):
+    if lines and any(stored_run.environment in emulated for stored_run in last.values()):
         lines.append(EMULATED_TEXT.removesuffix("."))
     return tuple(lines)
 
@@ -340,7 +342,9 @@ def cycle_end_lines(
     own = [key for key, case in shown_definitions(view).items() if case.node == node]
     results = [f"{line}." for line in latest_operation_lines(view, own)]
     results += (
-        f"{one.title}: {one.text}" for one in summaries(view, when) if one.contest.node == node
+        f"{summary.title}: {summary.text}"
+        for summary in summaries(view, when)
+        if summary.contest.node == node
     )
     if not results:
         return
@@ -348,7 +352,7 @@ def cycle_end_lines(
     yield from (f"  {line}" for line in results[:MOST_LINES])
     if len(results) > MOST_LINES:
         yield f"  and {len(results) - MOST_LINES} more in the web UI"
-    ahead = [one for one in milestones(view, statuses, now) if not one.reached]
+    ahead = [milestone for milestone in milestones(view, statuses, now) if not milestone.reached]
     if ahead:
         yield "Next:"
-        yield from (f"  {milestone_text(one, now)}" for one in ahead)
+        yield from (f"  {milestone_text(milestone, now)}" for milestone in ahead)

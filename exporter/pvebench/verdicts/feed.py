@@ -60,10 +60,10 @@ def _positive(column: Column) -> Column:
     return array("d", [value if value > 0 else NOT_MEASURED for value in column])
 
 
-def _first_measured(one: Column | None, other: Column | None) -> Column | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return array("d", map(_either, one, other))
+def _first_measured(column: Column | None, other: Column | None) -> Column | None:
+    if column is None or other is None:
+        return column if other is None else other
+    return array("d", map(_either, column, other))
 
 
 def _either(one: float, other: float) -> float:
@@ -255,7 +255,7 @@ class Feed:
     @property
     def environments(self) -> dict[str, str]:
         """Digest -> slug."""
-        return {one.environment: one.slug for one in self._results.now.periods}
+        return {period.environment: period.slug for period in self._results.now.periods}
 
     def labels(self, case_key: str) -> Mapping[str, str]:
         """Return the labels that the results of a case carry."""
@@ -300,7 +300,9 @@ class Feed:
         decisions = self._results.store.decisions
         decided = decisions.count() != len(self._decisions)
         if decided:
-            self._decisions = [one for one in decisions.all() if one.made.timestamp() <= until]
+            self._decisions = [
+                decision for decision in decisions.all() if decision.made.timestamp() <= until
+            ]
         return self._add(new) or decided
 
     def _forget(self) -> None:
@@ -313,20 +315,26 @@ class Feed:
     def _add(self, new: Iterable[CaseNumbers]) -> bool:
         newest = 0
         spans: dict[str, _Span] = {}
-        for one in new:
-            newest = max(newest, max(one.runs, default=0))
-            own = one if self._environments is None else one.at(_within(one, self._environments))
-            if not own.runs:
+        for numbers in new:
+            newest = max(newest, max(numbers.runs, default=0))
+            case_numbers = (
+                numbers
+                if self._environments is None
+                else numbers.at(_within(numbers, self._environments))
+            )
+            if not case_numbers.runs:
                 continue
-            case = self._cases.get(own.case_key)
+            case = self._cases.get(case_numbers.case_key)
             if case is None:
-                definition = self._results.now.cases[own.case_key].definition
-                case = self._cases[own.case_key] = _Case(definition, CaseColumns(definition.tool))
+                definition = self._results.now.cases[case_numbers.case_key].definition
+                case = self._cases[case_numbers.case_key] = _Case(
+                    definition, CaseColumns(definition.tool)
+                )
             runs, ends, environments = spans.setdefault(case.definition.node, _no_runs())
-            runs.extend(own.runs)
-            ends.extend(own.finished)
-            environments += own.environments
-            case.columns.add(own)
+            runs.extend(case_numbers.runs)
+            ends.extend(case_numbers.finished)
+            environments += case_numbers.environments
+            case.columns.add(case_numbers)
         for node, span in spans.items():
             _extend(self._timeline.setdefault(node, []), *span)
         self.newest_run = max(self.newest_run, newest)
@@ -351,7 +359,7 @@ class Feed:
             node=node,
             histories=histories,
             timeline=self._timeline[node],
-            facts={one.environment: one.facts for one in view.periods},
+            facts={period.environment: period.facts for period in view.periods},
             accepted_until=accepted,
         )
 

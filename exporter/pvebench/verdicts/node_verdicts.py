@@ -80,7 +80,9 @@ class Verdicts:
 
         Without those that only brought back an earlier level: they are the end of another change.
         """
-        return tuple(one for one in self.changes if one.state != "open" and not one.back)
+        return tuple(
+            change for change in self.changes if change.state != "open" and not change.back
+        )
 
     @property
     def regressions(self) -> tuple[Change, ...]:
@@ -187,5 +189,5 @@ def _simplified(change: Change, verdicts: Sequence[Verdict]) -> Change:
     if not change.group:
         return change
     labels = labels_of(verdicts, change.moves[0].figure, judged=False).values()
-    telling = [pair for pair in change.group if any(pair not in one.items() for one in labels)]
+    telling = [pair for pair in change.group if any(pair not in label.items() for label in labels)]
     return replace(change, group=tuple(telling)) if labels else change

@@ -38,7 +38,9 @@ def outages(report: NodeReport) -> tuple[Outage, ...]:
 
 def _outages(report: NodeReport) -> Iterator[Outage]:
     """Yield the long pauses of the case with most runs in which no other case had a run."""
-    histories = {one.history.of: one.history for one in report.verdicts if one.history.points}
+    histories = {
+        verdict.history.of: verdict.history for verdict in report.verdicts if verdict.history.points
+    }
     times = max((history.times() for history in histories.values()), key=len, default=())
     pauses = [after - before for before, after in pairwise(times)]
     for place, pause in enumerate(pauses):

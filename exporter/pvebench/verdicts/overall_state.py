@@ -130,7 +130,7 @@ def brief_headline(verdicts: Verdicts) -> str:
     if regressions:
         text, more = brief(regressions[0]), _more(verdicts)
         return text + more if len(text + more) <= BRIEF else text
-    state, measured = standing(verdicts), {one.history.of for one in verdicts.verdicts}
+    state, measured = standing(verdicts), {verdict.history.of for verdict in verdicts.verdicts}
     if state == "inconclusive" and measured and not verdicts.failed:
         return f"{count_text(len(measured), 'case')} measured, no verdict yet"
     return BRIEFLY[state]
@@ -168,18 +168,23 @@ def calm(verdicts: Verdicts) -> str:
     kind = "open" if WORSE & counts.keys() else ""
     if not counts:
         return f"No verdict yet. Each case needs {LEAST_JUDGED} runs."
-    unknown = [one for one in verdicts.verdicts if one.state is VerdictState.INCONCLUSIVE]
+    unknown = [
+        verdict for verdict in verdicts.verdicts if verdict.state is VerdictState.INCONCLUSIVE
+    ]
     if not unknown:
-        widest = max((one.excluded for one in verdicts.verdicts if one.state.code == 0), default=0)
+        widest = max(
+            (verdict.excluded for verdict in verdicts.verdicts if verdict.state.code == 0),
+            default=0,
+        )
         if kind or not widest:
             return f"No {kind or 'confirmed'} regressions: {counts_text(verdicts)}."
         return (
             f"No regressions. Changes above {size_text(widest)} ruled out: {counts_text(verdicts)}."
         )
-    first = min(unknown, key=lambda one: (not one.more_runs, one.more_runs))
+    first = min(unknown, key=lambda verdict: (not verdict.more_runs, verdict.more_runs))
     why = f"Closest to a verdict: {first.reason}."  # the case's slug says little on a wall
     if len(unknown) == sum(counts.values()):
-        cases = count_text(len({one.history.of for one in unknown}), "case")
+        cases = count_text(len({verdict.history.of for verdict in unknown}), "case")
         return f"Inconclusive: {count_text(len(unknown), 'metric')} of {cases}. {why}"
     begin = f"No {kind or 'confirmed'} regressions; some results are inconclusive"
     return f"{begin}: {counts_text(verdicts)}. {why}"
@@ -193,18 +198,20 @@ def counts_text(verdicts: Verdicts, *, without: VerdictState | None = None) -> s
 
 def progress_lines(verdicts: Verdicts) -> Iterator[str]:
     """Yield what is known and what is missing; nothing if all is known."""
-    unknown = [one for one in verdicts.verdicts if one.state is VerdictState.INCONCLUSIVE]
+    unknown = [
+        verdict for verdict in verdicts.verdicts if verdict.state is VerdictState.INCONCLUSIVE
+    ]
     if not unknown:
         return
     known = counts_text(verdicts, without=VerdictState.INCONCLUSIVE)
     yield f"Known: {known or f'no verdict yet; each case needs {LEAST_JUDGED} runs'}"
-    waiting = [one for one in unknown if one.more_runs]
+    waiting = [verdict for verdict in unknown if verdict.more_runs]
     if waiting:
-        least, most = (pick(one.more_runs for one in waiting) for pick in (min, max))
+        least, most = (pick(verdict.more_runs for verdict in waiting) for pick in (min, max))
         span = f"{least} to {most}" if least < most else str(least)
         missing = f"{count_text(len(waiting), 'metric')} with {span} more runs each"
         yield f"Missing: {missing}, by the schedule of `pvebench serve`"
-    stuck = [one for one in unknown if not one.more_runs]
+    stuck = [verdict for verdict in unknown if not verdict.more_runs]
     if stuck:
         example = f"{stuck[0].history.name}: {stuck[0].reason}"
         yield f"Undecidable: {count_text(len(stuck), 'metric')}, such as {example}"
@@ -263,12 +270,16 @@ def verdicts_data(verdicts: Verdicts) -> Data:
             for level in report.levels
         ],
         "outages": [
-            {"node": one.node, "begin": moment(one.begin), "end": moment(one.end)}
-            for one in verdicts.outages
+            {"node": outage.node, "begin": moment(outage.begin), "end": moment(outage.end)}
+            for outage in verdicts.outages
         ],
         "definition_changes": [
-            {"case_key": one.key, "time": moment(one.at.timestamp()), "text": one.text}
-            for one in verdicts.definition_changes
+            {
+                "case_key": definition_change.key,
+                "time": moment(definition_change.at.timestamp()),
+                "text": definition_change.text,
+            }
+            for definition_change in verdicts.definition_changes
         ],
         "decisions": [decision_data(decision) for decision in verdicts.decisions],
     }
@@ -300,15 +311,18 @@ def change_data(change: Change) -> Data:
         "case_keys": list(change.cases),
         "moves": [_move_data(move) for move in change.moves],
         "differences": [
-            {"fact": one.fact, "before": one.before, "after": one.after}
-            for one in change.differences
+            {"fact": difference.fact, "before": difference.before, "after": difference.after}
+            for difference in change.differences
         ],
         "separable": len(change.came_with) < 2,
         "candidates": [
-            {"kind": one.event.kind, "text": one.event.text, "runs": one.runs}
-            for one in change.candidates
+            {"kind": candidate.event.kind, "text": candidate.event.text, "runs": candidate.runs}
+            for candidate in change.candidates
         ],
-        "meanwhile": [{"text": one.text, "numbers": one.numbers} for one in change.meanwhile],
+        "meanwhile": [
+            {"text": concurrent_change.text, "numbers": concurrent_change.numbers}
+            for concurrent_change in change.meanwhile
+        ],
         "known_issues": [
             {
                 "id": match.issue.id,

@@ -156,7 +156,7 @@ class Ranking:
 
     def place(self, key: str) -> Place | None:
         """Return a case of the ranking; None if it has no result."""
-        return next((one for one in (*self.places, *self.excluded) if one.key == key), None)
+        return next((place for place in (*self.places, *self.excluded) if place.key == key), None)
 
 
 def is_usual(definition: Definition) -> bool:
@@ -194,20 +194,22 @@ def writes_unflushed(definition: Definition) -> bool:
 
 def emulated_in(periods: Iterable[EnvironmentPeriod]) -> frozenset[str]:
     """Return the digests of environments with an emulated CPU."""
-    return frozenset(one.environment for one in periods if one.facts.get("accel") == EMULATED)
+    return frozenset(
+        period.environment for period in periods if period.facts.get("accel") == EMULATED
+    )
 
 
 def shown_definitions(view: View) -> dict[str, Definition]:
     """Return the cases of the current packs, or of all results without packs."""
     if view.planned:
-        return {key: one.definition for key, one in view.planned.items()}
+        return {key: case.definition for key, case in view.planned.items()}
     return {key: view.cases[key].definition for key in view.current().values()}
 
 
 def rankings(view: View, cases: Mapping[str, Definition] | None = None) -> tuple[Ranking, ...]:
     """Return the rankings that every output reads, of `shown_definitions` unless given."""
-    known = shown_definitions(view) if cases is None else cases
-    return contests(known, view.trends, emulated_in(view.periods), view.durability)
+    definitions = shown_definitions(view) if cases is None else cases
+    return contests(definitions, view.trends, emulated_in(view.periods), view.durability)
 
 
 def contests(
@@ -223,8 +225,8 @@ def contests(
         known: measured durability.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
-    for key, one in cases.items():
-        group = (one.node, one.storage, one.workload, one.conditions)
+    for key, definition in cases.items():
+        group = (definition.node, definition.storage, definition.workload, definition.conditions)
         groups.setdefault(group, []).append(key)
     return tuple(
         _contest(
@@ -254,7 +256,9 @@ def _contest(
         if entry[2].metric == metric and entry[2].points[-1].environment == environment
     ]
     places = [_entered(*entry, known) for entry in alike]
-    ranked = sorted((one for one in places if not one.exclusion), key=lambda one: -one.level)
+    ranked = sorted(
+        (place for place in places if not place.exclusion), key=lambda place: -place.level
+    )
     trends = {key: trend for key, _, trend in alike}
     return Ranking(
         node=of.node,
@@ -262,7 +266,7 @@ def _contest(
         workload=of.workload,
         metric=metric,
         places=tuple(_compared(ranked, ranked, trends)),
-        excluded=tuple(_compared([one for one in places if one.exclusion], ranked, trends)),
+        excluded=tuple(_compared([place for place in places if place.exclusion], ranked, trends)),
         emulated=environment in emulated,
     )
 

@@ -34,25 +34,26 @@ def operation_sentences(runs: Iterable[StoredRun]) -> tuple[str, ...]:
     """Return a sentence for each operation in the runs, of which the newest of a case counts."""
     loads: dict[tuple[str, ...], _Load] = {}
     for run in sorted(runs, key=lambda run: run.started):
-        own = run.definition
-        name = str(own.parameters.get("during", ""))
+        definition = run.definition
+        name = str(definition.parameters.get("during", ""))
         figures = {sample.metric: sample.value for sample in run.samples}
         if name not in OPERATION_WORDS or OPERATION_GAP.name not in figures:
             continue
-        rest = {key: value for key, value in own.parameters.items() if key not in _OWN}
-        place = (own.node, own.scenario, str(sorted(rest.items())))
-        load = loads.setdefault(place, _Load(replace(own, parameters=rest)))
+        rest = {key: value for key, value in definition.parameters.items() if key not in _OWN}
+        place = (definition.node, definition.scenario, str(sorted(rest.items())))
+        load = loads.setdefault(place, _Load(replace(definition, parameters=rest)))
         load.gaps[name] = (figures[OPERATION_GAP.name], figures.get(OPERATION_RESOLUTION.name, 0.0))
     return tuple(line for load in loads.values() for line in _lines(load))
 
 
 def _lines(load: _Load) -> Iterable[str]:
-    own = load.definition
+    definition = load.definition
     for name, word in OPERATION_WORDS.items():
         if name not in load.gaps or (name == _FLEECING and "backup" in load.gaps):
             continue
-        text = f"{word} on node {own.node}, storage {own.storage} stalls {workload_text(own)} "
-        text += f"({configuration_text(own)}) for {_span(*load.gaps[name])}"
+        text = f"{word} on node {definition.node}, storage {definition.storage} "
+        text += f"stalls {workload_text(definition)} "
+        text += f"({configuration_text(definition)}) for {_span(*load.gaps[name])}"
         if name == "backup" and _FLEECING in load.gaps:
             text += f"; with fleecing {_span(*load.gaps[_FLEECING])}"
         yield text[0].upper() + text[1:]

@@ -74,7 +74,7 @@ def judged(feed: Feed, judge: Judge, tracker: ChangeTracker) -> Verdicts:
     reports = tuple(
         with_concurrent_changes(judge.judge(feed.material(node)), feed.store) for node in feed.nodes
     )
-    keys = {one.history.of for report in reports for one in report.verdicts}
+    keys = {verdict.history.of for report in reports for verdict in report.verdicts}
     verdicts = Verdicts(
         version=feed.newest_run,
         reports=reports,
@@ -201,7 +201,7 @@ def past_verdicts(
 def _ended(cases: Iterable[CaseNumbers], after: float, until: float) -> Iterator[CaseNumbers]:
     """Yield the runs that ended after one moment, and until another."""
     spans = (
-        (one, range(bisect_right(one.finished, after), bisect_right(one.finished, until)))
-        for one in cases
+        (case, range(bisect_right(case.finished, after), bisect_right(case.finished, until)))
+        for case in cases
     )
-    yield from (one.at(places) for one, places in spans if places)
+    yield from (numbers.at(places) for numbers, places in spans if places)
