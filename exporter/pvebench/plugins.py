@@ -1,8 +1,8 @@
 """Plug-ins: parts of pvebench in other packages, which their entry points name.
 
-A package adds drivers, storage kinds, tools or commands with entry points of these groups, without
-a change of pvebench; `pvebench.plugin` lists what it may use. A plug-in that cannot be loaded is
-skipped and reported, so that it never prevents a measurement.
+A package adds drivers, storage kinds, tools, commands and more with entry points of these groups,
+without a change of pvebench; `pvebench.plugin` lists what it may use. A plug-in that cannot be
+loaded is skipped and reported, so that it never prevents a measurement.
 """
 
 from __future__ import annotations

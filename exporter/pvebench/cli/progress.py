@@ -37,7 +37,7 @@ from pvebench.store.records import StoredRun
 
 
 class ProgressLines:
-    """`runner.Observer` that prints one line per finished run."""
+    """`RunObserver` that prints one line per finished run."""
 
     def __init__(self, console: Console, statuses: Statuses) -> None:
         self._console = console

@@ -152,7 +152,7 @@ class DriverContext:
 
 
 class Orphan(Protocol):
-    """Object that a pvebench created and no journal contains."""
+    """Object that a pvebench created, and why it may be one that nothing else removes."""
 
     @property
     def text(self) -> str:

@@ -50,8 +50,10 @@ def undo_pending(
 
 
 def _handlers(runtime: Path, more: Mapping[str, Undo]) -> dict[str, Undo]:
-    storages = {name: undo for kind in KINDS.values() for name, undo in kind.undo.items()}
-    return {**UNDO, VM_KIND: partial(UNDO[VM_KIND], runtime), **storages, **more}
+    # Own kinds of entries come first: a plug-in replaces none of them.
+    kinds = reversed([*KINDS.values()])
+    storages = {name: undo for kind in kinds for name, undo in kind.undo.items()}
+    return {**storages, **UNDO, VM_KIND: partial(UNDO[VM_KIND], runtime), **more}
 
 
 def _undo_one(

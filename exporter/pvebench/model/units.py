@@ -36,6 +36,8 @@ MAX_BYTES: Final = 1 << 63
 """Limit of file systems and SQLite."""
 DAY: Final = 86400.0
 """Seconds of a day."""
+NANOSECONDS: Final = 1e9
+"""Nanoseconds per second. Dividing keeps 284672 ns at 0.000284672 s; multiplying does not."""
 MAX_SECONDS: Final = 36525 * DAY
 _PLAIN: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z", re.ASCII)

@@ -56,7 +56,7 @@ def condition_samples(case: Case, conditions: Mapping[str, float], *, local: boo
     A change of any other condition would be no cause.
 
     Args:
-        found: metric -> value, of the host and of the storage.
+        conditions: metric -> value, of the host and of the storage.
         local: whether the volume is on devices of the host.
     """
     relevant = {

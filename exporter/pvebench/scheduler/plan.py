@@ -30,6 +30,7 @@ from pvebench.model.units import MIB, show_seconds
 from pvebench.model.workload import SNAPSHOT_RAM, Case, Conduct
 from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import QUIET_SHARE
+from pvebench.workloads.idle import BOOT_SECONDS
 
 HOST_ROW: Final = {"bus": Bus.HOST, "format": Format.RAW, "cache": Cache.NONE}
 """Options of the host case, which is measured without a VM."""
@@ -265,7 +266,6 @@ def check_slugs(packs: Sequence[tuple[Pack, Matrix]]) -> None:
         raise ConfigError(problems)
 
 
-BOOT_SECONDS: Final = 10.0
 SWITCH_SECONDS: Final = 1.0
 OVERHEAD_SECONDS: Final = 1.5
 """Per run: start of the tool and reading of its output."""

@@ -26,7 +26,7 @@ from pvebench.store.writing import Writes, bytes_per_run, newest_wear
 
 # --- State directory: results, lock and sockets of one instance.
 
-WEB_FILE: Final = f"{RUNTIME}/web"
+WEB_FILE: Final = "web"
 """File with the address of the running instance's web UI, for commands on this machine."""
 _PAUSE: Final = "paused"
 """File whose presence requests a pause; its text is the reason."""

@@ -21,6 +21,7 @@ from typing import Any, Final
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.consistency import RATE_TOLERANCE, Spread, impossible
 from pvebench.model.run import latency_bound
+from pvebench.model.units import NANOSECONDS
 from pvebench.workloads.tool import each_once, refuse
 
 EVIDENCE_CHARACTERS: Final = 200
@@ -28,8 +29,6 @@ SAME_RUN: Final = 2.0
 """Maximum difference in seconds between the starts computed from two reports of one run."""
 MAX_STARTS: Final = 100
 """Maximum number of possible starts of the JSON to try; each costs a parse to its end."""
-NANOSECONDS: Final = 1e9
-"""Nanoseconds per second. Dividing keeps 284672 ns at 0.000284672 s; multiplying does not."""
 BIN_SHARE: Final = 1 / 128
 """Half width of a bin relative to its value: FIO_IO_U_PLAT_BITS is 6."""
 BINS_END: Final = 1 << 34

@@ -13,6 +13,7 @@ from pvebench.model.workload import Workload
 from pvebench.workloads.tool import WORK_DIR, Estimate, Job, Parsed, Target, Tool, ToolOptions
 
 BOOT_SECONDS: Final = 10.0
+"""Estimate of a VM's boot."""
 
 
 class StillOptions(ToolOptions):

@@ -20,7 +20,7 @@ from pvebench.fields import Size, whole_milliseconds
 from pvebench.model import figures
 from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample
-from pvebench.model.units import MIB, format_size, parse_duration
+from pvebench.model.units import MIB, NANOSECONDS, format_size, parse_duration
 from pvebench.model.workload import Caveat, Direction, Workload
 from pvebench.workloads.tool import (
     Estimate,
@@ -35,7 +35,6 @@ from pvebench.workloads.tool import (
 
 STATISTICS: Final = ("count", "size", "time", "iops", "bps")
 """Required values of its summary; minimum, mean and others may be missing."""
-NANOSECONDS: Final = 1e9
 PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9)
 _ASSUMED_LATENCY: Final = 0.005
 _BEYOND: Final = 1e300

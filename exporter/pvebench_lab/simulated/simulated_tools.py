@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from pvebench.model.units import KIB, MIB
+from pvebench.model.units import KIB, MIB, NANOSECONDS
 from pvebench.model.workload import Direction
 from pvebench_lab.tools.sysbench import MILLISECONDS, MIXED_SHARES, MODES
-
-NANOSECONDS: Final = 1e9
 
 
 class DiskModel(Protocol):

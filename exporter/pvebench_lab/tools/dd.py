@@ -198,5 +198,5 @@ def _writing(workload: Workload, target: Target) -> list[str]:
 
 
 def _dd(operands: list[str], output: str) -> str:
-    # The parser accepts any language, but numbers have a fixed format only in the C locale.
+    # Words and numbers have a fixed format only in the C locale.
     return f"LC_ALL=C {program('dd')} {shlex.join(operands)} 2>{shlex.quote(output)}"

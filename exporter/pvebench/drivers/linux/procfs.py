@@ -18,7 +18,7 @@ from pvebench.drivers.linux.cgroups import cpu_seconds
 from pvebench.drivers.linux.io_counters import counters_of
 from pvebench.model import figures
 from pvebench.model.ports import HostSnapshot
-from pvebench.model.units import kernel_number
+from pvebench.model.units import NANOSECONDS, kernel_number
 
 # --- fetched copies of files in another machine's /proc and /sys
 
@@ -89,8 +89,6 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MEMORY: Final = (("memory", "some"), ("memory", "full"))
 _MICROSECONDS: Final = 1e6
 """Per second; the unit of /proc/pressure (Linux' Documentation/accounting/psi.rst)."""
-_NANOSECONDS: Final = 1e9
-"""Per second; the unit of schedstat."""
 
 # idle, iowait and steal of the cpu line, counted from user = 0: stolen time was not used here, and
 # meanwhile the other modes are counted as without it.
@@ -212,7 +210,7 @@ def _vcpu_wait(process: Traversable) -> dict[str, float]:
         ]
     except (OSError, IndexError, ValueError):
         return {}
-    return {"vcpu_wait": sum(waits) / _NANOSECONDS}
+    return {"vcpu_wait": sum(waits) / NANOSECONDS}
 
 
 def pressures(root: Traversable) -> dict[str, float]:

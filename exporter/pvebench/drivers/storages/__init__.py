@@ -1,6 +1,6 @@
 """Registry of the kinds of storages on this machine, for drivers `qemu` and `host`.
 
-A kind is one module, and one line here or an entry point in the group `pvebench.storages`.
+A kind is one line here, or an entry point in the group `pvebench.storages`.
 """
 
 from __future__ import annotations
