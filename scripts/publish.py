@@ -70,9 +70,11 @@ def run(*command: str | Path, **options: Any) -> str:
 
 def check(key: Path) -> None:
     """Exit if a program is missing or the key cannot sign; building takes minutes."""
-    missing = [name for name in ("gpg", "apt-ftparchive") if not shutil.which(name)]
+    programs = ("gpg", "gpg-agent", "apt-ftparchive")
+    missing = [name for name in programs if not shutil.which(name)]
     if missing:
-        sys.exit(f"pvebench: missing {', '.join(missing)}; run apt-get install gpg apt-utils")
+        install = "apt-get install gpg gpg-agent apt-utils"
+        sys.exit(f"pvebench: missing {', '.join(missing)}; run {install}")
     sign(key, lambda gpg: run(*gpg, "--clearsign", input="pvebench\n"))
 
 
