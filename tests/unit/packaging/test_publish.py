@@ -99,9 +99,10 @@ def test_apt_refuses_a_changed_tree(made: Path, tmp_path: Path) -> None:
     signed = release.read_text("utf-8")
     release.write_text(signed.replace("Origin: pvebench", "Origin: pvebencg"), "utf-8")
     try:
-        assert "BADSIG" in apt(made, "trixie", "apt-get", "update", "--error-on=any", code=100)
+        said = apt(made, "trixie", "apt-get", "update", "--error-on=any", code=100)
     finally:
         release.write_text(signed, "utf-8")
+    assert "BADSIG" in said or "manipulated" in said  # gpgv; sqv of Debian 13
 
 
 def test_checksums_are_signed_and_the_provenance_names_each_file(made: Path) -> None:
