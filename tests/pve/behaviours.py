@@ -43,7 +43,7 @@ class Behaviors:
             return f"{error.status} {error.reason}"
 
     def ended(self, method: str, path: str, *, stop: str = "", **params: str) -> dict[str, Any]:
-        """Return the status of a task at its end; `stop`: ask for its end, `kill`: in vain."""
+        """Return the status of a task at its end; `stop`: ask for its end, `kill`: ignored."""
         self.cluster.seconds = 30.0 if stop else 0.0
         self.cluster.tasks.deaf = {"vzdump", "qmmove", "qmrestore"} if stop == "kill" else set()
         upid = self.call(method, path, **params)

@@ -30,5 +30,5 @@ def cached_bytes(path: Path) -> int:
 def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)

@@ -55,7 +55,7 @@ def free_ports(count: int) -> list[int]:
 def wait_for(condition: Callable[[], bool], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
 
 
