@@ -77,6 +77,7 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
     write_prometheus_config(layout, exporter, services[1])
     announce(exporter, services, layout)
     with Stack(layout, services) as stack:
+        stack.start()
         stack.wait_ready(services[0].port)
         return measure(pvebench_command(options, layout), stack, layout)
 

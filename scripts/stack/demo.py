@@ -94,6 +94,7 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
         check_ports(services)
         write_prometheus_config(layout, exporter, services[1])
         with Stack(layout, services) as stack:
+            stack.start()
             stack.wait_ready(services[0].port)
             wait_for_page(shown, exporter.port)
             announce(exporter, services, layout)

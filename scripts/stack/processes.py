@@ -48,6 +48,21 @@ def stop_signals() -> set[signal.Signals]:
 
 
 @contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold back the signals to stop until a process that starts here can be found and stopped."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
+    try:
+        yield
+    finally:
+        release_signals()
+
+
+def release_signals() -> None:
+    """Let the signals to stop arrive again; a child inherits that they are held back."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stop_signals())
+
+
+@contextlib.contextmanager
 def claimed(layout: Layout) -> Iterator[None]:
     """Lock the state directory against another `make run`.
 
@@ -143,7 +158,16 @@ class Stack:
         self._layout = layout
         self._services = services
 
+        self._process: subprocess.Popen[bytes] | None = None
+
     def __enter__(self) -> Self:
+        return self
+
+    def start(self) -> None:
+        """Start the services.
+
+        Not in `__enter__`: a signal that ends it there would leave the services behind.
+        """
         layout = self._layout
         lines = [
             f"{service.name}: exec {shlex.join(service.command)}\n" for service in self._services
@@ -157,7 +181,7 @@ class Stack:
         # honcho reads .env from the app root; these services must not use it.
         command = [sys.executable, "-m", "honcho", f"--app-root={layout.run}"]
         command += [f"--procfile={layout.procfile}", "start"]
-        with layout.log.open("wb") as log:
+        with layout.log.open("wb") as log, signals_held():
             self._process = subprocess.Popen(
                 guarded(command),
                 stdin=subprocess.DEVNULL,
@@ -166,8 +190,8 @@ class Stack:
                 # Only pvebench receives Ctrl-C; the services stop after it.
                 env=environment,
                 start_new_session=True,
+                preexec_fn=release_signals,  # noqa: PLW1509 # no threads here
             )
-        return self
 
     def __exit__(
         self,
@@ -179,12 +203,13 @@ class Stack:
         signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
         # Not only honcho: if it is stopped during the start, it fails and forgets some services.
         end_marked(marks(self._layout))
-        self._process.wait()
+        if self._process is not None:
+            self._process.wait()
 
     @property
     def has_ended(self) -> bool:
         """Whether a service ended, so that honcho stopped all of them."""
-        return self._process.poll() is not None
+        return self._process is not None and self._process.poll() is not None
 
     def tail(self) -> str:
         """Return the last lines of the log."""

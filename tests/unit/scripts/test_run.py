@@ -41,6 +41,17 @@ mkdir -p "$GF_PATHS_LOGS"
 { echo "$@"; env; } >"$GF_PATHS_LOGS/seen"
 exec sleep 60
 """
+SIGNAL_WITHIN_START = """\
+import os, signal, subprocess, time
+fork = subprocess._fork_exec
+def interrupted(arguments, *more):
+    process = fork(arguments, *more)
+    if "honcho" in arguments:
+        time.sleep(0.3)  # until it is one that runs
+        os.kill(os.getpid(), signal.SIGTERM)
+    return process
+subprocess._fork_exec = interrupted
+"""
 
 
 def free_ports(count: int) -> list[int]:
@@ -195,6 +206,15 @@ def test_a_signal_while_it_starts_leaves_nothing_behind(runner: Runner, delay: f
     time.sleep(delay)
     process.send_signal(signal.SIGTERM)
     assert process.wait(14) in {7, 128 + signal.SIGTERM}
+    assert runner.running() == {}
+
+
+def test_a_signal_in_the_moment_of_a_start_leaves_nothing_behind(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (runner.programs / "sitecustomize.py").write_text(SIGNAL_WITHIN_START, "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(runner.programs))
+    assert runner.start().wait(14) == 128 + signal.SIGTERM
     assert runner.running() == {}
 
 
