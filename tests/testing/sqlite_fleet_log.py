@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.store.replacement import ReplacedRun
+from pvebench.store.writing import ReplacedRun
 from pvebench_fleet.push import Place
 from testing.simulated_fleet import BAD
 from testing.stored_runs import run
@@ -76,7 +76,7 @@ class SqliteLog:
         correction = ReplacedRun(
             number=number, gone=(), put=(sample,), outcome=Outcome.OK, reason=reason
         )
-        self._store.replacement.apply([correction])
+        self._store.correct([correction])
 
     def position(self) -> Place:
         return self._log.position()

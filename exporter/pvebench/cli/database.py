@@ -21,10 +21,10 @@ from pvebench.runner.reparse import Correction, ReparsedRun, Reparser, Unreadabl
 from pvebench.store.backups import backups_of
 from pvebench.store.backups import restore as restore_backup
 from pvebench.store.records import StoredRun
-from pvebench.store.replacement import ReplacedRun
 from pvebench.store.retention import Removal
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
+from pvebench.store.writing import ReplacedRun
 from pvebench.workloads import TOOLS
 
 # --- `pvebench prune`: expired results.
@@ -164,12 +164,12 @@ def reparse(tool: str | None, write: bool, **options: Any) -> None:
             stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
         store = stack.enter_context(results_of(settings))
         reparser = Reparser(store, tool)
-        for batch in store.replacement.batches(pack):
+        for batch in store.batches(pack):
             corrected = [
                 _replacement(reparsed) for reparsed in _reread(store, reparser, batch, tally)
             ]
             if write and corrected:
-                store.replacement.apply(corrected)
+                store.correct(corrected)
     for line in _tally_lines(tally, written=write):
         click.echo(line)
 

@@ -19,7 +19,7 @@ from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.write_cost import cost_lines
 from pvebench.plugins import skipped
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
-from pvebench.store.state import identities_at
+from pvebench.store.state import stored_at
 from pvebench.web.tls_and_users import exposure, scheme_of
 
 ACCEPT: Final = (
@@ -81,7 +81,7 @@ def _pack(fit: FittingCases) -> Finding:
 def _identities(settings: Settings) -> Iterator[Finding]:
     """Yield whether each storage still is on the recorded device."""
     nodes = settings.measured_nodes()
-    with identities_at(settings.state / "pvebench.db") as records:
+    with stored_at(settings.state / "pvebench.db") as stored:
         for (node, name), read in engine_of(settings.driver).identities(settings).items():
             title = f"identity of {name}"
             title = f"{node}: {title}" if len(nodes) > 1 else title
@@ -90,7 +90,7 @@ def _identities(settings: Settings) -> Iterator[Finding]:
             except PvebenchError as error:
                 yield title, False, str(error)
             else:
-                recorded = records.recorded(node, name) if records else None
+                recorded = stored.identities.recorded(node, name) if stored else None
                 yield title, *_compare(name, recorded, current)
 
 

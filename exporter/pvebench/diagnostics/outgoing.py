@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,7 +21,7 @@ from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
 from pvebench.store.fleet_log import CONNECTED, IDLE_SECONDS, SOUND, FleetState
 from pvebench.store.outbox import Message, ReceiverCounts
-from pvebench.store.state import fleet_state_at, outbox_at, summarize_store
+from pvebench.store.state import stored_at, summarize_store
 
 
 class Severity(StrEnum):
@@ -67,8 +66,8 @@ def check_notifications(settings: Settings, *, seconds: float) -> Iterator[Obser
         text = "queue not checked: the database has the schema of another version"
         yield Observation("notifications", Severity.UNKNOWN, text)
         return
-    with outbox_at(path) if summary else nullcontext() as outbox:
-        counts, queued = (outbox.counts(), outbox.queued()) if outbox else ({}, [])
+    with stored_at(path) as stored:
+        counts, queued = (stored.outbox.counts(), stored.outbox.queued()) if stored else ({}, [])
     for receiver in receivers:
         waiting = [entry for entry in queued if entry.receiver == receiver.name]
         sent = counts.get(receiver.name, ReceiverCounts())
@@ -127,7 +126,8 @@ def check_fleet(settings: Settings) -> Iterator[Observation]:
         text = "not checked: the database has the schema of another version"
         yield Observation("fleet", Severity.UNKNOWN, text)
         return
-    state = fleet_state_at(path) if summary else None
+    with stored_at(path) as stored:
+        state = stored.fleet.state() if stored else None
     yield Observation("fleet", *_connection_state(state, time.time()))
 
 

@@ -135,7 +135,7 @@ class Reparser:
         """Return the rates of the host case that this run was compared with, as parsed now."""
         if not GUEST_TO_HOST.of(run.samples):
             return {}
-        host = self._store.replacement.newest_good(
+        host = self._store.newest_good_run(
             (run.node, case.scenario.host_slug, run.workload),
             run.definition.device_conditions,
             before=run,

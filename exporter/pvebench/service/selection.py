@@ -86,11 +86,11 @@ def _identities(settings: Settings) -> dict[str, dict[str, str]]:
     database = settings.state / "pvebench.db"
     if not database.exists():
         return {}
-    from pvebench.store.state import identities_at  # noqa: PLC0415 # slow import, unneeded for a first plan
+    from pvebench.store.state import stored_at  # noqa: PLC0415 # slow import, unneeded for a first plan
 
-    with identities_at(database) as records:
-        nodes = settings.measured_nodes() if records else ()
-        return {node: records.tokens(node) for node in nodes if records}
+    with stored_at(database) as stored:
+        nodes = settings.measured_nodes() if stored else ()
+        return {node: stored.identities.tokens(node) for node in nodes if stored}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +197,10 @@ def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
     per_run: dict[Place, float] = {}
     wear = dict(driver_of(settings.driver).wear(settings))
     if database.exists():
-        from pvebench.store.state import writes_at  # noqa: PLC0415 # as above
+        from pvebench.store.state import stored_at  # noqa: PLC0415 # as above
 
-        per_run, measured = writes_at(database)
+        with stored_at(database) as stored:
+            per_run, measured = stored.writes() if stored else ({}, {})
         wear |= measured
     return pace(assigned, budgets_of(settings), per_run, wear)
 

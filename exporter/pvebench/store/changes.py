@@ -20,9 +20,8 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.sqlite import insert as upsert
 
-from pvebench.store.engine import reading, writing
+from pvebench.store.engine import put_rows, reading, writing
 from pvebench.store.tables import changes, decisions
 
 # --- Decisions about baselines.
@@ -150,15 +149,7 @@ class Changes:
         if not rows and not forgotten:
             return
         with writing(self._engine) as connection:
-            added = upsert(changes)
-            fresh = {
-                column.name: column
-                for column in added.excluded
-                if column.name not in {"id", "notified", "notified_at"}
-            }
-            if rows:
-                added = added.on_conflict_do_update(index_elements=["id"], set_=fresh)
-                connection.execute(added, rows)
+            put_rows(connection, changes, ["id"], rows, kept=("notified", "notified_at"))
             for begin in range(0, len(forgotten), _PART):
                 part = forgotten[begin : begin + _PART]
                 connection.execute(delete(changes).where(changes.c.id.in_(part)))

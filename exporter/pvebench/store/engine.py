@@ -8,12 +8,13 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, text
+from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import DatabaseError
 
 from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
@@ -210,6 +211,25 @@ def _database_errors(engine: Engine, failure: str) -> Iterator[None]:
             cause="the file system is full or read-only, or another program locks the file",
             next_step="free space or stop the other program; pvebench retries where it can",
         ) from error
+
+
+def put_rows(
+    connection: Connection,
+    table: Table,
+    key: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    kept: Collection[str] = (),
+) -> None:
+    """Insert rows with the same columns; replace those with the same key.
+
+    Args:
+        kept: columns of replaced rows that keep their values.
+    """
+    if rows:
+        row = upsert(table)
+        new = {name: row.excluded[name] for name in rows[0] if name not in {*key, *kept}}
+        connection.execute(row.on_conflict_do_update(index_elements=key, set_=new), rows)
 
 
 def damaged(engine: Engine, fault: str) -> StoreLost:

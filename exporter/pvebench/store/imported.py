@@ -16,10 +16,9 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreError
 from pvebench.model.environment import Environment
-from pvebench.store.case_numbers import add_numbers
 from pvebench.store.records import StoredRun, definitions_of
 from pvebench.store.tables import cycles, runs
-from pvebench.store.writing import BATCH, Bookkeeping, insert_runs, newest_number, note_environments
+from pvebench.store.writing import BATCH, add_numbers, insert_runs, newest_number, note_environments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +56,12 @@ class ImportCount:
 def add_imported(connection: Connection, imported: Iterable[ImportedRun]) -> ImportCount:
     """Store runs that are not stored yet; see `Store.add_imported`."""
     remaining = iter(imported)
-    books, nodes, count = Bookkeeping(connection), _Nodes(connection), ImportCount()
+    nodes, count = _Nodes(connection), ImportCount()
     first = number = newest_number(connection)
     while batch := list(itertools.islice(remaining, BATCH)):
         new = nodes.new(batch, count)
-        _insert(connection, books, new, number)
+        _insert(connection, new, number)
         number += len(new)
-    books.write()
     add_numbers(connection, first + 1)
     return count
 
@@ -114,9 +112,7 @@ class _Nodes:
         )
 
 
-def _insert(
-    connection: Connection, books: Bookkeeping, new: Sequence[ImportedRun], number: int
-) -> None:
+def _insert(connection: Connection, new: Sequence[ImportedRun], number: int) -> None:
     if not new:
         return
     note_environments(connection, [(one.environment, one.run) for one in new])
@@ -127,7 +123,7 @@ def _insert(
         replace(one.run, number=at, definition=stored.get(one.run.case_key, one.run.definition))
         for at, one in enumerate(new, start=number + 1)
     ]
-    insert_runs(connection, books, numbered)
+    insert_runs(connection, numbered)
     for run, imported_run in zip(numbered, new, strict=True):
         if imported_run.revision:
             row = update(runs).where(runs.c.id == run.number)

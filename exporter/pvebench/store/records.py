@@ -18,7 +18,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.judged import NUMBERS, Number
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store.tables import cases, samples
+from pvebench.store.tables import cases, runs, samples
 
 # --- Values that the store returns, already joined.
 
@@ -229,45 +229,29 @@ _SAMPLE: Final = [
 ]
 
 
+_COLUMNS: Final = [column.name for column in runs.c if column.name not in {"id", "revision"}]
+"""Columns of `runs` with the value of the attribute of this name."""
+
+
 def stored_run(
     row: Row[Any], definitions: Mapping[str, Definition], samples: Iterable[Sample] = ()
 ) -> StoredRun:
     """Return a row of `runs` as a value."""
-    return StoredRun(
-        number=row.id,
-        uid=row.uid,
-        case_key=row.case_key,
-        node=row.node,
-        scenario=row.scenario,
-        workload=row.workload,
-        definition=definitions[row.case_key],
-        cycle=row.cycle,
-        environment=row.environment,
-        started=datetime.fromtimestamp(row.started, UTC),
-        finished=datetime.fromtimestamp(row.finished, UTC),
-        outcome=Outcome(row.outcome),
-        reason=row.reason,
-        pass_number=row.pass_number,
-        samples=tuple(samples),
-    )
+    values = {name: getattr(row, name) for name in _COLUMNS}
+    values |= {
+        "started": datetime.fromtimestamp(row.started, UTC),
+        "finished": datetime.fromtimestamp(row.finished, UTC),
+        "outcome": Outcome(row.outcome),
+    }
+    definition = definitions[row.case_key]
+    return StoredRun(number=row.id, definition=definition, samples=tuple(samples), **values)
 
 
 def run_row(run: StoredRun) -> dict[str, Any]:
     """Return a run as a row of `runs`, without its number."""
-    return {
-        "uid": run.uid,
-        "case_key": run.case_key,
-        "node": run.node,
-        "scenario": run.scenario,
-        "workload": run.workload,
-        "cycle": run.cycle,
-        "environment": run.environment,
-        "started": run.started.timestamp(),
-        "finished": run.finished.timestamp(),
-        "outcome": str(run.outcome),
-        "reason": run.reason,
-        "pass_number": run.pass_number,
-    }
+    row = {name: getattr(run, name) for name in _COLUMNS}
+    times = {name: row[name].timestamp() for name in ("started", "finished")}
+    return row | times | {"outcome": str(run.outcome)}
 
 
 SAMPLE_COLUMNS: Final = ("run", "metric", "direction", "part", "value", "unit")

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func, or_, select
+from sqlalchemy import Engine, ScalarSelect, TableValuedAlias, func, or_, select
 
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.figures import WARM
 from pvebench.model.run import Outcome
+from pvebench.store.changes import Changes, Decisions
 from pvebench.store.engine import reading
+from pvebench.store.fleet_log import FleetLog
+from pvebench.store.journal import StorageIdentities, StoredJournal
+from pvebench.store.outbox import Outbox
 from pvebench.store.records import (
     DIRECTIONS,
+    CaseNumbers,
     CaseRecord,
     Point,
     StoredRun,
     Totals,
+    case_numbers,
+    definitions_of,
     keys_table,
     with_samples,
 )
 from pvebench.store.tables import (
     GOOD,
     NOT_OK,
+    NUMBER_COLUMNS,
     case_outcomes,
     case_sums,
     cases,
@@ -43,6 +51,12 @@ from pvebench.store.writing import COPIED, WRITTEN, Writes, bytes_per_run, hour,
 
 DURABILITY: Final = "durability/"
 """Begin of the names of the facts with measured durability."""
+REPLACE_BATCH: Final = 200
+_NUMBERS_OF_CASE: Final = (
+    f"SELECT run, finished, environment, ok, {', '.join(NUMBER_COLUMNS)} FROM run_numbers "  # noqa: S608 # constants
+    f"WHERE case_id = ? AND run <= ? AND coalesce({', '.join(NUMBER_COLUMNS)}) IS NOT NULL "
+    "ORDER BY run"
+)
 Undirected = dict[tuple[str, str], float]
 
 
@@ -55,6 +69,12 @@ class StoredResults:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.journal = StoredJournal(engine)
+        self.decisions = Decisions(engine)
+        self.changes = Changes(engine)
+        self.identities = StorageIdentities(engine)
+        self.outbox = Outbox(engine)
+        self.fleet = FleetLog(engine)
 
     def newest_run(self) -> int:
         """Return the number of the newest run; 0: there is none."""
@@ -93,6 +113,51 @@ class StoredResults:
             matches = with_samples(connection, select(runs).where(runs.c.id == number))
         return matches[0] if matches else None
 
+    def batches(self, pack: str | None) -> Iterator[list[StoredRun]]:
+        """Yield the runs of one pack, or all, in the order of their numbers, with samples."""
+        query = select(runs).order_by(runs.c.id).limit(REPLACE_BATCH)
+        if pack is not None:
+            query = query.join(cycles, cycles.c.uid == runs.c.cycle).where(cycles.c.pack == pack)
+        after = 0
+        while True:
+            with reading(self._engine) as connection:
+                batch = with_samples(connection, query.where(runs.c.id > after))
+            if not batch:
+                return
+            yield batch
+            after = batch[-1].number
+
+    def newest_good_run(
+        self, place: tuple[str, str, str], conditions: str, *, before: StoredRun, age: timedelta
+    ) -> StoredRun | None:
+        """Return the newest good run of a place that was stored before `before`.
+
+        Args:
+            place, conditions: of its definition, the latter as `device_conditions`.
+            age: how much older than `before` it may be.
+        """
+        node, scenario, workload = place
+        keys_of_place = select(cases.c.key).where(
+            cases.c.node == node, cases.c.scenario == scenario, cases.c.workload == workload
+        )
+        with reading(self._engine) as connection:
+            definitions = definitions_of(connection, connection.scalars(keys_of_place).all())
+            keys = [
+                key
+                for key, definition in definitions.items()
+                if definition.device_conditions == conditions
+            ]
+            query = (
+                select(runs)
+                .where(runs.c.case_key.in_(keys), runs.c.outcome.in_(GOOD))
+                .where(runs.c.id < before.number)
+                .where(runs.c.finished > (before.finished - age).timestamp())
+                .order_by(runs.c.finished.desc())
+                .limit(1)
+            )
+            matches = with_samples(connection, query)
+        return matches[0] if matches else None
+
     def evidence(self, number: int) -> dict[str, str]:
         """Return the raw evidence of a run: name -> text."""
         query = select(evidence.c.name, evidence.c.content).where(evidence.c.run == number)
@@ -103,15 +168,15 @@ class StoredResults:
     def cases(self) -> dict[str, CaseRecord]:
         """Return case key -> state of the case, for all cases with a run."""
         with reading(self._engine) as connection:
-            rows = connection.execute(select(cases)).all()
             counts: dict[str, dict[Outcome, int]] = {}
             for key, outcome, count in connection.execute(select(case_outcomes)):
                 counts.setdefault(key, {})[Outcome(outcome)] = count
             sums: dict[str, dict[tuple[str, str, str], float]] = {}
             for key, *sample, value in connection.execute(select(case_sums)):
                 sums.setdefault(key, {})[tuple(sample)] = value
-            newest = _by_number(connection, select(cases.c.last_run))
-            newest |= _by_number(connection, select(cases.c.good_run))
+            numbers = select(cases.c.last_run).union(select(cases.c.good_run))
+            runs_of_cases = with_samples(connection, select(runs).where(runs.c.id.in_(numbers)))
+            newest = {run.number: run for run in runs_of_cases}
             return {
                 row.key: CaseRecord(
                     last=newest[row.last_run],
@@ -121,8 +186,19 @@ class StoredResults:
                     first_started=datetime.fromtimestamp(row.first_started, UTC),
                     sums=sums.get(row.key, {}),
                 )
-                for row in rows
+                for row in connection.execute(select(cases))
             }
+
+    def numbers_by_case(self, *, until: int) -> Iterator[CaseNumbers]:
+        """Yield the good runs of each case up to run `until`, oldest first.
+
+        Runs that have none of `NUMBERS` are absent.
+        """
+        with reading(self._engine) as connection:
+            for case, key in connection.execute(select(cases.c.id, cases.c.key)).all():
+                rows = connection.exec_driver_sql(_NUMBERS_OF_CASE, (case, until)).all()
+                if rows:
+                    yield case_numbers(key, rows)
 
     def trend(
         self, case_keys: Collection[str], metric: str, *, limit: int
@@ -288,12 +364,6 @@ class StoredResults:
             cycles={(row[0], row[1]): int(row[2]) for row in counts},
             runs=int(number or 0),
         )
-
-
-def _by_number(connection: Connection, numbers: Any) -> dict[int, StoredRun]:
-    """Return number -> run, for the numbers that a query returns."""
-    matches = with_samples(connection, select(runs).where(runs.c.id.in_(numbers)))
-    return {run.number: run for run in matches}
 
 
 def _newest_good(keys: TableValuedAlias, limit: int) -> ScalarSelect[Any]:

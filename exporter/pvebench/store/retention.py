@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Select, delete, func, select, update
+from sqlalchemy import Connection, Select, delete, func, select, update
 
 from pvebench.model.units import DAY
-from pvebench.store.engine import reading, writing
 from pvebench.store.fleet_log import unacknowledged
 from pvebench.store.records import StoredRun
 from pvebench.store.tables import case_outcomes, case_sums, cases, evidence, journal, runs, samples
@@ -63,39 +62,6 @@ def _is_excessive(part: int, whole: int) -> bool:
     return part > FEW and part > SHARE * whole
 
 
-def removable(
-    engine: Engine, *, now: datetime, evidence_seconds: float, runs_seconds: float
-) -> Removal:
-    """Return the removal that `prune` would make now."""
-    with reading(engine) as connection:
-        return _Expired(connection, now, evidence_seconds, runs_seconds).removal()
-
-
-def prune(
-    engine: Engine,
-    *,
-    now: datetime,
-    evidence_seconds: float,
-    runs_seconds: float,
-    certain: bool = False,
-    keep_unsent: bool = True,
-) -> tuple[Removal, bool]:
-    """Remove expired evidence and runs; return the removal, and whether it was made.
-
-    Each case keeps its newest run and its newest good one, with their evidence, whatever their age:
-    its current state derives from them. A suspect removal is made only if it is `certain`. In a
-    fleet, runs that the hub has not acknowledged stay if `keep_unsent`.
-    """
-    with writing(engine) as connection:
-        ages = evidence_seconds, runs_seconds
-        expired = _Expired(connection, now, *ages, keep_unsent=keep_unsent)
-        removal = expired.removal()
-        if removal.suspect and not certain:
-            return removal, False
-        expired.remove(now)
-    return removal, True
-
-
 def delete_run(connection: Connection, run: StoredRun) -> None:
     """Delete a run with its numbers and output, and renew the state of its case.
 
@@ -120,8 +86,11 @@ def delete_run(connection: Connection, run: StoredRun) -> None:
     renew_good_run(connection, run.case_key)
 
 
-class _Expired:
-    """Queries for expired runs and evidence.
+class Expired:
+    """Expired runs and evidence.
+
+    Each case keeps its newest run and its newest good one, with their evidence, whatever their age:
+    its current state derives from them.
 
     Ages are counted from `now`, but from no later than the newest runs: a clock that is ahead
     expires nothing, and after a pause of a year the old results still exist.
@@ -158,6 +127,7 @@ class _Expired:
         )
 
     def removal(self) -> Removal:
+        """Return their numbers."""
         with_evidence = select(func.count(evidence.c.run.distinct()))
         return Removal(
             before=self.before,
@@ -176,6 +146,7 @@ class _Expired:
         return int(self._connection.scalar(query) or 0)
 
     def remove(self, now: datetime) -> None:
+        """Remove them, and old undone changes in the journal."""
         execute = self._connection.execute
         execute(delete(evidence).where(evidence.c.run.in_(self._evidence)))
         execute(delete(samples).where(samples.c.run.in_(self._runs)))

@@ -11,18 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import create_engine
 
 from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME, read_own, write_own
 from pvebench.log import log
 from pvebench.store.backups import connect_read_only
-from pvebench.store.fleet_log import FleetLog, FleetState
 from pvebench.store.instance_lock import holder_of, lock_instance, stop_holder
-from pvebench.store.journal import StorageIdentities, journal_details
-from pvebench.store.outbox import Outbox
+from pvebench.store.journal import journal_details
+from pvebench.store.results import StoredResults
 from pvebench.store.tables import HEAD
-from pvebench.store.writing import Writes, bytes_per_run, newest_wear
 
 # --- State directory: results, lock and sockets of one instance.
 
@@ -195,47 +193,8 @@ def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
 
 
 @contextmanager
-def outbox_at(path: Path) -> Iterator[Outbox]:
-    """Yield the message queue of the database at `path`, which has the current schema.
-
-    Raises:
-        StoreError: they cannot be read.
-    """
-    with _engine_at(path) as engine:
-        yield Outbox(engine)
-
-
-def fleet_state_at(path: Path) -> FleetState | None:
-    """Return `FleetLog.state` of the database at `path`, which has the current schema.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    with _engine_at(path) as engine:
-        return FleetLog(engine).state()
-
-
-def writes_at(path: Path) -> Writes:
-    """Return `Store.writes` of the database at `path`; empty: there is none. StoreError."""
-    summary = summarize_store(path, most_bytes=0) if path.exists() else None
-    if summary is None or not summary.current:
-        return {}, {}
-    with _engine_at(path) as engine:
-        return bytes_per_run(engine), newest_wear(engine)
-
-
-@contextmanager
-def _engine_at(path: Path) -> Iterator[Engine]:
-    engine = create_engine(f"sqlite:///{path}", creator=lambda: connect_read_only(path))
-    try:
-        yield engine
-    finally:
-        engine.dispose()
-
-
-@contextmanager
-def identities_at(path: Path) -> Iterator[StorageIdentities | None]:
-    """Yield the storage identities; None: `path` has no database with the current schema.
+def stored_at(path: Path) -> Iterator[StoredResults | None]:
+    """Yield the results at `path` for reading; None: no database with the current schema.
 
     Raises:
         StoreLost: it is damaged, or not a database. StoreError: it cannot be read now.
@@ -244,8 +203,11 @@ def identities_at(path: Path) -> Iterator[StorageIdentities | None]:
     if summary is None or not summary.current:
         yield None
         return
-    with _engine_at(path) as engine:
-        yield StorageIdentities(engine)
+    engine = create_engine(f"sqlite:///{path}", creator=lambda: connect_read_only(path))
+    try:
+        yield StoredResults(engine)
+    finally:
+        engine.dispose()
 
 
 def _is_sound(database: sqlite3.Connection) -> bool:

@@ -14,19 +14,21 @@ from pvebench.errors import StoreMixed
 from pvebench.model.durability import Durability
 from pvebench.model.run import Run
 from pvebench.store.backups import Backup, back_up
-from pvebench.store.case_numbers import Numbers
-from pvebench.store.changes import Changes, Decisions
-from pvebench.store.engine import check_there, damaged, faults, open_engine, reading, writing
-from pvebench.store.fleet_log import FleetLog
+from pvebench.store.engine import (
+    check_there,
+    damaged,
+    faults,
+    open_engine,
+    put_rows,
+    reading,
+    writing,
+)
 from pvebench.store.imported import ImportCount, ImportedRun, add_imported
-from pvebench.store.journal import StorageIdentities, StoredJournal
-from pvebench.store.outbox import Outbox
 from pvebench.store.records import StoredRun
-from pvebench.store.replacement import RunReplacement
 from pvebench.store.results import DURABILITY, StoredResults
-from pvebench.store.retention import Removal, delete_run, prune, removable
+from pvebench.store.retention import Expired, Removal, delete_run
 from pvebench.store.tables import cycles, facts
-from pvebench.store.writing import add_history, add_run
+from pvebench.store.writing import ReplacedRun, add_history, add_run, correct
 
 _SIMULATED: Final = "simulated"
 _MEASURED: Final = "measured"
@@ -57,14 +59,6 @@ class Store(StoredResults):
     def __init__(self, path: Path, *, simulated: bool | None = None) -> None:
         self.path = path
         super().__init__(open_engine(path))
-        self.journal = StoredJournal(self._engine)
-        self.decisions = Decisions(self._engine)
-        self.changes = Changes(self._engine)
-        self.identities = StorageIdentities(self._engine)
-        self.outbox = Outbox(self._engine)
-        self.replacement = RunReplacement(self._engine)
-        self.numbers = Numbers(self._engine)
-        self.fleet = FleetLog(self._engine)
         self.faults: dict[str, str] = {}
         if simulated is not None:
             self._claim(_SIMULATED if simulated else _MEASURED)
@@ -136,10 +130,8 @@ class Store(StoredResults):
     def record_durability(self, result: Durability) -> None:
         """Store a measured durability instead of an earlier one. Raises StoreError."""
         name = f"{DURABILITY}{result.node}/{result.storage}/{result.configuration}"
-        row = upsert(facts).values(name=name, value=result.to_json())
-        row = row.on_conflict_do_update(index_elements=["name"], set_={"value": row.excluded.value})
         with writing(self._engine) as connection:
-            connection.execute(row)
+            put_rows(connection, facts, ["name"], [{"name": name, "value": result.to_json()}])
 
     def end_cycle(self, uid: str) -> tuple[str, str] | None:
         """Record the end of a complete cycle; return its node and tier, None: it had ended."""
@@ -177,6 +169,11 @@ class Store(StoredResults):
             self._claim_in(connection, _SIMULATED if simulated else _IMPORTED)
             return add_imported(connection, imported)
 
+    def correct(self, corrections: Iterable[ReplacedRun]) -> None:
+        """Store corrections of runs, all or none; repeating it changes nothing."""
+        with writing(self._engine) as connection:
+            correct(connection, corrections)
+
     def delete(self, run: StoredRun) -> None:
         """Delete a run; its case gets the state that it had without it."""
         with writing(self._engine) as connection:
@@ -184,9 +181,8 @@ class Store(StoredResults):
 
     def removable(self, now: datetime, *, evidence_seconds: float, runs_seconds: float) -> Removal:
         """Return the removal that `prune` would make now."""
-        return removable(
-            self._engine, now=now, evidence_seconds=evidence_seconds, runs_seconds=runs_seconds
-        )
+        with reading(self._engine) as connection:
+            return Expired(connection, now, evidence_seconds, runs_seconds).removal()
 
     def prune(
         self,
@@ -203,11 +199,12 @@ class Store(StoredResults):
             certain: remove them even if they are more at once than aging can explain.
             keep_unsent: keep runs that the hub of the fleet has not acknowledged.
         """
-        return prune(
-            self._engine,
-            now=now,
-            evidence_seconds=evidence_seconds,
-            runs_seconds=runs_seconds,
-            certain=certain,
-            keep_unsent=keep_unsent,
-        )
+        with writing(self._engine) as connection:
+            expired = Expired(
+                connection, now, evidence_seconds, runs_seconds, keep_unsent=keep_unsent
+            )
+            removal = expired.removal()
+            if removal.suspect and not certain:
+                return removal, False
+            expired.remove(now)
+        return removal, True

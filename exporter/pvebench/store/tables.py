@@ -150,7 +150,8 @@ samples = Table(
 
 NUMBER_COLUMNS: Final = tuple("_".join(filter(None, number)) for number in NUMBERS)
 """Columns of `run_numbers` with `NUMBERS`; NULL: not measured."""
-# Numbers of good runs as their samples have them, clustered by case; see `case_numbers`.
+# Numbers of good runs as their samples have them, clustered by case, so that a start
+# reads millions of runs in seconds. Samples that are changed by hand are not followed.
 run_numbers = Table(
     "run_numbers",
     metadata,

@@ -6,22 +6,21 @@ import itertools
 import json
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Table, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.model import figures
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.write_cost import Wear
-from pvebench.store.case_numbers import add_numbers
-from pvebench.store.engine import reading, writing
-from pvebench.store.records import SAMPLE_COLUMNS, StoredRun, Sums, run_row, sample_row, summed
+from pvebench.store.engine import put_rows, reading, writing
+from pvebench.store.records import SAMPLE_COLUMNS, StoredRun, run_row, sample_row, summed
 from pvebench.store.tables import (
     GOOD,
     case_outcomes,
@@ -30,6 +29,7 @@ from pvebench.store.tables import (
     environment_periods,
     environments,
     evidence,
+    numbers_statement,
     runs,
     samples,
     totals,
@@ -41,163 +41,135 @@ from pvebench.store.tables import (
 # outcome; a period's row has the start and end of an environment period. Both are updated in the
 # transaction that stores a run.
 
-Newest = tuple[float, int]
-"""End of a run, UNIX seconds, and its number."""
+
+def note_runs(connection: Connection, batch: Sequence[StoredRun]) -> None:
+    """Continue the state of cases and periods with runs, which were stored in this order."""
+    _note_cases(connection, batch)
+    counts = Counter[tuple[str, ...]]((run.case_key, str(run.outcome)) for run in batch)
+    _add_amounts(connection, case_outcomes, counts)
+    sums: Counter[tuple[str, ...]] = Counter()
+    for run in batch:
+        if run.outcome.good:
+            own = summed({}, run.samples)
+            sums.update({(run.case_key, *name): value for name, value in own.items()})
+    _add_amounts(connection, case_sums, sums)
+    _extend_periods(connection, batch)
 
 
-@dataclass(slots=True)
-class _Case:
-    """A row of `cases` with those of `case_outcomes`, before they are written.
+def _add_amounts(
+    connection: Connection, table: Table, amounts: Mapping[tuple[str, ...], float]
+) -> None:
+    """Add to the amounts in the last column of a table; the other columns are its key."""
+    *key, amount = (column.name for column in table.c)
+    rows = [dict(zip([*key, amount], [*at, more], strict=True)) for at, more in amounts.items()]
+    if rows:
+        row = upsert(table)
+        new = {amount: table.c[amount] + row.excluded[amount]}
+        connection.execute(row.on_conflict_do_update(index_elements=key, set_=new), rows)
+
+
+def _note_cases(connection: Connection, batch: Sequence[StoredRun]) -> None:
+    row = upsert(cases)
+    new, old = row.excluded, cases.c
+    # The run stored last is the newest, whatever its time: after a run that a wrong clock dated in
+    # the future, later runs must count before that day.
+    continued = {
+        "definition": new.definition,
+        "first_started": func.min(old.first_started, new.first_started),
+        "last_finished": new.last_finished,
+        "last_run": new.last_run,
+        "good_finished": func.coalesce(new.good_finished, old.good_finished),
+        "good_run": func.coalesce(new.good_run, old.good_run),
+        "failures_in_row": new.failures_in_row * (old.failures_in_row + 1),  # new: 0 or 1
+    }
+    definitions = {run.case_key: run.definition for run in batch}
+    texts = {key: json.dumps(of.as_data(), sort_keys=True) for key, of in definitions.items()}
+    connection.execute(
+        row.on_conflict_do_update(index_elements=["key"], set_=continued),
+        [_case_row(run, texts[run.case_key]) for run in batch],
+    )
+
+
+def _case_row(run: StoredRun, definition: str) -> dict[str, Any]:
+    """Return the row of a case after its first run."""
+    end, good = run.finished.timestamp(), run.outcome.good
+    return {
+        "key": run.case_key,
+        "node": run.node,
+        "scenario": run.scenario,
+        "workload": run.workload,
+        "definition": definition,
+        "first_started": run.started.timestamp(),
+        "last_finished": end,
+        "last_run": run.number,
+        "good_finished": end if good else None,
+        "good_run": run.number if good else None,
+        "failures_in_row": int(not good),
+    }
+
+
+def _extend_periods(connection: Connection, batch: Sequence[StoredRun]) -> None:
+    """Extend the newest environment period of each node, or start others.
+
+    If a VM did not start, half of its environment is unknown, so only good runs count.
+    """
+    periods = environment_periods.c
+    newest = select(func.max(periods.id)).group_by(periods.node)
+    query = select(periods.node, periods.environment, periods.id).where(periods.id.in_(newest))
+    current = {row.node: (row.environment, row.id) for row in connection.execute(query)}
+    ends: dict[int, float] = {}
+    for run in batch:
+        if not run.outcome.good:
+            continue
+        end = run.finished.timestamp()
+        if current.get(run.node, ("", 0))[0] != run.environment:
+            new = insert(environment_periods).values(
+                node=run.node,
+                environment=run.environment,
+                started=run.started.timestamp(),
+                finished=end,
+            )
+            number = connection.execute(new.returning(periods.id)).scalar_one()
+            current[run.node] = run.environment, number
+        number = current[run.node][1]
+        ends[number] = max(end, ends.get(number, end))
+    for number, end in ends.items():
+        row = update(environment_periods).where(periods.id == number)
+        connection.execute(row.values(finished=func.max(periods.finished, end)))
+
+
+# --- Corrections of stored runs, as a later version of a parser reads their output.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedRun:
+    """Corrections of a stored run.
 
     Attributes:
-        more: amounts to add to `case_sums`.
+        gone: samples to remove.
+        put: samples to replace or add.
     """
 
-    run: StoredRun
-    first_started: float
-    last: Newest
-    good: Newest | None = None
-    failures_in_row: int = 0
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
-    more: Sums = field(default_factory=dict)
-
-    def add(self, run: StoredRun) -> None:
-        # The run stored last is the newest, whatever its time: after a run that a wrong clock dated
-        # in the future, later runs must count before that day.
-        newest = run.finished.timestamp(), run.number
-        self.run, self.last = run, newest
-        self.first_started = min(self.first_started, run.started.timestamp())
-        self.outcomes[run.outcome] += 1
-        if run.outcome.good:
-            self.good, self.failures_in_row = newest, 0
-            self.more = summed(self.more, run.samples)
-        else:
-            self.failures_in_row += 1
-
-
-@dataclass(slots=True)
-class _PeriodRow:
-    """A node's newest environment period. `number`: ID of its row."""
-
     number: int
-    environment: str
-    finished: float
+    gone: tuple[Sample, ...]
+    put: tuple[Sample, ...]
+    outcome: Outcome
+    reason: str
 
 
-class Bookkeeping:
-    """Collects runs in the order in which they are stored; `write` stores the derived state."""
+_SAMPLE_KEY: Final = ("run", "metric", "direction", "part")
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._cases: dict[str, _Case] = {}
-        self._periods: dict[str, _PeriodRow] = {}
 
-    def note(self, run: StoredRun) -> None:
-        """Include a run that was stored under its number."""
-        if run.case_key not in self._cases:
-            self._cases[run.case_key] = self._known_case(run)
-        self._cases[run.case_key].add(run)
-        self._note_period(run)
-
-    def _known_case(self, run: StoredRun) -> _Case:
-        row = self._connection.execute(select(cases).where(cases.c.key == run.case_key)).first()
-        if row is None:
-            return _Case(run, run.started.timestamp(), (float("-inf"), 0))
-        query = select(case_outcomes.c.outcome, case_outcomes.c.count)
-        counts = self._connection.execute(query.where(case_outcomes.c.case_key == run.case_key))
-        return _Case(
-            run,
-            row.first_started,
-            (row.last_finished, row.last_run),
-            None if row.good_run is None else (row.good_finished, row.good_run),
-            row.failures_in_row,
-            Counter({Outcome(outcome): count for outcome, count in counts}),
-        )
-
-    def _note_period(self, run: StoredRun) -> None:
-        """Extend the node's current environment period, or start one.
-
-        If a VM did not start, half of its environment is unknown, so only good runs count.
-        """
-        if not run.outcome.good:
-            return
-        node, digest = run.node, run.environment
-        current = self._periods.get(node) or self._known_period(node)
-        finished = run.finished.timestamp()
-        if current is not None and current.environment == digest:
-            current.finished = max(current.finished, finished)
-            self._periods[node] = current
-            return
-        if current is not None:
-            self._write_period(current)
-        row = insert(environment_periods).values(
-            node=node, environment=digest, started=run.started.timestamp(), finished=finished
-        )
-        number = int(self._connection.execute(row.returning(environment_periods.c.id)).scalar_one())
-        self._periods[node] = _PeriodRow(number, digest, finished)
-
-    def _known_period(self, node: str) -> _PeriodRow | None:
-        query = select(
-            environment_periods.c.id,
-            environment_periods.c.environment,
-            environment_periods.c.finished,
-        )
-        newest = (
-            query.where(environment_periods.c.node == node)
-            .order_by(environment_periods.c.id.desc())
-            .limit(1)
-        )
-        row = self._connection.execute(newest).first()
-        return None if row is None else _PeriodRow(row.id, row.environment, row.finished)
-
-    def write(self) -> None:
-        """Store the state of the cases and periods."""
-        for key, case in self._cases.items():
-            self._write_case(key, case)
-        for period in self._periods.values():
-            self._write_period(period)
-
-    def _write_period(self, period: _PeriodRow) -> None:
-        row = update(environment_periods).where(environment_periods.c.id == period.number)
-        self._connection.execute(row.values(finished=period.finished))
-
-    def _write_case(self, key: str, case: _Case) -> None:
-        definition = case.run.definition
-        good = case.good or (None, None)
-        values = {
-            "node": definition.node,
-            "scenario": definition.scenario,
-            "workload": definition.workload,
-            "definition": json.dumps(definition.as_data(), sort_keys=True),
-            "first_started": case.first_started,
-            "last_finished": case.last[0],
-            "last_run": case.last[1],
-            "good_finished": good[0],
-            "good_run": good[1],
-            "failures_in_row": case.failures_in_row,
-        }
-        row = upsert(cases).values(key=key, **values)
-        self._connection.execute(row.on_conflict_do_update(index_elements=["key"], set_=values))
-        for outcome, count in case.outcomes.items():
-            counted = upsert(case_outcomes).values(case_key=key, outcome=str(outcome), count=count)
-            self._connection.execute(
-                counted.on_conflict_do_update(
-                    index_elements=["case_key", "outcome"], set_={"count": count}
-                )
-            )
-        self._add_sums(key, case.more)
-
-    def _add_sums(self, key: str, more: Sums) -> None:
-        for (metric, direction, part), value in more.items():
-            row = upsert(case_sums).values(
-                case_key=key, metric=metric, direction=direction, part=part, value=value
-            )
-            self._connection.execute(
-                row.on_conflict_do_update(
-                    index_elements=["case_key", "metric", "direction", "part"],
-                    set_={"value": case_sums.c.value + row.excluded.value},
-                )
-            )
+def correct(connection: Connection, corrections: Iterable[ReplacedRun]) -> None:
+    """Store corrections of runs; repeating it changes nothing."""
+    for correction in corrections:
+        for sample in correction.gone:
+            row = sample_row(correction.number, sample)
+            key = [samples.c[name] == row[name] for name in _SAMPLE_KEY]
+            connection.execute(delete(samples).where(*key))
+        rows = [sample_row(correction.number, sample) for sample in correction.put]
+        put_rows(connection, samples, _SAMPLE_KEY, rows)
+        reclassify(connection, correction.number, correction.outcome, correction.reason)
 
 
 def reclassify(connection: Connection, number: int, outcome: Outcome, reason: str) -> None:
@@ -246,9 +218,7 @@ def add_run(engine: Engine, run: Run) -> StoredRun:
         _note_environment(connection, run.environment, run.started, run.finished)
         stored = _insert_run(connection, run)
         _add_totals(connection, [run])
-        books = Bookkeeping(connection)
-        books.note(stored)
-        books.write()
+        note_runs(connection, [stored])
         add_numbers(connection, stored.number)
     return stored
 
@@ -263,7 +233,6 @@ def add_history(engine: Engine, history: Iterable[Run]) -> int:
     definitions: dict[str, Definition] = {}
     with writing(engine) as connection:
         first = newest_number(connection) + 1
-        books = Bookkeeping(connection)
         while batch := list(itertools.islice(remaining, BATCH)):
             definitions |= {
                 run.case.key: Definition.of(run.case)
@@ -273,7 +242,6 @@ def add_history(engine: Engine, history: Iterable[Run]) -> int:
             note_environments(connection, [(run.environment, run) for run in batch])
             insert_runs(
                 connection,
-                books,
                 [
                     StoredRun.of(run, at, definitions[run.case.key])
                     for at, run in enumerate(batch, start=first + count)
@@ -281,7 +249,6 @@ def add_history(engine: Engine, history: Iterable[Run]) -> int:
             )
             _add_totals(connection, batch)
             count += len(batch)
-        books.write()
         add_numbers(connection, first)
     return count
 
@@ -301,7 +268,7 @@ def note_environments(
         _note_environment(connection, environment, first[digest].started, run.finished)
 
 
-def insert_runs(connection: Connection, books: Bookkeeping, batch: Sequence[StoredRun]) -> None:
+def insert_runs(connection: Connection, batch: Sequence[StoredRun]) -> None:
     """Store some runs under their numbers; their environments and cycles are stored."""
     connection.execute(insert(runs), [{"id": run.number, **run_row(run)} for run in batch])
     rows = [
@@ -310,8 +277,7 @@ def insert_runs(connection: Connection, books: Bookkeeping, batch: Sequence[Stor
     if rows:
         # Positions instead of names: SQLAlchemy takes four times as long as SQLite for names.
         connection.exec_driver_sql(_INSERT_SAMPLES, rows)
-    for run in batch:
-        books.note(run)
+    note_runs(connection, batch)
 
 
 _INSERT_SAMPLES: Final = (
@@ -352,6 +318,11 @@ def _note_environment(
             index_elements=["digest"], set_={"last_seen": row.excluded.last_seen}
         )
     )
+
+
+def add_numbers(connection: Connection, first: int) -> None:
+    """Store the numbers of the runs from number `first` on; their cases are stored."""
+    connection.exec_driver_sql(numbers_statement("runs.id >= ?"), (first,))
 
 
 WRITTEN: Final = "written"
@@ -417,7 +388,7 @@ def moved_bytes(run: Run) -> dict[tuple[str, str, str], float]:
 
 def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
     """Add the bytes that the workloads moved, and all bytes written, to estimate wear."""
-    amounts: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    amounts: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for run in ended:
         where = run.case.scenario.node, run.case.scenario.storage
         for place, size in moved_bytes(run).items():
@@ -429,19 +400,7 @@ def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
         if run.outcome.good:
             amounts[*where, hour(RUN_BYTES, run.finished)] += run.written_bytes
             amounts[*where, hour(RUNS, run.finished)] += 1
-    if not amounts:
-        return
-    row = upsert(totals)
-    connection.execute(
-        row.on_conflict_do_update(
-            index_elements=["node", "storage", "name"],
-            set_={"value": totals.c.value + row.excluded.value},
-        ),
-        [
-            {"node": node, "storage": storage, "name": name, "value": value}
-            for (node, storage, name), value in amounts.items()
-        ],
-    )
+    _add_amounts(connection, totals, amounts)
     oldest = max(run.finished for run in ended) - timedelta(hours=KEPT_HOURS)
     for counter in (WRITTEN, COPIED, RUNS, RUN_BYTES):
         expired = totals.c.name.between(f"{counter} ", hour(counter, oldest))

@@ -279,7 +279,7 @@ class Feed:
         self._cases, self._timeline, self.newest_run = {}, {}, 0
         # A later run may be in the database already; it is handed on, too.
         stored = self._results.now.version
-        new = self.take(self._results.store.numbers.by_case(until=stored))
+        new = self.take(self._results.store.numbers_by_case(until=stored))
         self._stored = stored
         return new
 

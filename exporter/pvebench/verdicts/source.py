@@ -11,13 +11,6 @@ from pvebench.store.current import Listener, View
 from pvebench.store.records import CaseNumbers
 
 
-class Numbers(Protocol):
-    """Numbers of good runs."""
-
-    def by_case(self, *, until: int) -> Iterable[CaseNumbers]:
-        """Yield the good runs of each case up to run `until`, oldest first."""
-
-
 class Decisions(Protocol):
     """Decisions of users about baselines."""
 
@@ -42,12 +35,11 @@ class StoredRuns(Protocol):
     """Stored runs and decisions."""
 
     @property
-    def numbers(self) -> Numbers:
-        """Numbers of good runs."""
-
-    @property
     def decisions(self) -> Decisions:
         """Decisions about baselines."""
+
+    def numbers_by_case(self, *, until: int) -> Iterable[CaseNumbers]:
+        """Yield the good runs of each case up to run `until`, oldest first."""
 
     def oldest_good_runs(self) -> Mapping[str, float]:
         """Return case key -> end of its oldest good run, UNIX seconds."""

@@ -189,7 +189,7 @@ def past_verdicts(
     """
     cases = [
         case.at(sorted(range(len(case.runs)), key=case.finished.__getitem__))
-        for case in results.store.numbers.by_case(until=results.now.version)
+        for case in results.store.numbers_by_case(until=results.now.version)
     ]
     feed, judge, begun = Feed(results), Judge(issues), -math.inf
     for moment in moments:

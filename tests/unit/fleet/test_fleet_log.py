@@ -19,8 +19,8 @@ from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.changes import Decision
 from pvebench.store.current import Results
 from pvebench.store.fleet_log import FIRST, KEPT_SECONDS
-from pvebench.store.replacement import ReplacedRun
 from pvebench.store.store import Store
+from pvebench.store.writing import ReplacedRun
 from testing.simulated_fleet import Schedule
 from testing.sqlite_fleet_log import SqliteLog, maker, template
 from testing.stored_runs import FIRST as CASE
@@ -89,11 +89,11 @@ def test_a_correction_is_a_line_of_its_own_transaction(store: Store) -> None:
     correction = ReplacedRun(
         number=number, gone=(), put=(), outcome=Outcome.IMPLAUSIBLE, reason="too fast"
     )
-    store.replacement.apply([correction])
+    store.correct([correction])
     assert lines(store)[-2:] == [("run", run(0).uid, 0), ("run", run(0).uid, 1)]
     broken = ReplacedRun(number=number + 9, gone=(), put=(), outcome=Outcome.OK, reason="")
     with pytest.raises(Exception, match="No row"):
-        store.replacement.apply([correction, broken])
+        store.correct([correction, broken])
     assert lines(store)[-1] == ("run", run(0).uid, 1)
 
 

@@ -18,7 +18,7 @@ import pytest
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError, HubUnreachable
 from pvebench.model.run import Outcome
-from pvebench.store.replacement import ReplacedRun
+from pvebench.store.writing import ReplacedRun
 from pvebench_fleet import connection
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.hub.rules import read_push
@@ -228,7 +228,7 @@ def test_a_run_is_stored_while_the_hub_does_not_answer(
             correction = ReplacedRun(
                 number=number, gone=(), put=(), outcome=Outcome.FAILED, reason="x"
             )
-            store.replacement.apply([correction])
+            store.correct([correction])
         answered.set()
     state = store.fleet.state()
     assert state is not None

@@ -20,8 +20,8 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.html import FACTS as SHOWN_FACTS
-from pvebench.store.replacement import ReplacedRun
 from pvebench.store.store import Store
+from pvebench.store.writing import ReplacedRun
 from pvebench_fleet import run_files
 from pvebench_fleet import run_files as pseudonyms
 from testing.packs import ROOT
@@ -74,7 +74,7 @@ def test_a_longer_export_adds_the_new_runs_and_changes_no_stored_one(
     source = store_at(tmp_path / "source", RUNS[:2])
     imported(exported(source, tmp_path / "first.ndjson"), here)
     correction = ReplacedRun(number=1, gone=(), put=(), outcome=Outcome.NOISY, reason="noisy")
-    source.replacement.apply([correction])
+    source.correct([correction])
     source.add_history([RUNS[2]])
     longer = exported(source, tmp_path / "second.ndjson")
     count = imported(longer, here)

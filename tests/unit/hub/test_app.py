@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from pvebench.model.run import Outcome
-from pvebench.store.replacement import ReplacedRun
+from pvebench.store.writing import ReplacedRun
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet import connection
@@ -65,7 +65,7 @@ def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
             correction = ReplacedRun(
                 number=first, gone=(), put=(), outcome=Outcome.NOISY, reason="noisy"
             )
-            store.replacement.apply([correction])
+            store.correct([correction])
             until(lambda log=store.fleet: log.position()[0] == 7)
         store.close()
     with psycopg.connect(url) as opened:

@@ -23,8 +23,8 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome
 from pvebench.store.changes import Decision
 from pvebench.store.current import Results
-from pvebench.store.replacement import ReplacedRun
 from pvebench.store.store import Store
+from pvebench.store.writing import ReplacedRun
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import verdicts_data
@@ -55,7 +55,7 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Store:
     )
     newest = next(iter(store.cases().values())).last.number
     noisy = ReplacedRun(number=newest, gone=(), put=(), outcome=Outcome.NOISY, reason="noisy")
-    store.replacement.apply([noisy])
+    store.correct([noisy])
     return store
 
 

@@ -23,7 +23,7 @@ from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
-from pvebench.store.state import StateDirectory, writes_at
+from pvebench.store.state import StateDirectory, stored_at
 from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_guest import Fault, Faults
 from testing.captured_logs import captured_logs
@@ -271,8 +271,10 @@ def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(tmp_path: Path)
     assert simulation.store.written_bytes("local", now + timedelta(hours=25)) == 0
     # A skipped run wrote nothing, and is no run to take a mean of.
     assert simulation.store.writes() == ({("lab", "local"): written}, {})
-    assert writes_at(simulation.store.path) == ({("lab", "local"): written}, {})
-    assert writes_at(tmp_path / "none.db") == ({}, {})
+    with stored_at(simulation.store.path) as stored, stored_at(tmp_path / "none.db") as none:
+        assert none is None
+        assert stored is not None
+        assert stored.writes() == ({("lab", "local"): written}, {})
     assert "written" not in str(simulation.store.totals().bytes)
 
 
@@ -303,7 +305,9 @@ def test_the_wear_of_the_newest_run_that_has_it_counts(tmp_path: Path) -> None:
         samples = [] if wear is None else [Sample("disk_wear", None, wear, Unit.RATIO)]
         run = replace(done, uid=f"again-{number}", samples=(*done.samples, *samples))
         simulation.store.add_run(run)
-    assert writes_at(simulation.store.path)[1] == {("lab", "local"): Wear(0.31)}
+    with stored_at(simulation.store.path) as stored:
+        assert stored is not None
+        assert stored.writes()[1] == {("lab", "local"): Wear(0.31)}
 
 
 def test_budgets_and_space_are_on_the_page() -> None:

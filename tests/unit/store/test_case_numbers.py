@@ -26,8 +26,8 @@ from pvebench.model.run import Outcome, Run
 from pvebench.store.backups import restore
 from pvebench.store.current import Results
 from pvebench.store.records import CaseNumbers, numbers_of
-from pvebench.store.replacement import ReplacedRun
 from pvebench.store.store import Store
+from pvebench.store.writing import ReplacedRun
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.overall_state import verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -57,7 +57,7 @@ def known_of(numbers: CaseNumbers) -> Known:
 
 def read(store: Store, until: int = 10**9) -> Known:
     found: Known = {}
-    for one in store.numbers.by_case(until=until):
+    for one in store.numbers_by_case(until=until):
         assert [*one.runs] == sorted(one.runs)
         found |= known_of(one)
     return found
@@ -94,7 +94,7 @@ class World:
         for one in self.store.runs(limit=2):
             put = [replace(each, value=7.5) for each in one.samples[1:]]
             outcome = Outcome.FAILED if one.outcome is Outcome.OK else Outcome.OK
-            self.store.replacement.apply(
+            self.store.correct(
                 [
                     ReplacedRun(
                         number=one.number,
@@ -242,14 +242,14 @@ def test_a_run_that_is_stored_during_the_first_reading_counts_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = Results(world.store)
-    feed, real = Feed(results), world.store.numbers.by_case
+    feed, real = Feed(results), world.store.numbers_by_case
     results.keep(replace(measured(CASES[0], 90), uid="before"))
 
     def meanwhile(*, until: int) -> Iterator[CaseNumbers]:
         results.keep(replace(measured(CASES[0], 91), uid="meanwhile"))
         yield from real(until=until)
 
-    monkeypatch.setattr(world.store.numbers, "by_case", meanwhile)
+    monkeypatch.setattr(world.store, "numbers_by_case", meanwhile)
     feed.read()
     feed.read()
     fresh = Feed(Results(world.store))
@@ -262,14 +262,14 @@ def test_a_run_that_is_stored_during_the_first_reading_counts_once(
 def test_a_first_reading_that_fails_midway_starts_over(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed, real = Feed(Results(world.store)), world.store.numbers.by_case
+    feed, real = Feed(Results(world.store)), world.store.numbers_by_case
 
     def broken(*, until: int) -> Iterator[CaseNumbers]:
         yield next(iter(real(until=until)))
         raise StoreError("locked")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.store.numbers, "by_case", broken)
+        patch.setattr(world.store, "numbers_by_case", broken)
         with pytest.raises(StoreError):
             feed.read()
     assert feed.read()

@@ -26,10 +26,10 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.store.instance_lock import holder_of
-from pvebench.store.replacement import ReplacedRun
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench.store.tables import HEAD
+from pvebench.store.writing import ReplacedRun
 from testing.packs import quick
 from testing.stores import TemporaryStore
 
@@ -273,7 +273,7 @@ def test_a_repaired_outcome_moves_the_newest_good_run_of_its_case(store: Store) 
         number=worse, gone=(gone,), put=(new,), outcome=Outcome.IMPLAUSIBLE, reason="why"
     )
     for _ in range(2):  # again changes nothing
-        store.replacement.apply([mended])
+        store.correct([mended])
         (case,) = store.cases().values()
         assert case.good is not None
         assert (case.good.number, case.failures_in_row) == (good, 1)

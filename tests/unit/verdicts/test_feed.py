@@ -131,7 +131,7 @@ def test_of_the_percentiles_only_those_that_are_judged_are_read(store: Store) ->
     tail = [Sample("clat_percentile", Direction.READ, 1e-3, Unit.SECONDS, p) for p in ("50", "99")]
     run = measured(CASES[0], 1)
     store.add_run(replace(run, samples=(*run.samples, *tail)))
-    (read,) = store.numbers.by_case(until=1)
+    (read,) = store.numbers_by_case(until=1)
     assert ("clat_percentile", "read", "99") in read.values
     assert {part for metric, _, part in read.values if metric == "clat_percentile"} == {"99"}
 
@@ -139,7 +139,7 @@ def test_of_the_percentiles_only_those_that_are_judged_are_read(store: Store) ->
 def test_a_run_without_any_of_the_numbers_is_not_read(store: Store) -> None:
     other = (Sample("bytes", Direction.READ, 4096.0, Unit.BYTES),)
     store.add_run(replace(measured(CASES[0], 1), samples=other))
-    assert [*store.numbers.by_case(until=1)] == []
+    assert [*store.numbers_by_case(until=1)] == []
     assert numbers_of(store.runs()[0]) is None
 
 
@@ -228,7 +228,7 @@ def test_runs_read_at_once_and_one_by_one_are_the_same_history(store: Store) -> 
         replace(measured(CASES[0], day), uid=f"{number}") for number, day in enumerate(order)
     )
     at_once, one_by_one = CaseColumns("fio"), CaseColumns("fio")
-    (runs,) = store.numbers.by_case(until=store.newest_run())
+    (runs,) = store.numbers_by_case(until=store.newest_run())
     at_once.add(runs)
     for place in range(len(runs.runs)):
         one_by_one.add(runs.at([place]))
@@ -248,7 +248,7 @@ def test_a_figure_that_some_runs_do_not_have_is_judged_by_those_that_have_it(sto
     ]
     store.add_history(some)
     columns = CaseColumns("fio")
-    (runs,) = store.numbers.by_case(until=store.newest_run())
+    (runs,) = store.numbers_by_case(until=store.newest_run())
     columns.add(runs)
     counts = {place: len(points) for place, points in columns.counting(-math.inf).items()}
     assert max(counts.values()) == 8

@@ -113,11 +113,6 @@ class NodeTransaction:
         return self
 
     @property
-    def numbers(self) -> NodeTransaction:
-        """Numbers of good runs."""
-        return self
-
-    @property
     def decisions(self) -> NodeTransaction:
         """Decisions about baselines."""
         return self
@@ -164,7 +159,7 @@ class NodeTransaction:
     def listen(self, listener: Listener) -> None:
         """Ignore the listener: within a judging no run is added."""
 
-    def by_case(self, *, until: int) -> Iterator[CaseNumbers]:
+    def numbers_by_case(self, *, until: int) -> Iterator[CaseNumbers]:
         """Yield the good runs of each case; without any, `until` is 0."""
         if until == 0:
             return
