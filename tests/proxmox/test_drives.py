@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pve.site import Site
-from pvebench.drivers.proxmox.cluster import _drive, drives_of, identity_of
+from pvebench.drivers.proxmox.node.storage_options import _drive, drives_of, identity_of
 from pvebench.model.volume import UNSEEN, device_text, is_same
 
 SDA = {"devpath": "/dev/sda", "model": "Samsung SSD 860", "serial": "SERIAL1", "type": "ssd"}

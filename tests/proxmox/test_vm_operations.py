@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,7 @@ from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
 from pvebench.drivers.proxmox.node.node_activity import OperationGuard
 from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings, ProxmoxSettings
-from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
-from pvebench.drivers.proxmox.setup.needs import needs_of
+from pvebench.drivers.proxmox.setup.checks import inspect, needs_of, spaces_on
 from pvebench.drivers.proxmox.vm import archives, drive, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.description import mark_of
@@ -1018,7 +1018,7 @@ def test_storages_of_one_zfs_pool_have_its_space_once_for_all_of_them(
     case = Case(scenario=one, workload=workload("backup-fleecing"))
     allowed.node = allowed.driver("pve1")
     allowed.node.targets = OperationTargets(**TARGETS)
-    allowed.node._storages = storages_of(cluster, "pve1")
+    allowed.node._context = replace(allowed.node._context, storages=storages_of(cluster, "pve1"))
     attach(allowed, one)
     node, token, place = allowed.node, allowed.connect(), place_of(cluster, "pve1")
     known = storages_of(cluster, "pve1")

@@ -16,7 +16,7 @@ from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
-from pvebench.drivers.proxmox.vm.vm_create import VmOptions
+from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -102,15 +102,18 @@ class Site:
 
     def driver(self, node: str, **options: Any) -> ProxmoxNode:
         return ProxmoxNode(
-            self.connect(),
-            place=VmPlace(node=node, pool=POOL, vmids=(9000, 9009)),
-            options=VmOptions(iso_storage="local", **options),
-            image=self.image,
-            journal=self.store.journal,
-            clock=self.clock,
-            storages={
-                name: ClusterStorage(name, one.type) for name, one in self.cluster.storages.items()
-            },
+            NodeContext(
+                api=self.connect(),
+                place=VmPlace(node=node, pool=POOL, vmids=(9000, 9009)),
+                image=self.image,
+                journal=self.store.journal,
+                clock=self.clock,
+                storages={
+                    name: ClusterStorage(name, one.type)
+                    for name, one in self.cluster.storages.items()
+                },
+            ),
+            VmOptions(iso_storage="local", **options),
         )
 
     @property

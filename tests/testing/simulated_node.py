@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
+from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import OutcomeUnknown, ServerGone
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -481,11 +483,14 @@ def containers_of(
     """Return pvebench's own containers on the simulated node."""
     made = NodeContainers(
         NodeSsh(ssh),
-        _Api(node, trouble),  # type: ignore[arg-type] # all that is asked of it
-        place=VmPlace(node="lab", pool="bench", vmids=VMIDS),
-        image=None,  # type: ignore[arg-type] # its root is on the node
-        journal=journal,
-        storages={"local": ClusterStorage(id="local", type="lvmthin")},
+        NodeContext(
+            api=_Api(node, trouble),  # type: ignore[arg-type] # all that is asked of it
+            place=VmPlace(node="lab", pool="bench", vmids=VMIDS),
+            image=None,  # type: ignore[arg-type] # its root is on the node
+            journal=journal,
+            clock=SystemClock(),
+            storages={"local": ClusterStorage(id="local", type="lvmthin")},
+        ),
     )
     made._archive = "ab" * 32
     return made

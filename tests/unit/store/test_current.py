@@ -259,6 +259,15 @@ def test_going_back_to_an_earlier_kernel_is_a_new_episode_and_an_event(store: St
     assert starts["6.8"] == (START + timedelta(hours=4)).timestamp()
 
 
+def test_a_clock_that_is_set_back_shortens_no_episode(store: Store) -> None:
+    results = Results(store)
+    for hour in (0, 5, 2):
+        results.keep(run(hour=hour))
+    (period,) = results.now.periods
+    assert [period] == store.periods()
+    assert period.finished > START + timedelta(hours=5)
+
+
 def test_a_run_whose_vm_did_not_start_begins_no_episode(store: Store) -> None:
     results = Results(store)
     half = Environment(node="lab", facts={"kernel": "6.8"})

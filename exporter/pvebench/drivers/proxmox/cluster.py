@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +13,9 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext, Engine, Finding, attempt, guest_image
 from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api
-from pvebench.drivers.proxmox.api.faults import Rejected, readable
+from pvebench.drivers.proxmox.api.faults import INIT, readable
+from pvebench.drivers.proxmox.api.privileges import missing_audit_rights
 from pvebench.drivers.proxmox.api.tasks import share_of_log
-from pvebench.drivers.proxmox.audit import read_cluster
 from pvebench.drivers.proxmox.cluster_access import (
     by_ssh,
     connect,
@@ -33,6 +32,7 @@ from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard, OperationGuard
 from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
 from pvebench.drivers.proxmox.node.node_state import LoadGuard, LoadLimits, NodeProbe
+from pvebench.drivers.proxmox.node.storage_options import drives_of, identity_of
 from pvebench.drivers.proxmox.orphans import ClusterOrphans, find_orphans
 from pvebench.drivers.proxmox.proxmox_settings import (
     ClusterSettings,
@@ -41,17 +41,16 @@ from pvebench.drivers.proxmox.proxmox_settings import (
     nodes_of,
     section,
 )
-from pvebench.drivers.proxmox.setup.checks import inspect, spaces_on
-from pvebench.drivers.proxmox.setup.needs import needs_of
+from pvebench.drivers.proxmox.setup.checks import inspect, needs_of, spaces_on
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
-from pvebench.drivers.proxmox.vm.drive import kind_of
+from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
-from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
+from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, find_iso
 from pvebench.drivers.storages.server_link import ServerLink
-from pvebench.errors import AccessDenied, PvebenchError
+from pvebench.errors import AccessDenied, DriverError, PvebenchError, ServerGone
 from pvebench.guest.build import needs_build
 from pvebench.guest.image import GuestImage, load_image
-from pvebench.model.audit import AuditedCluster
+from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.disk import Bus
 from pvebench.model.ports import (
     Clock,
@@ -65,73 +64,8 @@ from pvebench.model.ports import (
     VmFunctions,
 )
 from pvebench.model.space import Space
-from pvebench.model.volume import UNSEEN, Identity
+from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
-
-# --- Identity of a cluster storage: its configuration, as far as the API shows it
-#
-# The API does not name the drives below a storage; only a drive with a unique use is known.
-
-_KEYS: Final = (
-    "type",
-    "path",
-    "server",
-    "export",
-    "share",
-    "subdir",
-    "pool",
-    "data-pool",
-    "namespace",
-    "monhost",
-    "vgname",
-    "thinpool",
-    "portal",
-    "target",
-    "volume",
-)
-"""Keys of storage.cfg that identify the location of the data; others, such as `content`, do not."""
-
-
-_LIST: Final = {"include-partitions": 1, "skipsmart": 1}
-_OF_CEPH: Final = ("osdid-list", "journals", "db", "wal")
-
-
-def identity_of(api: Api, storage: str, drives: Sequence[Mapping[str, Any]]) -> Identity:
-    """Return a storage's identity from the cluster's configuration; empty: not visible.
-
-    Args:
-        drives: of the node.
-
-    Raises DriverError: the server does not respond.
-    """
-    rows = api.get("/storage")
-    row: dict[str, Any] = next((entry for entry in rows if entry["storage"] == storage), {})
-    found = {key: str(row[key]) for key in _KEYS if row.get(key)}
-    use = kind_of(found).drive_use
-    return found if use is None else {**found, "drive": _drive(use, drives)}
-
-
-def _drive(use: str, drives: Sequence[Mapping[str, Any]]) -> str:
-    """Return the node's only drive with a use; the API names no other link to a storage."""
-    names = {
-        str(row.get("parent") or row["devpath"])
-        for row in drives
-        if row.get("used") == use and not any(row.get(name) for name in _OF_CEPH)
-    }
-    chosen = [row for row in drives if row["devpath"] in names and not row.get("parent")]
-    if not use or len(chosen) != 1:
-        return UNSEEN
-    model, serial, transport = (str(chosen[0].get(name)) for name in ("model", "serial", "type"))
-    facts = f"{model}, serial …{serial[-4:]}, {transport}"
-    return f"{facts} (only {use} drive of the node)"
-
-
-def drives_of(api: Api, node: str) -> list[Mapping[str, Any]]:
-    """Return the drives and partitions of a node, without SMART; empty: not available."""
-    with contextlib.suppress(AccessDenied, Rejected):
-        return list(api.get(f"/nodes/{node}/disks/list", **_LIST))
-    return []
-
 
 _POLL_SECONDS: Final = 0.3
 """Interval of polls, seconds. Each call occupies one of the few workers of the node's API."""
@@ -208,6 +142,73 @@ def _identity(cluster: ProxmoxSettings, node: str, storage: str, clock: SystemCl
     return identity_of(api, storage, drives_of(api, node))
 
 
+# --- All VMs of a cluster, for `pvebench advise --vms`. It only reads.
+
+_PAUSE_SECONDS: Final = 0.2
+"""Between two VMs: each of a node's three API workers handles one request at a time."""
+
+
+def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> AuditedCluster:
+    """Return all VMs except those of pvebench, with one request for each.
+
+    Args:
+        names: ID of a storage -> its names in packs.
+
+    Raises AccessDenied: rights of `proxmox init --with-advice` are missing. Others as `Api`.
+    """
+    if missing := missing_audit_rights(api.get("/access/permissions")):
+        raise AccessDenied(
+            f"the token lacks {'; '.join(missing)}",
+            cause="an audit reads all VMs, which a benchmark may not",
+            next_step=f"run `{INIT} --with-advice`",
+        )
+    vms: list[AuditedVm] = []
+    unread: list[str] = []
+    silent: set[str] = set()
+    for row in api.get("/cluster/resources", type="vm"):
+        if row.get("type") != "qemu" or row.get("template"):
+            continue
+        if row["node"] in silent and row.get("status") == "unknown":
+            unread.append(f"VM {row['vmid']}: node {row['node']} does not respond")
+            continue
+        try:
+            vm = _read_vm(api, row)
+            vms += [] if mark_of(vm.config) else [vm]
+        except DriverError as error:  # moved or removed since the list, no access, or no response
+            unread.append(f"VM {row['vmid']}: {error.happened}")
+            silent |= {row["node"]} if isinstance(error, ServerGone) else set()
+        clock.sleep(_PAUSE_SECONDS)
+    return AuditedCluster(
+        vms=tuple(sorted(vms, key=lambda audited_vm: audited_vm.vmid)),
+        storages={str(row["storage"]): _texts(row) for row in api.get("/storage")},
+        names={key: tuple(own) for key, own in names.items()},
+        unread=tuple(unread),
+    )
+
+
+def _read_vm(api: Api, row: Mapping[str, Any]) -> AuditedVm:
+    keys = api.get(f"/nodes/{row['node']}/qemu/{row['vmid']}/pending")
+    config = {str(key["key"]): str(key["value"]) for key in keys if "value" in key}
+    return AuditedVm(
+        node=str(row["node"]),
+        vmid=int(row["vmid"]),
+        name=config.get("name", ""),
+        config=config,
+        pending={
+            str(row["key"]): str(row.get("pending", ""))
+            for row in keys
+            if "pending" in row or "delete" in row
+        },
+    )
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in row.items()}
+
+
+# --- Sites.
+
+
 def vm_of(
     cluster: ProxmoxSettings,
     node: str,
@@ -217,15 +218,28 @@ def vm_of(
 ) -> ProxmoxNode:
     """Return the benchmark VM of a node; nothing is created yet."""
     return ProxmoxNode(
-        connect(cluster, node, place.clock, traffic),
-        place=place_of(cluster, node),
-        options=VmOptions(
+        context_of(cluster, node, image, place, traffic),
+        VmOptions(
             iso_storage=cluster.iso_storage,
             cpu=cluster.cpu,
             machine=cluster.machine,
             kvm=cluster.kvm,
             keep=cluster.keep_volumes,
         ),
+    )
+
+
+def context_of(
+    cluster: ProxmoxSettings,
+    node: str,
+    image: GuestImage,
+    place: DriverContext,
+    traffic: Traffic | None = None,
+) -> NodeContext:
+    """Return access to a node over a connection of its own."""
+    return NodeContext(
+        api=connect(cluster, node, place.clock, traffic),
+        place=place_of(cluster, node),
         image=image,
         journal=place.journal,
         clock=place.clock,
@@ -242,15 +256,8 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     needs = vm.needs_of
     if on_node is not None:
         vm.use_ssh(on_node)
-        containers = NodeContainers(
-            on_node,
-            connect(cluster, node, place.clock, traffic),
-            place=place_of(cluster, node),
-            image=image,
-            journal=place.journal,
-            storages=storages_of(cluster, node),
-            root=cluster.container_storage,
-        )
+        context = context_of(cluster, node, image, place, traffic)
+        containers = NodeContainers(on_node, context, root=cluster.container_storage)
         router = BackendRouter(vm, {Bus.LXC: containers}, volumes={Bus.LXC: containers})
         hypervisor, needs = router, partial(_needs_of, vm, containers)
         counters: HostProbe | None = _ssh_counters(on_node, vm, router)

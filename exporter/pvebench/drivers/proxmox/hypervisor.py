@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.api.connection import Api, version_number
+from pvebench.drivers.proxmox.api.connection import version_number
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.node.node_state import (
@@ -23,28 +23,25 @@ from pvebench.drivers.proxmox.node.node_state import (
 from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, node_time, refuse_without_rights
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, node_time, refuse_without_rights
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
-    ClusterStorage,
     OperationTargets,
     drive_text,
     serial_of,
     slot_name,
 )
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
-from pvebench.drivers.proxmox.vm.task_operations import OperationSite, VmOperation
-from pvebench.drivers.proxmox.vm.vm_create import VmOptions, cpu_options
+from pvebench.drivers.proxmox.vm.task_operations import VmOperation
+from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, cpu_options
 from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
 from pvebench.drivers.vm_lifecycle import VmLifecycle
 from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed
-from pvebench.guest.image import GuestImage
 from pvebench.log import log
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates
-from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import require_memory, volume_space
 from pvebench.model.units import MIB
@@ -61,44 +58,17 @@ _SAME_MOMENT_SECONDS: Final = 0.1
 class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
     """Benchmark VM on a node, and its volumes. Owned by one worker thread."""
 
-    def __init__(
-        self,
-        api: Api,
-        *,
-        place: VmPlace,
-        options: VmOptions,
-        image: GuestImage,
-        journal: Journal,
-        clock: Clock,
-        storages: Mapping[str, ClusterStorage],
-    ) -> None:
-        """Create the driver without any request.
-
-        Args:
-            storages: name in packs -> cluster storage.
-        """
-        super().__init__(clock)
+    def __init__(self, context: NodeContext, options: VmOptions) -> None:
+        """Create the driver without any request."""
+        super().__init__(context.clock)
         self._on_node: NodeSsh | None = None
-        self._api = api
-        self._place = place
-        self._options = options
-        self._image = image
+        self._context, self._options = context, options
+        self._api, self._storages = context.api, context.storages
         self._further: dict[int, ProxmoxNode] = {}
-        self._storages = dict(storages)
-        self._pool_names = PoolNames(api)
+        self._pool_names = PoolNames(self._api)
         self._version: tuple[int, ...] = ()
-        self._storage_options = StorageOptions(api, self._storages)
-        self._held = VmVolumes(
-            api,
-            place=place,
-            options=options,
-            image=image,
-            journal=journal,
-            clock=clock,
-            storages=self._storages,
-        )
-        self._held.storage_options = self._storage_options.of_new_volume
-        self._journal = journal
+        self._storage_options = StorageOptions(self._api, self._storages)
+        self._held = VmVolumes(context, options, self._storage_options.of_new_volume)
         self.targets = OperationTargets()
         self._operation: VmOperation | None = None
         self._scsihw = self._next_scsihw = ScsiHw.SINGLE
@@ -106,7 +76,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
         """Time of the last status request, monotonic seconds, and its response."""
         self._starting = ""
         """Task of the last start."""
-        self._versions = Versions(api, place.node, image, clock, self._storage_options)
+        self._versions = Versions(context, self._storage_options)
 
     def use_ssh(self, on_node: NodeSsh) -> None:
         """Use SSH for data that the API lacks, and to drop the node's page cache."""
@@ -115,15 +85,8 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
     def further_vm(self, number: int) -> ProxmoxNode:
         """As `VmFunctions.further_vm`; nothing is created yet, and it is never kept."""
         if number not in self._further:
-            other_node = self._further[number] = ProxmoxNode(
-                self._api,
-                place=self._place,
-                options=replace(self._options, number=number, keep=False),
-                image=self._image,
-                journal=self._journal,
-                clock=self._clock,
-                storages=self._storages,
-            )
+            options = replace(self._options, number=number, keep=False)
+            other_node = self._further[number] = ProxmoxNode(self._context, options)
             if self._on_node is not None:
                 other_node.use_ssh(self._on_node)
         return self._further[number]
@@ -144,15 +107,15 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
 
     def prepare(self, machine: Machine, *, count: int) -> None:
         """As `FurtherVm.prepare`. While it runs, its claim says that its instance lives."""
-        require_memory(machine, count, available_memory(self._api, self._place.node))
+        require_memory(machine, count, available_memory(self._api, self._context.node))
         self._ensure(machine)
         self._set_up(machine)
-        now = node_time(self._api, self._place.node, self._clock)
+        now = node_time(self._api, self._context.node, self._clock)
         self._held.the_vm.claim(now + CLAIM_SECONDS)
 
     def _ensure(self, machine: Machine, cold: Plug | None = None) -> None:
         del cold
-        refuse_without_rights(self._api, self._place.pool)
+        refuse_without_rights(self._api, self._context.place.pool)
         if not self._held.vm_exists():
             self._forget()
             self._version = version_number(self._api)
@@ -238,16 +201,13 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
 
     def operate(self, name: str, target_rate: int) -> VmOperation:
         """As `VmFunctions.operate`."""
-        site = OperationSite(
-            api=self._api,
-            clock=self._clock,
-            journal=self._journal,
-            place=self._place,
-            targets=self.targets,
-            floors={storage.id: storage.min_free for storage in self._storages.values()},
-        )
         self._operation = VmOperation(
-            site, self._held.the_vm, self._disk, name=name, target_rate=target_rate
+            self._context,
+            self._held.the_vm,
+            self._disk,
+            name=name,
+            targets=self.targets,
+            target_rate=target_rate,
         )
         return self._operation
 
@@ -402,7 +362,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
 
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
         try:
-            node = self._api.get(f"/nodes/{self._place.node}/status") if cpu else {}
+            node = self._api.get(f"/nodes/{self._context.node}/status") if cpu else {}
             # They are averages over ten seconds, so a recent response is sufficient.
             averages = vm_pressure(self._status(seconds=3.0)) if self._held.vm else {}
             averages |= coarse_cpu(node)

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.containers.container import (
     BenchContainer,
     ContainerOptions,
@@ -24,8 +23,7 @@ from pvebench.drivers.proxmox.containers.container import (
     undo_containers,
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
-from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools, parse_device, whole
 from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
@@ -38,11 +36,10 @@ from pvebench.errors import (
 )
 from pvebench.files import mounts
 from pvebench.guest.archives import container_archive
-from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.log import log
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Completed, Guest, Journal
+from pvebench.model.ports import Completed, Guest
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB, SECTOR
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
@@ -151,28 +148,12 @@ class NodeContainers:
     """Containers of a node. Owned by one worker thread.
 
     Args:
-        storages: name in packs -> cluster storage.
         root: storage of the containers' root file systems; empty: the measured one.
     """
 
-    def __init__(
-        self,
-        node: NodeSsh,
-        api: Api,
-        *,
-        place: VmPlace,
-        image: GuestImage,
-        journal: Journal,
-        storages: Mapping[str, ClusterStorage],
-        root: str = "",
-    ) -> None:
-        self._node = node
-        self._api = api
-        self._place = place
-        self._image = image
-        self._journal = journal
-        self._storages = storages
-        self._root = root
+    def __init__(self, node: NodeSsh, context: NodeContext, *, root: str = "") -> None:
+        self._node, self._context, self._root = node, context, root
+        self._journal = context.journal
         self._held: dict[str, _Held] = {}
         self._running: _Running | None = None
         self._archive = ""
@@ -213,11 +194,11 @@ class NodeContainers:
     def _tidy(self) -> None:
         """Retry removals that failed before."""
         used = {held.container.entry for held in self._held.values()}
-        for line in undo_containers(self._journal, self._node, node=self._place.node, but=used):
-            log.warning("leftover from an earlier start", node=self._place.node, result=line)
+        for line in undo_containers(self._journal, self._node, node=self._context.node, but=used):
+            log.warning("leftover from an earlier start", node=self._context.node, result=line)
 
     def _make(self, scenario: Scenario) -> _Held:
-        storage = self._storages[scenario.storage].id
+        storage = self._context.storages[scenario.storage].id
         options = ContainerOptions(
             archive=self._send_archive(),
             machine=scenario.machine,
@@ -225,7 +206,9 @@ class NodeContainers:
             size_bytes=scenario.volume_bytes,
             root=self._root or storage,
         )
-        container = make_container(self._node, self._api, self._place, self._journal, options)
+        container = make_container(
+            self._node, self._context.api, self._context.place, self._journal, options
+        )
         volume = Volume(
             storage=scenario.storage,
             volid=container.tell().get("mp0", "").partition(",")[0],
@@ -238,10 +221,10 @@ class NodeContainers:
         """Send the root file system archive if the node lacks it; return its digest."""
         packed = b""
         if not self._archive:
-            packed = container_archive(self._image.initramfs.read_bytes())
+            packed = container_archive(self._context.image.initramfs.read_bytes())
             self._archive = hashlib.sha256(packed).hexdigest()
         if self._node.ask("archive", self._archive).strip() != b"there":
-            packed = packed or container_archive(self._image.initramfs.read_bytes())
+            packed = packed or container_archive(self._context.image.initramfs.read_bytes())
             words = ("send", self._archive, str(len(packed)))
             self._node.do(*words, content=packed, seconds=_SEND_SECONDS)
         return self._archive
@@ -345,7 +328,7 @@ class NodeContainers:
         """Remove every container with its volumes. Raises ServerGone if some remain."""
         self._running = None
         self._held.clear()
-        lines = undo_containers(self._journal, self._node, node=self._place.node)
+        lines = undo_containers(self._journal, self._node, node=self._context.node)
         remaining = [line for line in lines if line.startswith("could not")]
         if remaining:
             raise ServerGone(

@@ -18,8 +18,8 @@ from pvebench.drivers.proxmox.api.faults import InvalidResponse, Rejected
 from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.errors import DriverError
-from pvebench.guest.image import GuestImage
 from pvebench.model import figures
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.ports import Clock, Hold, HoldKind, HostProbe, HostSnapshot
@@ -342,13 +342,9 @@ _UPKEEP_SECONDS: Final = 60.0
 class Versions:
     """Versions on a node, and options of its storages. Owned by one worker thread."""
 
-    def __init__(
-        self, api: Api, node: str, image: GuestImage, clock: Clock, storages: StorageOptions
-    ) -> None:
-        self._api = api
-        self._node = node
-        self._image = image
-        self._clock = clock
+    def __init__(self, context: NodeContext, storages: StorageOptions) -> None:
+        self._api, self._node, self._clock = context.api, context.node, context.clock
+        self._image = context.image
         self._storages = storages
         self._booted_with: dict[str, str] = {}
         self._upkeep = PendingUpdates()

@@ -7,15 +7,18 @@ or the mount (`options` of `node.sh`).
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage, kind_of
-from pvebench.errors import PvebenchError, ServerGone, VolumeError
+from pvebench.errors import AccessDenied, PvebenchError, ServerGone, VolumeError
 from pvebench.model.environment import storage_fact
+from pvebench.model.volume import UNSEEN, Identity
 
 DEFAULT: Final = "default"
 UNKNOWN: Final = "unknown"
@@ -118,3 +121,68 @@ class StorageOptions:
         if storage in self._unread:
             raise self._unread[storage]
         return " ".join(f"{key}={value}" for key, value in self._options[storage].items())
+
+
+# --- Identity of a cluster storage: its configuration, as far as the API shows it
+#
+# The API does not name the drives below a storage; only a drive with a unique use is known.
+
+_KEYS: Final = (
+    "type",
+    "path",
+    "server",
+    "export",
+    "share",
+    "subdir",
+    "pool",
+    "data-pool",
+    "namespace",
+    "monhost",
+    "vgname",
+    "thinpool",
+    "portal",
+    "target",
+    "volume",
+)
+"""Keys of storage.cfg that identify the location of the data; others, such as `content`, do not."""
+
+
+_LIST: Final = {"include-partitions": 1, "skipsmart": 1}
+_OF_CEPH: Final = ("osdid-list", "journals", "db", "wal")
+
+
+def identity_of(api: Api, storage: str, drives: Sequence[Mapping[str, Any]]) -> Identity:
+    """Return a storage's identity from the cluster's configuration; empty: not visible.
+
+    Args:
+        drives: of the node.
+
+    Raises DriverError: the server does not respond.
+    """
+    rows = api.get("/storage")
+    row: dict[str, Any] = next((entry for entry in rows if entry["storage"] == storage), {})
+    found = {key: str(row[key]) for key in _KEYS if row.get(key)}
+    use = kind_of(found).drive_use
+    return found if use is None else {**found, "drive": _drive(use, drives)}
+
+
+def _drive(use: str, drives: Sequence[Mapping[str, Any]]) -> str:
+    """Return the node's only drive with a use; the API names no other link to a storage."""
+    names = {
+        str(row.get("parent") or row["devpath"])
+        for row in drives
+        if row.get("used") == use and not any(row.get(name) for name in _OF_CEPH)
+    }
+    chosen = [row for row in drives if row["devpath"] in names and not row.get("parent")]
+    if not use or len(chosen) != 1:
+        return UNSEEN
+    model, serial, transport = (str(chosen[0].get(name)) for name in ("model", "serial", "type"))
+    facts = f"{model}, serial …{serial[-4:]}, {transport}"
+    return f"{facts} (only {use} drive of the node)"
+
+
+def drives_of(api: Api, node: str) -> list[Mapping[str, Any]]:
+    """Return the drives and partitions of a node, without SMART; empty: not available."""
+    with contextlib.suppress(AccessDenied, Rejected):
+        return list(api.get(f"/nodes/{node}/disks/list", **_LIST))
+    return []

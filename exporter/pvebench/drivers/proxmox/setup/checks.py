@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
@@ -16,16 +16,19 @@ from pvebench.drivers.proxmox.api.privileges import (
     missing_rights,
     sees_scrubs,
 )
+from pvebench.drivers.proxmox.cluster_access import storages_of
 from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE, UNKNOWN_NODE
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
+from pvebench.drivers.proxmox.proxmox_settings import OperationSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm.vm_create import is_free
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
-from pvebench.model.space import Space, lacking
+from pvebench.model.space import Space, SpaceNeed, lacking
 from pvebench.model.units import show_bytes
+from pvebench.model.workload import Case
 
 _SCRUBS_UNSEEN: Final = (
     "off: scrubs of ZFS pools are not detected, only their load by limits.io_pressure; to detect "
@@ -52,6 +55,47 @@ class Needs:
     operations: Mapping[str, tuple[Collection[str], int]] | None = None
     vmids: int = 1
     memory: int = 0
+
+
+def needs_of(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> Needs:
+    """Return the needs of the cases of a node."""
+    space = SpaceNeed(cluster.kinds()).add(*cases).total()
+    volumes = {name: space.pop(name) for name in cluster.storages if name in space}
+    several = [case for case in cases if case.workload.further_vms]
+    containers = _container_storages(cluster, node, cases)
+    restores = any(case.workload.during == "restore" for case in cases)
+    vms = max((1 + case.workload.further_vms for case in several), default=1)
+    sizes = ((1 + one.workload.further_vms) * one.scenario.machine.memory_bytes for one in several)
+    return Needs(
+        volumes=volumes,
+        vmids=vms + restores + bool(containers),
+        memory=max(sizes, default=0),
+        containers=containers,
+        operations=None
+        if cluster.operations is None
+        else _for_operations(cluster.operations, space),
+    )
+
+
+def _for_operations(
+    chosen: OperationSettings, space: Mapping[str, int]
+) -> dict[str, tuple[frozenset[str], int]]:
+    """Return cluster storage -> content types and bytes that operations need on it."""
+    roles = (
+        (chosen.backup_storage, "backup"),
+        (chosen.fleecing_storage, "images"),
+        (chosen.move_storage, "images"),
+    )
+    contents = {name: frozenset(kind for at, kind in roles if at == name) for name, _ in roles}
+    return {name: (kinds, space.get(name, 0)) for name, kinds in contents.items() if name}
+
+
+def _container_storages(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> set[str]:
+    """Return the cluster storages for the volumes of the cases' containers."""
+    storages = storages_of(cluster, node)
+    names = {case.scenario.storage for case in cases if case.scenario.disk.in_container}
+    roots = {cluster.container_storage} if names and cluster.container_storage else set()
+    return {storages[name].id for name in names} | roots
 
 
 def inspect(

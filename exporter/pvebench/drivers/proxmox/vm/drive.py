@@ -226,7 +226,7 @@ class StorageType:
         uring_hangs: Proxmox uses native or threads instead of io_uring, because of known hangs.
         options: those of storage.cfg that affect a volume's speed, or that of an operation on it.
             They are in `options` of the plugin; the place of the data, such as `thinpool`, belongs
-            to the identity of the storage (`cluster._KEYS`).
+            to the identity of the storage (`storage_options._KEYS`).
         drive_use: use of its drives in `disks/list`; empty: not unique; None: not on drives of the
             node.
         cache: how a volume's node page cache is emptied before a run with the API alone.

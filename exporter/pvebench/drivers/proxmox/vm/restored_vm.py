@@ -15,10 +15,9 @@ from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.api.tasks import runs_task, start_of
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, pool_members
 from pvebench.drivers.proxmox.vm.description import description
-from pvebench.drivers.proxmox.vm.vm_create import CREATION, make_vm
+from pvebench.drivers.proxmox.vm.vm_create import CREATION, NodeContext, make_vm
 from pvebench.errors import Busy, NotOwned
 from pvebench.log import log
-from pvebench.model.ports import Clock, Journal
 
 _OPTIONS: Final = {"name": "pvebench-restore", "ostype": "l26", "memory": 64}
 """Those of the backup replace them."""
@@ -28,19 +27,15 @@ _TASKS: Final = 50
 
 
 class RestoredVm:
-    """Second VM of one operation.
+    """Second VM of one operation; `iso` is the volid of the guest image."""
 
-    Args:
-        iso: volid of the guest image.
-    """
-
-    def __init__(
-        self, api: Api, clock: Clock, place: VmPlace, journal: Journal, *, iso: str
-    ) -> None:
-        self._api, self._place, self._journal = api, place, journal
+    def __init__(self, context: NodeContext, iso: str) -> None:
+        self._api, self._place, self._journal = context.api, context.place, context.journal
         self._vm: BenchVm | None
-        self._vm, self._entry = make_vm(api, clock, place, journal, options=_OPTIONS, iso=iso)
-        entries = {number: details for number, _, details in journal.pending()}
+        self._vm, self._entry = make_vm(
+            self._api, context.clock, self._place, self._journal, options=_OPTIONS, iso=iso
+        )
+        entries = {number: details for number, _, details in self._journal.pending()}
         self._newest = entries[self._entry].get("newest", "")
 
     def begin(self, archive: str, storage: str) -> str:

@@ -8,10 +8,8 @@ for administrators (Sys.Modify), so the size of the volume and the end of the ru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.tasks import KILLED, runs_task
 from pvebench.drivers.proxmox.vm.archives import (
@@ -22,14 +20,15 @@ from pvebench.drivers.proxmox.vm.archives import (
     own_archives,
     try_to_remove,
 )
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, OperationTargets, parse_drive, vmstate_bytes
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
 from pvebench.drivers.proxmox.vm.restored_vm import RestoredVm
+from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots, parameters, temporary_name
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import Busy, NoSpace, OperationFailed, OperationUnfinished, SwitchFailed
-from pvebench.model.ports import Clock, Journal, Progress
+from pvebench.model.ports import Progress
 from pvebench.model.rules import Operations
 from pvebench.model.space import lacking
 from pvebench.model.units import KIB, MIB
@@ -40,27 +39,6 @@ _LOOK_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 600.0
 _STOPPABLE: Final = frozenset(COPIES)
 """Operations that Proxmox undoes if their task is stopped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationSite:
-    """Node of the operations of a VM, and place for another VM.
-
-    Attributes:
-        floors: storage ID -> bytes to keep free.
-    """
-
-    api: Api
-    clock: Clock
-    journal: Journal
-    place: VmPlace
-    targets: OperationTargets
-    floors: Mapping[str, int]
-
-    @property
-    def node(self) -> str:
-        """Name of the node."""
-        return self.place.node
 
 
 class VmOperation:
@@ -75,12 +53,19 @@ class VmOperation:
     look_seconds = _LOOK_SECONDS
 
     def __init__(
-        self, site: OperationSite, vm: BenchVm, plugged: Plugged, *, name: str, target_rate: int
+        self,
+        context: NodeContext,
+        vm: BenchVm,
+        plugged: Plugged,
+        *,
+        name: str,
+        targets: OperationTargets,
+        target_rate: int,
     ) -> None:
-        self._site, self._vm, self._plugged, self._name = site, vm, plugged, name
-        self._api, self._clock, self._targets = site.api, site.clock, site.targets
-        self._rate = target_rate or site.targets.move_rate
-        self._snapshots = VmSnapshots(site.api, vm)
+        self._context, self._vm, self._plugged, self._name = context, vm, plugged, name
+        self._api, self._clock, self._targets = context.api, context.clock, targets
+        self._rate = target_rate or targets.move_rate
+        self._snapshots = VmSnapshots(context.api, vm)
         self._restored: RestoredVm | None = None
         self._upid = ""
         self._ended = False
@@ -116,16 +101,17 @@ class VmOperation:
             volume_bytes=self._plugged.plug.volume.size_bytes,
             memory_bytes=int(self._vm.recent_config().values.get("memory", 0)) * MIB,
         )
-        node, floors = self._site.node, self._site.floors
+        node, storages = self._context.node, self._context.storages.values()
+        floors = {storage.id: storage.min_free for storage in storages}
         rows = {row["storage"]: row for row in self._api.get(f"/nodes/{node}/storage")}
         spaces = {to: space_of(rows.get(to, {}), to, node, floors.get(to, 0)) for to in need}
         for reason in lacking(need, spaces).values():
             raise NoSpace(reason, next_step="free space, or reduce volume.size of the pack")
 
     def _prepare_backup(self) -> None:
-        if runs_task(self._api, self._site.node, BACKUP):
+        if runs_task(self._api, self._context.node, BACKUP):
             raise Busy(
-                f"{self._name}: another backup runs on {self._site.node}",
+                f"{self._name}: another backup runs on {self._context.node}",
                 cause="a backup job started",
                 next_step="no action needed; pvebench retries later",
             )
@@ -138,11 +124,10 @@ class VmOperation:
         self._vm.tasks.wait(self._upid, what="backup for the restore", seconds=_CANCEL_SECONDS)
         self._upid = ""
         iso, _ = parse_drive(str(self._vm.verify_owner().values[ISO_SLOT]))
-        site = self._site
-        self._restored = RestoredVm(site.api, site.clock, site.place, site.journal, iso=iso)
+        self._restored = RestoredVm(self._context, iso)
 
     def _restore(self) -> str:
-        path = f"/nodes/{self._site.node}/storage/{self._targets.backup_storage}/content"
+        path = f"/nodes/{self._context.node}/storage/{self._targets.backup_storage}/content"
         archives = own_archives(self._api, path, str(self._vm.vmid), self._vm.mark)
         if self._restored is None or not archives:
             raise OperationFailed(f"restore: VM {self._vm.vmid} has no backup on the storage")
@@ -178,7 +163,9 @@ class VmOperation:
     def _back_up(self) -> str:
         storage = self._targets.backup_storage
         size = self._plugged.plug.volume.size_bytes
-        expect_archive(self._site.journal, self._api, self._vm, self._site.node, storage, size)
+        expect_archive(
+            self._context.journal, self._api, self._vm, self._context.node, storage, size
+        )
         options: dict[str, Any] = {
             "notification-mode": "legacy-sendmail",
             "notes-template": notes(self._vm.mark),
@@ -187,7 +174,7 @@ class VmOperation:
             options["fleecing"] = f"enabled=1,storage={self._targets.fleecing_storage}"
         return self._vm.tasks.begin(
             lambda: self._api.post(
-                f"/nodes/{self._site.node}/vzdump",
+                f"/nodes/{self._context.node}/vzdump",
                 vmid=self._vm.vmid,
                 storage=storage,
                 mode="snapshot",
@@ -269,7 +256,7 @@ class VmOperation:
         if self._restored is not None:
             self._restored.remove()
         if self._name in ("backup", "backup-fleecing", "restore"):
-            try_to_remove(self._site.journal, self._api, self._clock, self._vm)
+            try_to_remove(self._context.journal, self._api, self._clock, self._vm)
         if failure := self._failure:
             self._failure = None
             raise failure

@@ -25,13 +25,35 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
     node_time,
 )
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, description
-from pvebench.drivers.proxmox.vm.drive import ISO_SLOT
+from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, ClusterStorage
 from pvebench.errors import DriverError, GuestImageError, NotOwned
 from pvebench.guest.image import GuestImage, file_digest
 from pvebench.model.disk import ScsiHw
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext:
+    """Access of one worker thread to a node, for VMs and containers.
+
+    Attributes:
+        storages: name in packs -> cluster storage.
+    """
+
+    api: Api
+    place: VmPlace
+    image: GuestImage
+    journal: Journal
+    clock: Clock
+    storages: Mapping[str, ClusterStorage]
+
+    @property
+    def node(self) -> str:
+        """Name of the node."""
+        return self.place.node
+
 
 CREATION: Final = "qmcreate"
 """Type of the task of a creation; the VM has its marker and its pool when it ends."""

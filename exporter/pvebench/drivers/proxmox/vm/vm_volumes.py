@@ -10,20 +10,19 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.archives import try_to_remove
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, VmPlace
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm
 from pvebench.drivers.proxmox.vm.description import Filled, filled_of
-from pvebench.drivers.proxmox.vm.drive import (
-    STORAGE_TYPES,
-    ClusterStorage,
-    test_slots,
-    unused_volumes,
-    volume_name,
-)
+from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, test_slots, unused_volumes, volume_name
 from pvebench.drivers.proxmox.vm.leftovers import find_kept, fit, undo_pending
-from pvebench.drivers.proxmox.vm.vm_create import VmOptions, make_vm, upload_iso, vm_options
+from pvebench.drivers.proxmox.vm.vm_create import (
+    NodeContext,
+    VmOptions,
+    make_vm,
+    upload_iso,
+    vm_options,
+)
 from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots
 from pvebench.errors import (
     DriverError,
@@ -34,10 +33,9 @@ from pvebench.errors import (
     SwitchFailed,
     VolumeError,
 )
-from pvebench.guest.image import GuestImage
 from pvebench.log import log
 from pvebench.model.disk import Format
-from pvebench.model.ports import Clock, Journal
+from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import RESERVE_BYTES, Space, volume_space
 from pvebench.model.units import KIB, MIB
@@ -69,26 +67,18 @@ class Volumes:
     """Volumes of a VM by scenario."""
 
     def __init__(
-        self,
-        api: Api,
-        node: str,
-        vm: BenchVm,
-        storages: Mapping[str, ClusterStorage],
-        storage_options: Callable[[str], str],
+        self, context: NodeContext, vm: BenchVm, storage_options: Callable[[str], str]
     ) -> None:
         """Create the record of a new VM's volumes.
 
         Args:
-            storages: name in packs -> storage of the cluster.
             storage_options: name in packs -> options that its new volumes have.
         """
         self._storage_options = storage_options
         self._created_with: dict[str, str] = {}
         """volid -> options of its storage at its creation."""
-        self.snapshots = VmSnapshots(api, vm)
-        self._storages = storages
-        self._api = api
-        self._node = node
+        self.snapshots = VmSnapshots(context.api, vm)
+        self._api, self._node, self._storages = context.api, context.node, context.storages
         self._vm = vm
         self._chained: set[str] = set()
         """volids that may have snapshots."""
@@ -288,33 +278,17 @@ class VmVolumes:
     """pvebench's VM and volumes on a node. Owned by one worker thread.
 
     Args:
-        storages: name in packs -> storage of the cluster.
-
-    Attributes:
         storage_options: returns the options that new volumes of a storage have, by name in packs.
     """
 
     def __init__(
-        self,
-        api: Api,
-        *,
-        place: VmPlace,
-        options: VmOptions,
-        image: GuestImage,
-        journal: Journal,
-        clock: Clock,
-        storages: Mapping[str, ClusterStorage],
+        self, context: NodeContext, options: VmOptions, storage_options: Callable[[str], str]
     ) -> None:
-        self.storage_options: Callable[[str], str] = lambda _: ""
-        self._api = api
-        self._place = place
-        self._options = options
-        self._image = image
-        self._journal = journal
-        self._clock = clock
-        self._storages = storages
+        self._context, self._options = context, options
+        self._storage_options = storage_options
+        self._api, self._journal, self._clock = context.api, context.journal, context.clock
         self._held: tuple[BenchVm, Volumes] | None = None
-        self._tidied = clock.monotonic()
+        self._tidied = self._clock.monotonic()
 
     @property
     def vm(self) -> BenchVm | None:
@@ -363,7 +337,7 @@ class VmVolumes:
             return
         self._tidied = self._clock.monotonic()
         try_to_remove(self._journal, self._api, self._clock, self.vm)
-        node, keep = self._place.node, self._options.keep
+        node, keep = self._context.node, self._options.keep
         lines = undo_pending(
             self._journal,
             self._api,
@@ -380,18 +354,18 @@ class VmVolumes:
 
         Raises NotOwned, GuestImageError, DriverError: as `make_vm` and `upload_iso`.
         """
-        node, storage = self._place.node, self._options.iso_storage
-        iso = upload_iso(self._api, node, storage, self._image, self._clock)
+        node, storage = self._context.node, self._options.iso_storage
+        iso = upload_iso(self._api, node, storage, self._context.image, self._clock)
         options = vm_options(node, self._options, machine)
         if not (self._options.keep and self._take_up(options, iso)):
             vm, _ = make_vm(
-                self._api, self._clock, self._place, self._journal, options=options, iso=iso
+                self._api, self._clock, self._context.place, self._journal, options=options, iso=iso
             )
             self._held = vm, self._volumes_of(vm)
 
     def _take_up(self, options: Mapping[str, Any], iso: str) -> bool:
         """Reuse the VM that was kept with filled volumes; return whether there is one."""
-        kept = find_kept(self._api, self._clock, self._place, self._journal)
+        kept = find_kept(self._api, self._clock, self._context.place, self._journal)
         if kept is None:
             return False
         vm, in_use = kept
@@ -403,7 +377,7 @@ class VmVolumes:
         return True
 
     def _volumes_of(self, vm: BenchVm) -> Volumes:
-        return Volumes(self._api, self._place.node, vm, self._storages, self.storage_options)
+        return Volumes(self._context, vm, self._storage_options)
 
     def give_up(self, clock: Clock) -> None:
         """Remove the VM with its volumes, or keep it with them.
@@ -415,7 +389,7 @@ class VmVolumes:
 
         Raises ServerGone: cleanup is not possible at present.
         """
-        node, own = self._place.node, self.vm.vmid if self.vm else 0
+        node, own = self._context.node, self.vm.vmid if self.vm else 0
         further = self._options.number > 1
 
         def concerns(vmid: int) -> bool:
