@@ -22,7 +22,7 @@ from pvebench.model.workload import Conduct, Workload
 from pvebench.shipped import shipped
 from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS
-from pvebench.workloads.fio_job import EXPLAINED, SET_ELSEWHERE, fio_jobs, pack_options
+from pvebench.workloads.fio_job import ALIASES, EXPLAINED, SET_ELSEWHERE, fio_jobs, pack_options
 from pvebench.workloads.tool import ToolOptions
 
 # --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
@@ -291,15 +291,19 @@ def pack_of_fio(text: str) -> str:
     """
     faults: dict[str, None] = {}
     pack: dict[str, Any] = {"pack": "from-fio", "measure": {}, "volume": {}, "workloads": []}
+    notes = dict.fromkeys(["direct: pvebench always bypasses the page cache, as direct=1"])
     try:
         jobs = fio_jobs(text)
     except ValueError as error:
         raise ConfigError([Problem("fio", 0, 0, str(error))]) from error
     for job in jobs:
         try:
-            pack["workloads"].append({"fio": pack_options(job)})
+            workload = pack_options(job)
         except ValueError as error:
             faults |= dict.fromkeys(str(error).splitlines())
+            continue
+        pack["workloads"].append({"fio": workload})
+        notes |= dict.fromkeys(_notes(job, workload))
     for key, (section, name) in _OF_THE_PACK.items():
         values = {job[key] for job in jobs if key in job and "%" not in job[key]}
         if len(values) > 1:
@@ -313,18 +317,23 @@ def pack_of_fio(text: str) -> str:
         faults |= {message_of(dict(fault)): None for fault in error.errors()} if not faults else {}
     if faults:
         raise ConfigError([Problem("fio", 0, 0, fault) for fault in faults])
-    names = dict.fromkeys(("direct", *(name for job in jobs for name in job)))
-    elsewhere = {*SET_ELSEWHERE.split()} & EXPLAINED.keys()
-    notes = [
-        f"# {name}: {EXPLAINED[name].removesuffix('; remove it')}\n"
-        for name in names
-        if name in elsewhere - _OF_THE_PACK.keys()
-    ]
-    lines = [f"{key}: {_flow(pack[key])}\n" for key in ("pack", "measure", "volume") if pack[key]]
-    entries = [f"  - {_flow(entry, braces=False)}\n" for entry in pack["workloads"]]
-    return "".join((*notes, *lines, "workloads:\n", *dict.fromkeys(entries)))
+    notes |= {"jobs: pvebench measures one at a time": None} if len(jobs) > 1 else {}
+    sections = {key: pack[key] for key in ("pack", "measure", "volume") if pack[key]}
+    entries = dict.fromkeys(f"  - {_flow(entry, braces=False)}\n" for entry in pack["workloads"])
+    lines = (f"{key}: {_flow(value)}\n" for key, value in sections.items())
+    return "".join((*(f"# {note}\n" for note in notes), *lines, "workloads:\n", *entries))
 
 
+def _notes(job: Mapping[str, str], workload: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why options of a job are not in its workload, where a user may miss them."""
+    for name in job:
+        if name in EXPLAINED and name in SET_ELSEWHERE and name not in _OF_THE_PACK:
+            yield f"{name}: {EXPLAINED[name].removesuffix('; remove it')}"
+        elif _WRITTEN_AS.get(name, name) not in {*workload, *SET_ELSEWHERE}:
+            yield f"{name}: fio ignores it with {workload['rw']} and {workload['ioengine']}"
+
+
+_WRITTEN_AS: Final = {**ALIASES, "rwmixwrite": "rwmixread", "rate": "rate_iops"}
 _OF_THE_PACK: Final = {
     "runtime": ("measure", "runtime"),
     "ramp_time": ("measure", "ramp"),

@@ -309,36 +309,30 @@ def _largest_whole_block(size_bytes: int) -> int:
 
 _WORDS: Final = ("rw", "ioengine", "random_distribution", "latency_percentile")
 _COUNTS: Final = ("iodepth", "numjobs", "rwmixread", "fsync", "fdatasync", "compress")
-_ALIASES: Final = {"readwrite": "rw", "blocksize": "bs", "buffer_compress_percentage": "compress"}
+ALIASES: Final = {"readwrite": "rw", "blocksize": "bs", "buffer_compress_percentage": "compress"}
 _BLOCKING: Final = ("sync", "psync", "vsync", "pvsync", "pvsync2")
-EXPLAINED: Final = {
-    "direct": "pvebench always bypasses the page cache, as direct=1; remove it",
-    "buffered": "pvebench always bypasses the page cache, as direct=1; remove it",
-    "time_based": "pvebench always measures for measure.runtime; remove it",
-    "ramp_time": "it is the same for all workloads of a pack: measure: {ramp: 5s}",
-    "name": "pvebench names workloads by their options; write a description as title",
-    "filename": "pvebench uses the disk of each scenario; remove it",
-    "directory": "pvebench uses the disk of each scenario; remove it",
-    "group_reporting": "pvebench always sums the jobs; remove it",
-    "readwrite": "write rw",
-    "blocksize": "write bs",
-    "rwmixwrite": "write rwmixread, which is 100 minus rwmixwrite",
-    "rate": "write rate_iops, which is rate ÷ bs, for all jobs together",
-    "buffer_compress_percentage": "write compress",
-    **dict.fromkeys(
-        ("bssplit", "bsrange", "bs_unaligned", "blocksize_range"),
+_EXPLANATIONS: Final = (
+    ("direct buffered", "pvebench always bypasses the page cache, as direct=1; remove it"),
+    ("time_based", "pvebench always measures for measure.runtime; remove it"),
+    ("ramp_time", "it is the same for all workloads of a pack: measure: {ramp: 5s}"),
+    ("name", "pvebench names workloads by their options; write a description as title"),
+    ("filename directory", "pvebench uses the disk of each scenario; remove it"),
+    ("group_reporting", "pvebench always sums the jobs; remove it"),
+    ("readwrite", "write rw"),
+    ("blocksize", "write bs"),
+    ("rwmixwrite", "write rwmixread, which is 100 minus rwmixwrite"),
+    ("rate", "write rate_iops, which is rate ÷ bs, for all jobs together"),
+    ("buffer_compress_percentage", "write compress"),
+    (
+        "bssplit bsrange bs_unaligned blocksize_range",
         "pvebench measures one block size per workload; write one entry for each: bs: [4k, 64k]",
     ),
-    **dict.fromkeys(
-        ("verify", "do_verify"), "checksums change the load; pvebench verifies the fill instead"
-    ),
-    **dict.fromkeys(
-        ("io_size", "io_limit", "loops", "number_ios"),
-        "pvebench ends runs by time: measure.runtime",
-    ),
-}
+    ("verify do_verify", "checksums change the load; pvebench verifies the fill instead"),
+    ("io_size io_limit loops number_ios", "pvebench ends runs by time: measure.runtime"),
+)
+EXPLAINED: Final = {name: text for names, text in _EXPLANATIONS for name in names.split()}
 """Option of fio that a pack does not have -> what to do."""
-SET_ELSEWHERE: Final = (
+_SET_ELSEWHERE: Final = (
     "direct buffered time_based runtime ramp_time name filename directory group_reporting size "
     "thread norandommap randrepeat refill_buffers stonewall output output-format minimal eta "
     "eta-newline status-interval percentile_list clat_percentiles lat_percentiles end_fsync "
@@ -347,7 +341,8 @@ SET_ELSEWHERE: Final = (
     "per_job_logs wait_for_previous nrfiles description new_group "
     "io_size io_limit loops number_ios unified_rw_reporting disk_util"
 )
-"""Names of options that pvebench sets itself, or that do not change the load."""
+SET_ELSEWHERE: Final = _SET_ELSEWHERE.split()
+"""Options that pvebench sets itself, or that do not change the load."""
 
 
 def in_bytes(text: str) -> str:
@@ -360,6 +355,8 @@ def in_bytes(text: str) -> str:
 
 def pack_options(options: Mapping[str, str], *, direct: bool = True) -> dict[str, Any]:
     """Return the options in a pack for options of fio; numbers are of one job there.
+
+    Options that fio ignores with this `rw` and engine are left out: a pack refuses them.
 
     Args:
         direct: whether a job without `direct` is accepted: fio's default is the page cache.
@@ -374,20 +371,18 @@ def pack_options(options: Mapping[str, str], *, direct: bool = True) -> dict[str
         faults.append("direct: must be 1; pvebench always bypasses the page cache")
     for name, text in options.items():
         try:
-            pack |= _pack_option(_ALIASES.get(name, name), text, options)
+            pack |= _pack_option(ALIASES.get(name, name), text, options)
         except ValueError as error:
             faults.append(f"{name}: {error}")
-    for name in _without_effect(str(pack["rw"])):
-        pack.pop(name, None)
-    if pack["ioengine"] in _BLOCKING:
-        pack |= {"ioengine": "psync", "iodepth": 1}
     if faults:
         raise ValueError("\n".join(faults))
-    return pack
+    blocking = pack["ioengine"] in _BLOCKING
+    pack |= {"ioengine": "psync"} if blocking else {}
+    ignored = {*_without_effect(pack["rw"]), *(["iodepth"] if blocking else [])}
+    return {name: value for name, value in pack.items() if name not in ignored}
 
 
 def _without_effect(rw: str) -> Iterator[str]:
-    """Yield options that fio ignores with this `rw`; a pack refuses them."""
     directions = DIRECTIONS.get("rw" if rw == "readwrite" else rw, ())
     if directions and Direction.WRITE not in directions:
         yield from ("sync", "fsync", "fdatasync", "compress")
@@ -399,22 +394,18 @@ def _without_effect(rw: str) -> Iterator[str]:
 
 def _pack_option(name: str, text: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return an option in a pack; raises ValueError for one without an equal."""
-    readers: dict[str, Callable[[], Any]] = {
-        **dict.fromkeys(_WORDS, lambda: text),
-        **dict.fromkeys(_COUNTS, lambda: _count(text)),
-        "bs": lambda: format_size(int(in_bytes(text))),
-        "sync": lambda: bool(_count(text)),
-        "rate_iops": lambda: _total_rate(name, text, options),
+    readers: dict[str, Callable[[], dict[str, Any]]] = {
+        **dict.fromkeys(_WORDS, lambda: {name: text}),
+        **dict.fromkeys(_COUNTS, lambda: {name: _count(text)}),
+        **dict.fromkeys(("rate", "rate_iops"), lambda: _total_rate(name, text, options)),
+        **dict.fromkeys(SET_ELSEWHERE, dict),
+        "bs": lambda: {"bs": format_size(int(in_bytes(text)))},
+        "sync": lambda: {"sync": bool(_count(text))},
+        "rwmixwrite": lambda: {"rwmixread": 100 - _count(text)},
     }
-    if name in readers:
-        return {name: readers[name]()}
-    if name == "rwmixwrite":
-        return {"rwmixread": 100 - _count(text)}
-    if name == "rate":
-        return {"rate_iops": _total_rate(name, text, options)}
-    if name not in SET_ELSEWHERE.split():
+    if name not in readers:
         raise ValueError(EXPLAINED.get(name, "pvebench has no such option"))
-    return {}
+    return readers[name]()
 
 
 def _count(text: str) -> int:
@@ -423,26 +414,28 @@ def _count(text: str) -> int:
     return count
 
 
-def _total_rate(name: str, text: str, options: Mapping[str, str]) -> int:
+def _total_rate(name: str, text: str, options: Mapping[str, str]) -> dict[str, int]:
     """Return the operations per second of all jobs for fio's rate of one job and direction."""
     rw = options.get("rw", options.get("readwrite", "read"))
     block = int(in_bytes(options.get("bs", options.get("blocksize", "4k"))))
     rate, rest = divmod(int(in_bytes(text)), block if name == "rate" else 1)
     if rest or (rw in DIRECTIONS and is_mixed(rw)) or rw == "readwrite":
         raise ValueError("limits one direction or parts of a block; use rate_iops of all jobs")
-    return rate * _count(options.get("numjobs", "1"))
+    return {"rate_iops": rate * _count(options.get("numjobs", "1"))}
+
+
+_COMMAND: Final = re.compile(r"(?:^|[;&|])[\s$#]*(?:sudo\s+)?fio\s", re.MULTILINE)
 
 
 def fio_jobs(text: str) -> list[dict[str, str]]:
     """Return the options of each job in a command line of fio, or in a job file.
 
     Raises:
-        ValueError: a quotation mark is missing.
+        ValueError: it is neither.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()[:1] not in ("", "#", ";")]
     in_file = any(line.startswith("[") for line in lines)
-    # Forums turn two hyphens into a dash.
-    words = lines if in_file else shlex.split(re.sub("[–—]", "--", text.lstrip("$# ")))
+    words = lines if in_file else _words(text)
     shared: dict[str, str] = {}
     jobs: list[dict[str, str]] = []
     for word, following in zip(words, [*words[1:], "-"], strict=True):
@@ -457,3 +450,17 @@ def fio_jobs(text: str) -> list[dict[str, str]]:
             jobs.append({**shared})
         (jobs[-1] if jobs else shared)[name.strip()] = value.strip()
     return jobs or [shared]
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a pasted command line; forums turn two hyphens into a dash."""
+    command = re.sub(r"\\\r?\n", " ", re.sub("[–—]", "--", command))
+    if len(_COMMAND.findall(command)) > 1:
+        raise ValueError("several commands; pass them one by one")
+    try:
+        words = shlex.split(command.lstrip("$# "))
+    except ValueError as error:
+        raise ValueError("a quotation mark is missing") from error
+    if not any(word.startswith("-") for word in words):
+        raise ValueError("no options of fio; pass a command line such as 'fio --name=a --rw=read'")
+    return words

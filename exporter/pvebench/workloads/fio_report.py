@@ -274,7 +274,7 @@ def _unreadable(output: str, broken_at: int) -> OutputUnreadable:
         )
     if broken_at < 0:
         return OutputUnreadable(
-            "fio's output has no JSON", cause=last_message(output), evidence=evidence
+            "no JSON report of fio", cause=last_message(output), evidence=evidence
         )
     return OutputUnreadable(
         f"invalid fio JSON at character {broken_at} of {len(output)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import format_option, pairs_of, read_settings, settings_options
 from pvebench.cli.plugin_commands import PluginGroup
@@ -153,17 +155,23 @@ def _unmatched(series: ReferenceSeries) -> dict[str, list[int]]:
     return reasons
 
 
+def named(numbers: Sequence[int]) -> str:
+    """Return the first lines or rows as text."""
+    return ", ".join(map(str, numbers[:MAX_NAMED])) + " …" * (len(numbers) > MAX_NAMED)
+
+
 def _print(series: ReferenceSeries) -> None:
     console = make_console()
     contradictions = series.contradictions()
+    rows_text = count_text(len(series.rows), "row")
     console.print(
         Text(series.name, style="bold"),
-        f"({series.date}): {len(series.rows)} rows, {len(contradictions)} contradict themselves",
+        f"({series.date}): {rows_text}, {len(contradictions)} contradict themselves",
     )
     console.print(f"source: {series.source}")
     for reason, rows in _unmatched(series).items():
-        lines = ", ".join(map(str, rows[:MAX_NAMED])) + " …" * (len(rows) > MAX_NAMED)
-        console.print(f"not shown beside results: rows {lines}: {reason}", soft_wrap=True)
+        text = f"not shown beside results: {reason} (row {named(rows)})"
+        console.print(text, soft_wrap=True)
     if not contradictions:
         return
     table = Table("line", "row", "reason", box=None, padding=(0, 2, 0, 0))

@@ -23,7 +23,7 @@ from pvebench.model.units import MIB, plain_number
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.workloads.fio_report import read_reports
-from pvebench_lab.cli.import_ import decimal_option
+from pvebench_lab.cli.import_ import decimal_option, named
 from pvebench_lab.references.columns import cell_error
 from pvebench_lab.references.delimited import (
     Decimal,
@@ -73,12 +73,17 @@ def read_history(path: Path, figure: Judged, decimal: Decimal | None = None) -> 
     text = read_text(path, most=MAX_BYTES, encoding="utf-8-sig")
     results = _results(path, text, problems)
     decimal = decimal or _decimal(path, results, semicolons=";" in text.partition("\n")[0])
+    empty: list[int] = []
     for result in results:
         point = _point(path, result, decimal, problems)
-        if point is not None:
+        if point is None:
+            empty.append(result.time.line)
+        else:
             cases.setdefault(result.case or path.stem, []).append(point)
         if len(problems) >= MAX_PROBLEMS:
             break
+    if empty:
+        click.echo(f"{path}: left out, no value or 0: lines {named(empty)}", err=True)
     problems += _too_many(path, cases)
     if not problems and not cases:
         problems.append(Problem(str(path), 2, 1, "no runs after the header"))
@@ -127,16 +132,15 @@ def _results(path: Path, text: str, problems: list[Problem]) -> list[_Result]:
         problems.append(Problem(str(path), len(results) + 2, 1, f"invalid CSV: {error}"))
     except (OutputUnreadable, ToolFailed) as error:
         problems.append(Problem(str(path), 1, 1, error.reason))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message = f"neither fio's JSON nor data.js of github-action-benchmark: {error!r:.99}"
-        problems.append(Problem(str(path), 1, 1, message))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message = "neither fio's JSON nor data.js of github-action-benchmark; write a table"
+        problems.append(Problem(str(path), 1, 1, f"{message} with the columns time and value"))
     return results
 
 
 def _of_table(path: Path, text: str) -> Iterator[_Result]:
-    # Grafana writes `sep=,` for spreadsheets, and a column for each series.
-    marked = text.startswith("sep=")
-    table = DelimitedText(str(path), text.partition("\n")[2] if marked else text, ["time"])
+    # Grafana writes a column for each series.
+    table = DelimitedText(str(path), text, ["time"])
     names = [name for name in table.names if name.casefold() not in ("time", *_OPTIONAL)]
     single = "value" in (name.casefold() for name in names)
     unknown = [name for name in names if single and name.casefold() != "value"]
@@ -193,22 +197,19 @@ def _decimal(path: Path, results: list[_Result], *, semicolons: bool) -> Decimal
 def _point(
     path: Path, result: _Result, decimal: Decimal, problems: list[Problem]
 ) -> GoodRun | None:
-    time, text = _time(result.time.text), result.value.text
+    """Return a run, None without a value; add what is wrong with it to `problems`."""
+    time, text, value = _time(result.time.text), result.value.text, 0.0
     if time is None:
         shown = f"{result.time.text[:50]!r} is not a time: write 2026-03-01T12:00:00Z or seconds"
         problems.append(Problem(str(path), result.time.line, result.time.column, shown))
+    fault = f"{text[:50]!r} is not from {VALUES[0]:g} to {VALUES[1]:g}"
     try:
-        value = decimal_number(text, decimal)
-    except ValueError:
-        value = -1.0
-    where = (str(path), result.value.line, result.value.column)
+        value = decimal_number(text[:99], decimal) or 0.0
+    except ValueError as error:
+        fault, value = f"{error}; write the number only", -1.0
     if value and not VALUES[0] <= value <= VALUES[1]:
-        problems.append(Problem(*where, f"{text[:50]!r} is not a positive number"))
-    elif not value:
-        click.echo(f"{Problem(*where, f'{text[:50]!r} left out: not a result')}", err=True)
-    elif time is not None:
-        return GoodRun(time, result.environment, value)
-    return None
+        problems.append(Problem(str(path), result.value.line, result.value.column, fault))
+    return GoodRun(time or 0.0, result.environment, value) if value else None
 
 
 def _time(text: str) -> float | None:

@@ -10,6 +10,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -56,9 +57,13 @@ class DelimitedText:
     def __init__(self, file: str, text: str, required: Sequence[str]) -> None:
         self._file = file
         self._lines = text.splitlines(keepends=True)
+        # Spreadsheets need the line `sep=,` of Grafana.
+        headers = (n for n, line in enumerate(self._lines) if line.strip()[:4] not in ("", "sep="))
+        self._first = next(headers, 0)
         if not self._lines:
-            raise ConfigError([Problem(file, 1, 1, "the file is empty")])
-        splits = {mark: _split(self._lines[0], mark) for mark in DELIMITERS}
+            raise self._problem("the file is empty")
+        header = self._lines[self._first]
+        splits = {mark: _split(header, mark) for mark in DELIMITERS}
         lacking = {
             mark: [name for name in required if _find(columns, name) is None]
             for mark, columns in splits.items()
@@ -66,16 +71,23 @@ class DelimitedText:
         self._delimiter = min(DELIMITERS, key=lambda mark: (len(lacking[mark]), -len(splits[mark])))
         self._header = splits[self._delimiter]
         if missing := lacking[self._delimiter]:
-            columns = ", ".join(self._header)
-            message = f"no column {missing[0]!r}; use one of {columns}"
-            raise ConfigError([Problem(file, 1, 1, message)])
+            message = f"no column {missing[0]!r}; the columns are {', '.join(self._header)}"
+            raise self._problem(message)
+        for name in filter(None, self._header):
+            if self._header.count(name) > 1:
+                raise self._problem(f"column {name[:50]!r} is there twice; rename one")
+
+    def _problem(self, message: str) -> ConfigError:
+        return ConfigError([Problem(self._file, self._first + 1, 1, message)])
 
     def heading(self, name: str) -> TextCell:
         """Return the header cell of a column, with the spelling of the file."""
         index = _find(self._header, name)
         if index is None:
             raise KeyError(name)
-        return TextCell(self._header[index], 1, _offset(self._lines[0], index, self._delimiter))
+        header = self._lines[self._first]
+        column = _offset(header, index, self._delimiter)
+        return TextCell(self._header[index], self._first + 1, column)
 
     @property
     def names(self) -> list[str]:
@@ -88,11 +100,12 @@ class DelimitedText:
         Raises:
             ConfigError: a row has more or fewer cells than the header.
         """
-        reader = csv.reader(self._lines, delimiter=self._delimiter, strict=True)
+        lines = self._lines[self._first :]
+        reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
         next(reader)
-        last = reader.line_num
+        last = self._first + reader.line_num
         for texts in bounded(self._file, reader, most):
-            line, last = last + 1, reader.line_num
+            line, last = last + 1, self._first + reader.line_num
             if not any(text.strip() for text in texts):
                 continue
             if len(texts) != len(self._header):
@@ -210,31 +223,29 @@ def decimal_of(cells: Iterable[tuple[str, _Place]]) -> Decimal:
     first: tuple[Decimal, str] | None = None
     ambiguous: tuple[str, _Place] | None = None
     for text, place in cells:
-        readings = {decimal: _reading(text, decimal) for decimal in Decimal}
-        possible = {key: value for key, value in readings.items() if value != _NO_NUMBER}
-        if not possible:
+        values = _values(text)
+        if not values:
             raise Unclear(f"{text!r} is not a number", place)
-        if len(possible) == 2:
-            if len(set(possible.values())) == 2 and ambiguous is None:
+        if len(values) == 2:
+            if len(set(values.values())) == 2 and ambiguous is None:
                 ambiguous = text, place
             continue
-        (mark,) = possible
-        if first is not None and first[0] is not mark:
+        (mark,) = values
+        first = first or (mark, text)
+        if first[0] is not mark:
             message = f"{text!r} has a decimal {mark}, but {first[1]!r} has a decimal {first[0]}"
             raise Unclear(message, place)
-        first = first or (mark, text)
     if first is None and ambiguous is not None:
         text, place = ambiguous
-        ways = " or ".join(f"{decimal_number(text, decimal):g}" for decimal in Decimal)
+        ways = " or ".join(f"{value:g}" for value in _values(text).values())
         raise Unclear(f"{text!r} can mean {ways}; use --decimal point or --decimal comma", place)
     return first[0] if first else Decimal.POINT
 
 
-_NO_NUMBER: Final = "no number"
-
-
-def _reading(text: str, decimal: Decimal) -> float | str | None:
-    try:
-        return decimal_number(text, decimal)
-    except ValueError:
-        return _NO_NUMBER
+def _values(text: str) -> dict[Decimal, float | None]:
+    """Return the value of a cell for each decimal mark with which it is valid."""
+    values = {}
+    for decimal in Decimal:
+        with suppress(ValueError):
+            values[decimal] = decimal_number(text, decimal)
+    return values

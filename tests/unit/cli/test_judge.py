@@ -70,7 +70,7 @@ def test_every_fault_of_a_file_is_reported_with_its_place(tmp_path: Path, capsys
     lines = ["time,value", "2026-01-01T00:00:00Z,1000", "yesterday,-5", "1767312000"]
     assert complaints(tmp_path / "bad.csv", lines, capsys) == [
         "3:1: 'yesterday' is not a time: write 2026-03-01T12:00:00Z or seconds",
-        "3:11: '-5' is not a positive number",
+        "3:11: '-5' is not from 1e-18 to 1e+18",
         "4:1: 1 cells, but the header has 2",
     ]
 
@@ -88,16 +88,19 @@ _MORE = _REPORT | {"timestamp": 1740787260}
     [
         ("time,value\n1740787200000,9\n1740787200,9", {"mine": [9, 9]}, ""),
         ('"Time","Value"\n"2025-03-01 00:00:00","9"\n', {"mine": [9]}, ""),
-        ("sep=,\nTime,a,b\n2025-03-01 00:00:00,9,\n", {"a": [9]}, "2:23: '' left out"),
+        ("sep=,\nTime,a,b\n2025-03-01 00:00:00,9,\n", {"a": [9]}, "no value or 0: lines 3"),
+        ("\n\ntime,value\n2025-03-01,9\n", {"mine": [9]}, ""),
         ("time;value\n2025-03-01;100,5\n", {"mine": [100.5]}, ""),
         ("time;value\n2025-03-01;1.234\n2025-03-01;1,5", {"mine": [1234, 1.5]}, ""),
-        ("time,value\n1740787200,0\n1740787201,9", {"mine": [9]}, "2:12: '0' left out"),
+        ("time,value\n1740787200,0\n1740787201,9", {"mine": [9]}, "lines 2\n"),
         (_DATA_JS, {"b": [9]}, ""),
         (json.dumps([_REPORT, _MORE]), {"rr read": [9, 9]}, ""),
         ("time;value\n2025-03-01;1.234\n", "2:12: '1.234' can mean", ""),
-        ("time,value\n1,5e-324\n2,1e308", "2:3: '5e-324' is not a positive number", ""),
+        ("time,value\n1,5e-324\n2,1e308", "2:3: '5e-324' is not from 1e-18", ""),
+        ("time,value\n1,1.2 GB/s", "2:3: '1.2 GB/s' is not a number with a decimal point", ""),
+        ("time,v,v\n1,9,9", "1:1: column 'v' is there twice; rename one", ""),
         ("time,value,unit\n1,9,MB/s", "1:1: unknown column 'unit'", ""),
-        ('{"entries": 5}', "1:1: neither fio's JSON nor data.js", ""),
+        ('{"entries": 5}', "data.js of github-action-benchmark; write a table", ""),
         (json.dumps(_REPORT | {"timestamp": 0}), "1:1: report 1 has no time", ""),
     ],
 )  # fmt: skip
@@ -119,7 +122,7 @@ def test_histories_of_other_programs_are_read_or_named(
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (["when,value", "1,2"], "1:1: no column 'time'; use one of when, value"),
+        (["when,value", "1,2"], "1:1: no column 'time'; the columns are when, value"),
         (["time", "1"], "1:1: missing column 'value'; name the columns time, value, environ"),
         (["time,value"], "2:1: no runs after the header"),
         (["time,value", '1,"2'], "2:1: invalid CSV: unexpected end of data"),

@@ -272,7 +272,11 @@ def test_a_workload_may_have_its_own_window(tmp_path: Path) -> None:
             "thinktime: pvebench has no such option",
         ),
         ("fio --name=a --runtime=9 --name=b --runtime=8", "runtime: differs between the jobs"),
-        ("fio --name='a", "No closing quotation"),
+        ("fio --name='a", "a quotation mark is missing"),
+        ("fio --name=a --rw=read \\\n--bs=8k", "read-8k-qd1-psync"),
+        ("", "no options of fio"),
+        ("dd if=/dev/zero of=x bs=1M", "no options of fio"),
+        ("fio --name=a --rw=read; fio --bs=8k --name=b", "several commands; pass them one by one"),
         ("fio --rw=randread --bs=3k", "not a power of two"),
     ],
 )
@@ -287,6 +291,21 @@ def test_jobs_of_fio_become_a_pack_or_the_reason_is_named(
     assert said.out.startswith("# direct: pvebench always bypasses the page cache")
     pack = load_pack(write_pack(tmp_path, said.out))
     assert [each.slug for each in pack.workloads] == [workload]
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        ("fio --name=a --rw=read --iodepth=16", "# iodepth: fio ignores it with read and psync"),
+        ("fio --name=a --rw=read --fsync=1", "# fsync: fio ignores it with read and psync"),
+        ("fio --name=a --rw=read --name=b --rw=write", "# jobs: pvebench measures one at a time"),
+    ],
+)
+def test_what_a_pack_of_fio_leaves_out_is_said(
+    command: str, note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["packs", "--from-fio", command]) == 0
+    assert note in capsys.readouterr().out.splitlines()
 
 
 OF_LAB = {"more blocks than the volume has", "files of a tool larger than the test file"}

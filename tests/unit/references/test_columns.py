@@ -157,7 +157,7 @@ def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> N
         (
             "a;b\nread;1\n",
             {"rw": "a", "iops": "IOPS"},
-            "t.csv:1:1: no column 'IOPS'; use one of a, b",
+            "t.csv:1:1: no column 'IOPS'; the columns are a, b",
         ),
         ("a;b\nread;1;2\n", {"rw": "a", "iops": "b"}, "t.csv:2:1: 3 cells, but the header has 2"),
         (
@@ -279,7 +279,7 @@ def test_text_of_a_windows_program_is_read(encoding: str, tmp_path: Path, capsys
     code = run_cli(["import", str(table), "--date", "2026", "--state", str(tmp_path)])
     said = capsys.readouterr()
     assert code == (2 if encoding == "utf-16-le" else 0)
-    assert ("iconv -f UTF-16LE" if code else "1 rows, 0 contradict") in str(said)
+    assert ("iconv -f UTF-16LE" if code else "1 row, 0 contradict") in str(said)
 
 
 def test_an_error_about_another_encoding_says_how_to_convert(tmp_path: Path) -> None:

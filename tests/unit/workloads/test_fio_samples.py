@@ -427,11 +427,15 @@ def test_truncated_output_is_unreadable_with_position_and_its_end_as_evidence() 
     ("output", "happened", "cause"),
     [
         ("", "fio wrote no output", "fio was stopped or could not start"),
-        ("Bad option <frob=1>\nfio: job a dropped\n", "has no JSON", "fio: job a dropped"),
+        (
+            "Bad option <frob=1>\nfio: job a dropped\n",
+            "no JSON report of fio",
+            "fio: job a dropped",
+        ),
         ('{"jobs": []}', "lists no jobs", ""),
         ('{"jobs": [1]}', "lists no jobs", ""),
         ('{"jobs": [{"error": "5"}]}', "error number is not a number: '5'", ""),
-        ('{"fio version": "fio-3.33"}', "has no JSON", ""),
+        ('{"fio version": "fio-3.33"}', "no JSON report of fio", ""),
         ("[" * 100_000 + '{"jobs"', "invalid fio JSON at character", "fio was stopped"),
         ('{"a":' * 3000, "JSON", ""),
         ('{"jobs": [' + "9" * 5000 + "]}", "JSON", ""),
