@@ -21,6 +21,7 @@
     │   ├── GuestTimeout                 the agent does not answer in time (retryable)
     │   │   └── ToolStuck                the agent answers, but a tool does not end
     │   ├── VolumeError                  a volume could not be created, read or removed
+    │   │   └── PathUnusable         3   the path of a storage is missing or in memory
     │   ├── FaultFailed                  a fault command of the settings failed
     │   ├── ServerGone                   Proxmox API or SSH host unreachable (retryable)
     │   ├── ServerUntrusted              certificate or host key mismatch
@@ -129,6 +130,11 @@ class ConfigError(PvebenchError):
     def __init__(self, problems: list[Problem], *, next_step: str = "") -> None:
         super().__init__("\n".join(str(problem) for problem in problems), next_step=next_step)
         self.problems = problems
+
+    @classmethod
+    def of_options(cls, *messages: str) -> ConfigError:
+        """Return the error for options of the command line."""
+        return cls([Problem("command line", 0, 0, message) for message in messages])
 
 
 class MachineError(PvebenchError):
@@ -247,6 +253,15 @@ class VolumeError(DriverError):
     """A volume that could not be created, inspected or removed."""
 
     default_next_step = "run `pvebench check`, then check the storage"
+
+
+class PathUnusable(VolumeError):
+    """A storage's path that is missing or in memory.
+
+    The exit code is that of MachineError, as of `pvebench check`.
+    """
+
+    exit_code = MachineError.exit_code
 
 
 class StorageHangs(VolumeError):

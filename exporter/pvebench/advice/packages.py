@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvebench.errors import ConfigError, Problem
+from pvebench.errors import ConfigError
 from pvebench.model.environment import Version
 
 FACTS: Final = {
@@ -194,7 +194,7 @@ def _pair(line: str) -> _Pair | None:
 def _unknown(text: str, unknown: list[str], option: str) -> ConfigError:
     which = f"unknown package {unknown[0]!r}" if unknown else f"no version in {text[:60]!r}"
     expected = "write NAME=VERSION,… or a file with the output of pveversion -v or apt; known: "
-    return ConfigError([Problem("command line", 0, 0, f"{option}: {which}; {expected}{_KNOWN}")])
+    return ConfigError.of_options(f"{option}: {which}; {expected}{_KNOWN}")
 
 
 _KNOWN: Final = ", ".join(FACTS)

@@ -24,12 +24,12 @@ from pvebench.advice.sentences import (
     heading,
 )
 from pvebench.analysis.difference import JointDifference
-from pvebench.cli.options import PATH, format_option, read_settings, settings_options
+from pvebench.cli.options import PATH, format_option, read_settings, settings_options, show, writing
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
 from pvebench.config import Settings, load_pack
 from pvebench.drivers import driver_of, engine_of
-from pvebench.errors import ConfigError, NotWritable, Problem
+from pvebench.errors import ConfigError
 from pvebench.model.units import show_bytes
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.service.selection import budgets_of
@@ -111,16 +111,14 @@ def _audit(settings: Settings, form: str) -> None:
     """Print the audit of all VMs of the cluster, with the results if there are any."""
     cluster = engine_of(settings.driver).read_vms(settings)
     if cluster is None:
-        message = f"--vms: driver {settings.driver} has no cluster; use --driver proxmox"
-        raise ConfigError([Problem("command line", 0, 0, message)])
+        raise ConfigError.of_options(
+            f"--vms: driver {settings.driver} has no cluster; use --driver proxmox"
+        )
     has_results = (settings.state / "pvebench.db").exists()
     with results_of(settings) if has_results else nullcontext() as store:
         view, found = _advice(settings, store) if store else (View(), ())
     disks = audit(cluster, found, view.trends)
-    if form == "json":
-        click.echo(json.dumps(audit_data(cluster, disks), indent=2))
-    else:
-        click.echo("\n".join(audit_lines(cluster, disks)))
+    show(form, lambda: audit_data(cluster, disks), lambda: audit_lines(cluster, disks))
 
 
 def _without_aio(settings: Settings) -> set[tuple[str, str]]:
@@ -172,7 +170,7 @@ def _unknown(present: str, found: Sequence[Recommendation]) -> ConfigError:
         {choice.scenario for recommendation in found for choice in recommendation.choices}
     )
     message = f"--present: no comparable result of {present!r}; known: {', '.join(known)}"
-    return ConfigError([Problem("command line", 0, 0, message)])
+    return ConfigError.of_options(message)
 
 
 # --- Packs that measure what could still be the fastest.
@@ -211,11 +209,9 @@ def _write_plan(
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
-    except OSError as error:
-        raise NotWritable(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _bytes(settings: Settings, place: tuple[str, str], path: Path) -> int | None:

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from pvebench.cli.options import PATH, output_option
+from pvebench.cli.options import PATH, output_option, writing
 from pvebench.config import load_settings
-from pvebench.errors import ConfigError, NotWritable, Problem
+from pvebench.errors import ConfigError, Problem
 from pvebench.files import read_secret
 from pvebench.provision.grafana import Grafana, choose_source, shipped_dashboards, to_import_format
 from pvebench.provision.grafana import push as push_dashboards
@@ -153,7 +153,7 @@ def _address(listen: str) -> str:
 @_output
 @click.argument("name", required=False)
 def dashboards(name: str | None, output: Path | None) -> None:
-    """Print the dashboard NAME, or write all with --outputput, for Grafana's import dialog."""
+    """Print the dashboard NAME, or write all with --output, for Grafana's import dialog."""
     selected = {file: to_import_format(board) for file, board in shipped_dashboards().items()}
     if name is not None:
         file = f"{name.removesuffix('.json')}.json"
@@ -172,11 +172,9 @@ def dashboards(name: str | None, output: Path | None) -> None:
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
     """Write the files, replacing existing ones; print their paths."""
-    try:
+    with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (directory / name).write_text(text, "utf-8")
-    except OSError as error:
-        raise NotWritable(f"{directory} cannot be written: {error.strerror}") from error
     for name in files:
         click.echo(f"wrote {directory / name}")

@@ -21,6 +21,7 @@ from pvebench.cli.options import (
     scale_option,
     settings_options,
     write_output,
+    writing,
 )
 from pvebench.cli.plugin_commands import PluginGroup
 from pvebench.cli.selection import (
@@ -33,7 +34,7 @@ from pvebench.cli.selection import (
 )
 from pvebench.cli.verdict import verdicts_of
 from pvebench.config import Settings
-from pvebench.errors import NotWritable, StoreError
+from pvebench.errors import StoreError
 from pvebench.metrics.openmetrics import STEP_SECONDS, Window, past_text
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.units import DAY, show_bytes
@@ -238,9 +239,6 @@ def _open_output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            yield file
-    except OSError as error:
-        raise NotWritable(f"{path} cannot be written: {error.strerror}") from error
+    with writing(path), path.open("w", encoding="utf-8") as file:
+        yield file
     click.echo(f"wrote {path}: {show_bytes(path.stat().st_size)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,11 +9,11 @@ import click
 
 from pvebench.advice.gate import Gate, GateResult, start_of
 from pvebench.advice.gate_text import EXIT_CODES, gate_data, gate_lines
-from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.options import format_option, read_settings, settings_options, show
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
-from pvebench.errors import ConfigError, Problem
+from pvebench.errors import ConfigError
 from pvebench.store.current import Results
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
@@ -65,10 +64,7 @@ def gate(
     settings, now = read_settings(**options), datetime.now(UTC)
     with results_of(settings) as store:
         result = _look(settings, store, canary, tolerance, peers, since)
-    if form == "json":
-        click.echo(json.dumps(gate_data(result, now), indent=2))
-    else:
-        click.echo("\n".join(gate_lines(result, now)))
+    show(form, lambda: gate_data(result, now), lambda: gate_lines(result, now))
     context.exit(EXIT_CODES[result.decision])
 
 
@@ -85,13 +81,11 @@ def _look(
     nodes = sorted({case.node for case in cases.values()})
     for name in (canary, *peers):
         if name not in nodes:
-            raise _wrong(f"no results of node {name!r}; known: {', '.join(nodes)}")
+            raise ConfigError.of_options(f"no results of node {name!r}; known: {', '.join(nodes)}")
     if since is None and start_of(periods, canary) is None:
-        raise _wrong(f"{canary} has one environment only, so no upgrade; pass --since TIME")
+        raise ConfigError.of_options(
+            f"{canary} has one environment only, so no upgrade; pass --since TIME"
+        )
     verdicts = VerdictService(Feed(results), load_known_issues(*settings.known_issues)).judge()
     upgraded = Gate(canary, verdicts, cases, periods, tolerance, peers)
     return upgraded.look(None if since is None else since.replace(tzinfo=UTC).timestamp())
-
-
-def _wrong(message: str) -> ConfigError:
-    return ConfigError([Problem("command line", 0, 0, message)])

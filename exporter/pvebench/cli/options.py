@@ -5,7 +5,9 @@ Help and completion need the options alone: only functions import the configurat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from pvebench.cli.logs import configure_logging
 from pvebench.drivers import DRIVERS
-from pvebench.errors import ConfigError, NotWritable, Problem
+from pvebench.errors import ConfigError, NotWritable
 
 if TYPE_CHECKING:
     from pvebench.config import Settings
@@ -195,11 +197,31 @@ def output_option(help_text: str, default: Path | None = None) -> Callable[[F], 
 
 def write_output(path: Path, content: bytes, described: str) -> None:
     """Write a file and print its path. Raises NotWritable."""
-    try:
+    with writing(path):
         path.write_bytes(content)
+    click.echo(f"wrote {path}: {described}")
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[None]:
+    """Raise NotWritable for an error of the file system."""
+    try:
+        yield
+    except FileExistsError as error:
+        step = "edit it, or remove it first"
+        raise NotWritable(f"{path} already exists", next_step=step) from error
     except OSError as error:
         raise NotWritable(f"{path} cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {path}: {described}")
+
+
+def show(form: str, data: Callable[[], Any], lines: Callable[[], Iterable[str]]) -> None:
+    """Print the result of a command as JSON or as text."""
+    click.echo(json.dumps(data(), indent=2) if form == "json" else "\n".join(lines()))
+
+
+def columns(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line per name."""
+    return (f"{name + ':':9} {text}" for name, text in texts.items())
 
 
 def read_settings(
@@ -247,7 +269,7 @@ def pack_file(pack: Path, config: Path | None = None) -> Path:
         from pvebench.config import unknown_pack  # noqa: PLC0415 # see above
 
         message = f"--pack: {unknown_pack(str(pack), _directories(config))}"
-        raise ConfigError([Problem("command line", 0, 0, message)])
+        raise ConfigError.of_options(message)
     return path
 
 

@@ -23,12 +23,13 @@ from pvebench.cli.options import (
     scale_option,
     selection_options,
     settings_options,
+    writing,
 )
 from pvebench.config import Pack, load_pack, shipped_packs
 from pvebench.config.pack import pack_of_fio
 from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
-from pvebench.errors import ConfigError, NotWritable, Problem
+from pvebench.errors import ConfigError, Problem
 from pvebench.files import read_text
 from pvebench.model.units import DAY, format_size, show_bytes, show_interval, show_seconds
 from pvebench.model.write_cost import cost_lines
@@ -160,21 +161,15 @@ def _copy(name: str) -> None:
     """Copy a shipped pack to the working directory; never overwrite a file."""
     paths = shipped_packs()
     if name not in paths:
-        message = f"--copy: unknown pack {name!r}; use one of {', '.join(paths)}"
-        raise ConfigError([Problem("command line", 0, 0, message)])
+        raise ConfigError.of_options(
+            f"--copy: unknown pack {name!r}; use one of {', '.join(paths)}"
+        )
     target = Path(f"{name}.yaml")
     # The schema is not copied, so the editors' reference to it would be dead.
     lines = paths[name].read_text("utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith("# yaml-language-server:"))
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise NotWritable(
-            f"{target} already exists", next_step="edit it, or remove it first"
-        ) from error
-    except OSError as error:
-        raise NotWritable(f"{target} cannot be written: {error.strerror}") from error
+    with writing(target), target.open("x", encoding="utf-8") as file:
+        file.write(text)
     click.echo(f"wrote {target}; it overrides the shipped pack: pvebench plan --pack {name}")
 
 

@@ -243,6 +243,10 @@ def conclude(outcomes: Sequence[Outcome], state: Path) -> None:
         if outcome is not Outcome.OK and counts[outcome]
     )
     click.echo(f"{counts[Outcome.OK]} of {len(outcomes)} cases ok{others}")
+    if counts[Outcome.NOISY]:
+        click.echo(
+            "to get less noise, stop other load, or use a longer measure.runtime in the pack"
+        )
     installed = shutil.which("pvebench")
     command = "pvebench" if installed else shlex.quote(sys.argv[0])
     click.echo(f"web UI of the results: {command} view --state {shlex.quote(str(state))}")

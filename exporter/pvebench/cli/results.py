@@ -34,7 +34,7 @@ from pvebench.cli.selection import (
     selection_settings,
 )
 from pvebench.config import Settings
-from pvebench.errors import ConfigError, Problem, StoreError
+from pvebench.errors import ConfigError, StoreError
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
@@ -72,6 +72,8 @@ def results(number: int | None, removed: int | None, **options: Any) -> None:
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
     settings, pack = selection_settings(**options)
     if removed is not None:
+        if number is not None or view.as_table or view.not_ok or view.pass_number:
+            raise click.UsageError("use --delete without options that show runs")
         _delete(settings, removed)
         return
     with results_of(settings) as store:
@@ -154,8 +156,9 @@ def _show_table(rows: list[ResultRow], view: _View) -> None:
     elif form in forms:
         write_output(view.output, forms[form]().encode(), f"{len(rows)} rows")
     else:
-        message = f"--output {view.output}: unknown file type; use .csv, .json or .xlsx"
-        raise ConfigError([Problem("command line", 0, 0, message)])
+        raise ConfigError.of_options(
+            f"--output {view.output}: unknown file type; use .csv, .json or .xlsx"
+        )
 
 
 def _print_results(runs: list[StoredRun]) -> None:
@@ -270,32 +273,33 @@ def compare(first: str, second: str, form: str, **options: Any) -> None:
     """
     with results_of(read_settings(**options)) as store:
         view = Results(store).now
-    cases = {
-        key: definition
-        for key, definition in shown_definitions(view).items()
-        if key in view.trends and view.trends[key].points
-    }
+    cases = {key: case for key, case in shown_definitions(view).items() if _points(view, key)}
     sides = [
-        {key: definition for key, definition in cases.items() if _is(definition, name)}
-        for name in (first, second)
+        {key: case for key, case in cases.items() if _is(case, name)} for name in (first, second)
     ]
     for name, side in zip((first, second), sides, strict=True):
         if not side:
-            names = sorted(
-                {label for definition in cases.values() for label in definition.labels.values()}
-            )
+            names = sorted({label for case in cases.values() for label in case.labels.values()})
             step = f"use one of {', '.join(names)}, or OPTION=VALUE"
             raise StoreError(f"no results of {name!r}", next_step=step)
     rows = [_compared(view, *keys) for keys in _pairs(*sides)]
+    if not rows:
+        raise StoreError(
+            f"no result of {first} has one of {second} with the same workload and other options",
+            next_step="compare two values of one option, such as cache=none cache=writeback",
+        )
     if form == "json":
         click.echo(json.dumps(rows, indent=2))
         return
     table = Table("workload", "scenarios", first, second, "difference", "95% CI", "note", box=None)
     for row in rows:
         table.add_row(*_cells(row))
-    if rows:
-        make_console().print(table)
+    make_console().print(table)
     click.echo(_in_words(rows, first, second))
+
+
+def _points(view: View, key: str) -> bool:
+    return key in view.trends and bool(view.trends[key].points)
 
 
 def _is(definition: Definition, name: str) -> bool:
@@ -313,63 +317,63 @@ def _pairs(
         {key: {**case.labels, **case.facts(), "scenario": ""} for key, case in side.items()}
         for side in (first, second)
     ]
-    names = {name for side in facts for each in side.values() for name in each}
-    values = [
-        {name: {each.get(name) for each in side.values()} for name in names} for side in facts
+    names = sorted({name for side in facts for options in side.values() for name in options})
+    same = [
+        name
+        for name in names
+        if set.intersection(*({case.get(name) for case in side.values()} for side in facts))
     ]
-    same = [name for name in sorted(names) if values[0][name] & values[1][name]]
-    others = {tuple(each.get(name) for name in same): key for key, each in facts[1].items()}
-    for key, each in facts[0].items():
-        other = others.get(tuple(each.get(name) for name in same), key)
-        if other != key:
-            yield key, other
+    keys = [{tuple(map(case.get, same)): key for key, case in side.items()} for side in facts]
+    for options, key in keys[0].items():
+        if keys[1].get(options, key) != key:
+            yield key, keys[1][options]
 
 
 def _compared(view: View, first: str, second: str) -> dict[str, Any]:
     """Return two results and the ratio of the second, with a CI if both have LEAST_RUNS."""
     definitions = [view.cases[key].definition for key in (first, second)]
     trends = [view.trends[key] for key in (first, second)]
-    runs = [totals(trend) for trend in trends]
-    levels, counts = [level_of(trend) for trend in trends], [len(values) for values in runs]
-    reasons = (
-        NOT_COUNTED.get(exclusion_of(definition, view.durability, trend), ("",))[0]
+    runs, levels = [totals(trend) for trend in trends], [level_of(trend) for trend in trends]
+    exclusions = (
+        exclusion_of(definition, view.durability, trend)
         for definition, trend in zip(definitions, trends, strict=True)
     )
-    row: dict[str, Any] = {
+    ratio = levels[1] / levels[0] - 1 if levels[0] else None
+    interval = {}
+    if ratio is not None and min(map(len, runs)) >= LEAST_RUNS and all(map(all, runs)):
+        gap = difference(*(np.log(np.asarray(values)) for values in runs))
+        # The interval is one of means, the ratio that of medians: it is inside of both.
+        ends = (math.expm1(gap.low), ratio, math.expm1(gap.high))
+        interval = {"low": min(ends), "high": max(ends)}
+    return {
         "workload": definitions[0].workload,
         "metric": trends[0].metric,
         "scenarios": [definition.scenario for definition in definitions],
         "values": levels,
-        "runs": counts,
-        "ratio": levels[1] / levels[0] - 1 if levels[0] else None,
-        "notes": [*filter(None, dict.fromkeys(reasons))],
+        "runs": [*map(len, runs)],
+        "ratio": ratio,
+        "notes": sorted({NOT_COUNTED[why][0] for why in exclusions if why in NOT_COUNTED} - {""}),
+        **interval,
     }
-    if min(counts) >= LEAST_RUNS and all(map(all, runs)):
-        gap = difference(*(np.log(np.asarray(values)) for values in runs))
-        # The interval is one of means, the ratio that of medians: it is inside of both.
-        ends = (math.expm1(gap.low), row["ratio"], math.expm1(gap.high))
-        row |= {"low": min(ends), "high": max(ends)}
-    return row
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     """Return the cells of a comparison."""
-    limits = "low" in row and f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}%"
+    interval = f"not yet known: {min(row['runs'])} of {LEAST_RUNS} runs"
+    if "low" in row:
+        interval = f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}%"
     texts = [level_text(row["metric"], value) for value in row["values"]]
     ratio = "-" if row["ratio"] is None else f"{100 * row['ratio']:+.1f}%"
-    interval = limits or f"not yet known: {min(row['runs'])} of {LEAST_RUNS} runs"
     scenarios = " and ".join(dict.fromkeys(row["scenarios"]))
     return [row["workload"], scenarios, *texts, ratio, interval, "; ".join(row["notes"])]
 
 
 def _in_words(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> str:
     """Return the comparison as a sentence."""
-    if not rows:
-        return f"no result of {first} has one of {second} with the same workload and options"
-    lower = sum("high" in row and row["high"] < 0 for row in rows)
-    higher = sum("low" in row and row["low"] > 0 for row in rows)
+    lower = sum(row.get("high", 0) < 0 for row in rows)
+    higher = sum(row.get("low", 0) > 0 for row in rows)
     counts = f"faster than {first} in {higher} and slower in {lower} of {len(rows)} results"
     ratios = [1 + row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > -1]
     rest = "" if higher + lower == len(rows) else ". The other differences are not certain"
-    mean = math.exp(statistics.fmean(map(math.log, ratios))) - 1 if ratios else 0.0
+    mean = statistics.geometric_mean(ratios) - 1 if ratios else 0.0
     return f"{second} is {counts}; geometric mean of all {100 * mean:+.1f}%{rest}"

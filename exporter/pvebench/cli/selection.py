@@ -12,7 +12,7 @@ import click
 
 from pvebench.cli.options import nearest_pack, read_settings
 from pvebench.config import Settings, load_pack
-from pvebench.errors import ConfigError, Problem, StoreError
+from pvebench.errors import ConfigError, StoreError
 from pvebench.model.reference_series import ReferenceSeries, ReferenceSource
 from pvebench.plugins import Registry
 from pvebench.store.records import StoredRun
@@ -57,8 +57,9 @@ def _selected_pack(packs: tuple[Path, ...], config: Path | None) -> Selection:
     if not packs:
         return Selection()
     if len(packs) > 1:
-        message = "several packs selected; use --pack once, or omit it for all packs"
-        raise ConfigError([Problem("command line", 0, 0, message)])
+        raise ConfigError.of_options(
+            "several packs selected; use --pack once, or omit it for all packs"
+        )
     path = nearest_pack(packs[0], config) or packs[0]
     if path.is_file():
         pack = load_pack(path)
@@ -84,8 +85,9 @@ def reference_series_of(
     if name == PUBLISHED_WORD:
         name = pack.published
         if not name:
-            message = "--reference published requires --pack with a pack that reproduces a table"
-            raise ConfigError([Problem("command line", 0, 0, message)])
+            raise ConfigError.of_options(
+                "--reference published requires --pack with a pack that reproduces a table"
+            )
     directory = settings.state / "references"
     sources = [
         reference_source

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pvebench.analysis.metric_verdict import count_text
-from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.options import columns, format_option, read_settings, settings_options, show
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
 from pvebench.config import Settings
@@ -25,6 +25,7 @@ from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import pause_reason_of
 from pvebench.verdicts.fastest_text import moment_text
 from pvebench.verdicts.overall_state import headline
+from pvebench.verdicts.ranking import shown_definitions
 
 
 @click.command()
@@ -55,10 +56,7 @@ def status(form: str, **options: Any) -> None:
             # The instance knows what runs all the same.
             unreadable = error
             lines |= dict.fromkeys(("results", "changed", "cost"), f"unknown: {error.reason}")
-    if form == "json":
-        click.echo(json.dumps(lines, indent=2))
-    else:
-        click.echo("\n".join(f"{name + ':':9} {text}" for name, text in lines.items()))
+    show(form, lambda: lines, lambda: columns(lines))
     if unreadable is not None:
         raise unreadable
 
@@ -76,13 +74,12 @@ def _stored(
         known += f" First verdicts about {moment_text(datetime.fromisoformat(first), now)}."
     if not known:
         known = headline(verdicts_of(settings, results), evidence=False)
-    records = view.cases.values()
-    runs = sum(sum(record.outcomes.values()) for record in records)
-    ok = sum(record.outcomes.get(Outcome.OK, 0) for record in records)
-    last = max(record.last.finished for record in records)
+    shown = [view.cases[key] for key in shown_definitions(view) if key in view.cases]
+    ok = sum(record.last.outcome is Outcome.OK for record in shown)
+    last = max(record.last.finished for record in view.cases.values())
     age = show_seconds(max(0.0, (now - last).total_seconds()))
-    counts = f"{count_text(runs, 'run')} of {count_text(len(records), 'case')}"
-    found = f"{counts}, {ok} ok; the last {age} ago"
+    cases = f"{ok} of {count_text(len(shown), 'case')} ok"
+    found = f"{count_text(view.totals.runs, 'run')}; {cases}; the latest {age} ago"
     return {"results": found, "changed": known, "cost": _cost(results, now)}
 
 

@@ -10,7 +10,7 @@ import click
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.drivers import engine_of
 from pvebench.drivers.storages.identity import claim as claim_device
-from pvebench.errors import ConfigError, Problem, PvebenchError, VolumeError
+from pvebench.errors import ConfigError, PvebenchError, VolumeError
 from pvebench.model.volume import Identity, is_same, show
 from pvebench.service.selection import locked_store
 from pvebench.store.store import Store
@@ -46,8 +46,7 @@ def accept(name: str, **options: Any) -> None:
     own = {node: read for (node, storage), read in readers.items() if storage == name}
     if not own:
         known = ", ".join(sorted({storage for _, storage in readers})) or "none"
-        problem = f"storage {name} cannot be identified; use one of: {known}"
-        raise ConfigError([Problem("command line", 0, 0, problem)])
+        raise ConfigError.of_options(f"storage {name} cannot be identified; use one of: {known}")
     with locked_store(settings) as (_, store):
         failed: PvebenchError | None = None
         for node, read in own.items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import click
 
 from pvebench.advice.outlook import Outlook, outlook, outlook_data, outlook_lines
 from pvebench.advice.packages import read_versions
-from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.options import format_option, read_settings, settings_options, show
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
@@ -51,11 +51,8 @@ def upgrade(target: str, running: str | None, form: str, **options: Any) -> None
     changes = _versions(target, "--to")
     known = _versions(running, "--from") if running else {}
     outlooks = _outlooks(settings, changes, known)
-    if form == "json":
-        click.echo(json.dumps([outlook_data(one) for one in outlooks], indent=2))
-        return
-    for one in outlooks:
-        click.echo("\n".join(outlook_lines(one)))
+    lines = chain.from_iterable(map(outlook_lines, outlooks))
+    show(form, lambda: [*map(outlook_data, outlooks)], lambda: lines)
 
 
 def _versions(given: str, option: str) -> dict[str, str]:

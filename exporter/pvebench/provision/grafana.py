@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from pvebench import __version__
-from pvebench.errors import ConfigError, NotOwned, PipelineError, Problem
+from pvebench.errors import ConfigError, NotOwned, PipelineError
 from pvebench.http_responses import Body, BoundedHandler, client_tls, read_body
 from pvebench.model.units import MIB
 from pvebench.sanitize import one_line
@@ -235,7 +235,7 @@ def _read(action: str, response: Body) -> bytes:
 
 
 def _invalid(option: str, message: str) -> ConfigError:
-    return ConfigError([Problem("command line", 0, 0, f"{option}: {message}")])
+    return ConfigError.of_options(f"{option}: {message}")
 
 
 # --- The push.

@@ -24,13 +24,14 @@ from pvebench.store.current import View
 from pvebench.verdicts.fastest_text import (
     EMULATED_TEXT,
     LEAST_JUDGED,
+    gap_text,
     level_text,
     schedule_of,
     summaries,
 )
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import short_headline, standing
-from pvebench.verdicts.ranking import Place, Rank, Ranking
+from pvebench.verdicts.ranking import Ranking
 
 # --- content of the card: an image to share, for example in a forum ---
 
@@ -140,7 +141,7 @@ def _row(kind: tuple[str, str, int, int], rankings: Sequence[Ranking]) -> CardRo
         default=level_text(ranking.metric, default.level) if default else "",
         fastest=level_text(ranking.metric, first.level),
         configuration=configuration_text(first.definition),
-        gap=_gap(default, first) if default else "",
+        gap="" if not default else "is the default" if default is first else gap_text(default),
     )
 
 
@@ -155,16 +156,6 @@ def _distance(definition: Definition, block: int, depth: int) -> tuple[float, bo
         abs(math.log2(sizes[1] * sizes[2] / depth)),
         definition.workload,
     )
-
-
-def _gap(default: Place, first: Place) -> str:
-    if default is first:
-        return "is the default"
-    percent = f"{100 * default.ratio:+.0f}%"
-    if default.rank is Rank.EQUAL:
-        return f"{percent}, within noise"
-    noise = "noise unknown" if math.isnan(default.low) else "noise too large"
-    return percent if default.rank is Rank.SLOWER else f"{percent}, {noise}"
 
 
 def _verdict(verdicts: Verdicts, *, anonymous: bool) -> str:

@@ -22,8 +22,8 @@ from pvebench.model.units import show_bytes, show_rate
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store.current import Trend
 from pvebench.store.records import StoredRun
-from pvebench.verdicts.fastest_text import Summary, operation_lines
-from pvebench.verdicts.ranking import EMULATED, Place, Rank, levels_of
+from pvebench.verdicts.fastest_text import Summary, gap_text, operation_lines, signed_percent
+from pvebench.verdicts.ranking import EMULATED, Place, Rank, levels_of, totals
 
 # --- geometry of the SVG charts: bars of one workload, curves of a sweep ---
 
@@ -265,7 +265,6 @@ def report_html(
         sweeps=_sweeps(rows),
         cases=len({row["scenario"] for row in rows}),
         runs=len(runs),
-        repeated=any(_number(row["good_runs"]) > 1 for row in rows),
         passes=any(row["passes"] for row in rows),
         relative_to=relative_to,
         network=_have(rows, "network_share_ratio"),
@@ -303,12 +302,14 @@ class RankedRow:
 
     Attributes:
         metric: `iops` or `bandwidth`; value: in its unit, None without a successful run.
+        runs: number of runs that it is the median of.
         gap: gap to the fastest with its noise, or why it is not ranked.
     """
 
     row: ResultRow
     metric: str
     value: float | None
+    runs: int
     gap: str
     order: tuple[bool, bool, float]
     """Host cases first, then the ranking, then what is not ranked."""
@@ -326,7 +327,8 @@ def _with_rank(
     value = levels.get(str(row["direction"]), median)
     ranked = place is not None and not place.exclusion
     order = (row["bus"] != "host", not ranked, -(value or 0.0))
-    return RankedRow(row, metric, value, _gap(place), order)
+    runs = len(totals(trend)) if trend and trend.points else int(_number(row["good_runs"]))
+    return RankedRow(row, metric, value, runs, _gap(place), order)
 
 
 def _gap(place: Place | None) -> str:
@@ -334,10 +336,12 @@ def _gap(place: Place | None) -> str:
         return f"not ranked ({place.exclusion.replace('_', ' ')})" if place else "not ranked"
     if place.rank is Rank.FASTEST:
         return "highest"
-    gap = f"{100 * place.ratio:+.1f}%"
-    if math.isnan(place.low):
-        return f"{gap}, noise unknown"
-    return f"{gap} ({100 * place.low:+.1f} to {100 * place.high:+.1f}%)"
+    limits = (
+        ""
+        if math.isnan(place.low)
+        else f" ({signed_percent(place.low)} to {signed_percent(place.high)})"
+    )
+    return gap_text(place) + limits
 
 
 def _block(slug: str, direction: str, rows: list[RankedRow]) -> Block:

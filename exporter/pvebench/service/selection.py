@@ -72,8 +72,9 @@ def assignments(
         selected += [(pack, matrix) for pack, matrix in on_node if matrix.cases]
     if not selected:
         if only or skip:
-            message = "no case matches --only and --skip; list the cases with `pvebench plan`"
-            raise ConfigError([Problem("command line", 0, 0, message)])
+            raise ConfigError.of_options(
+                "no case matches --only and --skip; list the cases with `pvebench plan`"
+            )
         nodes = ", ".join(settings.measured_nodes())
         message = f"no storage of the packs is on a measured node ({nodes})"
         remedy = "add a node, correct `nodes` of the storages, or use another storage in a pack"

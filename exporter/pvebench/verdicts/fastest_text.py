@@ -50,6 +50,8 @@ NOT_COUNTED: Final = {
 }
 """Why a configuration of a VM is not ranked; empty: none of a VM, or none to choose. Sign and text
 of its cell in a matrix."""
+HIDDEN: Final = 0.5
+"""Possible loss from which on a measured gap says nothing."""
 MOST_LINES: Final = 8
 """Maximum results on a terminal; a wide pack has more than a screen holds."""
 
@@ -161,6 +163,10 @@ def _gap(contest: Ranking, first: Place, when: When) -> Iterator[str]:
         yield compared_text(f"The default ({configuration_text(usual.definition)})", usual, when)
 
 
+def _lower(subject: str) -> str:
+    return subject[:1].lower() + subject[1:]
+
+
 def compared_text(subject: str, place: Place, when: When) -> str:
     """Return the gap of a configuration to the fastest, as a sentence about `subject`."""
     if place.rank is Rank.SLOWER:
@@ -169,6 +175,8 @@ def compared_text(subject: str, place: Place, when: When) -> str:
         return f"{subject} is {_percent(place.ratio)} slower ({runs})."
     if place.rank is Rank.EQUAL:
         return f"{subject} is within noise, at most {_percent(place.low)} slower."
+    if place.low <= -HIDDEN:
+        return f"{count_text(place.runs, 'run')} can't tell whether {_lower(subject)} is slower."
     if not math.isnan(place.low):
         size = f"noise of {count_text(place.runs, 'run')} hides up to {_percent(place.low)}"
         return f"{subject} is {_percent(place.ratio)} slower; {size}."
@@ -178,6 +186,20 @@ def compared_text(subject: str, place: Place, when: When) -> str:
         f"{subject} is {_percent(place.ratio)} slower. "
         f"{runs} each can't exclude noise; {when(place.key, more)}."
     )
+
+
+def gap_text(place: Place) -> str:
+    """Return the gap of a compared configuration to the fastest and its noise, for a cell."""
+    gap = signed_percent(place.ratio)
+    if place.rank is Rank.UNKNOWN:
+        return f"{gap}, noise {'unknown' if math.isnan(place.low) else 'too large'}"
+    return f"{gap}, within noise" if place.rank is Rank.EQUAL else gap
+
+
+def signed_percent(ratio: float) -> str:
+    """Return a ratio in percent, always with a sign: minus 18%, plus 2.3%."""
+    digits = 0 if abs(ratio) >= 0.0995 else 1
+    return f"{100 * ratio:+.{digits}f}%".replace("-", "\N{MINUS SIGN}")
 
 
 def _percent(ratio: float) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 import click
 
-from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.options import columns, format_option, read_settings, settings_options, show
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.errors import MachineError
@@ -31,10 +30,7 @@ def status(form: str, **options: Any) -> None:
     with results_of(settings) as store:
         state = store.fleet.state()
         lines = status_lines(settings, state, time.time())
-    if form == "json":
-        click.echo(json.dumps(lines, indent=2))
-    else:
-        click.echo("\n".join(f"{name + ':':9} {text}" for name, text in lines.items()))
+    show(form, lambda: lines, lambda: columns(lines))
     if settings.fleet is not None and state is not None and state.state not in SOUND:
         raise MachineError(
             f"the connection to the hub fails: {state.state}",

@@ -11,13 +11,18 @@ from typing import IO, Any, Final
 import click
 
 from pvebench.analysis.metric_verdict import count_text
-from pvebench.cli.options import PATH, output_option, pairs_of, read_settings, settings_options
+from pvebench.cli.options import (
+    PATH,
+    output_option,
+    pairs_of,
+    read_settings,
+    settings_options,
+    writing,
+)
 from pvebench.cli.selection import results_of
-from pvebench.errors import NotWritable
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet import run_files
-from pvebench_fleet import run_files as pseudonyms
 
 _NODE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,98}[A-Za-z0-9])?")
 
@@ -33,19 +38,16 @@ def export_runs(output: Path | None, *, anonymous: bool, **options: Any) -> None
     """
     with results_of(read_settings(**options)) as store, ExitStack() as stack:
         simulated = store.simulated
-        names = pseudonyms.Pseudonyms(simulated=simulated)
-        try:
-            file: IO[bytes] = (
-                stack.enter_context(run_files.opened_for_writing(output))
-                if output
-                else sys.stdout.buffer
-            )
-            lines = store.fleet.stored()
-            count = run_files.write_runs(
-                file, lines, simulated=simulated, pseudonyms=names.replaced if anonymous else None
-            )
-        except OSError as error:
-            raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
+        names = run_files.Pseudonyms(simulated=simulated)
+        stack.enter_context(writing(output))
+        file: IO[bytes] = (
+            stack.enter_context(run_files.opened_for_writing(output))
+            if output
+            else sys.stdout.buffer
+        )
+        lines = store.fleet.stored()
+        replaced = names.replaced if anonymous else None
+        count = run_files.write_runs(file, lines, simulated=simulated, pseudonyms=replaced)
     if output is not None:
         click.echo(f"wrote {output}: {count_text(count, 'run')}")
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.options import format_option, read_settings, settings_options, show
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import DriverContext
-from pvebench.errors import ConfigError, Problem
+from pvebench.errors import ConfigError
 from pvebench.model.durability import Durability, Sync, Touch
 from pvebench.service.selection import locked_store
 from pvebench.service.workers import handle_signals
@@ -56,10 +56,11 @@ def durability(
             ]
     else:
         durabilities = list(_measure(settings, storage, only))
-    if form == "json":
-        click.echo(json.dumps([json.loads(one.to_json()) for one in durabilities], indent=2))
-    else:
-        click.echo("\n".join(table(durabilities)))
+    show(
+        form,
+        lambda: [json.loads(result.to_json()) for result in durabilities],
+        lambda: table(durabilities),
+    )
 
 
 def _chosen(name: str, only: Sequence[str]) -> bool:
@@ -78,11 +79,13 @@ def _measure(settings: Settings, storage: str, only: Sequence[str]) -> Iterator[
         )
         probe = probe_of(settings.driver, settings, place, storage)
         if probe is None:
-            raise _wrong(f"--driver: {settings.driver} cannot kill a VM and read its disks back")
+            raise ConfigError.of_options(
+                f"--driver: {settings.driver} cannot kill a VM and read its disks back"
+            )
         names = [name for name in probe.configurations if _chosen(name, only)]
         if not names:
             known = ", ".join(probe.configurations)
-            raise _wrong(f"--only: matches no configuration; known: {known}")
+            raise ConfigError.of_options(f"--only: matches no configuration; known: {known}")
         for one in probe.measure(names):
             store.record_durability(one)
             _progress(f"{one.configuration}: durable: {_answer(one) if one.durable else 'no'}")
@@ -91,10 +94,6 @@ def _measure(settings: Settings, storage: str, only: Sequence[str]) -> Iterator[
 
 def _progress(line: str) -> None:
     click.echo(line, err=True)
-
-
-def _wrong(message: str) -> ConfigError:
-    return ConfigError([Problem("command line", 0, 0, message)])
 
 
 def table(found: Sequence[Durability]) -> Iterator[str]:

@@ -172,7 +172,7 @@ def _check(mapped: ColumnMapping) -> None:
     if not problems and not any(plain_field(name) in NUMBERS for name in mapped.columns):
         problems.append(f"no metric is mapped; map one of {', '.join(NUMBERS)}")
     if problems:
-        raise ConfigError([Problem("command line", 0, 0, text) for text in problems])
+        raise ConfigError.of_options(*problems)
 
 
 @dataclass(frozen=True, slots=True)

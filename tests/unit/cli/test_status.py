@@ -57,7 +57,7 @@ def test_without_a_service_the_lines_come_from_the_store(tmp_path: Path, capsys:
     assert run_cli(["pause", *state, "--reason", "new disk"]) == 0
     shown = lines(capsys, *state)
     assert shown["next"] == "paused (new disk); continue with `pvebench resume`"
-    assert shown["results"].startswith("12 runs of 12 cases, 12 ok; the last ")
+    assert shown["results"].startswith("12 runs; 12 of 12 cases ok; the latest ")
     assert shown["changed"].startswith("Inconclusive: ")
     # All that was written counts, fills included, as for write budgets.
     store = TemporaryStore(tmp_path / "pvebench.db")

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
@@ -31,8 +32,9 @@ from pvebench.report.html import (
     short_names,
 )
 from pvebench.report.table import ResultRow, csv_text, result_rows, xlsx_bytes
-from pvebench.store.current import Results
+from pvebench.store.current import Results, Trend
 from pvebench.verdicts.fastest_text import after_cycles, summaries
+from pvebench.web.views.tables import numbers_of
 from testing.packs import write_pack
 from testing.simulations import Simulation, simulate
 
@@ -64,7 +66,7 @@ def rows_of(simulation: Simulation) -> list[ResultRow]:
     return result_rows(simulation.store.runs(limit=1000, pack="small"))
 
 
-def html_of(simulation: Simulation) -> str:
+def html_of(simulation: Simulation, trends: Mapping[str, Trend] | None = None) -> str:
     runs = simulation.store.runs(limit=1000)
     subject = Subject(
         title="<Two> & more",
@@ -73,6 +75,7 @@ def html_of(simulation: Simulation) -> str:
         now=runs[0].finished,
         simulated=True,
         environments=tuple(simulation.store.environments()),
+        trends=trends or {},
     )
     return report_html(subject, runs)
 
@@ -88,6 +91,14 @@ def test_a_row_has_the_newest_run_and_the_best_and_median_of_all(simulation: Sim
     reached = [s.value for run in case for s in run.samples if s.metric == "iops"]
     assert row["iops"] == reached[-1]
     assert (row["best"], row["median"]) == (max(reached), sorted(reached)[1])
+
+
+def test_a_level_stands_beside_the_number_of_its_runs(simulation: Simulation) -> None:
+    view = Results(simulation.store).now
+    html = html_of(simulation, view.trends)
+    assert '<th class="n">level</th><th class="n">runs</th>' in html
+    (number, *_) = next(numbers_of(trend) for trend in view.trends.values() if trend.points)
+    assert f'<td class="n">{number.value:,.0f}</td><td class="n">{number.runs}</td>' in html
 
 
 def test_the_hosts_row_stands_first_in_its_workload(simulation: Simulation) -> None:

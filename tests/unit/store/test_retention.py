@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -145,6 +146,10 @@ def test_without_a_deleted_run_its_case_is_as_if_it_had_never_been(
             assert run_cli(["results", *state, "--delete", str(numbers[gone % len(runs)])]) == 0
             assert "deleted run" in capsys.readouterr().out
             assert run_cli(["results", *state, "--delete", "99"]) == 5
+            assert run_cli(["results", *state, "--delete", "1", "--run", "2"]) == 2
+            assert run_cli(["status", *state, "--format", "json"]) == 0
+            left = json.loads(capsys.readouterr().out)["results"]
+            assert left.startswith(f"{len(runs) - 1} run") or left == "none yet"
             opened = TemporaryStore(tmp_path / name / "pvebench.db", simulated=False)
         states.append(
             [

@@ -27,16 +27,18 @@ from pvebench.store.records import Point
 from pvebench.verdicts.fastest_text import (
     LEAST_JUDGED,
     after_cycles,
+    compared_text,
     contest_text,
     contest_title,
     cycle_end_lines,
     milestone_text,
     milestones,
     schedule_of,
+    signed_percent,
     summaries,
 )
 from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, contests
-from pvebench.web.views.tables import _gap, numbers_of, signed_percent
+from pvebench.web.views.tables import _gap, numbers_of
 from pvebench_lab.simulated.simulated_guest import Fault
 from testing.packs import SMALL, quick, tool_workload, write_pack
 from testing.simulated_site import results_of
@@ -98,6 +100,13 @@ def test_the_fastest_setting_and_the_loss_of_the_usual_disk_are_named_with_an_in
     assert text.startswith("virtio, raw, cache none is the fastest durable configuration: 9,9")
     assert "The default (scsi, raw, cache none) is 2" in text
     assert "% slower (95% CI " in text
+
+
+def test_a_gap_with_a_ci_of_half_its_value_is_not_yet_known() -> None:
+    contest = contest_of({"scsi.raw.none": 8000, "virtio.raw.none": 10000}, runs=8)
+    wide = replace(contest.places[1], rank=Rank.UNKNOWN, low=-0.83, high=0.5)
+    text = compared_text("The default", wide, after_cycles)
+    assert text == "8 runs can't tell whether the default is slower."
 
 
 def test_what_is_within_noise_is_not_called_slower() -> None:

@@ -28,7 +28,7 @@ from pvebench.drivers.storages.qemu_img import (
     run_qemu_img,
     take_internal,
 )
-from pvebench.errors import VolumeError
+from pvebench.errors import PathUnusable, VolumeError
 from pvebench.model.disk import ChainKind, Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
@@ -228,13 +228,13 @@ def require_directory(options: StorageOptions) -> Path:
 
     A missing one is not created: without its mount, volumes would be on another disk.
 
-    Raises VolumeError: missing, or in memory.
+    Raises PathUnusable: missing, or in memory.
     """
     directory = Path(options.path)
     if directory.is_dir() or options.own_path:
         require_disk(options)
         return existing(directory)
-    raise VolumeError(
+    raise PathUnusable(
         f"storage {options.name}: {directory} does not exist",
         cause="the file system is not mounted, or the path is misspelled",
         next_step="mount it, correct `path` in the settings, or run `pvebench setup`",
@@ -242,12 +242,12 @@ def require_directory(options: StorageOptions) -> Path:
 
 
 def require_disk(options: StorageOptions) -> None:
-    """Raise VolumeError if all data of a storage's path is in memory."""
+    """Raise PathUnusable if all data of a storage's path is in memory."""
     path = Path(options.path)
     with contextlib.suppress(OSError):  # whatever uses the path reports it
         if memory := memory_below(existing(path) if options.own_path else path):
             key = "--state (make run: STATE=)" if options.own_path else "`path` in the settings"
-            raise VolumeError(
+            raise PathUnusable(
                 f"storage {options.name}: {options.path} is in memory ({memory}), not on a disk",
                 cause="it is on a tmpfs, as /dev/shm and often /tmp, a RAM disk or a file there",
                 next_step=f"set {key} to a place on a disk",

@@ -5,7 +5,6 @@ Free of side effects.
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from pvebench.report.value_text import iso, outcome_text, show_age, show_spread,
 from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
 from pvebench.store.records import CaseRecord, StoredRun
 from pvebench.verdicts.change_text import change_text
-from pvebench.verdicts.fastest_text import NOT_COUNTED, Summary
+from pvebench.verdicts.fastest_text import NOT_COUNTED, Summary, gap_text
 from pvebench.verdicts.overall_state import verdict_sign
 from pvebench.verdicts.ranking import (
     Exclusion,
@@ -108,8 +107,6 @@ STALE_INTERVALS: Final = 2.5
 """Same limit as in alerts and dashboards: two runs are missing."""
 CACHES: Final = tuple(map(str, Cache))
 """From the safest to the least safe; others follow in alphabetical order."""
-MINUS: Final = "\N{MINUS SIGN}"
-"""More visible than a hyphen."""
 _SOFT: Final = (Exclusion.UNFLUSHED, Exclusion.WARM)
 
 
@@ -273,17 +270,8 @@ def _gap(place: Place | None, ranking: Ranking | None) -> tuple[str, bool]:
     if place.rank is Rank.FASTEST:
         alone, word = len(ranking.places) < 2, "fastest" if ranking.decided else "highest so far"
         return "" if alone else word, ranking.sound and not alone
-    gap = signed_percent(place.ratio)
-    if place.rank is Rank.EQUAL:
-        return f"{gap}, within noise", ranking.sound and not place.exclusion
-    noise = "noise unknown" if math.isnan(place.low) else "noise too large"
-    return (gap if place.rank is Rank.SLOWER else f"{gap}, {noise}"), False
-
-
-def signed_percent(ratio: float) -> str:
-    """Return a ratio in percent, always with a sign: minus 18%, plus 2.3%."""
-    digits = 0 if abs(ratio) >= 0.0995 else 1
-    return f"{100 * ratio:+.{digits}f}%".replace("-", MINUS)
+    equal = place.rank is Rank.EQUAL and ranking.sound and not place.exclusion
+    return gap_text(place), equal
 
 
 def _cell(

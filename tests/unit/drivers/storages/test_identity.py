@@ -13,7 +13,7 @@ from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.linux.block_devices import facts_of, hardware_of, parts_of
 from pvebench.drivers.storages.storage_settings import LocalSettings, identities_of, require_paths
-from pvebench.errors import ServerGone, VolumeError
+from pvebench.errors import MachineError, ServerGone, VolumeError
 from pvebench.model.ports import StorageFunctions
 from pvebench.model.run import Outcome, Run
 from pvebench.model.volume import Identity, change, device_text, is_certain, is_same
@@ -248,6 +248,7 @@ def test_a_path_that_is_missing_is_an_error_and_is_not_made(tmp_path: Path, kind
         with pytest.raises(VolumeError, match=f"storage local: {path} does not exist") as caught:
             look()
         assert caught.value.cause == "the file system is not mounted, or the path is misspelled"
+        assert caught.value.exit_code == MachineError.exit_code  # that of `pvebench check`
         assert "pvebench setup" in caught.value.next_step
     assert not path.parent.exists()
     path.mkdir(parents=True)
@@ -294,7 +295,7 @@ def test_accept_needs_a_storage_of_the_settings_and_a_service_that_is_stopped(
     assert run_cli(["storage", "accept", "local", "--config", str(config)]) == 0
     assert "nothing to accept: the first run records local" in capsys.readouterr().out
     (tmp_path / "bench").rmdir()
-    assert run_cli(["storage", "accept", "local", "--config", str(config)]) == 6
+    assert run_cli(["storage", "accept", "local", "--config", str(config)]) == 3
 
 
 def test_setup_makes_the_directories_that_it_is_given_and_leaves_the_default_to_a_run(
