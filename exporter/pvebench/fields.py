@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,6 +17,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     StrictStr,
     WithJsonSchema,
 )
@@ -44,6 +46,15 @@ def require_once(values: Iterable[object], message: str) -> None:
     if twice:
         more = f" and {len(twice) - MAX_NAMED} more" if len(twice) > MAX_NAMED else ""
         raise ValueError(f"{message}: {', '.join(twice[:MAX_NAMED])}{more}")
+
+
+def require_known(name: object, names: Collection[str], key: str = "") -> str:
+    """Return a name; raises ValueError, about `key`, if it is not one of the names."""
+    if isinstance(name, str) and name in names:
+        return name
+    *most, last = map(repr, names)
+    where = f"{key}: " if key else ""
+    raise ValueError(f"{where}{name!r} is not one of {', '.join(most)} or {last}")
 
 
 def _slug(value: Any) -> str:
@@ -234,6 +245,56 @@ class OneOf:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         """Return the schema that pydantic creates for a Literal."""
         return core_schema.literal_schema(list(self._words))
+
+
+class ByKind:
+    """Choice of a model by the key `kind`: `Annotated[Base, ByKind(default, models)]`.
+
+    Args:
+        default: the kind of a value without that key.
+        models: returns kind -> model.
+    """
+
+    def __init__(self, default: str, models: Callable[[], Mapping[str, type[BaseModel]]]) -> None:
+        self._default = default
+        self._models = models
+
+    def model_of(self, value: object) -> type[BaseModel]:
+        """Return the model of a value. Raises ValueError: its kind does not exist."""
+        kind = value.get("kind", self._default) if isinstance(value, Mapping) else self._default
+        models = self._models()
+        return models[require_known(kind, models, "kind")]
+
+    def _validate(self, value: object) -> BaseModel:
+        if isinstance(value, BaseModel):
+            return value
+        keys = {"kind": self._default, **value} if isinstance(value, Mapping) else value
+        return self.model_of(value).model_validate(keys)
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return a schema that validates by the model, and has all models in the JSON schema."""
+        models = dict.fromkeys(self._models().values())
+        return core_schema.json_or_python_schema(
+            json_schema=core_schema.union_schema([*map(handler.generate_schema, models)]),
+            python_schema=core_schema.no_info_plain_validator_function(self._validate),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return a choice of the models; each allows only the names of its kinds."""
+        choice = handler(schema)
+        for reference in choice["anyOf"]:
+            keys = handler.resolve_ref_schema(reference)
+            models = self._models().items()
+            kinds = [name for name, model in models if model.__name__ == keys["title"]]
+            keys["properties"]["kind"] = {"enum": kinds}
+            if self._default in kinds:
+                keys["properties"]["kind"]["default"] = self._default
+                keys["required"].remove("kind")
+        return choice
 
 
 class Strict(BaseModel):

@@ -1,62 +1,88 @@
 """What a plug-in may use: the documented surface of pvebench. See docs/plugins.md.
 
-Other modules may change with any release.
+It has the public names of the modules below, and those of drivers, storages and tools that a
+plug-in implements or calls. Other modules may change with any release.
 """
 
 from __future__ import annotations
 
-from pvebench.drivers.driver import Driver, DriverContext, DriverSettings, Engine, MeasuredStorage
-from pvebench.drivers.storages.contract import Kind, Node, Storage, StorageOptions, Undo
-from pvebench.drivers.storages.directory import DirectoryStorage, identify_directory
-from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, ToolFailed, VolumeError
-from pvebench.model import figures
-from pvebench.model.disk import Disk, Format, HostCache
-from pvebench.model.figure import Figure
-from pvebench.model.ports import Journal, Site
-from pvebench.model.rules import StorageKind
-from pvebench.model.run import Sample
-from pvebench.model.scenario import Scenario
-from pvebench.model.volume import Identity, Volume
-from pvebench.model.workload import Direction, Place, Workload
+from pvebench import errors, fields
+from pvebench.drivers import driver as drivers
+from pvebench.drivers import vm_lifecycle
+from pvebench.drivers.linux.host_tools import run_program
+from pvebench.drivers.storages.contract import (
+    MARK,
+    Kind,
+    Node,
+    PooledStorage,
+    SnapshotStorage,
+    Storage,
+    StorageContext,
+    StorageSettings,
+    Undo,
+)
+from pvebench.drivers.storages.directory import (
+    DirectorySettings,
+    DirectoryStorage,
+    PathSettings,
+    identify_directory,
+)
+from pvebench.drivers.storages.own_files import drop_page_cache
+from pvebench.drivers.storages.qemu_img import create_image
+from pvebench.drivers.storages.server_link import LinkSettings, ServerLink, ServerSettings
+from pvebench.model import audit, figures, ports, rules, space, units
+from pvebench.model import disk as disks
+from pvebench.model import environment as environments
+from pvebench.model import reference_series as references
+from pvebench.model import run as runs
+from pvebench.model import scenario as scenarios
+from pvebench.model import volume as volumes
+from pvebench.model import workload as workloads
+from pvebench.model import write_cost as wear
 from pvebench.workloads import Estimate, Job, Parsed, Target, Tool, ToolOptions
 
 __all__ = [
-    "Direction",
+    "MARK",
+    "DirectorySettings",
     "DirectoryStorage",
-    "Disk",
-    "Driver",
-    "DriverContext",
-    "DriverError",
-    "DriverSettings",
-    "Engine",
     "Estimate",
-    "Figure",
-    "Format",
-    "HostCache",
-    "Identity",
     "Job",
-    "Journal",
     "Kind",
-    "MeasuredStorage",
+    "LinkSettings",
     "Node",
-    "OutputUnreadable",
     "Parsed",
-    "Place",
-    "PvebenchError",
-    "Sample",
-    "Scenario",
-    "Site",
+    "PathSettings",
+    "PooledStorage",
+    "ServerLink",
+    "ServerSettings",
+    "SnapshotStorage",
     "Storage",
-    "StorageKind",
-    "StorageOptions",
+    "StorageContext",
+    "StorageSettings",
     "Target",
     "Tool",
-    "ToolFailed",
     "ToolOptions",
     "Undo",
-    "Volume",
-    "VolumeError",
-    "Workload",
+    "audit",
+    "create_image",
+    "disks",
+    "drivers",
+    "drop_page_cache",
+    "environments",
+    "errors",
+    "fields",
     "figures",
     "identify_directory",
+    "ports",
+    "references",
+    "rules",
+    "run_program",
+    "runs",
+    "scenarios",
+    "space",
+    "units",
+    "vm_lifecycle",
+    "volumes",
+    "wear",
+    "workloads",
 ]

@@ -19,7 +19,7 @@ from pvebench.drivers.linux.block_devices import identity
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.contract import StorageContext
 from pvebench.drivers.storages.identity import claim
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -65,7 +65,12 @@ def host_runner(store: Store, places: Mapping[str, tuple[str, str]], runtime: Pa
     """Return what runs cases on storages: name -> kind and path."""
     storages = {
         name: KINDS[kind].make(
-            StorageOptions(name=name, kind=kind, owner=OWNER, path=path), store.journal
+            StorageContext(
+                name=name,
+                owner=OWNER,
+                settings=KINDS[kind].settings.model_validate({"kind": kind, "path": path}),
+            ),
+            store.journal,
         )
         for name, (kind, path) in places.items()
     }

@@ -20,7 +20,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.contract import StorageContext
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
@@ -32,10 +32,13 @@ from pvebench.store.store import Store
 from pvebench.workloads import TOOLS
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine
+from pvebench_lab.storages.pools import LvmSettings
 
 OWNER: Final = "thin"
 STATE: Final = Path("/var/tmp/thin")
-OPTIONS: Final = StorageOptions(name="thin", kind="lvmthin", owner=OWNER, pool="bench")
+CONTEXT: Final = StorageContext(
+    name="thin", owner=OWNER, settings=LvmSettings(kind="lvmthin", vgname="bench")
+)
 SCENARIO: Final = Scenario(
     node="inside",
     storage="thin",
@@ -60,7 +63,7 @@ def table(name: str) -> str:
 
 
 def host_runner(store: Store) -> Runner:
-    storage = KINDS["lvmthin"].make(OPTIONS, store.journal)
+    storage = KINDS["lvmthin"].make(CONTEXT, store.journal)
     machine = ThisMachine(STATE / "run", store.journal)
     disk = HostDisk(node="inside", storages={"thin": storage}, machine=machine)
     probe = ProcProbe(lambda: None, lambda: disk.volume_path)
@@ -95,7 +98,7 @@ def main() -> Mapping[str, Any]:
     STATE.mkdir()
     (STATE / "run").mkdir()
     before = volumes()
-    said: dict[str, Any] = {"identity": KINDS["lvmthin"].identify(OPTIONS), "before": before}
+    said: dict[str, Any] = {"identity": KINDS["lvmthin"].identify(CONTEXT), "before": before}
     said["killed"] = killed(before)
     store = Store(STATE / "pvebench.db", simulated=False)
     said["undone"] = undo_pending(store.journal, instance=OWNER, runtime=STATE / "run")
@@ -114,7 +117,7 @@ def main() -> Mapping[str, Any]:
 
 def foreign(store: Store) -> str:
     """Return why a pool is not removed in which someone made a volume."""
-    storage = KINDS["lvmthin"].make(OPTIONS, store.journal)
+    storage = KINDS["lvmthin"].make(CONTEXT, store.journal)
     disk = replace(SCENARIO.disk, thin_chunk=None)
     volume = storage.create(replace(SCENARIO, disk=disk))
     pool = f"{volume.volid.removeprefix('/dev/')}-pool"

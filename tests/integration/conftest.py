@@ -12,7 +12,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qemu_hypervisor import QemuHypervisor
-from pvebench.drivers.storages.contract import StorageOptions, release
+from pvebench.drivers.storages.contract import release
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest.build import build_image
 from pvebench.guest.image import GuestImage, default_directory
@@ -25,6 +25,7 @@ from pvebench.model.volume import Attachment, Plug
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
 from testing.packs import Recorder, tool_workload
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)
@@ -50,7 +51,7 @@ class Lab:
         self.storages, self.qemu = self._make("test")
 
     def _make(self, owner: str) -> tuple[dict[str, DirectoryStorage], QemuHypervisor]:
-        options = StorageOptions(name="local", kind="dir", owner=owner, path=str(self.storage))
+        options = storage_context(name="local", kind="dir", owner=owner, path=str(self.storage))
         storages = {"local": DirectoryStorage(options, self.store.journal)}
         vm = self._kind(
             node="lab",

@@ -23,7 +23,6 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.drivers.storages.block import DeviceStorage
-from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.identity import (
     BLOCK_BYTES,
     DEVICE_MARK,
@@ -39,6 +38,7 @@ from pvebench_lab.host.device_tuning import check_own
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine
 from testing.devices import block_device, need_loop_devices
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 SIZE = 40 * MIB
@@ -94,7 +94,7 @@ def claimed(disk: Path) -> Path:
 @contextlib.contextmanager
 def storage(device: Path, folder: Path) -> Iterator[DeviceStorage]:
     store = TemporaryStore(folder / "pvebench.db", simulated=False)
-    options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
+    options = storage_context(name="disk", kind="block", owner="test", path=str(device))
     made = DeviceStorage(options, store.journal)
     try:
         yield made

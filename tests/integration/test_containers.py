@@ -21,7 +21,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.storages.block import LoopStorage
-from pvebench.drivers.storages.contract import Storage, StorageOptions
+from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import HypervisorGone
 from pvebench.guest.image import GuestImage
@@ -42,6 +42,7 @@ from pvebench_lab.lxc.container_disk import ContainerDisk, ContainerTools
 from testing.containers import left_of, losetup, processes, text
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED, until, value
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 OWNER = "0123456789abcdef"
@@ -69,7 +70,7 @@ class Bench:
         assert able, f"containers cannot be tried on this machine: {why}"
         self.store = TemporaryStore(directory / "pvebench.db", simulated=False)
         (directory / "volumes").mkdir(exist_ok=True)
-        options = StorageOptions(
+        options = storage_context(
             name="local", kind="dir", owner=owner, path=str(directory / "volumes")
         )
         storages = {"local": kind(options, self.store.journal)}  # type: ignore[call-arg] # as all kinds

@@ -6,10 +6,10 @@ from integration.conftest import Lab
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.qemu.accelerator import Accelerator
-from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.guest.image import GuestImage
 from pvebench.model.durability import Durability, Sync
 from pvebench_lab.durability.qemu import QemuDurability
+from testing.storages import storage_context
 
 
 def found(result: Durability, sync: Sync) -> list[int]:
@@ -26,7 +26,7 @@ def test_an_unflushed_first_write_to_qcow2_dies_with_qemu_and_a_flushed_one_surv
         clock=SystemClock(),
         say=print,
     )
-    options = StorageOptions(name="local", kind="dir", owner="test", path=str(own_lab.storage))
+    options = storage_context(name="local", kind="dir", owner="test", path=str(own_lab.storage))
     probe = QemuDurability(
         options, node="lab", image=image, accelerator=Accelerator.TCG, place=place
     )

@@ -18,7 +18,6 @@ from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.identity import HEAD_BYTES, claim
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
@@ -33,6 +32,7 @@ from pvebench_lab.host.host_engine import ThisMachine
 from testing.devices import block_device
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 # A doubt about the numbers of a busy machine is none about the tool.
@@ -54,7 +54,7 @@ class Host:
 
     def __init__(self, folder: Path, device: Path) -> None:
         self.store = TemporaryStore(folder / "pvebench.db", simulated=False)
-        options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
+        options = storage_context(name="disk", kind="block", owner="test", path=str(device))
         storage = KINDS["block"].make(options, self.store.journal)
         self.disk = HostDisk(
             node="lab",
@@ -230,7 +230,7 @@ def test_settings_of_a_device_that_is_not_ours_are_left_alone(host: Host, device
 def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) -> None:
     claim(device, destroy=False)
     before = in_force(device)
-    options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
+    options = storage_context(name="disk", kind="block", owner="test", path=str(device))
     storages = {"disk": KINDS["block"].make(options, own_lab.store.journal)}
     own_lab.qemu._storages |= storages
     host = HostDisk(

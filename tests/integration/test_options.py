@@ -17,7 +17,7 @@ from integration.conftest import MACHINE, Lab, LabBench, scenario
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import detach_loops
-from pvebench.drivers.storages.contract import MARK, StorageOptions
+from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.identity import BLOCK_BYTES, HEAD_BYTES, TAIL_BYTES, claim
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import VolumeError
@@ -30,6 +30,7 @@ from pvebench.model.workload import Direction
 from testing.devices import block_device, need_loop_devices
 from testing.nfs import nfs_server
 from testing.real_outcomes import MEASURED
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 HOT = [
@@ -176,7 +177,7 @@ def test_the_boot_is_measured_and_an_idle_vm_costs_little(bench: Bench) -> None:
 def add(lab: Lab, kind: str, **options: object) -> None:
     if kind == "loop":
         Path(str(options["path"])).mkdir(exist_ok=True)
-    made = StorageOptions(name=kind, kind=kind, owner="test", **options)  # type: ignore[arg-type] # by name
+    made = storage_context(name=kind, kind=kind, owner="test", **options)
     lab.qemu._storages[kind] = KINDS[kind].make(made, lab.store.journal)
 
 
@@ -349,7 +350,7 @@ def test_a_loop_device_that_got_another_file_or_a_link_is_not_used(tmp_path: Pat
     need_loop_devices()
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     (tmp_path / "loops").mkdir()
-    options = StorageOptions(name="loop", kind="loop", owner="test", path=str(tmp_path / "loops"))
+    options = storage_context(name="loop", kind="loop", owner="test", path=str(tmp_path / "loops"))
     storage = KINDS["loop"].make(options, store.journal)
     volume = storage.create(on("loop"))
     device, foreign = volume.volid, tmp_path / "foreign"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -22,7 +23,7 @@ axes: {storage: [fast], bus: [virtio], format: [raw], cache: [none]}
 volume: {size: 64M}
 measure: {ramp: 1s, runtime: 2s}
 workloads:
-  - cat: {}
+  - scan: {bs: 4M}
 """
 
 
@@ -52,7 +53,7 @@ def options(directory: Path, mount: Path) -> list[str]:
     (directory / "disk").mkdir(exist_ok=True)
     (directory / "plugged.yaml").write_text(PACK, "utf-8")
     settings = directory / "pvebench.yaml"
-    storage = {"kind": "mounted", "path": str(directory / "disk"), "options": {"mount": str(mount)}}
+    storage = {"kind": "mounted", "path": str(directory / "disk"), "mount": str(mount)}
     settings.write_text(
         f"state: state\npacks: [plugged]\nstorages: {{fast: {json.dumps(storage)}}}\n", "utf-8"
     )
@@ -70,20 +71,30 @@ def test_a_storage_kind_and_a_tool_of_another_package_are_measured(
     given = options(tmp_path, mount_of(tmp_path))
     done = run(site, "run", *given)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert any(f"fast.virtio.raw.none/cat  {one}" in done.stdout for one in MEASURED)
+    assert any(f"fast.virtio.raw.none/scan-4096k  {one}" in done.stdout for one in MEASURED)
     rows = json.loads(run(site, "results", *given, "--format=json").stdout)
     (row,) = rows if isinstance(rows, list) else rows["rows"]
-    assert row["workload"] == "cat"
+    assert row["workload"] == "scan-4096k"
     assert any(one["metric"] == "bandwidth" and one["value"] > 0 for one in row["samples"])
 
 
-def test_a_storage_of_a_plug_in_refuses_what_its_kind_refuses(site: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["plan", "check"])
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"mount"', '"mnt"', "unknown key 'mnt'; did you mean 'mount'?"),
+        ('"mount": "', '"mount": 5, "x": "', "storages.fast.mount: invalid path 5"),
+    ],
+)
+def test_a_wrong_key_of_a_plug_in_is_refused_with_its_position(
+    site: Path, tmp_path: Path, command: str, old: str, new: str, expected: str
+) -> None:
     given = options(tmp_path, mount_of(tmp_path))
-    text = (tmp_path / "pvebench.yaml").read_text("utf-8").replace('"mount"', '"mnt"')
+    text = (tmp_path / "pvebench.yaml").read_text("utf-8").replace(old, new)
     (tmp_path / "pvebench.yaml").write_text(text, "utf-8")
-    done = run(site, "plan", *given)
+    done = run(site, command, *given)
     assert done.returncode == 2
-    assert "kind mounted has no mnt" in done.stderr
+    assert re.search(rf"pvebench\.yaml:3:\d+: {re.escape(expected)}", done.stderr)
 
 
 BROKEN = """\

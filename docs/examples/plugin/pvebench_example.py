@@ -1,101 +1,98 @@
-"""An example of a plug-in of pvebench: a storage kind and a tool."""
+"""An example of a plug-in of pvebench: a storage kind and a tool, both with options."""
 
 import re
-import shlex
 from collections.abc import Mapping
-from pathlib import Path
 
-from pvebench.plugin import (
-    Direction,
-    DirectoryStorage,
-    Estimate,
-    Format,
-    Job,
-    Journal,
-    Kind,
-    OutputUnreadable,
-    Parsed,
-    Scenario,
-    StorageKind,
-    StorageOptions,
-    Target,
-    Tool,
-    ToolOptions,
-    Volume,
-    VolumeError,
-    Workload,
-    figures,
-    identify_directory,
-)
+from pvebench import plugin
+from pvebench.plugin import disks, errors, fields, figures, ports, rules, scenarios, workloads
+
+Logs = Mapping[str, str]
 
 
-class MountedDirectory(DirectoryStorage):
-    """Directory on a file system of its own, whose mount point is option `mount`."""
+class MountedSettings(plugin.DirectorySettings):
+    """Keys of kind `mounted`: `path`, and the mount point above it."""
 
-    def __init__(self, options: StorageOptions, journal: Journal) -> None:
-        super().__init__(options, journal)
-        self._path, self._mount = Path(options.path), Path(options.options.get("mount", ""))
+    mount: fields.FilePath
 
-    def create(self, scenario: Scenario) -> Volume:
+
+class MountedDirectory(plugin.DirectoryStorage):
+    """Directory on a file system of its own."""
+
+    def __init__(
+        self, context: plugin.StorageContext[MountedSettings], journal: ports.Journal
+    ) -> None:
+        super().__init__(context, journal)
+        self._settings = context.settings
+
+    def create(self, scenario: scenarios.Scenario) -> plugin.volumes.Volume:
         """Create a volume. Raises VolumeError if the file system is not mounted."""
-        if not (self._mount.is_mount() and self._path.is_relative_to(self._mount)):
-            raise VolumeError(f"{self._path} is not below {self._mount}, or that is not mounted")
+        path, mount = self._settings.path, self._settings.mount
+        if not (mount.is_mount() and path.is_relative_to(mount)):
+            raise errors.VolumeError(f"{path} is not below {mount}, or that is not mounted")
         return super().create(scenario)
 
 
-MOUNTED = Kind(
-    holds=StorageKind(name="mounted", formats=frozenset({Format.RAW, Format.QCOW2}), files=True),
+MOUNTED = plugin.Kind(
+    holds=rules.StorageKind(
+        name="mounted", formats=frozenset({disks.Format.RAW, disks.Format.QCOW2}), files=True
+    ),
+    settings=MountedSettings,
     make=MountedDirectory,
-    identify=identify_directory,
-    required=frozenset({"path"}),
-    options=frozenset({"mount"}),
+    identify=plugin.identify_directory,
 )
 
 
-class CatOptions(ToolOptions):
-    """Tool `cat` has no options of its own."""
+class ScanOptions(plugin.ToolOptions):
+    """Options of tool `scan`: the bytes of one read."""
 
-    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+    bs: fields.Size = 1024**2
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> workloads.Workload:
         """Return the workload: one sequential read of the whole disk."""
-        slug = self.slug("cat")
-        return Workload(
+        slug = self.slug("scan", f"{self.bs // 1024}k")
+        return workloads.Workload(
             slug=slug,
-            tool="cat",
+            tool="scan",
             title=self.heading(slug),
-            parameters={"rw": "read", "version": self.version},
-            directions=(Direction.READ,),
+            parameters={"rw": "read", "bs": self.bs, "version": self.version},
+            directions=(workloads.Direction.READ,),
             ramp_seconds=0.0,
             runtime_seconds=0.0,
         )
 
 
-class Cat(Tool):
+class Scan(plugin.Tool):
     """Reads the whole disk once."""
 
-    tool = "cat"
-    options = CatOptions
+    tool = "scan"
+    options = ScanOptions
 
-    def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
+    def estimate(self, workload: workloads.Workload, size_bytes: int) -> plugin.Estimate:
         """Return an estimate for 100 MB/s; it only reads."""
-        return Estimate(seconds=size_bytes / 100e6, bytes_written=0)
+        return plugin.Estimate(seconds=size_bytes / 100e6, bytes_written=0)
 
-    def job(self, workload: Workload, target: Target) -> Job:
+    def job(self, workload: workloads.Workload, target: plugin.Target) -> plugin.Job:
         """Return the command, which prints the uptime before and after, and the bytes."""
-        device, output = shlex.quote(target.device), f"{target.work}/cat.txt"
-        read = f"head -c {target.size_bytes} {device} | wc -c"
-        command = f"(cat /proc/uptime; {read}; cat /proc/uptime) >{shlex.quote(output)}"
-        argv = ["/bin/sh", "-c", command]
-        return Job(argv=argv, files={output: b""}, output=output, work=target.work, timed=False,
-                   drop_guest_cache=True)  # fmt: skip
+        place = f"skip={target.offset_bytes} count={target.size_bytes}"
+        flags = f"iflag=skip_bytes,count_bytes bs={workload.parameters['bs']} status=none"
+        script = f'(cat /proc/uptime; dd if="$0" {flags} {place} | wc -c; cat /proc/uptime) >"$1"'
+        output = f"{target.work}/scan.txt"
+        return plugin.Job(
+            argv=["/bin/sh", "-c", script, target.device, output],
+            files={output: b""},
+            output=output,
+            deadline_seconds=target.size_bytes / 1e6 + 60,
+            work=target.work,
+            timed=False,
+            drop_guest_cache=True,
+        )
 
-    def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
+    def parse(self, workload: workloads.Workload, output: str, logs: Logs) -> plugin.Parsed:
         """Return bandwidth, bytes and seconds. Raises OutputUnreadable."""
         match = re.fullmatch(r"(\d+\.\d+) \S+\n(\d+)\n(\d+\.\d+) \S+\n", output)
         if match is None or (seconds := float(match[3]) - float(match[1])) <= 0:
-            raise OutputUnreadable("cat took no time", evidence=output[:200])
-        size, read = float(match[2]), Direction.READ
-        return Parsed(samples=(
-            figures.BANDWIDTH.sample(size / seconds, read),
-            figures.BYTES.sample(size, read),
-            figures.RUNTIME.sample(seconds, read),
-        ))  # fmt: skip
+            raise errors.OutputUnreadable("scan took no time", evidence=output[:200])
+        size, direction = float(match[2]), workload.directions[0]
+        numbers = {figures.BANDWIDTH: size / seconds, figures.BYTES: size, figures.RUNTIME: seconds}
+        samples = (figure.sample(value, direction) for figure, value in numbers.items())
+        return plugin.Parsed(samples=tuple(samples))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -72,6 +72,14 @@ _YAML_WORDS: Final = {
 """Words of the parser -> words of users."""
 
 
+def _child(node: Any, part: int | str) -> Any:
+    """Return a value of a mapping or list; None: it does not exist, as a key that is no text."""
+    if isinstance(node, CommentedMap):
+        return node.get(part)
+    exists = isinstance(node, CommentedSeq) and isinstance(part, int) and part < len(node)
+    return node[part] if exists else None
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A parsed file: its name as written by the user, and ruamel's tree."""
@@ -87,8 +95,7 @@ class Document:
             if isinstance(part, int) and not isinstance(node, CommentedSeq):
                 continue
             parts.append(part)
-            known = part in node if isinstance(node, CommentedMap) else isinstance(part, int)
-            node = node[part] if known else None
+            node = _child(node, part)
         return tuple(parts)
 
     def has(self, location: Location) -> bool:
@@ -96,12 +103,7 @@ class Document:
         *above, key = location
         node: Any = self.root
         for part in above:
-            if isinstance(node, CommentedMap):
-                node = node.get(part)
-            elif isinstance(node, CommentedSeq) and isinstance(part, int) and part < len(node):
-                node = node[part]
-            else:  # the location does not exist in the file, such as for a key that is no text
-                return False
+            node = _child(node, part)
         return isinstance(node, CommentedMap) and key in node
 
     def problem(self, location: Location, message: str, *, at_key: bool = False) -> Problem:
@@ -242,7 +244,7 @@ def shown(value: object) -> str:
 def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) -> Problem:
     location, kind = document.place(fault["loc"]), fault["type"]
     if kind == "extra_forbidden":
-        message = _unknown_key(str(location[-1]), _model_at(model, location[:-1]))
+        message = _unknown_key(str(location[-1]), _model_at(document, model, location[:-1]))
         return document.problem(location, message, at_key=True)
     if kind == "missing":
         return document.problem(location[:-1], f"missing key '{location[-1]}'")
@@ -298,14 +300,29 @@ def _unknown_key(key: str, model: Any) -> str:
     return unknown_key(key, sorted(_fields(model)), cutoff=0.85 if explained else 0.6)
 
 
-def _model_at(model: type[BaseModel], location: Location) -> Any:
-    """Return the model at `location`."""
+def _model_at(document: Document, model: type[BaseModel], location: Location) -> Any:
+    """Return the model at `location`. The type of a mapping's values may depend on the value."""
     current: Any = model
+    value: Any = document.root
+    choose: Callable[[Any], Any] | None = None
     for part in location:
-        if not isinstance(part, int):
-            field = _fields(current).get(part)
-            current = _inner_model(field.annotation) if field else current
+        value = _child(value, part)
+        if isinstance(part, int):
+            continue
+        if choose is not None:
+            current, choose = choose(value), None
+        elif field := _fields(current).get(part):
+            current, choose = _inner_model(field.annotation), _choice(field.annotation)
     return current
+
+
+def _choice(annotation: Any) -> Callable[[Any], Any] | None:
+    """Return the function from a value of a mapping to its model; None: it is no mapping."""
+    if get_origin(annotation) is not dict:
+        return None
+    kind = get_args(annotation)[1]
+    choices = [rule.model_of for rule in get_args(kind)[1:] if hasattr(rule, "model_of")]
+    return choices[0] if choices else lambda _: _inner_model(kind)
 
 
 def _fields(model: Any) -> dict[str, FieldInfo]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
@@ -46,6 +47,7 @@ from pvebench.fields import (
     WebAddress,
     WeeklyMoment,
     Zone,
+    require_known,
     require_once,
 )
 from pvebench.files import check_secret
@@ -146,16 +148,9 @@ else:
     _KeysOfDrivers = create_model("_KeysOfDrivers", __base__=_models())
 
 
-def _known_driver(name: str) -> str:
-    if name not in DRIVERS:
-        *most, last = (repr(known) for known in DRIVERS)
-        raise ValueError(f"{name!r} is not one of {', '.join(most)} or {last}")
-    return name
-
-
 DriverName = Annotated[
     StrictStr,
-    AfterValidator(_known_driver),
+    AfterValidator(partial(require_known, names=DRIVERS)),
     WithJsonSchema({"type": "string", "enum": list(DRIVERS)}),
 ]
 

@@ -24,10 +24,10 @@ from pvebench.drivers.qemu.block_graph import Names, block_nodes, devices, own_s
 from pvebench.drivers.qemu.machine import BOOT_SECONDS, SWITCH_SECONDS, QemuMachine, qemu_facts
 from pvebench.drivers.qemu.qemu_hypervisor import prepare
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
-from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage, existing
+from pvebench.drivers.storages.contract import StorageContext, instance_id
+from pvebench.drivers.storages.directory import DirectorySettings, DirectoryStorage, existing
 from pvebench.drivers.storages.qemu_img import SOUND, run_qemu_img
-from pvebench.drivers.storages.storage_settings import LocalSettings, storage_options
+from pvebench.drivers.storages.storage_settings import LocalSettings, storage_contexts
 from pvebench.errors import GuestTimeout, OutputUnreadable, VolumeError
 from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format, Preallocation, option_text
@@ -165,23 +165,26 @@ def _reader(content: Path) -> Callable[[int], bytes]:
     return found
 
 
-def directory_options(settings: LocalSettings, storage: str) -> StorageOptions:
-    """Return the options of a storage of kind `dir`; empty: the first. Raises VolumeError."""
-    known = {name: one for name, one in storage_options(settings).items() if one.kind == "dir"}
-    options = known.get(storage or next(iter(known), ""))
-    if options is None:
+def directory_context(settings: LocalSettings, storage: str) -> StorageContext[DirectorySettings]:
+    """Return the context of a storage of kind `dir`; empty: the first. Raises VolumeError."""
+    contexts = storage_contexts(settings, instance_id(settings.state))
+    directories = {
+        name: context for name, (kind, context) in contexts.items() if kind.holds.name == "dir"
+    }
+    context = directories.get(storage or next(iter(directories), ""))
+    if context is None:
         raise VolumeError(
             f"the durability of storage {storage!r} cannot be measured",
             cause="only volumes of kind dir can be read back after QEMU was killed",
-            next_step=f"use one of: {', '.join(known) or 'none'}",
+            next_step=f"use one of: {', '.join(directories) or 'none'}",
         )
-    if cause := flushes_ignored(existing(Path(options.path))):
+    if cause := flushes_ignored(existing(context.settings.path)):
         raise VolumeError(
-            f"storage {options.name}: no flush reaches its disk: {cause}",
+            f"storage {context.name}: no flush reaches its disk: {cause}",
             cause="a loss of power loses flushed writes there, whatever QEMU does",
             next_step="remove that option, or use another storage with --storage",
         )
-    return options
+    return context
 
 
 class QemuDurability:
@@ -191,16 +194,16 @@ class QemuDurability:
 
     def __init__(
         self,
-        options: StorageOptions,
+        context: StorageContext[DirectorySettings],
         *,
         node: str,
         image: GuestImage,
         accelerator: Accelerator,
         place: DriverContext,
     ) -> None:
-        self._storage = DirectoryStorage(options, place.journal)
+        self._storage = DirectoryStorage(context, place.journal)
         self._node = node
-        self._name = options.name
+        self._name = context.name
         self._image = image
         self._accelerator = accelerator
         self._place = place
@@ -330,10 +333,10 @@ def _copy(source: Path, target: Path) -> None:
 
 def probe(settings: QemuSettings, place: DriverContext, storage: str) -> QemuDurability:
     """Return the probe of a storage. Raises VolumeError, as `prepare`."""
-    options = directory_options(settings, storage)
+    context = directory_context(settings, storage)
     image, accelerator = prepare(settings, place)
     node = settings.node
-    return QemuDurability(options, node=node, image=image, accelerator=accelerator, place=place)
+    return QemuDurability(context, node=node, image=image, accelerator=accelerator, place=place)
 
 
 # --- Log of the writes below an image

@@ -10,6 +10,7 @@ from pydantic import model_validator
 
 from pvebench.drivers.driver import Driver, MeasuredStorage, budget_of
 from pvebench.drivers.ssh import SshSettings
+from pvebench.drivers.storages.directory import path_of
 from pvebench.drivers.storages.storage_settings import (
     LocalSettings,
     cached_storages,
@@ -50,9 +51,10 @@ class HostSettings(LocalSettings):
                 raise ValueError(f"storage {name}: kind {entry.kind} is not supported by ssh")
             if entry.faults:
                 raise ValueError(f"storage {name}: faults are not supported by ssh")
-            if entry.path is None or not entry.path.is_absolute():
+            path = path_of(entry)
+            if path is None or not path.is_absolute():
                 raise ValueError(f"storage {name}: a path on another machine must begin with /")
-            if set(str(entry.path)) & _NOT_FIOS:
+            if set(str(path)) & _NOT_FIOS:
                 raise ValueError(f"storage {name}: fio allows no path with : ; # or a line break")
         return self
 

@@ -29,9 +29,10 @@ from pvebench.drivers.remote_tools import (
 )
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
-from pvebench.drivers.storages.contract import MARK, Node, StorageOptions, Undo, instance_id
+from pvebench.drivers.storages.contract import MARK, Node, StorageContext, Undo, instance_id
+from pvebench.drivers.storages.directory import DirectorySettings, path_of
 from pvebench.drivers.storages.server_link import ServerLink
-from pvebench.drivers.storages.storage_settings import networks_of, space_needed, storage_options
+from pvebench.drivers.storages.storage_settings import networks_of, space_needed, storage_contexts
 from pvebench.errors import (
     DriverError,
     OutputUnreadable,
@@ -64,10 +65,12 @@ _FILE: Final = re.compile(
 class RemoteDirectory:
     """Storage of kind `dir` on another machine."""
 
-    def __init__(self, options: StorageOptions, journal: Journal, commands: RemoteCommands) -> None:
-        self._name = options.name
-        self._directory = options.path
-        self._prefix = f"{options.path}/{MARK}{options.owner}-"
+    def __init__(
+        self, context: StorageContext[DirectorySettings], journal: Journal, commands: RemoteCommands
+    ) -> None:
+        self._name = context.name
+        self._directory = str(context.settings.path)
+        self._prefix = f"{self._directory}/{MARK}{context.owner}-"
         self._journal = journal
         self._commands = commands
         self._entries: dict[str, int] = {}
@@ -161,10 +164,11 @@ class RemoteProbe:
 def site(settings: HostSettings, ssh: SshSettings, place: DriverContext) -> Site:
     """Return the site of the machine; nothing is sent yet."""
     commands = RemoteCommands(SshConnection(ssh))
-    machine = RemoteMachine(commands, owner=instance_id(settings.state), journal=place.journal)
+    owner = instance_id(settings.state)
+    machine = RemoteMachine(commands, owner=owner, journal=place.journal)
     storages = {
-        name: RemoteDirectory(options, place.journal, commands)
-        for name, options in storage_options(settings).items()
+        name: RemoteDirectory(context, place.journal, commands)
+        for name, (_, context) in storage_contexts(settings, owner).items()
     }
     host = HostDisk(node=settings.node, storages=storages, machine=machine)
     return Site(
@@ -213,7 +217,7 @@ def wear(settings: HostSettings, ssh: SshSettings) -> dict[str, Wear | str]:
     try:
         commands = RemoteCommands(connection)
         return {
-            name: wear_at(commands, str(storage_settings.path))
+            name: wear_at(commands, str(path_of(storage_settings)))
             for name, storage_settings in settings.storages.items()
         }
     except PvebenchError as error:
@@ -262,7 +266,7 @@ def _checks(
     yield "fincore", True, _fincore(commands)
     needs = space_needed(settings, cases)
     for name, entry in settings.storages.items():
-        space = partial(_space, commands, name, str(entry.path), needs.get(name, 0))
+        space = partial(_space, commands, name, str(path_of(entry)), needs.get(name, 0))
         yield attempt(f"storage {name}", space)
 
 

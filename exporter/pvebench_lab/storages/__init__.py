@@ -10,36 +10,27 @@ from pvebench.model.disk import POOL_OPTIONS, Format, HostCache
 from pvebench.model.rules import StorageKind
 from pvebench_lab.storages import ceph, network, pools
 
-_LINK: Final = frozenset({"link_bits_per_second"})
-_SERVER: Final = frozenset({"server", "port"}) | _LINK
 _RAW: Final = frozenset({Format.RAW})
 _NO_CONTAINER: Final = "containers on pools that pvebench creates are not supported"
 
 NBD: Final = Kind(
     holds=StorageKind(name="nbd", formats=_RAW, network=True),
+    settings=network.NbdSettings,
     make=network.NbdStorage,
-    identify=network.identify_server,
-    required=frozenset({"export"}),
-    optional=_SERVER | {"socket"},
-    either=("server", "socket"),
-    port=10809,
+    identify=network.identify_export,
 )
 NFS: Final = Kind(
     holds=StorageKind(name="nfs", formats=_RAW | {Format.QCOW2}, network=True),
+    settings=network.NfsSettings,
     make=network.NfsStorage,
-    identify=network.identify_server,
-    required=frozenset({"server", "export"}),
-    optional=_LINK,
-    port=2049,
+    identify=network.identify_directory,
     undo={network.NFS_KIND: network.undo_nfs},
 )
 RBD: Final = Kind(
     holds=StorageKind(name="rbd", formats=_RAW, network=True, host_cache=HostCache.REOPENED),
+    settings=ceph.RbdSettings,
     make=ceph.RbdStorage,
     identify=ceph.identify,
-    required=frozenset({"pool"}),
-    optional=_SERVER | {"conf", "user"},
-    together=("server", "port"),
     undo={ceph.KIND: ceph.undo_image},
     look=ceph.look,
     guard=ceph.guard_of,
@@ -51,9 +42,9 @@ LVMTHIN: Final = Kind(
         pool_options=frozenset({"thin_chunk"}),
         no_container=_NO_CONTAINER,
     ),
+    settings=pools.LvmSettings,
     make=partial(pools.PoolStorage, pools.Lvm()),
     identify=pools.identify_group,
-    required=frozenset({"vgname"}),
     undo={pools.Lvm.kind: pools.undo_with(pools.Lvm())},
 )
 ZFS: Final = Kind(
@@ -64,8 +55,8 @@ ZFS: Final = Kind(
         host_cache=HostCache.ARC,
         no_container=_NO_CONTAINER,
     ),
+    settings=pools.ZfsSettings,
     make=partial(pools.PoolStorage, pools.Zfs()),
     identify=pools.identify_dataset,
-    required=frozenset({"dataset"}),
     undo={pools.Zfs.kind: pools.undo_with(pools.Zfs())},
 )

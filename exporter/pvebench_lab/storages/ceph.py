@@ -15,11 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import Field, StrictStr
+
 from pvebench.drivers.ceph_state import STATUS, Trouble, trouble
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.responses import Shape, anything, fields, rows, table, text, whole
-from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.contract import MARK, Node, StorageContext
+from pvebench.drivers.storages.server_link import ServerSettings
 from pvebench.errors import DriverError, VolumeError
+from pvebench.fields import FilePath
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Hold, Journal
 from pvebench.model.scenario import Scenario
@@ -79,18 +83,36 @@ _ABSENT: Final = 2  # ENOENT
 _BUSY: Final = 16  # EBUSY
 
 
+_NAME: Final = r"^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"
+"""Excludes options of `rbd`, and separators in POOL/IMAGE."""
+
+
+class RbdSettings(ServerSettings):
+    """Keys of kind `rbd`: a pool of a Ceph cluster.
+
+    Attributes:
+        pool: the pool.
+        conf: configuration file of the cluster; default: `/etc/ceph/ceph.conf`.
+        user: user of the cluster, without `client.`; default: `admin`.
+    """
+
+    pool: StrictStr = Field(pattern=_NAME)
+    conf: FilePath | None = None
+    user: StrictStr = Field(default="", pattern=_NAME)
+
+
 class RbdStorage:
     """Storage of kind `rbd`: images with the ownership marker in one pool."""
 
-    def __init__(self, options: StorageOptions, journal: Journal) -> None:
-        self._options = options
-        self._pool = _Pool(pool=options.pool, conf=options.conf, user=options.user)
+    def __init__(self, context: StorageContext[RbdSettings], journal: Journal) -> None:
+        self._name, self._owner = context.name, context.owner
+        self._pool = _pool_of(context)
         self._journal = journal
         self._created: dict[str, tuple[str, int]] = {}
         """Image -> its id in the cluster, and the number of its journal entry."""
 
     def create(self, scenario: Scenario) -> Volume:
-        pool, owner = self._pool, self._options.owner
+        pool, owner = self._pool, self._owner
         name = f"{MARK}{owner}-{scenario.volume}"
         remove_image(pool, name, owner)  # leftover of a crash: the name contains this id
         self._check_space(scenario.volume_bytes)
@@ -104,7 +126,7 @@ class RbdStorage:
             self._journal.close(entry)
             raise
         return Volume(
-            storage=self._options.name,
+            storage=self._name,
             volid=name,
             format=str(scenario.disk.format),
             size_bytes=scenario.volume_bytes,
@@ -114,10 +136,10 @@ class RbdStorage:
     def _check_space(self, size_bytes: int) -> None:
         free, where = self._pool.free_bytes(), f"in pool {self._pool.pool}"
         space = Space(free=free, where=where, reserve=RESERVE_BYTES)
-        space.require(self._options.name, size_bytes)
+        space.require(self._name, size_bytes)
 
     def remove(self, volume: Volume) -> None:
-        remove_image(self._pool, volume.volid, self._options.owner)
+        remove_image(self._pool, volume.volid, self._owner)
         created = self._created.pop(volume.volid, None)
         if created is not None:
             self._journal.close(created[1])
@@ -126,7 +148,7 @@ class RbdStorage:
         image_id, _ = self._created[volume.volid]
         now = self._pool.identity(volume.volid)
         owner = self._pool.owner(volume.volid)
-        if now != image_id or owner != self._options.owner:
+        if now != image_id or owner != self._owner:
             raise VolumeError(
                 f"image {self._pool.path(volume.volid)} was replaced; not changed",
                 cause="removed, replaced or renamed outside pvebench during its use",
@@ -245,6 +267,11 @@ class _Pool:
         return done.returncode, done.stdout, done.stderr
 
 
+def _pool_of(context: StorageContext[RbdSettings]) -> _Pool:
+    settings = context.settings
+    return _Pool(pool=settings.pool, conf=str(settings.conf or ""), user=settings.user)
+
+
 def _read(what: str, output: str, shape: Shape) -> dict[str, Any]:
     data: dict[str, Any] = {}
     try:
@@ -306,15 +333,15 @@ def undo_image(details: Mapping[str, str]) -> str:
     return f"removed test volume {pool.path(details['name'])}"
 
 
-def identify(options: StorageOptions) -> Identity:
+def identify(context: StorageContext[RbdSettings]) -> Identity:
     """Return the identity of cluster and pool. Raises VolumeError."""
-    pool = _Pool(pool=options.pool, conf=options.conf, user=options.user)
+    pool = _pool_of(context)
     cluster = pool.status().get("fsid", "")
     return {"type": "rbd", "pool": pool.pool} | ({"cluster": str(cluster)} if cluster else {})
 
 
-def look(options: StorageOptions) -> str:
+def look(context: StorageContext[RbdSettings]) -> str:
     """Return a line about the pool, for `pvebench check`. Raises VolumeError; changes nothing."""
-    pool = _Pool(pool=options.pool, conf=options.conf, user=options.user)
+    pool = _pool_of(context)
     free, health = pool.free_bytes(), pool.status().get("health", {})
     return f"pool {pool.pool}: {show_bytes(free)} free, {health.get('status', 'health unknown')}"

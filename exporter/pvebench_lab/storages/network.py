@@ -12,13 +12,17 @@ import ctypes.util
 import errno
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
+
+from pydantic import Field, StrictStr, model_validator
 
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.block import part_of
-from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.contract import MARK, Node, StorageContext
 from pvebench.drivers.storages.qemu_img import create_image
+from pvebench.drivers.storages.server_link import LinkSettings, ServerLink
 from pvebench.errors import VolumeError
+from pvebench.fields import FilePath
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
@@ -26,10 +30,64 @@ from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity, Volume
 
 
-def identify_server(options: StorageOptions) -> Identity:
+class NbdSettings(LinkSettings):
+    """Keys of kind `nbd`: an NBD export.
+
+    Attributes:
+        server, port: of the server; `socket`: its UNIX socket instead.
+        export: name of the export.
+    """
+
+    server: StrictStr = ""
+    port: int = Field(default=10809, ge=1, le=65535)
+    socket: FilePath | None = None
+    export: StrictStr
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Self:
+        if bool(self.server) == bool(self.socket):
+            raise ValueError("a storage of kind nbd needs either server or socket")
+        return self
+
+    def link(self) -> ServerLink:
+        return ServerLink(
+            server=self.server,
+            port=self.port if self.server else 0,
+            link_bits_per_second=self.link_bits_per_second,
+        )
+
+
+class NfsSettings(LinkSettings):
+    """Keys of kind `nfs`: a directory of an NFS server.
+
+    Attributes:
+        server: the server.
+        export: the exported directory.
+    """
+
+    server: StrictStr
+    export: StrictStr
+
+    def link(self) -> ServerLink:
+        return ServerLink(
+            server=self.server, port=_NFS_PORT, link_bits_per_second=self.link_bits_per_second
+        )
+
+
+_NFS_PORT: Final = 2049
+
+
+def identify_export(context: StorageContext[NbdSettings]) -> Identity:
     """Return the server of the settings, because the server's disks are not visible."""
-    where = options.socket or f"{options.server}:{options.port}".removesuffix(":0")
-    return {"type": options.kind, "source": f"{where} {options.export}"}
+    settings = context.settings
+    where = settings.socket or f"{settings.server}:{settings.port}"
+    return {"type": "nbd", "source": f"{where} {settings.export}"}
+
+
+def identify_directory(context: StorageContext[NfsSettings]) -> Identity:
+    """Return the server of the settings, because the server's disks are not visible."""
+    settings = context.settings
+    return {"type": "nfs", "source": f"{settings.server} {settings.export}"}
 
 
 NFS_KIND: Final = "nfs"
@@ -39,40 +97,40 @@ NFS_KIND: Final = "nfs"
 class NbdStorage:
     """Storage of kind `nbd`: one export, whose name must have the ownership marker."""
 
-    def __init__(self, options: StorageOptions, journal: Journal) -> None:
+    def __init__(self, context: StorageContext[NbdSettings], journal: Journal) -> None:
         del journal  # pvebench does not create the export
-        self._options = options
+        self._context, self._settings = context, context.settings
 
     def create(self, scenario: Scenario) -> Volume:
         """Return the export as a volume. Raises VolumeError: no marker, or too small."""
-        options = self._options
-        if not options.export.startswith(MARK):
+        name, export = self._context.name, self._settings.export
+        if not export.startswith(MARK):
             raise VolumeError(
-                f"storage {options.name}: export {options.export!r} not changed",
+                f"storage {name}: export {export!r} not changed",
                 cause=f"its content would be destroyed, but its name does not begin with {MARK}",
-                next_step=f"export it under a name like {MARK}{options.name}",
+                next_step=f"export it under a name like {MARK}{name}",
             )
         image = {"driver": "raw", "file": self._server_node()}
-        size = int(_image_info(image, f"storage {options.name}")["virtual-size"])
+        size = int(_image_info(image, f"storage {name}")["virtual-size"])
         if size < scenario.volume_bytes:
             raise VolumeError(
-                f"storage {options.name}: {show_bytes(scenario.volume_bytes)} needed, "
+                f"storage {name}: {show_bytes(scenario.volume_bytes)} needed, "
                 f"the export has {show_bytes(size)}"
             )
         return Volume(
-            storage=options.name,
-            volid=f"nbd:{options.export}",
+            storage=name,
+            volid=f"nbd:{export}",
             format=str(scenario.disk.format),
             size_bytes=scenario.volume_bytes,
             local=False,
         )
 
     def _server_node(self) -> Node:
-        options = self._options
-        server: dict[str, Any] = {"type": "unix", "path": options.socket}
-        if not options.socket:
-            server = {"type": "inet", "host": options.server, "port": str(options.port or 10809)}
-        return {"driver": "nbd", "server": server, "export": options.export}
+        settings = self._settings
+        server: dict[str, Any] = {"type": "unix", "path": str(settings.socket)}
+        if not settings.socket:
+            server = {"type": "inet", "host": settings.server, "port": str(settings.port)}
+        return {"driver": "nbd", "server": server, "export": settings.export}
 
     def remove(self, volume: Volume) -> None:
         """Do nothing: the export stays."""
@@ -98,18 +156,18 @@ class NbdStorage:
 class NfsStorage:
     """Storage of kind `nfs`: files in a directory of a server, used with QEMU's client."""
 
-    def __init__(self, options: StorageOptions, journal: Journal) -> None:
-        self._options = options
+    def __init__(self, context: StorageContext[NfsSettings], journal: Journal) -> None:
+        self._context, self._settings = context, context.settings
         self._journal = journal
         self._entries: dict[str, int] = {}
 
     def create(self, scenario: Scenario) -> Volume:
-        options = self._options
-        name = f"{MARK}{options.owner}-{scenario.volume}"
-        details = {"server": options.server, "export": options.export, "name": name}
+        context, settings = self._context, self._settings
+        name = f"{MARK}{context.owner}-{scenario.volume}"
+        details = {"server": settings.server, "export": settings.export, "name": name}
         unlink(**details)
         entry = self._journal.open(NFS_KIND, details)
-        url = f"nfs://{options.server}{options.export}/{name}"
+        url = f"nfs://{settings.server}{settings.export}/{name}"
         try:
             create_image(url, scenario.disk, scenario.volume_bytes)
         except VolumeError:
@@ -118,7 +176,7 @@ class NfsStorage:
             raise
         self._entries[name] = entry
         return Volume(
-            storage=options.name,
+            storage=context.name,
             volid=name,
             format=str(scenario.disk.format),
             size_bytes=scenario.volume_bytes,
@@ -126,7 +184,7 @@ class NfsStorage:
         )
 
     def remove(self, volume: Volume) -> None:
-        unlink(self._options.server, self._options.export, volume.volid)
+        unlink(self._settings.server, self._settings.export, volume.volid)
         entry = self._entries.pop(volume.volid, None)
         if entry is not None:
             self._journal.close(entry)
@@ -137,8 +195,8 @@ class NfsStorage:
     def node(self, volume: Volume, disk: Disk) -> Node:
         return {
             "driver": "nfs",
-            "server": {"type": "inet", "host": self._options.server},
-            "path": f"{self._options.export}/{volume.volid}",
+            "server": {"type": "inet", "host": self._settings.server},
+            "path": f"{self._settings.export}/{volume.volid}",
         }
 
     def drop_caches(self, volume: Volume) -> int | None:

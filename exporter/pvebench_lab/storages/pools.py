@@ -14,8 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pydantic import Field, StrictStr
+
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.contract import MARK, Node, StorageContext, StorageSettings
 from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Compression, Disk, PrimaryCache, Sync
@@ -30,37 +32,75 @@ _BUSY_SECONDS: Final = 10.0
 """Time limit for udev, which opens a new device, and links it."""
 
 
+class LvmSettings(StorageSettings):
+    """Keys of kind `lvmthin`.
+
+    Attributes:
+        vgname: LVM volume group; thin pools are created in its free space.
+    """
+
+    vgname: StrictStr = Field(pattern=r"^[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,126}$")
+
+    @property
+    def parent(self) -> str:
+        """The volume group."""
+        return self.vgname
+
+
+class ZfsSettings(StorageSettings):
+    """Keys of kind `zfs`.
+
+    Attributes:
+        dataset: ZFS dataset, below which datasets and zvols are created.
+    """
+
+    dataset: StrictStr = Field(
+        pattern=r"^[A-Za-z][A-Za-z0-9_.:-]{0,99}(/[A-Za-z0-9_.:-]{1,99}){0,9}$"
+    )
+
+    @property
+    def parent(self) -> str:
+        """The dataset."""
+        return self.dataset
+
+
 class PoolStorage:
     """Volumes with a pool or dataset of their own, named `PARENT/OBJECT`, of LVM or ZFS."""
 
-    def __init__(self, manager: Lvm | Zfs, options: StorageOptions, journal: Journal) -> None:
+    def __init__(
+        self,
+        manager: Lvm | Zfs,
+        context: StorageContext[LvmSettings | ZfsSettings],
+        journal: Journal,
+    ) -> None:
         self._manager = manager
-        self._options = options
+        self._name, self._owner = context.name, context.owner
+        self._parent = context.settings.parent
         self._journal = journal
         self._created: dict[str, tuple[str, str, int]] = {}
         """Path -> name, identity, and number of the journal entry."""
 
     def create(self, scenario: Scenario) -> Volume:
-        manager, options, size = self._manager, self._options, scenario.volume_bytes
-        name = f"{options.pool}/{MARK}{options.owner}-{scenario.volume}"
-        manager.remove(name, options.owner)  # leftover of a crash: the name contains this id
-        space = Space(free=manager.free_bytes(options.pool), where=f"in {options.pool}")
-        space.require(options.name, size)
-        entry = self._journal.open(manager.kind, {"name": name, "owner": options.owner})
+        manager, parent, size = self._manager, self._parent, scenario.volume_bytes
+        name = f"{parent}/{MARK}{self._owner}-{scenario.volume}"
+        manager.remove(name, self._owner)  # leftover of a crash: the name contains this id
+        space = Space(free=manager.free_bytes(parent), where=f"in {parent}")
+        space.require(self._name, size)
+        entry = self._journal.open(manager.kind, {"name": name, "owner": self._owner})
         try:
-            path = str(manager.create(name, options.owner, scenario.disk, size))
+            path = str(manager.create(name, self._owner, scenario.disk, size))
             self._created[path] = name, manager.identity(name), entry
         except VolumeError:
-            manager.remove(name, options.owner)
+            manager.remove(name, self._owner)
             self._journal.close(entry)
             raise
         form = str(scenario.disk.format)
-        return Volume(storage=options.name, volid=path, format=form, size_bytes=size)
+        return Volume(storage=self._name, volid=path, format=form, size_bytes=size)
 
     def remove(self, volume: Volume) -> None:
         if volume.volid in self._created:
             name, _, entry = self._created[volume.volid]
-            self._manager.remove(name, self._options.owner)
+            self._manager.remove(name, self._owner)
             self._journal.close(entry)
             del self._created[volume.volid]
 
@@ -170,9 +210,9 @@ def _report(program: str, columns: tuple[str, ...], group: str) -> list[dict[str
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def identify_group(options: StorageOptions) -> Identity:
+def identify_group(context: StorageContext[LvmSettings]) -> Identity:
     """Return the identity of the volume group. Raises VolumeError: it is missing."""
-    return {"type": "lvmthin", "uuid": _group(options.pool)["vg_uuid"]}
+    return {"type": "lvmthin", "uuid": _group(context.settings.vgname)["vg_uuid"]}
 
 
 # --- ZFS: a zvol, or a dataset with the file `OBJECT.raw`
@@ -263,9 +303,9 @@ def _dataset(name: str) -> dict[str, str]:
     )
 
 
-def identify_dataset(options: StorageOptions) -> Identity:
+def identify_dataset(context: StorageContext[ZfsSettings]) -> Identity:
     """Return the identity of the dataset. Raises VolumeError: it is missing."""
-    return {"type": "zfs", "uuid": _dataset(options.pool)["guid"]}
+    return {"type": "zfs", "uuid": _dataset(context.settings.dataset)["guid"]}
 
 
 def _wait(done: Callable[[], bool], problem: str, cause: str) -> None:

@@ -415,18 +415,18 @@ def settings_message(tmp_path: Path, text: str) -> str:
             "accelerator: xen\n",
             "pvebench.yaml:1:14: accelerator: 'xen' is not one of 'auto', 'kvm' or 'tcg'",
         ),
-        (
-            "storages:\n  a: {kind: dir}\n",
-            "pvebench.yaml:2:6: storages.a: a storage of kind dir needs path",
-        ),
+        ("storages:\n  a: {kind: dir}\n", "pvebench.yaml:2:6: missing key 'path'"),
         pytest.param(
             "storages:\n  a: {kind: zfs, vgname: pve}\n",
-            "pvebench.yaml:2:6: storages.a: a storage of kind zfs needs dataset",
+            "pvebench.yaml:2:6: missing key 'dataset'\n"
+            "pvebench.yaml:2:18: unknown key 'vgname'; known keys: dataset, faults, kind, "
+            "write_budget",
             marks=pytest.mark.lab,
         ),
         pytest.param(
             "storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",
-            "pvebench.yaml:2:6: storages.a: a storage of kind nfs has no path",
+            "pvebench.yaml:2:41: unknown key 'path'; known keys: export, faults, kind, "
+            "link_bits_per_second, server, write_budget",
             marks=pytest.mark.lab,
         ),
         ("packs: [a.yaml, a.yaml]\n", "pvebench.yaml:1:8: packs: duplicate pack: a.yaml"),

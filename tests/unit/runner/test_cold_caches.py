@@ -15,11 +15,8 @@ from pvebench.config import load_pack
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.storages import storage_settings as storages
-from pvebench.drivers.storages.storage_settings import (
-    LocalSettings,
-    StorageSettings,
-    cached_storages,
-)
+from pvebench.drivers.storages.kinds import DirSettings
+from pvebench.drivers.storages.storage_settings import LocalSettings, cached_storages
 from pvebench.files import Mount
 from pvebench.model.definition import WARM, Definition
 from pvebench.model.disk import Bus, Cache, Disk, HostCache
@@ -170,7 +167,7 @@ def test_a_directory_on_zfs_has_its_cache(
     monkeypatch.setattr(
         storages, "mount_of", lambda _: Mount("1", "0:1", "/", kind, "tank/bench", "rw")
     )
-    settings = LocalSettings(storages={"local": StorageSettings(path=tmp_path / "new")})
+    settings = LocalSettings(storages={"local": DirSettings(kind="dir", path=tmp_path / "new")})
     assert cached_storages(settings, None)["local"].holds.host_cache is treated
 
 

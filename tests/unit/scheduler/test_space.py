@@ -19,7 +19,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.qemu.block_graph import Names
 from pvebench.drivers.qemu.job_operations import DiskOperation
 from pvebench.drivers.qemu.qmp import Channel
-from pvebench.drivers.storages.contract import MARK, StorageOptions
+from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.directory import DirectoryStorage, check_space
 from pvebench.drivers.storages.storage_settings import spaces_of
 from pvebench.errors import NoSpace
@@ -32,6 +32,7 @@ from pvebench.scheduler.plan import expand
 from pvebench_lab import simulated
 from testing.null_journal import NullJournal
 from testing.packs import SMALL, STORAGES, write_pack
+from testing.storages import storage_context
 
 JOURNAL = NullJournal()  # of all plans: each leaves its volumes, as a crash would
 LONG = SMALL.replace("runtime: 2s", "runtime: 9s")
@@ -136,7 +137,7 @@ class Demand:
         for case in own:
             scenario = case.scenario
             for number in range(1, 2 + case.workload.further_vms):
-                options = StorageOptions(
+                options = storage_context(
                     name="local", kind="dir", path=str(directory), owner=f"vm{number}"
                 )
                 storage = storages.setdefault(number, DirectoryStorage(options, JOURNAL))

@@ -13,8 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
-from pvebench.drivers.storages.directory import check_directory, check_space, require_disk
+from pvebench.drivers.storages.contract import MARK, Node, StorageContext
+from pvebench.drivers.storages.directory import (
+    DirectorySettings,
+    PathSettings,
+    check_directory,
+    check_space,
+    require_disk,
+)
 from pvebench.drivers.storages.identity import HEAD_BYTES, ClaimedDisk, identity_of_device
 from pvebench.drivers.storages.own_files import (
     OwnFile,
@@ -38,10 +44,10 @@ class DeviceStorage:
     The device is held exclusively from the first volume until `close`.
     """
 
-    def __init__(self, options: StorageOptions, journal: Journal) -> None:
+    def __init__(self, context: StorageContext[PathSettings], journal: Journal) -> None:
         del journal  # there is nothing to undo
-        self._name = options.name
-        self._device = Path(options.path)
+        self._name = context.name
+        self._device = context.settings.path
         self._disk: ClaimedDisk | None = None
 
     def create(self, scenario: Scenario) -> Volume:
@@ -105,10 +111,10 @@ class DeviceStorage:
             self._disk = None
 
 
-def identify_device(options: StorageOptions) -> Identity:
+def identify_device(context: StorageContext[PathSettings]) -> Identity:
     """Return the identity of the disk. Raises VolumeError: it is missing, or in memory."""
-    require_disk(options)
-    return identity_of_device(Path(options.path))
+    require_disk(context)
+    return identity_of_device(context.settings.path)
 
 
 def part_of(node: Node, offset: int, size: int) -> Node:
@@ -130,18 +136,18 @@ QCOW2_OVERHEAD: Final = 4 * MIB
 class LoopStorage:
     """Storage of kind `loop`: files below `path`, each with its own loop device."""
 
-    def __init__(self, options: StorageOptions, journal: Journal) -> None:
-        self._name = options.name
-        self._prefix = f"{MARK}{options.owner}-"
-        self._directory = Path(options.path)
-        self._options = options
+    def __init__(self, context: StorageContext[DirectorySettings], journal: Journal) -> None:
+        self._name = context.name
+        self._prefix = f"{MARK}{context.owner}-"
+        self._directory = context.settings.path
+        self._context = context
         self._journal = journal
         self._files: dict[str, tuple[OwnFile, int]] = {}
 
     def create(self, scenario: Scenario) -> Volume:
         size, disk = scenario.volume_bytes, scenario.disk
         path = self._directory / f"{self._prefix}{scenario.volume}.img"
-        check_directory(self._options)
+        check_directory(self._context)
         detach_loops(path)
         remove_leftover(path, self._journal)
         size_on_disk = size

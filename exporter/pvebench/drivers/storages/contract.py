@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Annotated, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+
+from pydantic import Field, StrictStr
 
 from pvebench.errors import AlreadyRunning, DriverError, NotWritable
+from pvebench.fields import Slug, Strict, WriteBudget
 from pvebench.files import read_own, write_own
 from pvebench.log import log
 from pvebench.model.disk import Disk
@@ -130,33 +133,41 @@ def pool_options(storage: Storage, volume: Volume) -> dict[str, str]:
     return storage.effective(volume) if isinstance(storage, PooledStorage) else {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageOptions:
-    """Settings of a storage. Options that a kind does not use are empty.
+class StorageSettings(Strict):
+    """Keys of every storage on this machine. Each kind has a model with its own keys.
 
     Attributes:
-        path: directory (`dir`, `loop`) or device (`block`).
-        server, port, socket, export: of an `nbd` or `nfs` server.
-        pool: of a Ceph cluster (`rbd`), volume group (`lvmthin`) or dataset (`zfs`).
-        conf, user: of a Ceph cluster; empty: Ceph's own defaults.
+        kind: name of the kind; default: `dir`.
+        write_budget: maximum bytes written to it in 24 hours; `off`: no limit. Default: 5% of its
+            size, at least 10 GiB.
+        faults: name -> command that causes this fault of the storage while a workload with that
+            `fault` runs, and ends it before it exits. Empty: no fault is ever caused.
+    """
+
+    kind: StrictStr
+    write_budget: WriteBudget | None = None
+    faults: dict[Slug, Annotated[list[StrictStr], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+
+
+SettingsT_co = TypeVar("SettingsT_co", bound=StorageSettings, covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageContext(Generic[SettingsT_co]):
+    """Settings of one storage, and what depends on the instance.
+
+    Attributes:
+        settings: model of the kind, with absolute paths.
         own_path: whether a run creates a missing path, which is below the state directory.
-        options: options of a kind of a plug-in.
         owner: the instance's id, which distinguishes volumes of instances that share a storage.
     """
 
     name: str
-    kind: str
-    owner: str
-    path: str = ""
+    settings: SettingsT_co
     own_path: bool = False
-    server: str = ""
-    port: int = 0
-    socket: str = ""
-    export: str = ""
-    pool: str = ""
-    conf: str = ""
-    user: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
 
 
 Undo = Callable[[Mapping[str, str]], str]
@@ -168,12 +179,9 @@ class Kind:
 
     Attributes:
         holds: its capabilities, for the planner.
+        settings: its keys. Derived from `DirectorySettings`, plans check the directory and its
+            free space; from `PathSettings`, that the path is on a disk.
         make: returns a storage of this kind.
-        required, optional: required and optional keys in the settings.
-        either: keys of which exactly one must be set.
-        together: keys of which all or none must be set.
-        options: keys in the settings' `options`, for kinds of plug-ins.
-        port: default port of its server; 0: no server.
         undo: kind of a journal entry -> function that undoes it and returns a line about it.
         identify: returns the current identity; raises DriverError: it is missing.
         look: returns a line about the storage for `pvebench check`, or raises PvebenchError;
@@ -183,16 +191,11 @@ class Kind:
     """
 
     holds: StorageKind
-    make: Callable[[StorageOptions, Journal], Storage]
-    identify: Callable[[StorageOptions], Identity]
-    required: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
-    either: tuple[str, ...] = ()
-    together: tuple[str, ...] = ()
-    options: frozenset[str] = frozenset()
-    port: int = 0
+    settings: type[StorageSettings]
+    make: Callable[[StorageContext[Any], Journal], Storage]
+    identify: Callable[[StorageContext[Any]], Identity]
     undo: Mapping[str, Undo] = field(default_factory=dict)
-    look: Callable[[StorageOptions], str] | None = None
+    look: Callable[[StorageContext[Any]], str] | None = None
     guard: Callable[[Mapping[str, Any]], Guard] | None = None
 
 

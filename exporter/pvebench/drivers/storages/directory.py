@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.block_devices import memory_below, sysfs
-from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.contract import MARK, Node, StorageContext, StorageSettings
 from pvebench.drivers.storages.identity import identity_of_path
 from pvebench.drivers.storages.own_files import (
     OwnFile,
@@ -29,6 +29,7 @@ from pvebench.drivers.storages.qemu_img import (
     take_internal,
 )
 from pvebench.errors import PathUnusable, VolumeError
+from pvebench.fields import FilePath
 from pvebench.model.disk import ChainKind, Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
@@ -40,14 +41,28 @@ KIND: Final = "volume"
 """Kind of the journal entries of these volumes."""
 
 
+class PathSettings(StorageSettings):
+    """Keys of a storage at a path of this machine.
+
+    Attributes:
+        path: the directory or the device.
+    """
+
+    path: FilePath
+
+
+class DirectorySettings(PathSettings):
+    """Keys of a storage in a directory of this machine, which must exist."""
+
+
 class DirectoryStorage:
     """Storage of kind `dir`."""
 
-    def __init__(self, options: StorageOptions, journal: Journal) -> None:
-        self._name = options.name
-        self._prefix = f"{MARK}{options.owner}-"
-        self._directory = Path(options.path)
-        self._options = options
+    def __init__(self, context: StorageContext[DirectorySettings], journal: Journal) -> None:
+        self._name = context.name
+        self._prefix = f"{MARK}{context.owner}-"
+        self._directory = context.settings.path
+        self._context = context
         self._journal = journal
         self._entries: dict[str, int] = {}
         self._bases: dict[str, OwnFile] = {}
@@ -59,7 +74,7 @@ class DirectoryStorage:
         """Create an unfilled volume, or an overlay on a full base."""
         disk, size = scenario.disk, scenario.volume_bytes
         path = self._directory / f"{self._prefix}{scenario.volume}"
-        check_directory(self._options)
+        check_directory(self._context)
         self._forget(path)  # leftover of a crash or an attempt
         self.require_space(volume_space(scenario) + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
@@ -223,32 +238,32 @@ def undo_file(details: Mapping[str, str]) -> str:
     return f"removed test volume {details['path']}"
 
 
-def require_directory(options: StorageOptions) -> Path:
+def require_directory(context: StorageContext[DirectorySettings]) -> Path:
     """Return the directory, or the parent where a run will create it.
 
     A missing one is not created: without its mount, volumes would be on another disk.
 
     Raises PathUnusable: missing, or in memory.
     """
-    directory = Path(options.path)
-    if directory.is_dir() or options.own_path:
-        require_disk(options)
+    directory = context.settings.path
+    if directory.is_dir() or context.own_path:
+        require_disk(context)
         return existing(directory)
     raise PathUnusable(
-        f"storage {options.name}: {directory} does not exist",
+        f"storage {context.name}: {directory} does not exist",
         cause="the file system is not mounted, or the path is misspelled",
         next_step="mount it, correct `path` in the settings, or run `pvebench setup`",
     )
 
 
-def require_disk(options: StorageOptions) -> None:
+def require_disk(context: StorageContext[PathSettings]) -> None:
     """Raise PathUnusable if all data of a storage's path is in memory."""
-    path = Path(options.path)
+    path = context.settings.path
     with contextlib.suppress(OSError):  # whatever uses the path reports it
-        if memory := memory_below(existing(path) if options.own_path else path):
-            key = "--state (make run: STATE=)" if options.own_path else "`path` in the settings"
+        if memory := memory_below(existing(path) if context.own_path else path):
+            key = "--state (make run: STATE=)" if context.own_path else "`path` in the settings"
             raise PathUnusable(
-                f"storage {options.name}: {options.path} is in memory ({memory}), not on a disk",
+                f"storage {context.name}: {path} is in memory ({memory}), not on a disk",
                 cause="it is on a tmpfs, as /dev/shm and often /tmp, a RAM disk or a file there",
                 next_step=f"set {key} to a place on a disk",
             )
@@ -257,6 +272,11 @@ def require_disk(options: StorageOptions) -> None:
 def existing(path: Path) -> Path:
     """Return the path or its nearest existing parent."""
     return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+
+
+def path_of(settings: StorageSettings) -> Path | None:
+    """Return the path of a storage on this machine; None: it has none."""
+    return settings.path if isinstance(settings, PathSettings) else None
 
 
 def size_at(path: Path | None) -> int | None:
@@ -272,17 +292,17 @@ def size_at(path: Path | None) -> int | None:
         return None
 
 
-def identify_directory(options: StorageOptions) -> Identity:
+def identify_directory(context: StorageContext[DirectorySettings]) -> Identity:
     """Return the identity of the directory's file system. Raises VolumeError: it is missing."""
-    return identity_of_path(require_directory(options))
+    return identity_of_path(require_directory(context))
 
 
-def check_directory(options: StorageOptions) -> None:
+def check_directory(context: StorageContext[DirectorySettings]) -> None:
     """Raise VolumeError if the directory is missing, not writable or cannot be created."""
-    storage, directory = options.name, Path(options.path)
-    require_directory(options)
+    storage, directory = context.name, context.settings.path
+    require_directory(context)
     try:
-        if options.own_path:
+        if context.own_path:
             directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise VolumeError(

@@ -11,13 +11,29 @@ from typing import Final
 from pvebench.drivers.storages import block, directory
 from pvebench.drivers.storages.block import DeviceStorage, LoopStorage, identify_device
 from pvebench.drivers.storages.contract import Kind
-from pvebench.drivers.storages.directory import DirectoryStorage, identify_directory
+from pvebench.drivers.storages.directory import (
+    DirectorySettings,
+    DirectoryStorage,
+    PathSettings,
+    identify_directory,
+)
+from pvebench.drivers.storages.server_link import ServerSettings
 from pvebench.model.disk import ChainKind, Format
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.workload import COPIES, MAX_VMS, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
-_PATH: Final = frozenset({"path"})
-_SERVER: Final = frozenset({"server", "port", "link_bits_per_second"})
+
+class DirSettings(DirectorySettings, ServerSettings):
+    """Keys of kind `dir`: a directory on any file system of the host, also of a server."""
+
+
+class LoopSettings(DirectorySettings):
+    """Keys of kind `loop`: loop devices over files in a directory."""
+
+
+class BlockSettings(PathSettings, ServerSettings):
+    """Keys of kind `block`: a whole device, whose content is destroyed."""
+
 
 _OPERATIONS: Final = Operations(
     names=frozenset({*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR}),
@@ -34,18 +50,16 @@ DIR: Final = Kind(
         operations=_OPERATIONS,
         vms=MAX_VMS,
     ),
+    settings=DirSettings,
     make=DirectoryStorage,
     identify=identify_directory,
-    required=_PATH,
-    optional=_SERVER,
-    together=("server", "port"),
     undo={directory.KIND: directory.undo_file},
 )
 LOOP: Final = Kind(
     holds=StorageKind(name="loop", formats=frozenset({Format.RAW, Format.QCOW2}), own_device=True),
+    settings=LoopSettings,
     make=LoopStorage,
     identify=identify_directory,
-    required=_PATH,
     undo={block.KIND: block.undo_loop},
 )
 BLOCK: Final = Kind(
@@ -55,9 +69,7 @@ BLOCK: Final = Kind(
         own_device=True,
         no_container="containers on claimed block devices are not supported",
     ),
+    settings=BlockSettings,
     make=DeviceStorage,
     identify=identify_device,
-    required=_PATH,
-    optional=_SERVER,
-    together=("server", "port"),
 )

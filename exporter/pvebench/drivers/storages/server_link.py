@@ -6,7 +6,11 @@ import socket
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
+
+from pydantic import Field, StrictInt, StrictStr, model_validator
+
+from pvebench.drivers.storages.contract import StorageSettings
 
 PROBES: Final = 5
 """Connections per measurement, of which the median counts: the first may wait for ARP."""
@@ -55,3 +59,40 @@ def _connect(address: _Address) -> float:
         started = time.perf_counter()
         opened.connect(where)
         return time.perf_counter() - started
+
+
+class LinkSettings(StorageSettings):
+    """Keys of a storage on a server.
+
+    Attributes:
+        link_bits_per_second: capacity of the network to the server.
+    """
+
+    link_bits_per_second: StrictInt = Field(default=0, ge=1)
+
+    def link(self) -> ServerLink:
+        """Return the network to the server."""
+        return ServerLink(link_bits_per_second=self.link_bits_per_second)
+
+
+class ServerSettings(LinkSettings):
+    """Keys of a storage that may be on a server: a mounted CIFS or NFS share, iSCSI.
+
+    Attributes:
+        server, port: of the server, to measure round trips.
+    """
+
+    server: StrictStr = ""
+    port: int = Field(default=0, ge=0, le=65535)
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if bool(self.server) != bool(self.port):
+            raise ValueError("set server and port together: 445 is CIFS, 2049 NFS, 3260 iSCSI")
+        return self
+
+    def link(self) -> ServerLink:
+        """Return the network to the server."""
+        return ServerLink(
+            server=self.server, port=self.port, link_bits_per_second=self.link_bits_per_second
+        )

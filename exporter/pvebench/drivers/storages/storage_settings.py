@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, StrictInt, StrictStr, model_validator
+from pydantic import Field
 
 from pvebench.drivers.driver import (
     DriverContext,
@@ -25,17 +25,28 @@ from pvebench.drivers.driver import (
 from pvebench.drivers.linux.block_devices import flushes_ignored, mount_of
 from pvebench.drivers.linux.drive_wear import wear_below
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.contract import MARK, Storage, StorageOptions, instance_id, is_bound
+from pvebench.drivers.storages.contract import (
+    MARK,
+    Kind,
+    Storage,
+    StorageContext,
+    StorageSettings,
+    instance_id,
+    is_bound,
+)
 from pvebench.drivers.storages.directory import (
+    DirectorySettings,
+    PathSettings,
     existing,
-    identify_directory,
+    path_of,
     require_directory,
     require_disk,
     size_at,
 )
-from pvebench.drivers.storages.server_link import ServerLink
+from pvebench.drivers.storages.kinds import DirSettings
+from pvebench.drivers.storages.server_link import LinkSettings, ServerLink
 from pvebench.errors import FaultFailed
-from pvebench.fields import FilePath, Slug, Strict, WriteBudget
+from pvebench.fields import ByKind, Slug
 from pvebench.model.disk import HostCache
 from pvebench.model.ports import Guard, StorageFunctions
 from pvebench.model.space import Space, SpaceNeed
@@ -100,78 +111,8 @@ class FaultCommand:
         return self._seconds
 
 
-if TYPE_CHECKING:
-    KindName = str
-else:
-    KindName = Literal[tuple(KINDS)]  # the registry has the only list
-
-
-_CEPH_NAME: Final = r"^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"
-"""Excludes options of `rbd`, and separators in POOL/IMAGE."""
-
-
-_DATASET: Final = r"^[A-Za-z][A-Za-z0-9_.:-]{0,99}(/[A-Za-z0-9_.:-]{1,99}){0,9}$"
-
-
-class StorageSettings(Strict):
-    """Settings of one storage. `drivers.storages.KINDS` has the keys of each kind.
-
-    Attributes:
-        kind: `dir`: a directory on any host file system; `loop`: loop devices over files in a
-            directory; `block`: a whole device, whose content is destroyed; `nbd`, `nfs`: a server
-            that QEMU accesses over the network; `rbd`: a pool of a Ceph cluster, likewise;
-            `lvmthin`, `zfs`: a thin pool or dataset for each volume; or the kind of a plug-in.
-        path: the directory or the device.
-        write_budget: maximum bytes written to it in 24 hours; `off`: no limit. Default: 5% of its
-            size, at least 10 GiB.
-        server, port: of the server; `socket`: its UNIX socket instead.
-        export: the NBD export, or the directory on the NFS server.
-        pool: of the Ceph cluster; `conf`: its configuration file, `user` without `client.`:
-            /etc/ceph/ceph.conf and admin by default.
-        vgname: LVM volume group; thin pools are created in its free space.
-        dataset: ZFS dataset, below which datasets and zvols are created.
-        options: options of the kind of a plug-in.
-        faults: name -> command that causes this fault of the storage while a workload with that
-            `fault` runs, and ends it before it exits. Empty: no fault is ever caused.
-        link_bits_per_second: capacity of the network to the server. For a `dir` or `block` on a
-            server (mounted CIFS or NFS, iSCSI), set `server` and `port` to measure round trips.
-    """
-
-    kind: KindName = "dir"
-    path: FilePath | None = None
-    write_budget: WriteBudget | None = None
-    server: StrictStr = ""
-    port: int = Field(default=0, ge=0, le=65535)
-    socket: FilePath | None = None
-    export: StrictStr = ""
-    pool: StrictStr = Field(default="", pattern=_CEPH_NAME)
-    conf: FilePath | None = None
-    user: StrictStr = Field(default="", pattern=_CEPH_NAME)
-    vgname: StrictStr = Field(default="", pattern=r"^[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,126}$")
-    dataset: StrictStr = Field(default="", pattern=_DATASET)
-    options: dict[Slug, StrictStr] = Field(default_factory=dict)
-    faults: dict[Slug, Annotated[list[StrictStr], Field(min_length=1)]] = Field(
-        default_factory=dict
-    )
-    link_bits_per_second: StrictInt = Field(default=0, ge=1)
-
-    @model_validator(mode="after")
-    def _keys_of_its_kind(self) -> StorageSettings:
-        kind = KINDS[self.kind]
-        present = self.model_fields_set - {"kind", "faults", "write_budget", "options"}
-        if missing := kind.required - present:
-            raise ValueError(f"a storage of kind {self.kind} needs {', '.join(sorted(missing))}")
-        if extra := present - kind.required - kind.optional:
-            raise ValueError(f"a storage of kind {self.kind} has no {', '.join(sorted(extra))}")
-        if unknown := set(self.options) - kind.options:
-            raise ValueError(f"options: kind {self.kind} has no {', '.join(sorted(unknown))}")
-        if kind.either and sum(bool(getattr(self, key)) for key in kind.either) != 1:
-            raise ValueError(
-                f"a storage of kind {self.kind} needs either {' or '.join(kind.either)}"
-            )
-        if len({bool(getattr(self, key)) for key in kind.together}) > 1:
-            raise ValueError("set server and port together: 445 is CIFS, 2049 NFS, 3260 iSCSI")
-        return self
+def _models() -> dict[str, type[StorageSettings]]:
+    return {name: kind.settings for name, kind in KINDS.items()}
 
 
 class LocalSettings(DriverSettings):
@@ -181,13 +122,15 @@ class LocalSettings(DriverSettings):
         storages: id -> storage. Empty: one directory storage `local` below `state`.
     """
 
-    storages: dict[Slug, StorageSettings] = Field(default_factory=dict)
+    storages: dict[Slug, Annotated[StorageSettings, ByKind("dir", _models)]] = Field(
+        default_factory=dict
+    )
 
     def active_storages(self) -> dict[str, StorageSettings]:
         """Return the configured storages, or the default one if there are none."""
         if self.storages:
             return dict(self.storages)
-        return {"local": StorageSettings(kind="dir", path=self.default_storage)}
+        return {"local": DirSettings(kind="dir", path=self.default_storage)}
 
     @property
     def default_storage(self) -> Path:
@@ -201,7 +144,7 @@ def local_storages(settings: LocalSettings, node: str | None) -> dict[str, Measu
     return {
         name: MeasuredStorage(
             holds=KINDS[entry.kind].holds,
-            budget_bytes=budget_of(entry.write_budget, size_at(entry.path)),
+            budget_bytes=budget_of(entry.write_budget, size_at(path_of(entry))),
         )
         for name, entry in settings.active_storages().items()
     }
@@ -209,7 +152,7 @@ def local_storages(settings: LocalSettings, node: str | None) -> dict[str, Measu
 
 def cached_storages(settings: LocalSettings, node: str | None) -> dict[str, MeasuredStorage]:
     """Return the storages as `local_storages`, those on ZFS with its cache."""
-    paths = {name: entry.path for name, entry in settings.active_storages().items()}
+    paths = {name: path_of(entry) for name, entry in settings.active_storages().items()}
     return {
         name: replace(storage, holds=replace(storage.holds, host_cache=HostCache.ARC))
         if _is_on_zfs(paths[name])
@@ -232,43 +175,41 @@ def make_storages(settings: LocalSettings, place: DriverContext, vm: int = 1) ->
     Args:
         vm: number of the VM; each has volumes of its own, on the kinds that can hold several.
     """
+    contexts = storage_contexts(settings, instance_id(settings.state))
     return {
-        name: KINDS[options.kind].make(
-            replace(options, owner=f"{options.owner}-vm{vm}") if vm > 1 else options, place.journal
+        name: kind.make(
+            replace(context, owner=f"{context.owner}-vm{vm}") if vm > 1 else context, place.journal
         )
-        for name, options in storage_options(settings).items()
-        if vm <= KINDS[options.kind].holds.vms
+        for name, (kind, context) in contexts.items()
+        if vm <= kind.holds.vms
     }
 
 
-def storage_options(settings: LocalSettings) -> dict[str, StorageOptions]:
-    """Return the options of each storage."""
-    # Two instances may share a directory; their volumes must not share a name.
-    owner = instance_id(settings.state)
+def storage_contexts(
+    settings: LocalSettings, owner: str = ""
+) -> dict[str, tuple[Kind, StorageContext[Any]]]:
+    """Return storage -> its kind and context.
+
+    Args:
+        owner: id of the instance: two may share a directory, but no name of a volume.
+    """
     return {
-        name: _options(settings, name, entry, owner)
+        name: (
+            KINDS[entry.kind],
+            StorageContext(
+                name=name,
+                settings=_with_absolute_paths(entry),
+                own_path=path_of(entry) == settings.default_storage,
+                owner=owner,
+            ),
+        )
         for name, entry in settings.active_storages().items()
     }
 
 
-def _options(
-    settings: LocalSettings, name: str, entry: StorageSettings, owner: str = ""
-) -> StorageOptions:
-    return StorageOptions(
-        name=name,
-        kind=entry.kind,
-        owner=owner,
-        server=entry.server,
-        port=entry.port,
-        path=str(entry.path.absolute()) if entry.path else "",
-        own_path=entry.path == settings.default_storage,
-        socket=str(entry.socket.absolute()) if entry.socket else "",
-        export=entry.export,
-        pool=entry.pool or entry.vgname or entry.dataset,
-        conf=str(entry.conf.absolute()) if entry.conf else "",
-        user=entry.user,
-        options=dict(entry.options),
-    )
+def _with_absolute_paths(entry: StorageSettings) -> StorageSettings:
+    paths = {key: value.absolute() for key, value in entry if isinstance(value, Path)}
+    return entry.model_copy(update=paths)
 
 
 def guards_of(settings: LocalSettings, storages: Mapping[str, Storage]) -> list[Guard]:
@@ -283,15 +224,12 @@ def guards_of(settings: LocalSettings, storages: Mapping[str, Storage]) -> list[
 
 def networks_of(settings: LocalSettings) -> dict[str, ServerLink]:
     """Return the network to each storage with a server."""
-    return {
-        name: ServerLink(
-            server=entry.server,
-            port=entry.port or KINDS[entry.kind].port,
-            link_bits_per_second=entry.link_bits_per_second,
-        )
+    links = {
+        name: entry.link()
         for name, entry in settings.active_storages().items()
-        if entry.server or entry.link_bits_per_second
+        if isinstance(entry, LinkSettings)
     }
+    return {name: link for name, link in links.items() if link != ServerLink()}
 
 
 def faults_of(settings: LocalSettings) -> dict[tuple[str, str], FaultCommand]:
@@ -326,11 +264,11 @@ def check_networks(settings: LocalSettings) -> Iterator[Finding]:
 
 def check_storages(settings: LocalSettings) -> Iterator[Finding]:
     """Yield the state of each storage that can be checked before a run."""
-    for name, entry in settings.active_storages().items():
-        look = KINDS[entry.kind].look
-        if look is not None:
-            yield attempt(f"storage {name}", partial(look, _options(settings, name, entry)))
-        if entry.path and (cause := flushes_ignored(existing(entry.path))):
+    for name, (kind, context) in storage_contexts(settings).items():
+        if kind.look is not None:
+            yield attempt(f"storage {name}", partial(kind.look, context))
+        path = path_of(context.settings)
+        if path and (cause := flushes_ignored(existing(path))):
             yield (
                 f"flushes on {name}",
                 None,
@@ -340,11 +278,11 @@ def check_storages(settings: LocalSettings) -> Iterator[Finding]:
 
 def require_paths(settings: LocalSettings) -> None:
     """Raise VolumeError if a directory is missing or a path in memory. For `pvebench plan`."""
-    for name, entry in settings.active_storages().items():
-        if KINDS[entry.kind].identify is identify_directory:
-            require_directory(_options(settings, name, entry))
-        elif entry.path:
-            require_disk(_options(settings, name, entry))
+    for _, context in storage_contexts(settings).values():
+        if isinstance(context.settings, DirectorySettings):
+            require_directory(context)
+        elif isinstance(context.settings, PathSettings):
+            require_disk(context)
 
 
 def spaces_of(settings: LocalSettings) -> dict[tuple[str, str], Space]:
@@ -353,7 +291,7 @@ def spaces_of(settings: LocalSettings) -> dict[tuple[str, str], Space]:
     prefix = f"{MARK}{instance_id(state)}-" if is_bound(state) else ""
     spaces = {}
     for name, entry in settings.active_storages().items():
-        if entry.path is None or KINDS[entry.kind].identify is not identify_directory:
+        if not isinstance(entry, DirectorySettings):
             continue
         directory = existing(entry.path)
         own = directory.glob(f"{prefix}*") if prefix else ()
@@ -365,19 +303,17 @@ def spaces_of(settings: LocalSettings) -> dict[tuple[str, str], Space]:
 
 def wear_of(settings: LocalSettings) -> dict[tuple[str, str], Wear | str]:
     """Return (node, storage) -> wear of the drives below its path, or why it is unknown."""
-    paths = {
-        name: storage_settings.path
-        for name, storage_settings in settings.active_storages().items()
-        if storage_settings.path
+    paths = {name: path_of(entry) for name, entry in settings.active_storages().items()}
+    return {
+        (settings.node, name): wear_below(existing(path)) for name, path in paths.items() if path
     }
-    return {(settings.node, name): wear_below(existing(path)) for name, path in paths.items()}
 
 
 def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:
     """Return storage -> function that returns its current identity."""
     return {
-        name: partial(KINDS[entry.kind].identify, _options(settings, name, entry))
-        for name, entry in settings.active_storages().items()
+        name: partial(kind.identify, context)
+        for name, (kind, context) in storage_contexts(settings).items()
     }
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -21,6 +20,7 @@ from pvebench.model.workload import Case, Direction
 from pvebench.store.current import Results
 from pvebench_lab.host.device_tuning import DriveCache, Scheduler, Tuner
 from testing.packs import SMALL, tool_workload, write_pack
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -67,7 +67,7 @@ def test_without_hdparm_the_error_names_the_package(
 def test_a_file_has_no_settings_to_change(tmp_path: Path) -> None:
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     (tmp_path / "volumes").mkdir()
-    options = StorageOptions(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
+    options = storage_context(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     volume = DirectoryStorage(options, store.journal).create(scenario(TUNED))
     with pytest.raises(SwitchFailed, match="is not a block device, so it has no device settings"):
         Tuner(store.journal).apply(Path(volume.volid), TUNED)

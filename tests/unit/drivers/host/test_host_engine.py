@@ -22,7 +22,6 @@ from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import loops_of
-from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.own_files import cached_bytes
 from pvebench.drivers.storages.qemu_img import run_qemu_img
@@ -52,6 +51,7 @@ from pvebench_lab.storages import ceph
 from testing.captured_logs import captured_logs
 from testing.packs import SMALL, Recorder, write_pack
 from testing.simulations import simulate
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 HOST = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
@@ -74,7 +74,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def host(tmp_path: Path, store: Store) -> HostDisk:
     (tmp_path / "volumes").mkdir()
-    options = StorageOptions(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
+    options = storage_context(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     storage = DirectoryStorage(options, store.journal)
     return HostDisk(
         node="lab",
@@ -161,7 +161,7 @@ PROGRAMS: Final = {
     "fincore": lambda: cached_bytes(Path("/x")),
     "losetup": lambda: loops_of(Path("/x")),
     "lsblk": lambda: users_of(Path("/x")),
-    "ceph": lambda: ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p")),
+    "ceph": lambda: ceph.look(storage_context(name="c", kind="rbd", pool="p")),
 }
 
 

@@ -25,7 +25,6 @@ from pvebench.drivers.proxmox.node.node_ssh import NodeSsh, check_node
 from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools, parse_device
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
-from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
@@ -33,6 +32,7 @@ from pvebench.model.units import MIB
 from pvebench_lab.host.remote_host import RemoteDirectory, RemoteMachine, wear_at
 from testing.fixed_ssh_answers import SSH, Saying
 from testing.null_journal import NullJournal
+from testing.storages import storage_context
 
 TOLD = (
     b"memory: 1\ncores: 1\nmp0: x:y,mp=/mnt/test\ncpus: 0\npid: 7\nsectors: 9\ndirect: 1\n"
@@ -91,7 +91,7 @@ def _machine(ssh: SshConnection) -> RemoteMachine:
 
 
 def _create(ssh: SshConnection) -> None:
-    options = StorageOptions(name="far", kind="dir", owner="me", path="/far")
+    options = storage_context(name="far", kind="dir", owner="me", path="/far")
     storage = RemoteDirectory(options, NullJournal(), RemoteCommands(ssh))
     storage.drop_caches(storage.create(ROW))
 

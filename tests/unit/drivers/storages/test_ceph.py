@@ -16,7 +16,7 @@ import pytest
 from pvebench.config import load_settings
 from pvebench.drivers.ceph_state import trouble
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.contract import MARK, StorageOptions
+from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import ConfigError, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache
 from pvebench.model.ports import Hold, HoldKind
@@ -26,6 +26,7 @@ from pvebench.model.workload import Case
 from pvebench_lab.storages import ceph
 from pvebench_lab.storages.ceph import CephGuard
 from testing.packs import tool_workload
+from testing.storages import storage_context
 
 Patch = pytest.MonkeyPatch
 
@@ -168,21 +169,21 @@ def test_an_answer_of_ceph_that_cannot_be_read_is_an_error_that_says_so(
     with pytest.raises(
         VolumeError, match=r"unexpected output of ceph df|pool p does not exist in this"
     ):
-        ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
+        ceph.look(storage_context(name="c", kind="rbd", pool="p"))
 
 
 def test_check_reports_room_and_health_as_the_user_of_the_settings(monkeypatch: Patch) -> None:
     room = '{"pools": [{"name": "p", "stats": {"max_avail": 1073741824}}]}'
     answers = Answers(df=room, status=json.dumps(status("degraded")))
     monkeypatch.setattr(ceph, "run_program", answers)
-    options = StorageOptions(name="c", kind="rbd", owner="", pool="p", conf="/c", user="u")
+    options = storage_context(name="c", kind="rbd", pool="p", conf="/c", user="u")
     assert ceph.look(options) == "pool p: 1.0 GiB free, HEALTH_WARN"
     assert all(one[:5] == ["ceph", "--conf", "/c", "--id", "u"] for one in answers.asked)
 
 
 def test_a_pool_is_known_by_the_id_of_its_cluster(monkeypatch: Patch) -> None:
     monkeypatch.setattr(ceph, "run_program", Answers(status=json.dumps(status("healthy"))))
-    assert ceph.identify(StorageOptions(name="c", kind="rbd", owner="", pool="p")) == {
+    assert ceph.identify(storage_context(name="c", kind="rbd", pool="p")) == {
         "type": "rbd",
         "pool": "p",
         "cluster": "4cc81e84-4b3a-45c4-a155-fcbb904c3bcc",
@@ -195,7 +196,7 @@ def test_a_cluster_without_monitors_is_waited_for_a_minute_and_named(monkeypatch
 
     monkeypatch.setattr(ceph, "run_program", hang)
     with pytest.raises(VolumeError, match="no answer of the Ceph cluster to ceph within 60 s"):
-        ceph.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
+        ceph.look(storage_context(name="c", kind="rbd", pool="p"))
 
 
 OWNER = "0123456789abcdef"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.storages.block import LoopStorage
-from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.contract import StorageContext
+from pvebench.drivers.storages.directory import DirectorySettings, DirectoryStorage
 from pvebench.drivers.storages.own_files import drop_page_cache, make_file
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -20,6 +20,7 @@ from pvebench.model.units import MIB
 from pvebench.store.store import Store
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine, remove_scratch
+from testing.storages import storage_context
 
 ROW = Scenario(
     node="lab",
@@ -33,13 +34,13 @@ PRECIOUS = b"somebody's accounts of ten years\n" * 100
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> StorageOptions:
-    return StorageOptions(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
+def options(tmp_path: Path) -> StorageContext[DirectorySettings]:
+    return storage_context(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
 
 
 @pytest.fixture
-def storage(options: StorageOptions, store: Store) -> DirectoryStorage:
-    Path(options.path).mkdir()
+def storage(options: StorageContext[DirectorySettings], store: Store) -> DirectoryStorage:
+    options.settings.path.mkdir()
     return DirectoryStorage(options, store.journal)
 
 
@@ -64,10 +65,13 @@ def test_a_link_where_the_base_image_goes_is_not_written_through(
 
 
 def test_a_link_where_a_volume_goes_is_not_written_through(
-    storage: DirectoryStorage, options: StorageOptions, store: Store, precious: Path
+    storage: DirectoryStorage,
+    options: StorageContext[DirectorySettings],
+    store: Store,
+    precious: Path,
 ) -> None:
-    loops = LoopStorage(replace(options, kind="loop"), store.journal)
-    folder = Path(options.path)
+    loops = LoopStorage(options, store.journal)
+    folder = options.settings.path
     for name in (f"pvebench-test-me-{ROW.volume}", f"pvebench-test-me-{ROW.volume}.img"):
         (folder / name).symlink_to(precious)
     volume = storage.create(ROW)

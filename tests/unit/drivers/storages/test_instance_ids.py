@@ -11,7 +11,8 @@ from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages.contract import instance_id
 from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.drivers.storages.storage_settings import LocalSettings, StorageSettings, make_storages
+from pvebench.drivers.storages.kinds import DirSettings
+from pvebench.drivers.storages.storage_settings import LocalSettings, make_storages
 from pvebench.errors import NotWritable, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
@@ -33,9 +34,7 @@ PRECIOUS = b"somebody's accounts of ten years\n" * 100
 def host_with(state: Path, shared: Path, store: Store) -> DirectoryStorage:
     """Return what a host makes of its settings; its state directory has the path /var/lib/…."""
     state.mkdir(exist_ok=True)
-    settings = LocalSettings(
-        state=state, storages={"local": StorageSettings(kind="dir", path=shared)}
-    )
+    settings = LocalSettings(state=state, storages={"local": DirSettings(kind="dir", path=shared)})
     place = DriverContext(
         runtime=Path("/var/lib/pvebench/run"),  # the same words on both hosts
         journal=store.journal,

@@ -14,7 +14,6 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import ConfigError
@@ -31,6 +30,7 @@ from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine
 from testing.packs import SMALL, Recorder, tool_workload, write_pack
 from testing.simulations import Simulation, simulate
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
@@ -62,7 +62,7 @@ def measured(tmp_path: Path, link: ServerLink, load: str = "read") -> Run:
     """Return a run of the host's own row on a directory that is said to be a server's."""
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     (tmp_path / "volumes").mkdir()
-    options = StorageOptions(name="cifs", kind="dir", owner="me", path=str(tmp_path / "volumes"))
+    options = storage_context(name="cifs", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     storage = DirectoryStorage(options, store.journal)
     host = HostDisk(
         node="lab", storages={"cifs": storage}, machine=ThisMachine(tmp_path / "run", store.journal)
@@ -130,7 +130,7 @@ def test_without_a_word_about_the_link_nothing_is_held_against_it(
         ),
         (
             "storages:\n  a: {kind: loop, path: p, link_bits_per_second: 1}\n",
-            "2:6: storages.a: a storage of kind loop has no link_bits_per_second",
+            "2:28: unknown key 'link_bits_per_second'",
         ),
         (
             "storages:\n  a: {kind: dir, path: p, link_bits_per_second: 0}\n",

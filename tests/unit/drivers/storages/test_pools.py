@@ -18,13 +18,14 @@ import pytest
 
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.contract import Storage, StorageOptions, pool_options
+from pvebench.drivers.storages.contract import Storage, pool_options
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Bus, Cache, Compression, Disk, Format, PrimaryCache, Sync
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, KIB, MIB
 from pvebench.store.store import Store
 from pvebench_lab.storages import pools
+from testing.storages import storage_context
 
 OWNER: Final = "0123456789abcdef"
 NAME: Final = f"tank/bench/pvebench-test-{OWNER}-zfs.raw"
@@ -97,7 +98,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path)
 
 
-OPTIONS: Final = StorageOptions(name="zfs", kind="zfs", owner=OWNER, pool="tank/bench")
+OPTIONS: Final = storage_context(name="zfs", kind="zfs", owner=OWNER, dataset="tank/bench")
 
 
 def storage(store: Store) -> Storage:

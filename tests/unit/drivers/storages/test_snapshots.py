@@ -18,13 +18,13 @@ import pytest
 import pvebench.drivers.storages.qemu_img as images
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.storages import directory, own_files
-from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Bus, Cache, ChainKind, Disk, Format, Preallocation
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, KIB, MIB
 from pvebench.model.volume import Volume
+from testing.storages import storage_context
 from testing.stores import TemporaryStore
 
 INSTANCE = "0123456789abcdef"
@@ -40,7 +40,7 @@ class Place:
         self.path = path / "volumes"
         self.path.mkdir()
         self.store = TemporaryStore(path / "pvebench.db", simulated=False)
-        options = StorageOptions(name="local", kind="dir", owner=INSTANCE, path=str(self.path))
+        options = storage_context(name="local", kind="dir", owner=INSTANCE, path=str(self.path))
         self.storage = DirectoryStorage(options, self.store.journal)
 
     def create(self, disk: Disk, size: int = 2 * MIB) -> Volume:
