@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,8 @@ SUMS: Final = "SHA256SUMS"
 COMPONENT: Final = "main/binary-amd64"
 TARGETS: Final = {"pvebench": "", "pvebench-hub": "hub"}
 """Image -> target of the Dockerfile."""
+FIRST_OCI_DOCKER: Final = 25
+"""Major version from which `docker save` writes the layout of OCI."""
 
 
 def main() -> int:
@@ -40,6 +43,9 @@ def main() -> int:
     given = parser.parse_args()
     if given.key:
         check(given.key)
+    lacking = "--no-image was given" if given.no_image else why_no_images()
+    if lacking:
+        print(f"pvebench: container images are not built: {lacking}", flush=True)
     if given.check:
         return 0
     directory, output = given.directory.absolute(), given.directory.absolute() / "publish"
@@ -54,7 +60,7 @@ def main() -> int:
         sign(given.key, lambda gpg: signed_files(gpg, directory, given.earlier, given.url))
     else:
         print("pvebench: no signature and no apt repository; pass KEY=FILE, a secret GPG key")
-    if not given.no_image:
+    if not lacking:
         images(directory, output)
     print(f"pvebench: {output} has what docs/releasing.md publishes")
     return 0
@@ -157,23 +163,48 @@ def sources(suite: str, url: str, public: str) -> str:
 
 
 def images(directory: Path, output: Path) -> None:
-    """Write the images as archives in the layout of OCI, if Docker can build here."""
-    asked = ["docker", "info"]
-    if (
-        not shutil.which("docker")
-        or subprocess.run(asked, check=False, capture_output=True).returncode
-    ):
-        print("pvebench: no images: Docker does not respond; start it and repeat make release")
-        return
+    """Write the images as archives in the layout of OCI."""
     (context,) = directory.glob("pvebench-*-image.tar.gz")
     version = re.sub(r"pvebench-(.*)-image\.tar\.gz", r"\1", context.name)
     (output / "images").mkdir()
     for name, target in TARGETS.items():
         tag = f"{name}:{version}"
-        build = ["docker", "build", "--quiet", "--file", "exporter/Dockerfile", "--tag", tag]
+        # The host's network: an engine without a bridge has no other.
+        build = ["docker", "build", "--quiet", "--network=host", "--tag", tag]
+        build += ["--file", "exporter/Dockerfile", *(["--target", target] if target else []), "-"]
         with context.open("rb") as sent:
-            run(*build, *(["--target", target] if target else []), "-", stdin=sent)
-        run("docker", "save", "--output", output / f"images/{name}-{version}-oci.tar", tag)
+            run(*build, stdin=sent)
+        archive = output / f"images/{name}-{version}-oci.tar"
+        run("docker", "save", "--output", archive, tag)
+        if not has_oci_layout(archive):
+            legacy = archive.rename(archive.with_suffix(".docker"))
+            run(
+                "skopeo",
+                "copy",
+                "--quiet",
+                f"docker-archive:{legacy}",
+                f"oci-archive:{archive}:{tag}",
+            )
+            legacy.unlink()
+
+
+def why_no_images() -> str:
+    """Return why no images can be built here; empty if they can."""
+    if (
+        not shutil.which("docker")
+        or subprocess.run(["docker", "info"], check=False, capture_output=True).returncode
+    ):
+        return "Docker does not respond; start it and repeat make release"
+    version = run("docker", "version", "--format", "{{.Server.Version}}")
+    if int(version.partition(".")[0]) < FIRST_OCI_DOCKER and not shutil.which("skopeo"):
+        return f"Docker {version.strip()} saves no OCI archive; run apt-get install skopeo"
+    return ""
+
+
+def has_oci_layout(archive: Path) -> bool:
+    """Whether an archive of `docker save` is one of OCI."""
+    with tarfile.open(archive) as opened:
+        return "oci-layout" in opened.getnames()
 
 
 if __name__ == "__main__":
