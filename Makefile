@@ -186,14 +186,16 @@ guest: packages-guest venv-run ## build the guest image (needs apt and xorriso)
 lock: venv-run ## resolve pyproject.toml into the requirements locks; ARGS=--upgrade (needs the package index)
 	scripts/lock $(ARGS)
 
-release: venv-run ## build the release files of the commit into DIST, twice, and compare them; KEY= signs, see docs/releasing.md (needs git, dpkg-deb, apt-utils, gpg, the package index; Docker for images)
-	@$(BIN)/python scripts/publish.py '$(DIST)' --check $(if $(KEY),--key '$(KEY)')
+PUBLISH = $(if $(KEY),--key '$(KEY)') $(if $(URL),--url '$(URL)') $(if $(EARLIER),--earlier '$(EARLIER)') \
+	$(if $(filter no,$(IMAGES)),--no-image)
+release: venv-run ## build the release files of the commit into DIST, twice, and compare them; KEY= signs, see docs/releasing.md (needs git, dpkg-deb, apt-utils, gpg, the package index; Docker, or IMAGES=no)
+	@$(BIN)/python scripts/publish.py '$(DIST)' --check $(PUBLISH)
 	scripts/release '$(DIST)'
 	@$(MAKE) --no-print-directory deb ARGS=--twice
-	@$(BIN)/python scripts/release_page.py '$(DIST)'
+	@$(BIN)/python scripts/release_page.py '$(DIST)' $(if $(KEY),'$(URL)')
+	@rm -rf build/sbom
 	-@$(MAKE) --no-print-directory sbom
-	@$(BIN)/python scripts/publish.py '$(DIST)' $(if $(KEY),--key '$(KEY)') $(if $(URL),--url '$(URL)') \
-		$(if $(EARLIER),--earlier '$(EARLIER)')
+	@$(BIN)/python scripts/publish.py '$(DIST)' $(PUBLISH)
 
 deb: venv-run ## build the packages of Debian 12 and 13 of the wheel in DIST; ARGS=--twice (needs dpkg-deb, the package index)
 	@for release in 12 13; do \

@@ -1,9 +1,9 @@
 """Write what a release publishes besides its files, into DIRECTORY/publish.
 
 A signed apt repository, the container images, SBOM, provenance and dashboards; with a key, also
-DIRECTORY/SHA256SUMS.asc. docs/releasing.md says what a person does with each.
+DIRECTORY/SHA256SUMS.asc and the public key. docs/releasing.md says what a person does with each.
 
-Usage: python scripts/publish.py DIRECTORY [--key FILE] [--url URL] [--earlier DIRECTORY]
+Usage: python scripts/publish.py DIRECTORY [--key FILE --url URL] [--earlier DIRECTORY] [--no-image]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,34 +37,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make release")
     parser.add_argument("directory", type=Path, help="files of `make release`")
     parser.add_argument("--key", type=Path, help="file with a secret GPG key, which signs")
-    parser.add_argument("--url", default="https://apt.example.org", help="of the repository")
-    parser.add_argument("--earlier", type=Path, help="published repository, whose packages stay")
-    parser.add_argument("--no-image", action="store_true", help="build no container image")
-    parser.add_argument("--check", action="store_true", help="check key and programs only")
+    parser.add_argument("--url", help="of the apt repository, for its users")
+    parser.add_argument("--earlier", type=Path, help="copy of the published apt repository")
+    parser.add_argument("--no-image", action="store_true", help="build no container images")
+    parser.add_argument("--check", action="store_true", help="check options and programs only")
     given = parser.parse_args()
-    if given.key:
-        check(given.key)
-    lacking = "--no-image was given" if given.no_image else why_no_images()
-    if lacking:
-        print(f"pvebench: container images are not built: {lacking}", flush=True)
-    if given.check:
-        return 0
-    directory, output = given.directory.absolute(), given.directory.absolute() / "publish"
+    check(given)
+    if not given.check:
+        write(given, given.directory.absolute())
+    return 0
+
+
+def write(given: argparse.Namespace, directory: Path) -> None:
+    """Write everything below `directory`/publish, and what is signed beside it."""
+    output = directory / "publish"
     output.mkdir()
     boards = ["-m", "pvebench", "print", "dashboards", "--output", str(output / "grafana")]
     run(sys.executable, *boards)
-    (output / "provenance.json").write_text(provenance(directory), "utf-8")
     bill = ROOT / "build/sbom"
     if bill.is_dir():
         shutil.copytree(bill, output / "sbom")
+    if not given.no_image:
+        images(directory, output)
+    (output / "provenance.json").write_text(provenance(directory), "utf-8")
+    left_out = ["container images"] if given.no_image else []
+    left_out += [] if bill.is_dir() else ["SBOM"]
     if given.key:
         sign(given.key, lambda gpg: signed_files(gpg, directory, given.earlier, given.url))
     else:
-        print("pvebench: no signature and no apt repository; pass KEY=FILE, a secret GPG key")
-    if not lacking:
-        images(directory, output)
+        left_out += ["signatures", "apt repository (pass KEY=FILE, a secret GPG key)"]
     print(f"pvebench: {output} has what docs/releasing.md publishes")
-    return 0
+    if left_out:
+        print(f"pvebench: not in it: {', '.join(left_out)}")
 
 
 def run(*command: str | Path, **options: Any) -> str:
@@ -74,19 +79,33 @@ def run(*command: str | Path, **options: Any) -> str:
     return done.stdout
 
 
-def check(key: Path) -> None:
-    """Exit if a program is missing or the key cannot sign; building takes minutes."""
+def check(given: argparse.Namespace) -> None:
+    """Exit if something is missing that is needed at the end; building takes minutes."""
+    lacking = "" if given.no_image else why_no_images()
+    if lacking:
+        sys.exit(f"pvebench: no container images: {lacking}, or leave them out with IMAGES=no")
+    if given.earlier is not None and not (given.earlier / "pool").is_dir():
+        sys.exit(
+            f"pvebench: EARLIER={given.earlier} is no copy of an apt repository: no pool in it"
+        )
+    if given.key is None:
+        return
     programs = ("gpg", "gpg-agent", "apt-ftparchive")
-    missing = [name for name in programs if not shutil.which(name)]
-    if missing:
+    if missing := [name for name in programs if not shutil.which(name)]:
         install = "apt-get install gpg gpg-agent apt-utils"
         sys.exit(f"pvebench: missing {', '.join(missing)}; run {install}")
-    sign(key, lambda gpg: run(*gpg, "--clearsign", input="pvebench\n"))
+    if given.url is None:
+        sys.exit("pvebench: no address of the apt repository; pass URL=https://…")
+    if not given.key.is_file() or given.key.stat().st_mode & 0o077:
+        sys.exit(f"pvebench: KEY={given.key} is no file of mode 0600")
+    sign(given.key, lambda gpg: run(*gpg, "--clearsign", input="pvebench\n"))
 
 
 def provenance(directory: Path) -> str:
     """Return an in-toto statement: files, commit, and the command that made them."""
-    lines = (line.split() for line in (directory / SUMS).read_text("utf-8").splitlines())
+    lines = [line.split() for line in (directory / SUMS).read_text("utf-8").splitlines()]
+    archives = sorted((directory / "publish/images").glob("*.tar"))
+    lines += [[sha256(path.read_bytes()).hexdigest(), path.name] for path in archives]
     commit = run("git", "-C", ROOT, "rev-parse", "HEAD").strip()
     source = {"uri": "git+file:pvebench", "digest": {"gitCommit": commit}}
     statement = {
@@ -112,6 +131,7 @@ def sign(key: Path, use: Callable[[list[str]], object]) -> None:
     """Call `use` with the start of a gpg command that has the key."""
     with tempfile.TemporaryDirectory(prefix="pvebench-gpg-") as home:
         gpg = ["gpg", "--homedir", home, "--batch", "--yes", "--quiet", "--armor"]
+        gpg += ["--pinentry-mode", "error"]  # the key has no passphrase
         run(*gpg, "--import", key)
         try:
             use(gpg)
@@ -121,16 +141,24 @@ def sign(key: Path, use: Callable[[list[str]], object]) -> None:
 
 def signed_files(gpg: list[str], directory: Path, earlier: Path | None, url: str) -> None:
     """Write the signature of the checksums, and the repository."""
-    run(*gpg, "--output", directory / f"{SUMS}.asc", "--detach-sign", directory / SUMS)
+    sums = [directory / SUMS, directory / "publish/provenance.json"]
+    for path in sums:
+        run(*gpg, "--output", f"{path}.asc", "--detach-sign", path)
     tree = directory / "publish/apt"
     public = run(*gpg, "--export")
+    (directory / "pvebench.asc").write_text(public, "utf-8")
     for number, suite in SUITES.items():
         pool = tree / "pool" / suite
         if earlier is not None:
             shutil.copytree(earlier / "pool" / suite, pool)
         pool.mkdir(parents=True, exist_ok=True)
         for package in sorted(directory.glob(f"*_deb{number}_*.deb")):
-            shutil.copyfile(package, pool / package.name)
+            published = pool / package.name
+            if published.exists() and published.read_bytes() != package.read_bytes():
+                sys.exit(
+                    f"pvebench: {package.name} is published with other content; raise the version"
+                )
+            shutil.copyfile(package, published)
         index(tree, suite)
         release = tree / "dists" / suite / "Release"
         run(*gpg, "--output", release.with_name("InRelease"), "--clearsign", release)
@@ -194,7 +222,7 @@ def why_no_images() -> str:
         not shutil.which("docker")
         or subprocess.run(["docker", "info"], check=False, capture_output=True).returncode
     ):
-        return "Docker does not respond; start it and repeat make release"
+        return "Docker does not respond; start it"
     version = run("docker", "version", "--format", "{{.Server.Version}}")
     if int(version.partition(".")[0]) < FIRST_OCI_DOCKER and not shutil.which("skopeo"):
         return f"Docker {version.strip()} saves no OCI archive; run apt-get install skopeo"

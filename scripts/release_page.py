@@ -1,6 +1,7 @@
 """Write the page of a release: its files, how to begin with each, checksums and changes.
 
-Usage: python scripts/release_page.py DIRECTORY      writes DIRECTORY/RELEASE.md
+Usage: python scripts/release_page.py DIRECTORY [URL]      writes DIRECTORY/RELEASE.md
+URL: of the apt repository, if the release is signed
 """
 
 from __future__ import annotations
@@ -50,7 +51,18 @@ The container image:
 In the source, `docs/install.md` describes each way, and `docs/uninstall.md` how to remove it."""
 
 
-def main(directory: Path) -> None:
+SIGNED: Final = """\
+`gpg --import pvebench.asc && gpg --verify SHA256SUMS.asc` verifies the checksums. The same key
+signs the apt repository. For Debian 12, use `bookworm.sources`. Never on a Proxmox VE node:
+
+    apt-get update && apt-get install curl ca-certificates
+    curl -fo /etc/apt/sources.list.d/pvebench.sources {url}/trixie.sources
+    apt-get update && apt-get install --no-install-recommends pvebench
+
+"""
+
+
+def main(directory: Path, url: str = "") -> None:
     """Write the page; exit with a message if a file is missing or has no use."""
     names = sorted(path.name for path in directory.iterdir() if path.name not in {PAGE, SUMS})
     lacking = [pattern for pattern in FILES if not any(use_of(name) == pattern for name in names)]
@@ -62,7 +74,8 @@ def main(directory: Path) -> None:
     sums = (directory / SUMS).read_text("utf-8")
     text = (
         f"# pvebench {version}\n\nBuilt from commit {commit()}. "
-        f"`sha256sum --check {SUMS}` checks the files; two builds of a commit are equal.\n\n"
+        f"`sha256sum --check --ignore-missing {SUMS}` checks the files; two builds of a commit are "
+        f"equal.\n\n{SIGNED.format(url=url.rstrip('/')) if url else ''}"
         "| File | For |\n|---|---|\n"
         + "".join(f"| `{name}` | {FILES[use_of(name)]} |\n" for name in order)
         + f"\n## Begin\n\n{BEGIN}\n\n## Checksums\n\n```\n{sums}```\n"
@@ -94,4 +107,4 @@ def changes(changelog: str, version: str) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

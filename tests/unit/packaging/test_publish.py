@@ -24,7 +24,7 @@ def run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> s
     done = subprocess.run(
         command,
         cwd=cwd,
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment},
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"} | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -53,6 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gpg = ("gpg", "--batch", "--quiet", "--passphrase", "")
     run(*gpg, "--quick-generate-key", "Test <t@example.org>", "ed25519", cwd=place, **home)
     key = run(*gpg, "--armor", "--export-secret-keys", cwd=place, **home)
+    (place / "key.asc").touch(0o600)
     (place / "key.asc").write_text(key, "utf-8")
     for directory, version in (("old", "0.1.0"), ("dist", "0.2.0")):
         dist = place / directory
@@ -66,11 +67,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def publish(place: Path, dist: Path, *options: str) -> str:
-    url = ["--url", f"file:{dist}/publish/apt"]
-    return run(
-        sys.executable, ROOT / "scripts/publish.py", dist, *url, *options, "--no-image", cwd=place
-    )
+def publish(place: Path, dist: Path, *options: str, code: int = 0) -> str:
+    url = ["--url", f"file:{dist}/publish/apt", "--no-image"]
+    command = [sys.executable, ROOT / "scripts/publish.py", dist, *url, *options]
+    return run(*command, cwd=place, code=code)
 
 
 def apt(place: Path, suite: str, *command: str, code: int = 0) -> str:
@@ -119,18 +119,53 @@ def test_checksums_are_signed_and_the_provenance_names_each_file(made: Path) -> 
 
 def test_without_a_key_nothing_is_signed_and_that_is_said(made: Path, tmp_path: Path) -> None:
     shutil.copy(made / "dist/SHA256SUMS", tmp_path)
-    assert "no signature and no apt repository; pass KEY=FILE" in publish(made, tmp_path)
+    said = publish(made, tmp_path)
+    assert "not in it: container images, SBOM, signatures, apt repository (pass KEY=FILE" in said
     assert not (tmp_path / "publish/apt").exists()
 
 
-def test_a_key_that_cannot_sign_is_reported_before_anything_is_built(made: Path) -> None:
+def check(place: Path, *options: str | Path, **environment: str) -> str:
+    command = [sys.executable, ROOT / "scripts/publish.py", "none", "--check"]
+    return run(*command, *options, cwd=place, code=1, **environment)
+
+
+@pytest.mark.parametrize("name", ["public.asc", "locked.asc"])
+def test_a_key_that_cannot_sign_is_reported_before_anything_is_built(made: Path, name: str) -> None:
     home = {"GNUPGHOME": str(made / "gnupg")}
-    public = run("gpg", "--armor", "--export", cwd=made, **home)
-    (made / "public.asc").write_text(public, "utf-8")
-    for name in ("public.asc", "none.asc"):
-        command = [sys.executable, ROOT / "scripts/publish.py", "none", "--check"]
-        said = run(*command, "--key", made / name, cwd=made, code=1)
-        assert "pvebench: gpg failed with exit code 2" in said
+    key = run("gpg", "--armor", "--export", cwd=made, **home)
+    if name == "locked.asc":
+        gpg = ("gpg", "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "secret")
+        run(*gpg, "--quick-generate-key", "Locked <l@example.org>", "ed25519", cwd=made, **home)
+        key = run(*gpg, "--armor", "--export-secret-keys", "l@example.org", cwd=made, **home)
+        gpg = (*gpg[:3], "--yes", "--delete-secret-and-public-key")
+        prints = run("gpg", "--list-keys", "--with-colons", "l@example.org", cwd=made, **home)
+        run(*gpg, re.findall(r"fpr:+(\w+)", prints)[0], cwd=made, **home)
+    (made / name).touch(0o600)
+    (made / name).write_text(key, "utf-8")
+    said = check(made, "--key", made / name, "--url", "https://apt.example.org", "--no-image")
+    assert "pvebench: gpg failed with exit code 2" in said
+
+
+def test_what_only_the_end_needs_is_checked_before_anything_is_built(made: Path) -> None:
+    key = ("--key", made / "key.asc", "--no-image")
+    assert "pass URL=" in check(made, *key)
+    url = ("--url", "https://apt.example.org")
+    assert "no copy of an apt repository" in check(made, *key, *url, "--earlier", url[1])
+    shutil.copyfile(made / "key.asc", made / "open.asc")
+    (made / "open.asc").chmod(0o644)
+    assert "no file of mode 0600" in check(made, "--key", made / "open.asc", *url, "--no-image")
+    said = check(made, PATH=str(Path(sys.executable).parent))
+    assert "no container images: Docker does not respond; start it, or leave them out" in said
+
+
+def test_a_published_version_keeps_its_content(made: Path, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    shutil.copytree(made / "dist", dist, ignore=shutil.ignore_patterns("publish", "*.asc"))
+    with next(dist.glob("*_deb13_*.deb")).open("ab") as changed:
+        changed.write(b"more")
+    options = ["--key", made / "key.asc", "--earlier", made / "dist/publish/apt"]
+    said = publish(made, dist, *map(str, options), code=1)
+    assert "is published with other content; raise the version" in said
 
 
 def test_the_mixin_has_all_rules_and_dashboards() -> None:

@@ -162,6 +162,15 @@ def page_of(directory: Path) -> str:
     return (directory / "RELEASE.md").read_text("utf-8")
 
 
+def test_the_page_of_a_signed_release_has_the_apt_repository(tmp_path: Path) -> None:
+    directory = released(tmp_path / "dist")
+    page = [sys.executable, ROOT / "scripts/release_page.py", directory, "https://apt.example.org/"]
+    run(*page, cwd=directory)
+    text = (directory / "RELEASE.md").read_text("utf-8")
+    assert "curl -fo /etc/apt/sources.list.d/pvebench.sources https://apt.example.org/t" in text
+    assert "gpg --import pvebench.asc" in text
+
+
 @pytest.mark.parametrize("name", DEBS)
 def test_a_release_without_one_of_its_files_has_no_page(tmp_path: Path, name: str) -> None:
     directory = released(tmp_path / "dist")
