@@ -39,7 +39,17 @@ class SkippedPlugin:
 
 
 GROUPS: Final = frozenset(
-    {"backends", "commands", "drivers", "references", "services", "storages", "tools", "undo"}
+    {
+        "backends",
+        "commands",
+        "drivers",
+        "observers",
+        "references",
+        "services",
+        "storages",
+        "tools",
+        "undo",
+    }
 )
 """Groups of entry points, without `pvebench.`."""
 SKIPPED: Final[dict[tuple[str, str, str], SkippedPlugin]] = {}

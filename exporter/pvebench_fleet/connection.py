@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,8 +23,8 @@ from pvebench.files import read_secret
 from pvebench.http_responses import bounded, client_tls, read_body
 from pvebench.log import log
 from pvebench.model.units import whole_number
-from pvebench.store.fleet_log import SOUND, FleetLog
 from pvebench.store.store import Store
+from pvebench_fleet.fleet_log import SOUND, FleetLog
 from pvebench_fleet.push import Reply, Sender
 from pvebench_fleet.wire import PROTOCOL
 
@@ -107,25 +107,32 @@ def new_process() -> str:
 
 
 def service(settings: Settings, store: Store) -> AbstractContextManager[object]:
-    """Return the context in which an instance sends its results. Raises StoreError."""
-    address = HubAddress(**dict(settings.fleet or {}), site=settings.site or "")
-    return sending(address, store.fleet)
+    """Return the context in which an instance sends its results. Raises StoreError.
+
+    A site that has left its fleet has no log any more.
+    """
+    if settings.fleet is None:
+        FleetLog(store.engine).end()
+        return nullcontext()
+    address = HubAddress(**dict(settings.fleet), site=settings.site or "")
+    return sending(address, store)
 
 
 @contextmanager
 def sending(
-    hub: HubAddress, fleet: FleetLog, now: Callable[[], float] = time.time
+    hub: HubAddress, store: Store, now: Callable[[], float] = time.time
 ) -> Iterator[Sender]:
     """Send the log to the hub in a thread of its own, within the context.
 
     Raises:
         StoreError: the log cannot be started.
     """
+    fleet = FleetLog(store.engine)
     fleet.begin()
     sender = Sender(fleet, hub.send, new_process(), now, site=hub.site)
     stopped = threading.Event()
     thread = threading.Thread(
-        target=_send_all, args=(sender, fleet, stopped), name="fleet", daemon=True
+        target=_send_all, args=(sender, fleet, store.faults, stopped), name="fleet", daemon=True
     )
     thread.start()
     try:
@@ -136,24 +143,26 @@ def sending(
         thread.join(END_SECONDS)
 
 
-def _send_all(sender: Sender, fleet: FleetLog, stopped: threading.Event) -> None:
+def _send_all(
+    sender: Sender, fleet: FleetLog, faults: dict[str, str], stopped: threading.Event
+) -> None:
     noted: tuple[str, float | None] = "", None
     wait = 0.0
     while not stopped.wait(max(LEAST_WAIT, wait)):
         try:
             wait = sender.step()
-            fleet.faults["fleet"] = "" if sender.state in SOUND else f"hub: {sender.state}"
+            faults["fleet"] = "" if sender.state in SOUND else f"hub: {sender.state}"
             if (state := (sender.state, sender.contact)) != noted:
                 fleet.note(state=sender.state, process=sender.process, contact=sender.contact)
                 if state[0] != noted[0]:
                     log.info("fleet", state=sender.state)
                 noted = state
         except StoreError as error:
-            fleet.faults["fleet"] = error.reason
+            faults["fleet"] = error.reason
             log.warning("sending results to the hub failed", reason=error.reason)
             wait = RETRY_SECONDS
         except Exception as error:
-            fleet.faults["fleet"] = f"internal error: {type(error).__name__}"
+            faults["fleet"] = f"internal error: {type(error).__name__}"
             # An internal error must not end the sending for good, nor affect measuring.
             log.exception("sending results to the hub failed")
             wait = RETRY_SECONDS

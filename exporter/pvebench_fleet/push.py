@@ -17,7 +17,14 @@ from pvebench import __version__
 from pvebench.errors import FleetMessageInvalid, HubUnreachable
 from pvebench.log import log
 from pvebench.sanitize import one_line
-from pvebench.store.fleet_log import CONNECTED, IDLE_SECONDS, NOT_CONNECTED
+from pvebench_fleet.fleet_log import (
+    CONNECTED,
+    FIRST,
+    IDLE_SECONDS,
+    NOT_CONNECTED,
+    Entry,
+    LogPosition,
+)
 from pvebench_fleet.wire import (
     MAJOR,
     Answer,
@@ -40,39 +47,21 @@ FIRST_WAIT: Final = 2.0
 LONGEST_WAIT: Final = 3600.0
 MOVED: Final = "the cursor of the hub moved"
 _NO_TURN: Final = "another process of this site sends to the hub; stop one of the two"
-Place = tuple[int, str]
-FIRST: Final[Place] = (0, "")
-
-
-class Entry(Protocol):
-    """Line of the log; `store.fleet_log.Entry` is one."""
-
-    @property
-    def seq(self) -> int:
-        """Number of the line."""
-
-    @property
-    def kind(self) -> str:
-        """Kind of the line."""
-
-    @property
-    def data(self) -> Mapping[str, Any] | None:
-        """Fields; None: a later line has them."""
 
 
 class Log(Protocol):
-    """The site's log; `Store.fleet` is one."""
+    """The site's log; `FleetLog` is one."""
 
-    def position(self) -> Place:
+    def position(self) -> LogPosition:
         """Return the last place that the hub acknowledged."""
 
     def chain_at(self, seq: int) -> str | None:
         """Return the chain value after a line; None: not in the log, or too far."""
 
-    def advance(self, place: Place, now: float) -> None:
+    def advance(self, place: LogPosition, now: float) -> None:
         """Record that the hub acknowledged all lines up to a place."""
 
-    def batch(self, most: int) -> tuple[Sequence[Entry], Place, Place]:
+    def batch(self, most: int) -> tuple[Sequence[Entry], LogPosition, LogPosition]:
         """Return the next lines, at most `most`, and the places before and after them."""
 
     def renew(self) -> None:
@@ -195,7 +184,7 @@ class Sender:
         self._failures = 0
         return self._limits.wait_seconds
 
-    def _next_lines(self) -> tuple[bytes | None, Place]:
+    def _next_lines(self) -> tuple[bytes | None, LogPosition]:
         """Return the next push within the limits of the hub, and the place after it."""
         most = self._limits.lines
         while True:
@@ -244,13 +233,13 @@ class Sender:
 
     # --- Where the cursor of the hub is not the position of this log.
 
-    def _moved(self, cursor: Place) -> float:
+    def _moved(self, cursor: LogPosition) -> float:
         """Compare; wait ever longer if the hub moves its cursor again before it takes lines."""
         self._failures += 1
         wait = self._compare(cursor)
         return wait if self._failures == 1 else self._back_off(MOVED, wait)
 
-    def _compare(self, cursor: Place) -> float:
+    def _compare(self, cursor: LogPosition) -> float:
         """Move to the hub's cursor if this log has it; else move the cursor back."""
         if self._log.chain_at(cursor[0]) == cursor[1]:
             if cursor != self._log.position():
@@ -258,7 +247,7 @@ class Sender:
             return 0.0 if self._turn is not None else self._limits.wait_seconds
         return self._rewind(cursor)
 
-    def _rewind(self, cursor: Place) -> float:
+    def _rewind(self, cursor: LogPosition) -> float:
         common = self._common_mark()
         if common is None:
             log.warning("no common line with the hub: all results are sent again")
@@ -276,7 +265,7 @@ class Sender:
             self._log.advance(common, self._now())
         return self._limits.wait_seconds
 
-    def _common_mark(self) -> Place | None:
+    def _common_mark(self) -> LogPosition | None:
         if self._log.position() == FIRST:
             return FIRST  # as after `renew`: no mark of the hub is of this log
         before = 2**62 - 1

@@ -29,9 +29,9 @@ from pvebench.model.figures import impossible_number
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.sanitize import printable
-from pvebench.store.fleet_log import Entry
-from pvebench.store.imported import ImportedRun
 from pvebench.store.records import StoredRun
+from pvebench_fleet.fleet_log import Entry
+from pvebench_fleet.imported import ImportedRun
 from pvebench_fleet.push import MAX_LINE_BYTES, lines_of
 from pvebench_fleet.wire import (
     CycleLine,

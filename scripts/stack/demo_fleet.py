@@ -33,6 +33,7 @@ from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet import connection, push
 from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.app import FleetPages, Readers, make_app, make_pages
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.fleet_view import upgrades
@@ -87,7 +88,7 @@ def send(url: str, folders: Sequence[Path]) -> None:
         for folder in folders:
             store = Store(folder / "pvebench.db", simulated=True)
             hub = HubAddress(url=url, token_file=folder / "token")
-            stack.enter_context(sending(hub, store.fleet))
+            stack.enter_context(sending(hub, store))
         signal.sigwait({signal.SIGTERM})
 
 
@@ -100,7 +101,7 @@ def started(url: str, *folders: Path) -> subprocess.Popen[bytes]:
 def acked(folder: Path) -> tuple[int, int]:
     """Return the acknowledged and the newest line of a site."""
     store = Store(folder / "pvebench.db", simulated=True)
-    state = store.fleet.state()
+    state = FleetLog(store.engine).state()
     store.close()
     return (0, 1) if state is None else (state.acked, state.newest)
 
@@ -178,7 +179,7 @@ def clone_one(folder: Path, url: str, hub: HubDatabase) -> None:
     until(is_held, "the hub holds the cloned site")
     ended(processes[1])
     store = Store(folder / "pvebench.db", simulated=True)
-    state = store.fleet.state()
+    state = FleetLog(store.engine).state()
     store.close()
     name = state.process if state else ""
     hub.keep(folder.name, name, lambda: 7)

@@ -14,6 +14,7 @@ from project import Project, health, labelled, wait_for
 
 from pvebench.store.store import Store
 from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet.fleet_log import FleetLog
 from pvebench_lab.simulated.demo_year import YEAR
 from testing.demo_year import assignments
 from testing.hub_sites import filled_store
@@ -304,7 +305,7 @@ def a_site_sends(project: Project, token: str) -> Iterator[str]:
         store = filled_store(directory, plan, story, end=time.time())
         runs = store.totals().runs
         url = f"http://127.0.0.1:{project.ports['HUB_PORT']}"
-        with sending(HubAddress(url=url, token_file=directory / "token"), store.fleet):
+        with sending(HubAddress(url=url, token_file=directory / "token"), store):
             wait_for("the hub has all", lambda: is_sent(store), seconds=120)
         store.close()
     shown = wait_for("nodes are judged", lambda: judged(project), seconds=120)
@@ -314,7 +315,7 @@ def a_site_sends(project: Project, token: str) -> Iterator[str]:
 
 def is_sent(store: Store) -> bool:
     """Whether the hub has acknowledged all lines of a site."""
-    state = store.fleet.state()
+    state = FleetLog(store.engine).state()
     return state is not None and 0 < state.newest == state.acked
 
 

@@ -20,6 +20,7 @@ from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.outbox import Message
 from pvebench.store.store import Store
 from pvebench.store.tables import HEAD
+from pvebench_fleet.fleet_log import FleetLog
 from testing.packs import quick
 from testing.stores import TemporaryStore
 
@@ -79,7 +80,7 @@ def fill(store: Store) -> None:
     message = Message(kind="changed", title="slower", body="a is slower", receiver="mail")
     store.outbox.put([message])
     store.identities.record("lab", "local", {"fs": "0123"})
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
 
 
 def main() -> None:

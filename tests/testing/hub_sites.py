@@ -9,6 +9,7 @@ from pathlib import Path
 from pvebench.scheduler.plan import Assignment
 from pvebench.store.store import Store
 from pvebench_fleet.connection import new_process
+from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.push import Reply, Sender
@@ -23,16 +24,16 @@ STEPS = 1000
 def send(store: Store, database: HubDatabase, name: str) -> None:
     """Send everything that a site has stored."""
     door = Door(database.begin, lambda: 1, Limits(lines=5000, wait_seconds=0))
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     sender = Sender(
-        store.fleet,
+        FleetLog(store.engine),
         lambda method, path, body: Reply(*door.answer(name, method, path, body)),
         new_process(),
         time.time,
     )
     for _ in range(STEPS):
         sender.step()
-        state = store.fleet.state()
+        state = FleetLog(store.engine).state()
         if state is not None and state.acked == state.newest:
             return
     raise AssertionError(f"not sent: {sender.state}")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pvebench.model.run import Run
-from pvebench.store.imported import ImportCount
 from pvebench.store.store import Store
+from pvebench_fleet.fleet_log import FleetLog
+from pvebench_fleet.imported import ImportCount, add_imported
 from pvebench_fleet.run_files import Pseudonyms, opened, opened_for_writing, write_runs
 from testing.stores import TemporaryStore
 
@@ -26,13 +27,15 @@ def store_at(folder: Path, runs: Iterable[Run] = (), *, pack: str = "quick") -> 
 def exported(store: Store, path: Path, *, anonymous: bool = False) -> Path:
     names = Pseudonyms(simulated=store.simulated).replaced if anonymous else None
     with opened_for_writing(path) as file:
-        write_runs(file, store.fleet.stored(), simulated=store.simulated, pseudonyms=names)
+        write_runs(
+            file, FleetLog(store.engine).stored(), simulated=store.simulated, pseudonyms=names
+        )
     return path
 
 
 def imported(path: Path, into: Store, rename: Mapping[str, str] | None = None) -> ImportCount:
     with opened(path, rename or {}) as found:
-        return into.add_imported(found.runs(), simulated=found.head.simulated)
+        return add_imported(into, found.runs(), simulated=found.head.simulated)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from pvebench.errors import HubUnreachable
 from pvebench.model.run import Sample, Unit
-from pvebench.store.fleet_log import FIRST, fold
+from pvebench_fleet.fleet_log import FIRST, LogPosition, fold
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.rules import STEP, Batch, Holder, SiteRow, State, Transaction, release
-from pvebench_fleet.push import Place, Reply, Sender
+from pvebench_fleet.push import Reply, Sender
 from pvebench_fleet.wire import Limits, Position, RunLine
 
 BAD = "\0"
@@ -53,10 +53,10 @@ class Log(Protocol):
     def add(self, uid: str, version: int, *, bad: bool) -> None: ...
     def correct(self, uid: str, version: int) -> None: ...
     def copy(self) -> Any: ...
-    def position(self) -> Place: ...
+    def position(self) -> LogPosition: ...
     def chain_at(self, seq: int) -> str | None: ...
-    def advance(self, place: Place, now: float) -> None: ...
-    def batch(self, most: int) -> tuple[Sequence[Any], Place, Place]: ...
+    def advance(self, place: LogPosition, now: float) -> None: ...
+    def batch(self, most: int) -> tuple[Sequence[Any], LogPosition, LogPosition]: ...
     def renew(self) -> None: ...
 
 
@@ -65,7 +65,7 @@ class ModelLog:
         self._chance = chance
         self._lines: list[ModelLine] = []
         self._runs: dict[str, tuple[int, int, bool]] = {}
-        self._place: Place = FIRST
+        self._place: LogPosition = FIRST
 
     def copy(self) -> ModelLog:
         other = ModelLog(self._chance)
@@ -86,13 +86,13 @@ class ModelLog:
         self._runs[uid] = (revision + 1, version, bad)
         self._append(uid)
 
-    def position(self) -> Place:
+    def position(self) -> LogPosition:
         return self._place
 
     def chain_at(self, seq: int) -> str | None:
         return fold("", self._lines[:seq]) if seq <= len(self._lines) else None
 
-    def advance(self, place: Place, now: float) -> None:
+    def advance(self, place: LogPosition, now: float) -> None:
         self._place = place
 
     def renew(self) -> None:
@@ -100,7 +100,7 @@ class ModelLog:
         for uid in self._runs:
             self._append(uid)
 
-    def batch(self, most: int) -> tuple[Sequence[ModelEntry], Place, Place]:
+    def batch(self, most: int) -> tuple[Sequence[ModelEntry], LogPosition, LogPosition]:
         lines = self._lines[self._place[0] : self._place[0] + most]
         newest = {line.key: line.seq for line in lines}
         entries = [

@@ -12,7 +12,7 @@ from typing import Any
 
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.writing import ReplacedRun
-from pvebench_fleet.push import Place
+from pvebench_fleet.fleet_log import FleetLog, LogPosition
 from testing.simulated_fleet import BAD
 from testing.stored_runs import run
 from testing.stores import TemporaryStore
@@ -27,7 +27,7 @@ def template(directory: Path) -> Path:
     store = TemporaryStore(path, simulated=False)
     store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     store.add_run(run(0))
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     store.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE pattern AS SELECT * FROM runs")
@@ -40,7 +40,7 @@ class SqliteLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._store = TemporaryStore(path)
-        self._log = self._store.fleet
+        self._log = FleetLog(self._store.engine)
 
     @classmethod
     def of(cls, source: Path) -> SqliteLog:
@@ -78,16 +78,16 @@ class SqliteLog:
         )
         self._store.correct([correction])
 
-    def position(self) -> Place:
+    def position(self) -> LogPosition:
         return self._log.position()
 
     def chain_at(self, seq: int) -> str | None:
         return self._log.chain_at(seq)
 
-    def advance(self, place: Place, now: float) -> None:
+    def advance(self, place: LogPosition, now: float) -> None:
         self._log.advance(place, now)
 
-    def batch(self, most: int) -> tuple[Sequence[Any], Place, Place]:
+    def batch(self, most: int) -> tuple[Sequence[Any], LogPosition, LogPosition]:
         return self._log.batch(most)
 
     def renew(self) -> None:

@@ -64,9 +64,9 @@ REASONS = {
         "pvebench/report/value_text.py",
     ): "states of a phase; its name, a layer above",
     (
-        "pvebench/store/fleet_log.py",
         "pvebench/store/tables.py",
-    ): "rows to send; definition of the tables",
+        "pvebench_fleet/fleet_log.py",
+    ): "definition of the tables; rows to send",
 }
 """Modules whose tables have equal keys on purpose -> what each of them says."""
 

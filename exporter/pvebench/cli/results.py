@@ -111,7 +111,7 @@ def _delete(settings: Settings, number: int) -> None:
     with results_of(settings) as store, StateDirectory(settings.state.absolute(), exclusive=True):
         run = _stored(store, number)
         store.delete(run)
-        sent = "; the hub of the fleet keeps it" if store.fleet.state() else ""
+        sent = "; the hub of the fleet keeps it" if store.in_fleet else ""
     click.echo(
         f"deleted run {number}: {run.scenario}/{run.workload} of {run.finished:%Y-%m-%d}{sent}"
     )

@@ -23,7 +23,7 @@ from typing import Any, Final
 from pvebench.analysis.metric_verdict import count_text
 from pvebench.config import Settings
 from pvebench.diagnostics.check import findings
-from pvebench.diagnostics.outgoing import Observation, Severity, check_fleet, check_notifications
+from pvebench.diagnostics.outgoing import Observation, Severity, check_notifications
 from pvebench.diagnostics.pipeline import (
     NUMBER,
     fetch,
@@ -38,6 +38,7 @@ from pvebench.files import read_own
 from pvebench.metrics import catalog
 from pvebench.model.ports import REMAINS
 from pvebench.model.units import MIB, show_bytes
+from pvebench.plugins import Registry
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.selection import CHECKED_BYTES
 from pvebench.store.backups import backups_of
@@ -76,6 +77,10 @@ class Servers:
     grafana_login: Mapping[str, str]
 
 
+OBSERVERS: Final = Registry[Callable[[Settings], Iterator[Observation]]]("observers", callable, {})
+"""Name of a part of another package -> function that yields its observations."""
+
+
 def diagnose(settings: Settings, servers: Servers, *, seconds: float) -> list[Observation]:
     """Return all observations, the most urgent first, then the most important.
 
@@ -91,7 +96,7 @@ def diagnose(settings: Settings, servers: Servers, *, seconds: float) -> list[Ob
         "Prometheus": partial(_prometheus, servers),
         "alerts": partial(_alerts, servers),
         "notifications": partial(_notifications, settings, servers),
-        "fleet": partial(check_fleet, settings),
+        **{name: partial(observe, settings) for name, observe in OBSERVERS.items()},
         "Grafana": partial(_grafana, servers),
     }
     threads = [_CheckThread(name, observe) for name, observe in parts.items()]

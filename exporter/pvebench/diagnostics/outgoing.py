@@ -1,11 +1,10 @@
-"""Observations, and those about what an instance sends: notifications, and results to a hub.
+"""Observations, and those about the notifications of an instance.
 
 Nothing is sent to find them.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,11 +14,9 @@ from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError
 from pvebench.files import is_open
-from pvebench.model.units import show_seconds
 from pvebench.notify.delivery import send
 from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
-from pvebench.store.fleet_log import CONNECTED, IDLE_SECONDS, SOUND, FleetState
 from pvebench.store.outbox import Message, ReceiverCounts
 from pvebench.store.state import stored_at, summarize_store
 
@@ -111,38 +108,3 @@ def _sent_state(counts: ReceiverCounts) -> tuple[Severity, str]:
     if counts.last is None:
         return Severity.OK, f"no notification yet; {_TRY}"
     return Severity.OK, f"{counts.sent} sent, last {show_time(counts.last)}"
-
-
-# --- Results for the hub of a fleet.
-
-
-def check_fleet(settings: Settings) -> Iterator[Observation]:
-    """Yield the state of the connection to the hub. Raises StoreError: it cannot be read."""
-    if settings.fleet is None:
-        return
-    path = settings.state / "pvebench.db"
-    summary = summarize_store(path, most_bytes=0)
-    if summary is not None and not summary.current:
-        text = "not checked: the database has the schema of another version"
-        yield Observation("fleet", Severity.UNKNOWN, text)
-        return
-    with stored_at(path) as stored:
-        state = stored.fleet.state() if stored else None
-    yield Observation("fleet", *_connection_state(state, time.time()))
-
-
-def _connection_state(state: FleetState | None, now: float) -> tuple[Severity, str]:
-    if state is None:
-        return Severity.WARNING, "not connected to the hub yet; `pvebench serve` connects"
-    waiting = f"{count_text(state.newest - state.acked, 'line')} waiting"
-    silent = "never" if state.contact is None else f"{show_seconds(now - state.contact)} ago"
-    text = f"hub: {state.state}, last contact {silent}, {waiting}"
-    if state.state not in SOUND:
-        return Severity.CRITICAL, f'{text}; see docs/fleet.md, "Connect a site"'
-    if (
-        state.state != CONNECTED
-        or state.contact is None
-        or not 0 <= now - state.contact < 2 * IDLE_SECONDS
-    ):
-        return Severity.WARNING, f"{text}; a running `pvebench serve` sends them"
-    return Severity.OK, text

@@ -154,8 +154,7 @@ def _front_of(settings: Settings) -> AbstractContextManager[Front]:
 
 def fleet_of(settings: Settings, store: Store) -> AbstractContextManager[object]:
     """Return the context in which results are sent to the hub. Raises StoreError."""
-    if settings.fleet is None:
-        store.fleet.end()
+    if settings.fleet is None and not store.in_fleet:
         return nullcontext()
     # A site without a fleet loads nothing of it.
     if "fleet" not in SERVICES:

@@ -16,7 +16,6 @@ from pvebench.model.figures import WARM
 from pvebench.model.run import Outcome
 from pvebench.store.changes import Changes, Decisions
 from pvebench.store.engine import reading
-from pvebench.store.fleet_log import FleetLog
 from pvebench.store.journal import StorageIdentities, StoredJournal
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import (
@@ -74,7 +73,6 @@ class StoredResults:
         self.changes = Changes(engine)
         self.identities = StorageIdentities(engine)
         self.outbox = Outbox(engine)
-        self.fleet = FleetLog(engine)
 
     def newest_run(self) -> int:
         """Return the number of the newest run; 0: there is none."""

@@ -9,9 +9,18 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, delete, func, select, update
 
 from pvebench.model.units import DAY
-from pvebench.store.fleet_log import unacknowledged
 from pvebench.store.records import StoredRun
-from pvebench.store.tables import case_outcomes, case_sums, cases, evidence, journal, runs, samples
+from pvebench.store.tables import (
+    case_outcomes,
+    case_sums,
+    cases,
+    evidence,
+    fleet_log,
+    fleet_position,
+    journal,
+    runs,
+    samples,
+)
 from pvebench.store.writing import renew_good_run
 
 JOURNAL_SECONDS: Final = 30 * DAY
@@ -156,3 +165,12 @@ class Expired:
 
 def _count_of(query: Select[Any]) -> Select[Any]:
     return select(func.count()).select_from(query.subquery())
+
+
+def unacknowledged(connection: Connection) -> Any:
+    """Return a query of the uids of runs that the hub has not acknowledged; None: no fleet."""
+    acknowledged = connection.scalar(select(fleet_position.c.seq))
+    if acknowledged is None:
+        return None
+    waiting = (fleet_log.c.seq > acknowledged) & (fleet_log.c.kind == "run")
+    return select(fleet_log.c.key).where(waiting)

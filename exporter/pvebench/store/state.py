@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine
 
 from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME, read_own, write_own
@@ -193,6 +193,16 @@ def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
 
 
 @contextmanager
+def engine_at(path: Path) -> Iterator[Engine]:
+    """Yield the database at `path`, read-only."""
+    engine = create_engine(f"sqlite:///{path}", creator=lambda: connect_read_only(path))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextmanager
 def stored_at(path: Path) -> Iterator[StoredResults | None]:
     """Yield the results at `path` for reading; None: no database with the current schema.
 
@@ -203,11 +213,8 @@ def stored_at(path: Path) -> Iterator[StoredResults | None]:
     if summary is None or not summary.current:
         yield None
         return
-    engine = create_engine(f"sqlite:///{path}", creator=lambda: connect_read_only(path))
-    try:
+    with engine_at(path) as engine:
         yield StoredResults(engine)
-    finally:
-        engine.dispose()
 
 
 def _is_sound(database: sqlite3.Connection) -> bool:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Engine, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreMixed
@@ -23,20 +23,19 @@ from pvebench.store.engine import (
     reading,
     writing,
 )
-from pvebench.store.imported import ImportCount, ImportedRun, add_imported
 from pvebench.store.records import StoredRun
 from pvebench.store.results import DURABILITY, StoredResults
-from pvebench.store.retention import Expired, Removal, delete_run
+from pvebench.store.retention import Expired, Removal, delete_run, unacknowledged
 from pvebench.store.tables import cycles, facts
 from pvebench.store.writing import ReplacedRun, add_history, add_run, correct
 
-_SIMULATED: Final = "simulated"
-_MEASURED: Final = "measured"
-_IMPORTED: Final = "imported"
+SIMULATED: Final = "simulated"
+MEASURED: Final = "measured"
+IMPORTED: Final = "imported"
 _USES: Final = {
-    _SIMULATED: "use --driver simulated",
-    _MEASURED: "use a driver that measures",
-    _IMPORTED: "only import and read there",
+    SIMULATED: "use --driver simulated",
+    MEASURED: "use a driver that measures",
+    IMPORTED: "only import and read there",
 }
 """Kind of results in a database -> its use."""
 
@@ -50,7 +49,7 @@ class Store(StoredResults):
             kinds, for reading.
 
     Attributes:
-        faults: part of this process -> why it fails; also of `outbox` and `fleet`.
+        faults: part of this process -> why it fails; also of `outbox`.
 
     Raises:
         StoreTooNew, StoreError, StoreMixed.
@@ -61,14 +60,25 @@ class Store(StoredResults):
         super().__init__(open_engine(path))
         self.faults: dict[str, str] = {}
         if simulated is not None:
-            self._claim(_SIMULATED if simulated else _MEASURED)
+            self._claim(SIMULATED if simulated else MEASURED)
 
     @property
     def simulated(self) -> bool:
         """Whether its results come from the simulation."""
         with reading(self._engine) as connection:
             kind = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
-        return kind == _SIMULATED
+        return kind == SIMULATED
+
+    @property
+    def engine(self) -> Engine:
+        """The database, for packages that keep more in it; see `engine.reading`, `writing`."""
+        return self._engine
+
+    @property
+    def in_fleet(self) -> bool:
+        """Whether a hub gets the results."""
+        with reading(self._engine) as connection:
+            return unacknowledged(connection) is not None
 
     def check(self, *, full: bool = False) -> None:
         """Check that the database exists and is sound.
@@ -98,17 +108,18 @@ class Store(StoredResults):
     def _claim(self, kind: str) -> None:
         try:
             with writing(self._engine) as connection:
-                self._claim_in(connection, kind)
+                self.claim(connection, kind)
         except BaseException:
             self.close()
             raise
 
-    def _claim_in(self, connection: Connection, kind: str) -> None:
+    def claim(self, connection: Connection, kind: str) -> None:
+        """Set the kind of results at the first time. Raises StoreMixed: it has another kind."""
         row = upsert(facts).values(name="kind", value=kind).on_conflict_do_nothing()
         connection.execute(row)
         stored = str(connection.scalar(select(facts.c.value).where(facts.c.name == "kind")))
         if stored != kind:
-            other = "" if kind == _IMPORTED else f", or {_USES[stored]}"
+            other = "" if kind == IMPORTED else f", or {_USES[stored]}"
             raise StoreMixed(
                 f"{self.path} has {stored} results and accepts no {kind} ones",
                 next_step=f"use another state directory with --state{other}",
@@ -154,20 +165,6 @@ class Store(StoredResults):
     def add_history(self, history: Iterable[Run]) -> int:
         """Store many new runs in one transaction; return their number."""
         return add_history(self._engine, history)
-
-    def add_imported(self, imported: Iterable[ImportedRun], *, simulated: bool) -> ImportCount:
-        """Store runs of other machines that are not stored yet, all or none.
-
-        Args:
-            imported: in the order in which they were stored there.
-
-        Raises:
-            StoreMixed: the database has own results. StoreError: a node has runs of another
-                machine.
-        """
-        with writing(self._engine) as connection:
-            self._claim_in(connection, _SIMULATED if simulated else _IMPORTED)
-            return add_imported(connection, imported)
 
     def correct(self, corrections: Iterable[ReplacedRun]) -> None:
         """Store corrections of runs, all or none; repeating it changes nothing."""

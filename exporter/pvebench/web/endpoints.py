@@ -201,7 +201,7 @@ class Pages:
         """Serve `/api/v1/status`."""
         query_parameters(request, ())
         content, store = self._results.now, self._results.store
-        faults = store.faults | store.outbox.faults | store.fleet.faults
+        faults = store.faults | store.outbox.faults
         data = api.status_data(self._statuses(), content, self._now(), faults)
         return _json(data.model_dump_json())
 

@@ -23,6 +23,8 @@ from pvebench.cli.selection import results_of
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet import run_files
+from pvebench_fleet.fleet_log import FleetLog
+from pvebench_fleet.imported import add_imported
 
 _NODE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,98}[A-Za-z0-9])?")
 
@@ -45,7 +47,7 @@ def export_runs(output: Path | None, *, anonymous: bool, **options: Any) -> None
             if output
             else sys.stdout.buffer
         )
-        lines = store.fleet.stored()
+        lines = FleetLog(store.engine).stored()
         replaced = names.replaced if anonymous else None
         count = run_files.write_runs(file, lines, simulated=simulated, pseudonyms=replaced)
     if output is not None:
@@ -76,7 +78,7 @@ def import_runs(file: Path, renames: tuple[str, ...], **options: Any) -> None:
         directory = stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
         store = Store(directory.database)
         stack.callback(store.close)
-        count = store.add_imported(runs_file.runs(), simulated=runs_file.head.simulated)
+        count = add_imported(store, runs_file.runs(), simulated=runs_file.head.simulated)
     nodes = f" of {', '.join(sorted(count.nodes))}" if count.nodes else ""
     text = f"{count_text(count.added, 'run')}{nodes} imported; {count.known} were there already"
     older = f"; {count.older} left out, older than the stored ones of their node"

@@ -20,10 +20,10 @@ from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, diagnose
 from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
 from pvebench.errors import PipelineError
-from pvebench.store.fleet_log import IDLE_SECONDS
 from pvebench.store.outbox import Message
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
+from pvebench_fleet.fleet_log import IDLE_SECONDS, FleetLog
 from pvebench_lab.simulated import simulated_hypervisor
 from testing.packs import write_pack
 from testing.stores import TemporaryStore
@@ -351,9 +351,9 @@ def test_doctor_and_fleet_status_say_the_same_state_of_the_connection(
 ) -> None:
     member.parent.mkdir()
     store = TemporaryStore(member, simulated=True)
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     contact = None if ago is None else time.time() - ago
-    store.fleet.note(state=state, process="0" * 16, contact=contact)
+    FleetLog(store.engine).note(state=state, process="0" * 16, contact=contact)
     store.close()
     found = seen(config, capsys, code=3 if severity == "critical" else 0)["fleet"]
     assert found[0] == severity

@@ -29,6 +29,7 @@ from pvebench.store.outbox import Message
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet.connection import _send_all
+from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.push import Reply, Sender
 from pvebench_lab.cli.demo import SHOWN
 from testing.packs import SMALL, write_pack
@@ -79,9 +80,10 @@ def notify_step(simulation: Simulation, reason: str = "", now: float = 2.0) -> N
 def fleet_step(simulation: Simulation, send: Callable[[str, str, bytes], Reply]) -> None:
     """Let the thread of the fleet make one step."""
     steps = iter([False, True])
-    sender = Sender(simulation.store.fleet, send, "0" * 16, lambda: 1.0)
+    fleet_log = FleetLog(simulation.store.engine)
+    sender = Sender(fleet_log, send, "0" * 16, lambda: 1.0)
     stopped = SimpleNamespace(wait=lambda _: next(steps))
-    _send_all(sender, simulation.store.fleet, stopped)  # type: ignore[arg-type] # an Event
+    _send_all(sender, fleet_log, simulation.store.faults, stopped)  # type: ignore[arg-type] # an Event
 
 
 def refused(*_: object) -> Reply:
@@ -124,7 +126,7 @@ def test_each_fault_of_a_running_instance_is_in_doctor_and_in_status(
 ) -> None:
     act, how, about, text = FAULTS[name]
     simulation = simulate(tmp_path, cycles=None, pack=write_pack(tmp_path, SMALL))
-    simulation.store.fleet.begin()
+    FleetLog(simulation.store.engine).begin()
     simulation.store.outbox.put([NOTE])
     simulation.worker.step()
     with StateDirectory(tmp_path, exclusive=True), unwritable(simulation.store, how):
@@ -147,7 +149,7 @@ def test_each_fault_of_a_running_instance_is_in_doctor_and_in_status(
 
 def test_what_works_again_is_no_fault(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=None, pack=write_pack(tmp_path, SMALL))
-    simulation.store.fleet.begin()
+    FleetLog(simulation.store.engine).begin()
     simulation.store.outbox.put([NOTE])
     notify_step(simulation, "status 500")
     fleet_step(simulation, refused)
@@ -156,7 +158,7 @@ def test_what_works_again_is_no_fault(tmp_path: Path) -> None:
     assert simulation.store.outbox.faults == {}
     answered = answer(200, turn=1, acked=0, chain="")
     fleet_step(simulation, answered)
-    assert simulation.store.fleet.faults == {"fleet": ""}
+    assert simulation.store.faults == {"fleet": ""}
 
 
 @pytest.mark.parametrize(

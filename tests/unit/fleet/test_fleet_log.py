@@ -16,11 +16,12 @@ import pytest
 from pvebench.config import Settings
 from pvebench.model.run import Outcome
 from pvebench.service.housekeeping import DatabaseMaintenance
+from pvebench.service.instance import fleet_of
 from pvebench.store.changes import Decision
 from pvebench.store.current import Results
-from pvebench.store.fleet_log import FIRST, KEPT_SECONDS
 from pvebench.store.store import Store
 from pvebench.store.writing import ReplacedRun
+from pvebench_fleet.fleet_log import FIRST, KEPT_SECONDS, FleetLog
 from testing.simulated_fleet import Schedule
 from testing.sqlite_fleet_log import SqliteLog, maker, template
 from testing.stored_runs import FIRST as CASE
@@ -54,13 +55,20 @@ def test_the_log_in_the_database_holds_the_rules_of_the_simulation(
 
 def test_a_site_without_a_fleet_logs_nothing(store: Store) -> None:
     store.add_run(run(0))
-    store.fleet.end()
+    FleetLog(store.engine).end()
     assert lines(store) == []
-    assert store.fleet.state() is None
+    assert FleetLog(store.engine).state() is None
+
+
+def test_a_site_that_leaves_its_fleet_ends_its_log(store: Store) -> None:
+    FleetLog(store.engine).begin()
+    assert store.in_fleet
+    with fleet_of(Settings(), store):
+        assert (store.in_fleet, lines(store)) == (False, [])
 
 
 def test_a_line_precedes_those_that_refer_to_it(store: Store) -> None:
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     store.add_run(run(0))
     store.add_run(run(1))
     store.add_run(run(2, SECOND))
@@ -72,11 +80,11 @@ def test_what_was_stored_before_is_logged_once_and_in_the_same_order(store: Stor
     store.add_run(run(0))
     decision = Decision(made=START, kind="reset", cases="*", until=START, reason="new disk")
     store.decisions.add(decision)
-    store.fleet.begin()
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
+    FleetLog(store.engine).begin()
     kinds = [kind for kind, _, _ in lines(store)]
     assert kinds == ["environment", "cycle", "definition", "decision", "run"]
-    entries, before, after = store.fleet.batch(10)
+    entries, before, after = FleetLog(store.engine).batch(10)
     assert (before, after[0]) == (FIRST, 5)
     assert [entry.data is not None for entry in entries] == [True] * 5
     assert entries[3].data is not None
@@ -84,7 +92,7 @@ def test_what_was_stored_before_is_logged_once_and_in_the_same_order(store: Stor
 
 
 def test_a_correction_is_a_line_of_its_own_transaction(store: Store) -> None:
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     number = store.add_run(run(0)).number
     correction = ReplacedRun(
         number=number, gone=(), put=(), outcome=Outcome.IMPLAUSIBLE, reason="too fast"
@@ -101,7 +109,7 @@ def test_a_run_costs_at_most_100_bytes_of_log(store: Store) -> None:
     store.add_run(run(0))
     with closing(sqlite3.connect(store.path)) as connection, connection:
         pages = "SELECT sum(pgsize) FROM dbstat WHERE name = 'fleet_log'"
-        store.fleet.begin()
+        FleetLog(store.engine).begin()
         before = connection.execute(pages).fetchone()[0]
         connection.execute(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
@@ -114,13 +122,13 @@ def test_a_run_costs_at_most_100_bytes_of_log(store: Store) -> None:
 
 
 def test_retention_keeps_what_the_hub_lacks_unless_asked_otherwise(store: Store) -> None:
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     for day in range(60):
         store.add_run(run(day))
     ages = {"evidence_seconds": 90 * DAY, "runs_seconds": 20 * DAY}
     now = START + timedelta(days=60)
-    *_, after = store.fleet.batch(13)  # the lines of ten runs and of what they refer to
-    store.fleet.advance(after, now.timestamp())
+    *_, after = FleetLog(store.engine).batch(13)  # the lines of ten runs and of what they refer to
+    FleetLog(store.engine).advance(after, now.timestamp())
     removal, done = store.prune(now, certain=True, **ages)
     assert (removal.runs, done) == (10, True)
     assert removal.unsent == 10
@@ -129,11 +137,11 @@ def test_retention_keeps_what_the_hub_lacks_unless_asked_otherwise(store: Store)
 
 
 def test_a_hub_that_is_away_for_long_does_not_stop_the_removal_of_what_it_has(store: Store) -> None:
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     store.add_history(run(day) for day in range(300))
-    *_, after = store.fleet.batch(53)  # the lines of 50 runs and of what they refer to
+    *_, after = FleetLog(store.engine).batch(53)  # the lines of 50 runs and of what they refer to
     now = START + timedelta(days=300)
-    store.fleet.advance(after, now.timestamp())
+    FleetLog(store.engine).advance(after, now.timestamp())
     ages = {"evidence_seconds": 9999 * DAY, "runs_seconds": 20 * DAY}
     removal, done = store.prune(now, **ages)
     assert (removal.runs, removal.overdue, done) == (50, 50, True)
@@ -143,7 +151,7 @@ def test_a_hub_that_is_away_for_long_does_not_stop_the_removal_of_what_it_has(st
 def test_a_short_disk_removes_the_backlog_of_an_absent_hub(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     store.add_history(run(day) for day in range(300))
     usage = SimpleNamespace(total=1000, free=10)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
@@ -156,38 +164,38 @@ def test_a_short_disk_removes_the_backlog_of_an_absent_hub(
 def test_lines_go_90_days_after_their_acknowledgment_and_the_rest_keeps_its_chain(
     store: Store,
 ) -> None:
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     store.add_history(run(day) for day in range(400))
     at = 1.8e9
-    *_, first = store.fleet.batch(300)
-    store.fleet.advance(first, at)
-    *_, second = store.fleet.batch(300)
-    store.fleet.advance(second, at + 1)
+    *_, first = FleetLog(store.engine).batch(300)
+    FleetLog(store.engine).advance(first, at)
+    *_, second = FleetLog(store.engine).batch(300)
+    FleetLog(store.engine).advance(second, at + 1)
     assert len(lines(store)) == second[0]
-    chain = store.fleet.chain_at(second[0])
-    store.fleet.advance(second, at + KEPT_SECONDS + 0.5)
+    chain = FleetLog(store.engine).chain_at(second[0])
+    FleetLog(store.engine).advance(second, at + KEPT_SECONDS + 0.5)
     assert len(lines(store)) == second[0] - first[0]
-    assert store.fleet.chain_at(second[0]) == chain == second[1]
-    assert store.fleet.chain_at(first[0]) == first[1]
-    assert store.fleet.chain_at(0) is None
+    assert FleetLog(store.engine).chain_at(second[0]) == chain == second[1]
+    assert FleetLog(store.engine).chain_at(first[0]) == first[1]
+    assert FleetLog(store.engine).chain_at(0) is None
 
 
 def test_a_line_far_after_the_newest_mark_is_not_looked_up(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     store.add_history(run(day) for day in range(20))
-    monkeypatch.setattr("pvebench.store.fleet_log.FARTHEST", 10)
-    assert store.fleet.chain_at(10) is not None
-    assert store.fleet.chain_at(11) is None
+    monkeypatch.setattr("pvebench_fleet.fleet_log.FARTHEST", 10)
+    assert FleetLog(store.engine).chain_at(10) is not None
+    assert FleetLog(store.engine).chain_at(11) is None
 
 
 def test_a_removed_run_is_a_line_without_content(store: Store) -> None:
-    store.fleet.begin()
+    FleetLog(store.engine).begin()
     store.add_run(run(0))
     with closing(sqlite3.connect(store.path)) as connection, connection:
         connection.execute("DELETE FROM runs")
-    entries, _, _ = store.fleet.batch(10)
+    entries, _, _ = FleetLog(store.engine).batch(10)
     assert [entry.kind for entry in entries if entry.data is None] == ["run"]
 
 

@@ -21,6 +21,7 @@ from pvebench.model.run import Outcome
 from pvebench.store.writing import ReplacedRun
 from pvebench_fleet import connection
 from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.rules import read_push
 from pvebench_fleet.push import HEAD_BYTES, LONGEST_WAIT, Reply, Sender
 from pvebench_fleet.wire import Limits, read_line, unpack
@@ -222,7 +223,7 @@ def test_a_run_is_stored_while_the_hub_does_not_answer(
     with server(hang) as url:
         hub = HubAddress(url=url, token_file=token(tmp_path))
         monkeypatch.setattr(connection, "END_SECONDS", 0.0)
-        with sending(hub, store.fleet):
+        with sending(hub, store):
             assert asked.wait(20)
             number = store.add_run(run(0)).number
             correction = ReplacedRun(
@@ -230,7 +231,7 @@ def test_a_run_is_stored_while_the_hub_does_not_answer(
             )
             store.correct([correction])
         answered.set()
-    state = store.fleet.state()
+    state = FleetLog(store.engine).state()
     assert state is not None
     assert (state.acked, state.contact) == (0, None)
     assert state.newest == 5

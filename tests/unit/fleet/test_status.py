@@ -9,6 +9,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.provision.scrape import Targets, scrape_job, target_file
+from pvebench_fleet.fleet_log import FleetLog
 from testing.stored_runs import run
 from testing.stores import TemporaryStore
 
@@ -29,8 +30,8 @@ def test_status_counts_what_waits(config: Path, capsys: pytest.CaptureFixture[st
     assert run_cli(["fleet", "status", "--config", str(config)]) == 0
     assert "not started" in capsys.readouterr().out
     store = TemporaryStore(config.parent / "pvebench.db")
-    store.fleet.begin()
-    store.fleet.note(state="connected", process="0" * 16, contact=1.0)
+    FleetLog(store.engine).begin()
+    FleetLog(store.engine).note(state="connected", process="0" * 16, contact=1.0)
     store.close()
     assert run_cli(["fleet", "status", "--config", str(config), "--format", "json"]) == 0
     lines = json.loads(capsys.readouterr().out)
@@ -44,15 +45,17 @@ def test_resend_starts_over_with_all_that_is_stored(
     assert run_cli(["fleet", "resend", "--config", str(config)]) == 0
     assert "has not sent anything" in capsys.readouterr().out
     store = TemporaryStore(config.parent / "pvebench.db")
-    store.fleet.begin()
-    *_, after = store.fleet.batch(9)
-    store.fleet.advance(after, 1.8e9)
+    FleetLog(store.engine).begin()
+    *_, after = FleetLog(store.engine).batch(9)
+    FleetLog(store.engine).advance(after, 1.8e9)
     store.close()
     assert run_cli(["fleet", "resend", "--config", str(config)]) == 0
     assert "4 lines will be sent" in capsys.readouterr().out
     store = TemporaryStore(config.parent / "pvebench.db")
-    assert store.fleet.position() == (0, "")
-    assert store.fleet.batch(9)[2] != after  # another chain: the hub takes it as another log
+    assert FleetLog(store.engine).position() == (0, "")
+    assert (
+        FleetLog(store.engine).batch(9)[2] != after
+    )  # another chain: the hub takes it as another log
     store.close()
 
 

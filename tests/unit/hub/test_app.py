@@ -19,6 +19,7 @@ from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet import connection
 from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.app import make_app
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
@@ -60,13 +61,14 @@ def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
         store = TemporaryStore(folder / "pvebench.db", simulated=False)
         store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
         first = store.add_run(run(0)).number
-        with sending(HubAddress(url=hub_url, token_file=secret, site=name), store.fleet):
+        with sending(HubAddress(url=hub_url, token_file=secret, site=name), store):
             store.add_run(run(1, SECOND))
             correction = ReplacedRun(
                 number=first, gone=(), put=(), outcome=Outcome.NOISY, reason="noisy"
             )
             store.correct([correction])
-            until(lambda log=store.fleet: log.position()[0] == 7)
+            fleet_log = FleetLog(store.engine)
+            until(lambda log=fleet_log: log.position()[0] == 7)
         store.close()
     with psycopg.connect(url) as opened:
         found = opened.execute(
@@ -95,7 +97,7 @@ def test_the_token_of_another_site_stores_nothing_and_is_named(
     store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     store.add_run(run(0))
     address = HubAddress(url=hub_url, token_file=secret, site="vienna")
-    with sending(address, store.fleet) as sender:
+    with sending(address, store) as sender:
         until(lambda: "403 this is the token of site graz" in sender.state)
     store.close()
     with psycopg.connect(url) as opened:

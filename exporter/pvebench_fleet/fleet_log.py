@@ -50,8 +50,8 @@ READ_BATCH: Final = 500
 _REFERENCES: Final = ("environment", "cycle", "definition", "run")
 """Kinds in the order in which lines refer to each other."""
 FIRST: Final = 0, ""
-"""Place before the first line of every log."""
-Place = tuple[int, str]
+"""LogPosition before the first line of every log."""
+LogPosition = tuple[int, str]
 """Number of a line, and chain up to and including it."""
 
 
@@ -89,11 +89,10 @@ class FleetState:
 
 
 class FleetLog:
-    """Reads the log. `Store.fleet` is one; every method may raise StoreError."""
+    """The log in a site's database; every method may raise StoreError."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.faults: dict[str, str] = {}
 
     def begin(self) -> None:
         """Start the log with everything that is stored, unless it has started."""
@@ -129,7 +128,7 @@ class FleetLog:
         with writing(self._engine) as connection:
             connection.execute(update(fleet_position).values(values))
 
-    def position(self) -> Place:
+    def position(self) -> LogPosition:
         """Return the newest acknowledged place."""
         with reading(self._engine) as connection:
             return _position(connection) or FIRST
@@ -139,7 +138,7 @@ class FleetLog:
         with reading(self._engine) as connection:
             return _chain_at(connection, seq)
 
-    def advance(self, place: Place, now: float) -> None:
+    def advance(self, place: LogPosition, now: float) -> None:
         """Record that the hub has acknowledged everything up to a place of this log."""
         with writing(self._engine) as connection:
             connection.execute(update(fleet_position).values(seq=place[0], chain=place[1]))
@@ -169,7 +168,7 @@ class FleetLog:
                 return
             number = rows[-1].id
 
-    def batch(self, most: int) -> tuple[list[Entry], Place, Place]:
+    def batch(self, most: int) -> tuple[list[Entry], LogPosition, LogPosition]:
         """Return the first lines after the acknowledged ones, and the places before and after."""
         with reading(self._engine) as connection:
             before = _position(connection) or FIRST
@@ -187,16 +186,7 @@ def fold(chain: str, lines: Sequence[Any]) -> str:
     return chain
 
 
-def unacknowledged(connection: Connection) -> Any:
-    """Return a query of the uids of runs that the hub has not acknowledged; None: no fleet."""
-    position = _position(connection)
-    if position is None:
-        return None
-    waiting = (fleet_log.c.seq > position[0]) & (fleet_log.c.kind == "run")
-    return select(fleet_log.c.key).where(waiting)
-
-
-def _position(connection: Connection) -> Place | None:
+def _position(connection: Connection) -> LogPosition | None:
     row = connection.execute(select(fleet_position.c.seq, fleet_position.c.chain)).first()
     return None if row is None else (row.seq, row.chain)
 

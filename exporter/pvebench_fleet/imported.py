@@ -16,7 +16,9 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreError
 from pvebench.model.environment import Environment
+from pvebench.store.engine import writing
 from pvebench.store.records import StoredRun, definitions_of
+from pvebench.store.store import IMPORTED, SIMULATED, Store
 from pvebench.store.tables import cycles, runs
 from pvebench.store.writing import BATCH, add_numbers, insert_runs, newest_number, note_environments
 
@@ -53,8 +55,21 @@ class ImportCount:
     nodes: set[str] = field(default_factory=set)
 
 
-def add_imported(connection: Connection, imported: Iterable[ImportedRun]) -> ImportCount:
-    """Store runs that are not stored yet; see `Store.add_imported`."""
+def add_imported(store: Store, imported: Iterable[ImportedRun], *, simulated: bool) -> ImportCount:
+    """Store runs of other machines that are not stored yet, all or none.
+
+    Args:
+        imported: in the order in which they were stored there.
+
+    Raises:
+        StoreMixed: the database has own results. StoreError: a node has runs of another machine.
+    """
+    with writing(store.engine) as connection:
+        store.claim(connection, SIMULATED if simulated else IMPORTED)
+        return _add(connection, imported)
+
+
+def _add(connection: Connection, imported: Iterable[ImportedRun]) -> ImportCount:
     remaining = iter(imported)
     nodes, count = _Nodes(connection), ImportCount()
     first = number = newest_number(connection)
