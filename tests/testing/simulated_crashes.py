@@ -131,7 +131,7 @@ def play(seed: int, directory: Path) -> Schedule:
         return uuid.UUID(int=names.getrandbits(128), version=4)
 
     try:
-        once = mock.patch("pvebench.store.instance_lock._TRIES", 0)
+        once = mock.patch("pvebench.store.instance_lock._LOCK_SECONDS", 0.0)
         with mock.patch("uuid.uuid4", name), once, on_machine(home, "a"):
             story.play()
     finally:

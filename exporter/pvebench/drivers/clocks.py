@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from pvebench.errors import Interrupted
+from pvebench.model.ports import Clock
 
 
 class SystemClock:
@@ -40,6 +42,21 @@ class SystemClock:
     def stopped(self) -> bool:
         """Whether a stop was requested."""
         return self._stopped.is_set()
+
+
+def attempts(clock: Clock, *, seconds: float, pause: float, longest: float = 0.0) -> Iterator[None]:
+    """Yield at once and after each pause, the last time when the seconds are over.
+
+    Args:
+        longest: each pause is longer by half, up to this; 0: all are the same.
+    """
+    deadline = clock.monotonic() + seconds
+    while True:
+        yield
+        if clock.monotonic() > deadline:
+            return
+        clock.sleep(pause)
+        pause = max(pause, min(longest, pause * 1.5))
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -406,13 +406,18 @@ class Journal(Protocol):
         """Return (number, kind, details) of all open changes, newest first."""
 
 
+def of_kinds(journal: Journal, *kinds: str) -> list[tuple[int, Mapping[str, str]]]:
+    """Return (number, details) of the open changes of these kinds, newest first."""
+    return [(number, details) for number, kind, details in journal.pending() if kind in kinds]
+
+
 REMAINS: Final = "remains"
 """Kind of a journal entry of what only a person can remove; `text` says what, where and how."""
 
 
 def remember(journal: Journal, text: str) -> None:
     """Record what only a person can remove, once, until `pvebench cleanup --confirm`."""
-    if (REMAINS, {"text": text}) not in [(kind, details) for _, kind, details in journal.pending()]:
+    if {"text": text} not in [details for _, details in of_kinds(journal, REMAINS)]:
         journal.open(REMAINS, {"text": text})
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect,
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import DatabaseError
 
+from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
 from pvebench.files import give_to_owner
 from pvebench.log import log
@@ -111,24 +112,19 @@ def _opening_lock(path: Path) -> Iterator[None]:
 
 
 def _wait_for_turn(fd: int, path: Path) -> None:
-    deadline, logged = time.monotonic() + OPENING_SECONDS, False
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                os.close(fd)
-                raise StoreUnavailable(
-                    f"results database {path} is being opened by another process",
-                    cause="that process migrates the database, hangs or is suspended",
-                    next_step=f"wait, or find it with `fuser -v {path}.lock`",
-                ) from error
-        else:
-            return
+    logged = False
+    for _ in attempts(SystemClock(), seconds=OPENING_SECONDS, pause=_TURN_SECONDS):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not logged:
             log.warning("waiting for another process that opens the database", path=str(path))
             logged = True
-        time.sleep(_TURN_SECONDS)
+    os.close(fd)
+    raise StoreUnavailable(
+        f"results database {path} is being opened by another process",
+        cause="that process migrates the database, hangs or is suspended",
+        next_step=f"wait, or find it with `fuser -v {path}.lock`",
+    )
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

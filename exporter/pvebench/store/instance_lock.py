@@ -13,18 +13,17 @@ import fcntl
 import os
 import signal
 import socket
-import time
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.drivers.storages.contract import bound_id
 from pvebench.errors import AlreadyRunning
 from pvebench.files import give_to_owner, open_regular
 from pvebench.model.units import whole_number
 
 FILE: Final = "lock"
-_TRIES: Final = 100
-_BETWEEN_SECONDS: Final = 0.01
+_LOCK_SECONDS: Final = 1.0
 Holder = tuple[int, str]
 """Process ID and host name of a process, as it recorded them in the lock file; 0: unknown."""
 
@@ -49,15 +48,12 @@ def lock_instance(path: Path, *, adopt: bool = False) -> contextlib.ExitStack:
 
 
 def _take(fd: int, path: Path) -> None:
-    for remaining in reversed(range(_TRIES + 1)):  # `recorded_holder` locks it for a moment too
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError as error:
-            if not remaining:
-                pid, host = _recorded(fd)
-                raise _in_use(path, f"process {pid or 'unknown'} on {host}") from error
-        time.sleep(_BETWEEN_SECONDS)
+    # `recorded_holder` locks it for a moment too.
+    for _ in attempts(SystemClock(), seconds=_LOCK_SECONDS, pause=0.01):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    pid, host = _recorded(fd)
+    raise _in_use(path, f"process {pid or 'unknown'} on {host}")
 
 
 def _hold_id(instance: str, path: Path) -> socket.socket:

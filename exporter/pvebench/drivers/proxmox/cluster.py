@@ -62,6 +62,7 @@ from pvebench.model.ports import (
     StorageFunctions,
     Traffic,
     VmFunctions,
+    of_kinds,
 )
 from pvebench.model.space import Space
 from pvebench.model.volume import Identity
@@ -95,8 +96,7 @@ class ClusterEngine(Engine):
         return [
             f"VM {details.get('vmid')} on {details.get('node')} kept by setting, with its filled "
             "volumes; `pvebench cleanup --orphans` lists and removes it"
-            for _, kind, details in journal.pending()
-            if kind == KEPT
+            for _, details in of_kinds(journal, KEPT)
         ]
 
     def check(self, settings: ClusterSettings, cases: Sequence[Case]) -> Iterator[Finding]:
@@ -321,8 +321,8 @@ def _ssh_counters(
 
 def _nodes_in(journal: Journal, kind: str, settings: ClusterSettings) -> set[str]:
     """Return the nodes of a kind's journal entries; an entry without one is reported anywhere."""
-    found = [details for _, one, details in journal.pending() if one == kind]
-    return {details.get("node") or nodes_of(settings)[0] for details in found}
+    entries = of_kinds(journal, kind)
+    return {details.get("node") or nodes_of(settings)[0] for _, details in entries}
 
 
 def _undo_containers(settings: ClusterSettings, journal: Journal) -> list[str]:

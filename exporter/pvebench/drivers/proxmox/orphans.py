@@ -7,14 +7,14 @@ what was listed and still has its ownership marker.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Orphan
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import Rejected, readable
+from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.cluster_access import connect, ssh_access
 from pvebench.drivers.proxmox.containers.container import (
     OrphanContainer,
@@ -37,7 +37,7 @@ from pvebench.drivers.proxmox.vm.drive import held_volumes
 from pvebench.drivers.proxmox.vm.leftovers import KEPT
 from pvebench.errors import AccessDenied, NotOwned, PvebenchError, ServerGone
 from pvebench.log import log
-from pvebench.model.ports import Clock, Journal
+from pvebench.model.ports import Clock, Journal, of_kinds
 
 _WHY: Final = {
     KEPT: "kept by setting",
@@ -46,7 +46,7 @@ _WHY: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanVm:
+class OrphanVm(OrphanContainer):
     """VM that some pvebench created.
 
     Attributes:
@@ -56,24 +56,13 @@ class OrphanVm:
             VM is stopped.
     """
 
-    node: str
-    vmid: int
-    status: str
-    mark: str
     volumes: tuple[str, ...]
-    why: str = ""
     used_until: float = 0.0
 
     @property
     def text(self) -> str:
-        """One line about the VM."""
-        held = ", ".join(self.volumes) or "no volumes"
-        why = f", {self.why}" if self.why else ""
-        return readable(f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}")
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the VM for JSON."""
-        return asdict(self)
+        """One line about it."""
+        return self._text("VM", ", ".join(self.volumes) or "no volumes")
 
 
 def journalled(journal: Journal) -> dict[str, str]:
@@ -109,23 +98,18 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
             continue
         mark = mark_of(config)
         if mark:
-            volumes = _volumes(api, node, vmid, config)
-            orphans.append(
-                OrphanVm(
-                    node=node,
-                    vmid=vmid,
-                    status=status,
-                    mark=mark,
-                    volumes=volumes,
-                    why=known.get(mark, ""),
-                    used_until=claim_of(config) if status == "running" else 0.0,
-                )
+            volumes = held_volumes(config) | named_volumes(api, node, vmid, mark)
+            orphan = OrphanVm(
+                node=node,
+                vmid=vmid,
+                status=status,
+                mark=mark,
+                volumes=tuple(sorted(volumes)),
+                why=known.get(mark, ""),
+                used_until=claim_of(config) if status == "running" else 0.0,
             )
+            orphans.append(orphan)
     return orphans
-
-
-def _volumes(api: Api, node: str, vmid: int, config: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(sorted(held_volumes(config) | named_volumes(api, node, vmid, mark_of(config))))
 
 
 def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journal: Journal) -> str:
@@ -139,8 +123,8 @@ def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journa
     backups = remove_unrecorded(api, clock, vm, orphan.node)  # not visible without the VM
     removed = f" and {backups} of its backups" if backups else ""
     stay = vm.destroy(journal)
-    for number, kind, details in journal.pending():
-        if kind in _WHY and details.get("mark") == orphan.mark:
+    for number, details in of_kinds(journal, *_WHY):
+        if details.get("mark") == orphan.mark:
             journal.close(number)
     return f"removed VM {orphan.vmid} on {orphan.node} with its volumes{removed}{stay}"
 

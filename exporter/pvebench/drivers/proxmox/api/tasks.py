@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import ConfigLocked, Rejected, readable, specific
 from pvebench.errors import DriverError, OutcomeUnknown, ServerGone
@@ -22,7 +23,6 @@ _STOPPING: Final = frozenset(
     {"qmstop", "qmshutdown", "qmreboot", "qmsuspend", "qmigrate", "hastop", "hashutdown"}
 )
 """Types of tasks after which a VM is off, or no longer on its node."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 1.5
 KILLED: Final = "unexpected status"
 """Exit status of a killed task: its log has no last line (`upid_read_status` of PVE/Tools.pm)."""
 SEARCH_SECONDS: Final = 10.0
@@ -141,14 +141,11 @@ class Tasks:
 
     def _search(self, kind: str) -> str | None:
         """Return a task of that type that is newer than all known tasks."""
-        deadline = self._clock.monotonic() + SEARCH_SECONDS
-        while True:
+        for _ in attempts(self._clock, seconds=SEARCH_SECONDS, pause=1.0):
             new = [entry for entry in self._listed(kind) if entry["upid"] not in self._known]
             if len(new) > self._unidentified[kind]:
                 return str(max(new, key=start_of)["upid"])
-            if self._clock.monotonic() > deadline:
-                return None
-            self._clock.sleep(1.0)
+        return None
 
     def _listed(self, kind: str) -> list[dict[str, Any]]:
         return _listed(self._api, self._node, kind, self._vmid)
@@ -169,20 +166,15 @@ class Tasks:
 
     def wait(self, upid: str, *, what: str, seconds: float) -> Ended:
         """Wait for the end of a task. Raises as `run`."""
-        deadline = self._clock.monotonic() + seconds
-        pause = _FIRST_PAUSE
-        while True:
+        for _ in attempts(self._clock, seconds=seconds, pause=0.2, longest=1.5):
             if (ended := self.look(upid, what=what)) is not None:
                 return ended
-            if self._clock.monotonic() > deadline:
-                raise OutcomeUnknown(
-                    f"{what}: the task did not end within {seconds:.0f} s",
-                    cause="the node is overloaded, or a storage hangs",
-                    next_step="check the task on the node; pvebench repeats nothing until then",
-                    evidence=upid,
-                )
-            self._clock.sleep(pause)
-            pause = min(_LONGEST_PAUSE, pause * 1.5)
+        raise OutcomeUnknown(
+            f"{what}: the task did not end within {seconds:.0f} s",
+            cause="the node is overloaded, or a storage hangs",
+            next_step="check the task on the node; pvebench repeats nothing until then",
+            evidence=upid,
+        )
 
     def _status(self, path: str) -> dict[str, Any] | None:
         try:

@@ -29,7 +29,7 @@ from pvebench.errors import (
     VolumeError,
 )
 from pvebench.log import log
-from pvebench.model.ports import Completed, Journal
+from pvebench.model.ports import Completed, Journal, of_kinds
 from pvebench.model.scenario import Machine
 from pvebench.model.units import GIB, MIB
 
@@ -275,8 +275,8 @@ def undo_containers(
         but: journal entries of containers in use.
     """
     lines = []
-    for number, kind, details in journal.pending():
-        if kind != KIND or number in but or details.get("node", node) != node:
+    for number, details in of_kinds(journal, KIND):
+        if number in but or details.get("node", node) != node:
             continue
         if missing := missing_keys(details, ("node", "mark")):
             lines.append(damaged_line("container", number, missing))
@@ -308,20 +308,21 @@ class OrphanContainer:
 
     @property
     def text(self) -> str:
-        """One line about the container."""
+        """One line about it."""
+        return self._text("container", "its volumes")
+
+    def _text(self, kind: str, held: str) -> str:
         why = f", {self.why}" if self.why else ""
-        return readable(
-            f"container {self.vmid} on {self.node}, {self.status}{why}, with its volumes"
-        )
+        return readable(f"{kind} {self.vmid} on {self.node}, {self.status}{why}, with {held}")
 
     def as_data(self) -> dict[str, Any]:
-        """Return the container for JSON."""
+        """Return it for JSON."""
         return asdict(self)
 
 
 def find_containers(node: NodeSsh, name: str, journal: Journal) -> list[OrphanContainer]:
     """Return the containers of a node with an ownership marker. Raises as `NodeSsh.ask`."""
-    known = {details.get("mark") for _, kind, details in journal.pending() if kind == KIND}
+    known = {details.get("mark") for _, details in of_kinds(journal, KIND)}
     listing = node.ask("containers").decode("utf-8", "replace")
     return [
         OrphanContainer(
@@ -347,8 +348,8 @@ def remove_container(node: NodeSsh, orphan: OrphanContainer, journal: Journal) -
     Raises VolumeError: it still exists.
     """
     done = _undo(BenchContainer(node, orphan.vmid, orphan.mark))
-    for number, kind, details in journal.pending():
-        if kind == KIND and details.get("mark") == orphan.mark:
+    for number, details in of_kinds(journal, KIND):
+        if details.get("mark") == orphan.mark:
             journal.close(number)
     return f"container {orphan.vmid} on {orphan.node} {done}"
 

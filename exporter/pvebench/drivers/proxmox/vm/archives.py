@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.api.tasks import (
@@ -25,7 +26,7 @@ from pvebench.drivers.proxmox.api.tasks import (
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.errors import Busy, DriverError
 from pvebench.log import log
-from pvebench.model.ports import Clock, Journal, remember
+from pvebench.model.ports import Clock, Journal, of_kinds, remember
 from pvebench.model.units import show_bytes
 
 BACKUP: Final = "vzdump"
@@ -66,8 +67,8 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
     Raises DriverError: not possible at present; the records stay.
     """
     lines = []
-    for number, kind, details in journal.pending():
-        if kind != KIND or not details.keys() >= _KEYS or details["mark"] != vm.mark:
+    for number, details in of_kinds(journal, KIND):
+        if not details.keys() >= _KEYS or details["mark"] != vm.mark:
             continue
         began = _own_tasks(api, details)[:1]
         if began and began[0].get("status") == KILLED:
@@ -120,19 +121,17 @@ def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None
 
     Raises Busy: it does not end.
     """
-    deadline = clock.monotonic() + _WAIT_SECONDS
     appears = clock.monotonic() + SEARCH_SECONDS
     of_vm = details["node"], BACKUP, details["vmid"]
-    while (clock.monotonic() < appears and newest_task(api, *of_vm) == details["newest"]) or (
-        runs_task(api, *of_vm)
-    ):
-        if clock.monotonic() > deadline:
-            raise Busy(
-                f"a backup of VM {details['vmid']} runs on {details['node']}",
-                cause="it waits for another backup, or a backup job includes the VM",
-                next_step="no action needed; pvebench retries later",
-            )
-        clock.sleep(1.0)
+    for _ in attempts(clock, seconds=_WAIT_SECONDS, pause=1.0):
+        late = clock.monotonic() >= appears or newest_task(api, *of_vm) != details["newest"]
+        if late and not runs_task(api, *of_vm):
+            return
+    raise Busy(
+        f"a backup of VM {details['vmid']} runs on {details['node']}",
+        cause="it waits for another backup, or a backup job includes the VM",
+        next_step="no action needed; pvebench retries later",
+    )
 
 
 def try_to_remove(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> None:
@@ -151,8 +150,8 @@ def close_lost(journal: Journal, node: str, marks: set[str]) -> list[str]:
         marks: markers of the VMs that still exist, or may exist.
     """
     lines = []
-    for number, kind, details in journal.pending():
-        if kind != KIND or details.get("node") != node or details.get("mark") in marks:
+    for number, details in of_kinds(journal, KIND):
+        if details.get("node") != node or details.get("mark") in marks:
             continue
         lines.append(_unchecked(details, "the VM is gone"))
         remember(journal, lines[-1])

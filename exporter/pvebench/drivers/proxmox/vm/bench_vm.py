@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.faults import INIT, Forbidden, Rejected, specific
 from pvebench.drivers.proxmox.api.privileges import missing_rights, privileges_in
@@ -280,15 +281,14 @@ class BenchVm:
 
     def _wait_for_ha(self) -> None:
         """Wait until the VM is off: for a VM under HA, the task only requests the stop."""
-        deadline = self._clock.monotonic() + _POWER_SECONDS
-        while self.status()["status"] != "stopped":
-            if self._clock.monotonic() > deadline:
-                raise Busy(
-                    f"VM {self.vmid} runs {_POWER_SECONDS:.0f} s after the HA stop request",
-                    cause="the benchmark VM was added to HA",
-                    next_step=f"run ha-manager remove vm:{self.vmid}; pvebench retries later",
-                )
-            self._clock.sleep(2.0)
+        for _ in attempts(self._clock, seconds=_POWER_SECONDS, pause=2.0):
+            if self.status()["status"] == "stopped":
+                return
+        raise Busy(
+            f"VM {self.vmid} runs {_POWER_SECONDS:.0f} s after the HA stop request",
+            cause="the benchmark VM was added to HA",
+            next_step=f"run ha-manager remove vm:{self.vmid}; pvebench retries later",
+        )
 
     def destroy(self, journal: Journal) -> str:
         """Stop and remove the VM with its own volumes; do nothing if it is gone.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, newest_task, runs_task
@@ -25,7 +26,7 @@ from pvebench.drivers.proxmox.vm.restored_vm import mark_again, was_restored
 from pvebench.drivers.proxmox.vm.vm_create import CREATION, is_free
 from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOwned
 from pvebench.log import log
-from pvebench.model.ports import Clock, Journal
+from pvebench.model.ports import Clock, Journal, of_kinds
 
 KEPT: Final = "proxmox-kept"
 """Kind of a journal entry of a kept VM. Only `cleanup --orphans` removes it."""
@@ -60,9 +61,7 @@ def undo_pending(
         clean: the VM was in use until now, not left by a crash.
     """
     lines = []
-    for number, kind, details in journal.pending():
-        if kind != KIND:
-            continue  # entry of another driver
+    for number, details in of_kinds(journal, KIND):
         if missing := missing_keys(details, _KEYS):
             lines.append(damaged_line("VM", number, missing))
             journal.close(number)
@@ -70,12 +69,14 @@ def undo_pending(
         if details["node"] != node or not concerns(int(details["vmid"])):
             continue  # entry of another worker, or of a VM in use
         try:
-            vm = _locate(api, clock, details)
-            if vm is not None:
+            if (vm := _locate(api, clock, details)) is None:
+                lines.append(f"VM {details['vmid']} already gone")
+            else:
                 _wait_for_lock(vm, clock)
                 lines += remove_archives(journal, api, clock, vm)
-            kept = vm and keep and keep_vm(vm, journal, details, clean=clean)
-            lines.append(kept or _destroy(vm, details, journal))
+                kept = keep_vm(vm, journal, details, clean=clean) if keep else None
+                removed = f"removed VM {vm.vmid} with its volumes"
+                lines.append(kept or f"{removed}{vm.destroy(journal)}")
         except ForeignDisk as error:
             lines.append(str(error))
             continue
@@ -85,7 +86,7 @@ def undo_pending(
             lines.append(f"could not remove VM {details['vmid']} yet: {error}")
             continue
         journal.close(number)
-    marks = {one.get("mark", "") for _, kind, one in journal.pending() if kind in (KIND, KEPT)}
+    marks = {details.get("mark", "") for _, details in of_kinds(journal, KIND, KEPT)}
     return lines + close_lost(journal, node, marks)
 
 
@@ -175,15 +176,9 @@ def _node_now(api: Api, details: Mapping[str, str]) -> str:
 
 def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
     """Wait a limited time for a lock on the VM to end; later calls report a remaining lock."""
-    deadline = clock.monotonic() + _LOCK_SECONDS
-    while vm.read().values.get("lock") and clock.monotonic() < deadline:
-        clock.sleep(2.0)
-
-
-def _destroy(vm: BenchVm | None, details: Mapping[str, str], journal: Journal) -> str:
-    if vm is None:
-        return f"VM {details['vmid']} already gone"
-    return f"removed VM {vm.vmid} with its volumes{vm.destroy(journal)}"
+    for _ in attempts(clock, seconds=_LOCK_SECONDS, pause=2.0):
+        if not vm.read().values.get("lock"):
+            return
 
 
 def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) -> bool:
@@ -239,8 +234,8 @@ def find_kept(
 
     Raises DriverError: the VM's state is unknown at present.
     """
-    for number, kind, details in journal.pending():
-        if kind != KEPT or missing_keys(details, _KEYS):
+    for number, details in of_kinds(journal, KEPT):
+        if missing_keys(details, _KEYS):
             continue
         if (details["node"], details["pool"]) != (place.node, place.pool):
             continue

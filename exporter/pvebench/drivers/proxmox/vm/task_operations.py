@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.tasks import KILLED, runs_task
 from pvebench.drivers.proxmox.vm.archives import (
@@ -267,18 +268,17 @@ class VmOperation:
             self._vm.tasks.stop(self._upid)
 
     def _wait(self) -> None:
-        deadline = self._clock.monotonic() + _CANCEL_SECONDS
-        while not self._ended:
+        for _ in attempts(self._clock, seconds=_CANCEL_SECONDS, pause=_LOOK_SECONDS):
             try:
-                self._ended = self._has_ended()
+                self._ended = self._ended or self._has_ended()
             except OperationFailed as error:
                 # A stopped task fails, and one that is killed leaves what it did.
                 if self._name not in _STOPPABLE or KILLED in error.happened:
                     self._failure = error
                 return
-            if self._clock.monotonic() > deadline:
-                raise OperationUnfinished(
-                    f"{self._name} did not end within {_CANCEL_SECONDS:.0f} s after the run",
-                    evidence=self._upid,
-                )
-            self._clock.sleep(_LOOK_SECONDS)
+            if self._ended:
+                return
+        raise OperationUnfinished(
+            f"{self._name} did not end within {_CANCEL_SECONDS:.0f} s after the run",
+            evidence=self._upid,
+        )

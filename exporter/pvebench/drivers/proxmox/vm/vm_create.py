@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.tasks import Tasks, newest_task
@@ -250,15 +251,13 @@ def _upload(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) 
         what=f"upload of the guest image to {storage}",
         seconds=_UPLOAD_SECONDS,
     )
-    deadline = clock.monotonic() + _SEEN_SECONDS
-    while not (volid := find_iso(api, node, storage, image)):
-        if clock.monotonic() > deadline:
-            raise GuestImageError(
-                f"guest image not found on storage {storage} of {node} after its upload",
-                next_step="check the storage's content; content type `iso` must be enabled",
-            )
-        clock.sleep(1.0)
-    return volid
+    for _ in attempts(clock, seconds=_SEEN_SECONDS, pause=1.0):
+        if volid := find_iso(api, node, storage, image):
+            return volid
+    raise GuestImageError(
+        f"guest image not found on storage {storage} of {node} after its upload",
+        next_step="check the storage's content; content type `iso` must be enabled",
+    )
 
 
 class _Named(io.BytesIO):

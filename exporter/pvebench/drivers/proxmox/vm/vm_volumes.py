@@ -35,7 +35,7 @@ from pvebench.errors import (
 )
 from pvebench.log import log
 from pvebench.model.disk import Format
-from pvebench.model.ports import Clock
+from pvebench.model.ports import Clock, of_kinds
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import RESERVE_BYTES, Space, volume_space
 from pvebench.model.units import KIB, MIB
@@ -406,8 +406,8 @@ class VmVolumes:
         )
         self._held = None
         if any(
-            kind == KIND and details.get("node") == node and concerns(int(details["vmid"]))
-            for _, kind, details in self._journal.pending()
+            details.get("node") == node and concerns(int(details["vmid"]))
+            for _, details in of_kinds(self._journal, KIND)
         ):
             raise ServerGone(
                 "; ".join(lines),
