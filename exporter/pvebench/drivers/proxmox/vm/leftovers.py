@@ -75,8 +75,7 @@ def undo_pending(
                 _wait_for_lock(vm, clock)
                 lines += remove_archives(journal, api, clock, vm)
                 kept = keep_vm(vm, journal, details, clean=clean) if keep else None
-                removed = f"removed VM {vm.vmid} with its volumes"
-                lines.append(kept or f"{removed}{vm.destroy(journal)}")
+                lines.append(kept or _destroy(vm, journal))
         except ForeignDisk as error:
             lines.append(str(error))
             continue
@@ -179,6 +178,10 @@ def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
     for _ in attempts(clock, seconds=_LOCK_SECONDS, pause=2.0):
         if not vm.read().values.get("lock"):
             return
+
+
+def _destroy(vm: BenchVm, journal: Journal) -> str:
+    return f"removed VM {vm.vmid} with its volumes{vm.destroy(journal)}"
 
 
 def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) -> bool:
