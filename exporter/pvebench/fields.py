@@ -300,4 +300,4 @@ class ByKind:
 class Strict(BaseModel):
     """Base of all settings models: unknown keys are rejected, values are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

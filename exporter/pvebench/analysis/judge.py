@@ -90,7 +90,7 @@ class Judge:
     """
 
     def __init__(self, issues: Sequence[KnownIssue] = ()) -> None:
-        self._issues = tuple(issues)
+        self._issues = issues
         self._memory = Memory()
 
     def judge(self, material: Material) -> NodeReport:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -72,16 +72,32 @@ class _File(Strict):
     issues: list[_Issue]
 
 
-def load_known_issues(*more: Path) -> tuple[KnownIssue, ...]:
+class _Issues(Sequence[KnownIssue]):
+    """Issues of several files. The shipped one is read at the first use: few commands have one."""
+
+    def __init__(self, more: Iterable[Path]) -> None:
+        self._more = [issue for path in more for issue in _read(path)]
+
+    @cached_property
+    def _all(self) -> tuple[KnownIssue, ...]:
+        return tuple({issue.id: issue for issue in (*_read(SHIPPED), *self._more)}.values())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._all[place]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+def load_known_issues(*more: Path) -> Sequence[KnownIssue]:
     """Return the shipped issues, then those of further files.
 
     An id of a later file replaces the same id of an earlier one. Each file is read once.
 
     Raises:
-        ConfigError: a file is wrong; carries all problems of the first such file.
+        ConfigError: a further file is wrong; carries all problems of the first such file.
     """
-    issues = {issue.id: issue for path in (SHIPPED, *more) for issue in _read(path)}
-    return tuple(issues.values())
+    return _Issues(more)
 
 
 @cache

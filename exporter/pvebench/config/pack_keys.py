@@ -17,7 +17,6 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationInfo,
-    WithJsonSchema,
     create_model,
     field_validator,
     model_validator,
@@ -35,9 +34,9 @@ OptionValue = bool | int | str
 _STRICT: Final = {bool: StrictBool, int: StrictInt, str: StrictStr}
 
 
-def _kind(of: type, field: DataField[Any]) -> Any:
+def _kind(field: DataField[Any], hint: Any) -> Any:
     """Return the type of an option in a pack."""
-    rules, hint = field.metadata, get_type_hints(of)[field.name]
+    rules = field.metadata
     plain = next((member for member in get_args(hint) if member is not type(None)), hint)
     kind = Size if rules.get("size") else _STRICT.get(plain, plain)
     if rules.get("low") is not None:
@@ -45,12 +44,16 @@ def _kind(of: type, field: DataField[Any]) -> Any:
     return Annotated[kind, AfterValidator(rules["check"])] if rules.get("check") else kind
 
 
+def _kinds(of: type[Disk | Layout]) -> dict[str, Any]:
+    hints = get_type_hints(of)
+    return {field.name: _kind(field, hints[field.name]) for field in fields(of)}
+
+
+_LAYOUT: Final = _kinds(Layout)
 _OPTIONS: Final[dict[str, Any]] = {
     "storage": Slug,
-    **{field.name: _kind(Disk, field) for field in fields(Disk)},
-    **{
-        field.name: _kind(Layout, field) for field in fields(Layout) if field.name in LAYOUT_OPTIONS
-    },
+    **_kinds(Disk),
+    **{name: _LAYOUT[name] for name in _LAYOUT if name in LAYOUT_OPTIONS},
 }
 
 
@@ -123,21 +126,26 @@ def _combinations(entry: Any) -> list[Any]:
     ]
 
 
-def _swept_schema(options: type[ToolOptions]) -> dict[str, Any]:
-    """Return the JSON schema of a tool's options; each may be a list."""
-    schema = options.model_json_schema()
-    schema["properties"] = {
-        key: {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
-        for key, value in schema["properties"].items()
-    }
-    return schema
+class _Swept:
+    """A tool's options, of which each may be a list. The schema is slow, and rarely needed."""
+
+    def __init__(self, options: type[ToolOptions]) -> None:
+        self._options = options
+
+    def __get_pydantic_json_schema__(self, _schema: object, _handler: object) -> dict[str, Any]:
+        schema = self._options.model_json_schema()
+        schema["properties"] = {
+            key: {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
+            for key, value in schema["properties"].items()
+        }
+        return schema
 
 
 def _field(tool: Tool) -> tuple[Any, Any]:
     kind = Annotated[
         tuple[tool.options, ...],  # type: ignore[name-defined] # known at run time
         BeforeValidator(_combinations),
-        WithJsonSchema(_swept_schema(tool.options)),
+        _Swept(tool.options),
     ]
     return kind, ()
 

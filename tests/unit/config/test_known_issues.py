@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pvebench.analysis.change import differences, known_issues
+from pvebench.analysis.judge import Judge
+from pvebench.config import known_issues
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError
 from pvebench.model.environment import Affected
@@ -142,3 +144,13 @@ def test_differences_name_the_likeliest_first_and_the_package_instead_of_its_num
     before = {"pve": "9.1", "qemu": "10.0.2", "qemu_package": "10.0.2-4", "governor": "schedutil"}
     after = {"pve": "9.2", "qemu": "10.1.2", "qemu_package": "10.1.2-1", "governor": "performance"}
     assert [one.fact for one in differences(before, after)] == ["governor", "qemu_package", "pve"]
+
+
+def test_the_shipped_issues_are_read_at_their_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(known_issues, "_read", lambda path: read.append(path) or [])
+    issues = load_known_issues()
+    Judge(issues)
+    assert read == []
+    assert len(issues) == 0
+    assert read == [known_issues.SHIPPED]
