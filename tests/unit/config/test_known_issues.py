@@ -8,7 +8,7 @@ import pytest
 
 from pvebench.analysis.change import differences, known_issues
 from pvebench.analysis.judge import Judge
-from pvebench.config import known_issues
+from pvebench.config import known_issues as files
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError
 from pvebench.model.environment import Affected
@@ -148,9 +148,9 @@ def test_differences_name_the_likeliest_first_and_the_package_instead_of_its_num
 
 def test_the_shipped_issues_are_read_at_their_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    monkeypatch.setattr(known_issues, "_read", lambda path: read.append(path) or [])
+    monkeypatch.setattr(files, "_read", lambda path: read.append(path) or [])
     issues = load_known_issues()
     Judge(issues)
     assert read == []
     assert len(issues) == 0
-    assert read == [known_issues.SHIPPED]
+    assert read == [files.SHIPPED]
