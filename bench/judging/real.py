@@ -15,6 +15,7 @@ from judging import rivals
 from judging.labelled import BACK, FOLDS, NEW, Found, History, best_of, cross_validated, read, score
 from judging.sampling import Constant, Row, Setup, number_row, share_row
 from judging.sizes import size_rows
+from pvebench.analysis.judge import Judge
 from testing.answers import Moved, ask
 
 T = TypeVar("T")
@@ -149,15 +150,27 @@ def _delay(pair: tuple[int, History]) -> float:
     return delay(*pair)
 
 
-def run_by_run(history: History) -> list[int]:
-    """Return the first runs of all changes that are ever reported, each once."""
-    reported: list[int] = []
-    for runs in range(STEP, len(history.series.logs) + STEP, STEP):
-        part = history.series.until(runs)
-        for place in (change.index(part.times.tolist()) for change in ask(part).changes):
-            if all(abs(place - old) > STEP for old in reported):
-                reported.append(place)
-    return reported
+def run_by_run(history: History) -> tuple[list[int], int]:
+    """Return the first runs of all changes that are ever reported, and how many are missing later.
+
+    The begin of a gradual change moves with its latest runs: those in one direction are one.
+    """
+    reported: list[tuple[int, Moved]] = []
+    now: list[tuple[int, Moved]] = []
+    judge, runs = Judge(), len(history.series.logs)
+    for count in (*range(STEP, runs, STEP), runs):
+        part = history.series.until(count)
+        times = part.times.tolist()
+        now = [(change.index(times), change) for change in ask(part, judge).changes]
+        reported += [new for new in now if not any(_same(new, old) for old in reported)]
+    missing = [old for old in reported if not any(_same(new, old) for new in now)]
+    return [place for place, _ in reported], len(missing)
+
+
+def _same(one: tuple[int, Moved], other: tuple[int, Moved]) -> bool:
+    (place, change), (earlier, known) = one, other
+    gradual = change.slow and known.slow and change.effect * known.effect > 0
+    return gradual or abs(place - earlier) <= STEP
 
 
 def _early(setup: Setup, histories: Sequence[History], found: Found) -> Iterator[Row]:
@@ -171,8 +184,10 @@ def _early(setup: Setup, histories: Sequence[History], found: Found) -> Iterator
     yield number_row("median delay of found changes", float(np.median(delays)), " runs")
     yield share_row("found within 10 runs", (delays <= 10).tolist())
     some = _some(setup, histories)
-    ever = _by_name(some, setup.over(run_by_run, some))
-    yield _scored(f"ever reported, asked every {STEP} runs ({len(some)} histories)", some, ever)
+    reported, missing = zip(*setup.over(run_by_run, some), strict=True)
+    name = f"ever reported, asked every {STEP} runs ({len(some)} histories)"
+    yield _scored(name, some, _by_name(some, reported))
+    yield Row("of these, missing in the end", f"{sum(missing)} of {sum(map(len, reported))}")
 
 
 def _some(setup: Setup, histories: Sequence[History]) -> Sequence[History]:

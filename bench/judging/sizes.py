@@ -9,7 +9,7 @@ import numpy as np
 
 from judging.sampling import Row, Setup, share_row
 from pvebench.analysis.judge import Judge
-from pvebench.cli.verdict import judged
+from pvebench_lab.cli.judge import judged
 from testing.answers import Moved, ask, material
 from testing.fleets import mixed_case
 from testing.noise import KINDS, Random, Series, unchanged
