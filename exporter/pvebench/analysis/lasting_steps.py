@@ -46,11 +46,27 @@ def without_own_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix
 
 def lasting(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
     """Return the steps with their sizes, without those that the levels on both sides disprove."""
-    found = sized(history, _without_outliers(history, steps))
-    while doubtful := _disproved(history, found):
+    # Later runs of a level resolve a step; only those next to it disprove it.
+    next_to = sized(history, _without_outliers(history, steps), present=False)
+    while doubtful := _disproved(history, next_to):
         least = min(doubtful, key=lambda step: abs(step.effect) / (step.high - step.low))
-        found = sized(history, [step for step in found if step is not least])
-    return _less_certain(history, found)
+        next_to = sized(history, [step for step in next_to if step is not least], present=False)
+    return _less_certain(history, _of_now(history, next_to))
+
+
+def _of_now(history: CaseHistory, next_to: Sequence[CaseStep]) -> list[CaseStep]:
+    """Return the steps with the size of the present level, if that still shows them.
+
+    Otherwise the size stays that of the runs next to the step, with an interval that has both.
+    """
+    found = sized(history, next_to)
+    faded = _disproved(history, found)
+    steps = []
+    for step, now in zip(next_to, found, strict=True):
+        reach = max(step.effect - now.low, now.high - step.effect)
+        both = replace(step, low=step.effect - reach, high=step.effect + reach)
+        steps.append(both if now in faded else now)
+    return steps
 
 
 def _less_certain(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
@@ -105,8 +121,14 @@ def _disproved(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep
     ]
 
 
-def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
-    """Return the steps with sizes estimated from the runs up to the neighboring steps."""
+def sized(
+    history: CaseHistory, steps: Sequence[CaseStep], *, present: bool = True
+) -> tuple[CaseStep, ...]:
+    """Return the steps with sizes estimated from the runs up to the neighboring steps.
+
+    Args:
+        present: after the last step, measure the latest runs instead of those next to it.
+    """
     logs, times = without_own_hours(history, steps), history.times()
     places = [bisect_left(times, step.time) for step in steps]
     resized = []
@@ -119,8 +141,7 @@ def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ..
         if len(before) < 2 or not len(after):
             resized.append(step)
             continue
-        # The present level counts, but of an earlier one the runs next to the step.
-        after = after[:SIDE] if end < len(logs) else after[-SIDE:]
+        after = after[-SIDE:] if present and end == len(logs) else after[:SIDE]
         size = difference(before, after, chance=MISSED)
         resized.append(
             replace(

@@ -277,7 +277,8 @@ def _result(
         reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
         result = _Result(VerdictState.UNCHANGED, reason, (*numbers[:3], runs), p_value)
         course = step_course([*accepted, *steps], steps[-1])
-        ended = course.back or course.certain
+        faded = not apart.low <= steps[-1].effect <= apart.high
+        ended = course.back or course.certain or faded
         return result if ended else _possibly(steps[-1].effect, result)
     if decisive == [steps[-1]] and steps[-1].low < steps[-1].high:
         # One number everywhere: the change of this step.

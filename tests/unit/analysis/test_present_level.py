@@ -76,6 +76,16 @@ def test_the_exit_code_is_red_exactly_if_the_state_is(ratio: float) -> None:
     assert differ == []
 
 
+def test_a_step_that_fades_away_stays_with_its_size_as_a_resolved_change() -> None:
+    rng = stream(9, "back slowly")
+    times = clock(rng, 420, 8)
+    level = np.interp(np.arange(420), [99, 100, 180, 340], [0, -0.05, -0.05, 0])
+    series = Series(times, independent(rng, times) / 3 + level)
+    first = [one for one in ask(series).worse() if one.index(times.tolist()) == 100]
+    assert [(round(one.ratio, 2), one.state) for one in first] == [(-0.05, "resolved")]
+    assert "no longer confirmed" in first[0].text
+
+
 def test_a_clear_step_between_lasting_levels_is_kept_however_much_varied_before() -> None:
     series = case("claimed-unchanged-deno-req_per_sec-deno_post_json")
     (change,) = ask(series).worse()
