@@ -100,6 +100,19 @@ def test_no_claim_follows_from_the_runs_just_before_alone() -> None:
     assert verdict.reason.endswith("1490 runs before vary too slowly to rule out 10%")
 
 
+@pytest.mark.parametrize("loss", [0.04, 0.05, 0.06])
+def test_no_claim_averages_the_latest_runs_with_those_since_a_recovery(loss: float) -> None:
+    series = with_level("recovered", 300, (148, -0.35), (164, 0.0), (286, -loss))
+    verdict, _ = verdict_on(series)
+    assert verdict.excluded > loss
+
+
+def test_no_claim_is_of_a_mode_that_few_early_runs_had() -> None:
+    series = with_level("two modes", 300, (32, 0.1), (248, 0.015))
+    verdict, _ = verdict_on(series)
+    assert verdict.excluded > 0.085
+
+
 @pytest.mark.parametrize("kind", ["bursts", "spikes", "nightly backup"])
 def test_a_loss_of_a_fifth_is_reported_within_ten_runs_although_runs_strayed_before(
     kind: str,
