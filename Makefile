@@ -38,8 +38,8 @@ BIN := .venv/bin
 
 .PHONY: help run demo test test-core check check-types check-rules format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
-.PHONY: debian13 sizes boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power
-.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13 packages-compose
+.PHONY: debian13 sizes boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power e2e-windows
+.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13 packages-compose packages-windows
 
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
@@ -174,6 +174,10 @@ e2e-host-process: packages-run packages-hostprocess venv ## guest rows on dm-cac
 e2e-power: packages-run packages-hostprocess venv ## SIGKILL a host with its page cache while QEMU writes, on LVM, xfs, btrfs; ARGS='STORAGE…' (needs User-mode Linux)
 	@tests/e2e/power-loss $(ARGS)
 
+e2e-windows: packages-windows venv ## the client of Windows guests against the real fio.exe and qemu-ga.exe, built for Wine; records their transcripts (needs apt sources)
+	@tests/windows/build
+	@PVEBENCH_RECORD=1 $(BIN)/python -m pytest -q tests/windows $(ARGS)
+
 compose-test: packages-compose venv ## start compose.yaml and check the stack; ARGS= (needs Docker, root)
 	@$(BIN)/python tests/compose $(ARGS)
 
@@ -230,5 +234,5 @@ venv:
 	@scripts/venv dev
 
 # The guest image is put together from packages that apt fetches, hence --lists.
-packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13 packages-compose: packages-%:
+packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13 packages-compose packages-windows: packages-%:
 	@scripts/packages --lists $*

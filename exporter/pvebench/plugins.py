@@ -43,6 +43,7 @@ GROUPS: Final = frozenset(
         "backends",
         "commands",
         "drivers",
+        "guests",
         "observers",
         "references",
         "services",

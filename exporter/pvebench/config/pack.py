@@ -186,7 +186,12 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         host=file.host,
         lxc=file.lxc,
         volume_bytes=volume_bytes,
-        machine=Machine(memory_bytes=file.guest.memory, cpus=file.guest.cpus),
+        machine=Machine(
+            memory_bytes=file.guest.memory,
+            cpus=file.guest.cpus,
+            os=file.guest.os,
+            template=str(file.guest.template or file.guest.image or ""),
+        ),
         file_name=file.volume.file_name,
         file_bytes=used_bytes,
         fill_passes=file.volume.fill,

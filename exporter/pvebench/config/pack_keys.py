@@ -22,8 +22,22 @@ from pydantic import (
     model_validator,
 )
 
-from pvebench.fields import Duration, Ratio, Scale, Size, Slug, Strict, Text, WholeMib, require_once
+from pvebench.drivers.vm_lifecycle import GUEST_SYSTEMS
+from pvebench.fields import (
+    Duration,
+    FilePath,
+    OneOf,
+    Ratio,
+    Scale,
+    Size,
+    Slug,
+    Strict,
+    Text,
+    WholeMib,
+    require_once,
+)
 from pvebench.model.disk import DEFAULT_FILE, LAYOUT_OPTIONS, Disk, Layout
+from pvebench.model.scenario import LINUX
 from pvebench.model.units import GIB, MIB, format_size
 from pvebench.model.workload import SteadyRule
 from pvebench.workloads import TOOLS, Tool, ToolOptions
@@ -228,18 +242,34 @@ class GuestOptions(Strict):
     Attributes:
         memory: memory size, at least `MIN_MEMORY`.
         cpus: number of virtual CPUs.
+        os: system of the guest: `linux` is the guest image of pvebench.
+        template: VM ID of the template or VM that is cloned for another system; driver `proxmox`.
+        image: disk image that another system boots from, through an overlay; driver `qemu`.
     """
 
     memory: WholeMib = 768 * MIB
     cpus: StrictInt = Field(default=1, ge=1, le=64)
+    os: Annotated[str, OneOf(LINUX, *GUEST_SYSTEMS.names)] = LINUX
+    template: Annotated[StrictInt, Field(ge=100, le=999_999_999)] | None = None
+    image: FilePath | None = None
 
-    @field_validator("memory")
-    @classmethod
-    def _boots(cls, size: int) -> int:
-        if size < MIN_MEMORY:
-            least = format_size(MIN_MEMORY)
-            raise ValueError(f"the guest does not boot with {size} bytes; use at least {least}")
-        return size
+    @model_validator(mode="after")
+    def _boots(self) -> GuestOptions:
+        system = GUEST_SYSTEMS.get(self.os)
+        least = system.min_memory if system else MIN_MEMORY
+        if self.memory < least:
+            raise ValueError(
+                f"memory: the guest does not boot with {self.memory} bytes; use at least "
+                f"{format_size(least)}"
+            )
+        sources = [key for key in ("template", "image") if getattr(self, key) is not None]
+        if system is None and sources:
+            raise ValueError(f"{sources[0]}: os linux boots pvebench's own guest image; remove it")
+        if system is not None and len(sources) != 1:
+            raise ValueError(
+                f"os: {self.os} needs template (driver proxmox) or image (driver qemu), not both"
+            )
+        return self
 
 
 class SteadyOptions(Strict):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final, LiteralString
 
 from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError, core_schema
+
+from pvebench.errors import OutputUnreadable
+from pvebench.model.ports import Completed
 
 
 class Shape:
@@ -87,6 +90,32 @@ def rows(shape: Shape | None = None, /, **shapes: Shape) -> Shape:
 def table(shape: Shape) -> Shape:
     """Accept an object with such values, under any name."""
     return Shape(core_schema.dict_schema(values_schema=shape.schema, strict=True))
+
+
+CAPTURED: Final = 16 << 20
+"""Bytes of a program's output that the guest agent keeps."""
+
+
+def completed(status: Mapping[str, Any], name: str, decode: Callable[[str], bytes]) -> Completed:
+    """Return the result of a program from the agent's status of it.
+
+    The agent of QEMU 7.2.0 sets `out-truncated` to false when it truncates, so the length decides.
+    An exit code of Windows from 0xC0000000 arrives as a negative signal.
+
+    Raises:
+        OutputUnreadable: the agent truncated its output.
+    """
+    outputs = [decode(status.get(f"{stream}-data") or "") for stream in ("out", "err")]
+    cut = any(status.get(f"{stream}-truncated") for stream in ("out", "err"))
+    if cut or any(len(output) >= CAPTURED for output in outputs):
+        raise OutputUnreadable(
+            f"the guest agent truncated the output of {name}",
+            next_step="write the output to a file; files are read in slices",
+        )
+    code, sent = status.get("exitcode"), int(status.get("signal") or 0)
+    if code is None:
+        code = sent & 0xFFFFFFFF if sent < 0 else 128 + sent
+    return Completed(exit_code=int(code), stdout=outputs[0], stderr=outputs[1])
 
 
 def kind_of(value: Any) -> str:

@@ -7,7 +7,7 @@ read back. Only this module changes the state.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -15,9 +15,10 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from pvebench.errors import Busy, DriverError, GuestTimeout, OutputUnreadable, SwitchFailed
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Clock, Guest
+from pvebench.model.ports import Clock, Guest, Question
 from pvebench.model.scenario import Machine
 from pvebench.model.volume import Attachment, Plug, Volume
+from pvebench.plugins import Registry
 
 
 class PluggedDisk(Protocol):
@@ -34,6 +35,26 @@ class PluggedDisk(Protocol):
 
 G = TypeVar("G", bound=Guest)
 D = TypeVar("D", bound=PluggedDisk)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestSystem:
+    """System of a guest other than pvebench's guest image, from a plug-in.
+
+    Attributes:
+        guest: client of the agent -> guest of this system.
+        min_memory: smallest memory of the VM, bytes.
+        boot_seconds: estimate of a boot.
+    """
+
+    guest: Callable[[Guest, Clock], Guest]
+    min_memory: int
+    boot_seconds: float
+
+
+GUEST_SYSTEMS: Final = Registry[GuestSystem](
+    "guests", lambda plugin: isinstance(plugin, GuestSystem), {}
+)
 
 
 class Power(Enum):
@@ -55,13 +76,15 @@ class VmState(Generic[G, D]):
 
     Attributes:
         cold: disk that is attached at power-on.
+        client: the driver's client of the guest's agent; `guest` uses it, or is the same.
         begun: time of the power-on, monotonic seconds.
     """
 
     power: Power = Power.OFF
     machine: Machine | None = None
     cold: Plug | None = None
-    guest: G | None = None
+    guest: Guest | None = None
+    client: G | None = None
     disk: D | None = None
     begun: float = 0.0
     boot_seconds: float = 0.0
@@ -112,7 +135,7 @@ class VmLifecycle(ABC, Generic[G, D]):
         """Unplug a disk of a running VM."""
 
     @abstractmethod
-    def _read_back(self, disk: D, guest: G) -> Attachment:
+    def _read_back(self, disk: D, guest: Guest) -> Attachment:
         """Return the effective configuration of a plugged disk."""
 
     # --- lifecycle
@@ -121,14 +144,16 @@ class VmLifecycle(ABC, Generic[G, D]):
     def boot_seconds(self) -> float:
         return self._state.boot_seconds
 
-    def boot(self, machine: Machine, cold: Plug | None = None) -> G:
+    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         self._ensure(machine, cold)
         same = (machine, cold) == (self._state.machine, self._state.cold)
         if same and self._state.power is Power.STARTING:
             return self._started()
         if same and (guest := self._usable()) is not None:
             return guest
-        self._state.guest = None  # a power-off may fail; the VM must be restarted all the same
+        self._state.guest = self._state.client = (
+            None  # a power-off may fail; the VM must be restarted all the same
+        )
         self._set_up(machine, cold)
         self._start(machine)
         return self._started()
@@ -139,12 +164,12 @@ class VmLifecycle(ABC, Generic[G, D]):
             raise SwitchFailed("VM not prepared")
         self._start(machine)
 
-    def _usable(self) -> G | None:
-        guest = self._state.guest
-        if guest is None or self._state.power is not Power.RUNNING:
+    def _usable(self) -> Guest | None:
+        guest, client = self._state.guest, self._state.client
+        if guest is None or client is None or self._state.power is not Power.RUNNING:
             return None
         try:
-            self._require_usable(guest)
+            self._require_usable(client)
         except DriverError:
             return None
         return guest
@@ -160,10 +185,12 @@ class VmLifecycle(ABC, Generic[G, D]):
         self._begin_start(machine)
         self._state.power = Power.STARTING
 
-    def _started(self) -> G:
+    def _started(self) -> Guest:
         state = self._state
         state.power = Power.BROKEN  # until its guest answers
-        guest = state.guest = self._await_guest()
+        client = state.client = self._await_guest()
+        system = GUEST_SYSTEMS.get(state.machine.os) if state.machine else None
+        guest = state.guest = system.guest(client, self._clock) if system else client
         state.boot_seconds = self._clock.monotonic() - state.begun
         state.power = Power.RUNNING
         return guest
@@ -239,13 +266,15 @@ done
 a guest of a cluster is a request."""
 
 
+_DISK: Final = Question("disk", ("/bin/sh", "-c", _FIND))
+
+
 def find_in_guest(guest: Guest, serial: str, *, seconds: float) -> dict[str, str]:
     """Wait until the guest has the disk; return its properties (`device=…` words).
 
     Raises GuestTimeout: the guest does not detect it.
     """
-    argv = ["/bin/sh", "-c", _FIND, f"{seconds:.0f}", serial]
-    done = guest.run(argv, timeout=2 * seconds)
+    done = guest.ask(_DISK, f"{seconds:.0f}", serial, timeout=2 * seconds)
     if done.exit_code:
         raise GuestTimeout(
             f"disk with serial {serial} not visible in the guest after {seconds:.0f} s"
@@ -259,3 +288,16 @@ def find_in_guest(guest: Guest, serial: str, *, seconds: float) -> dict[str, str
             next_step="rebuild the image with `pvebench guest build --force`",
         )
     return properties
+
+
+def unverified(
+    seen: Mapping[str, str], names: Sequence[str], effective: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the options without read-back; `cache` is one if the guest does not report it.
+
+    Args:
+        seen: properties from `find_in_guest`. names: options that a driver cannot read back.
+        effective: options that were read back all the same.
+    """
+    unseen = ("cache",) if "write_cache" not in seen else ()
+    return (*(name for name in names if name not in effective), *unseen)

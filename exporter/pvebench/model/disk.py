@@ -386,12 +386,22 @@ DEFAULT_FILE: Final = "fio.dat"
 
 
 class Filesystem(StrEnum):
-    """Filesystem that the guest creates on the disk; `none`: workloads use the device."""
+    """Filesystem that the guest creates on the disk; `none`: workloads use the device.
+
+    A Windows guest creates ntfs and refs, and no other.
+    """
 
     NONE = "none"
     EXT4 = "ext4"
     XFS = "xfs"
     BTRFS = "btrfs"
+    NTFS = "ntfs"
+    REFS = "refs"
+
+    @property
+    def of_windows(self) -> bool:
+        """Whether only Windows creates it."""
+        return self in (Filesystem.NTFS, Filesystem.REFS)
 
 
 def _mount_options(text: str) -> str:

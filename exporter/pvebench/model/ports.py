@@ -156,8 +156,38 @@ class Completed:
     stderr: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Command of pvebench's guest image; guests of other systems find the answer in their own way.
+
+    Attributes:
+        argv: the command, before its arguments.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+
+
 class Guest(Protocol):
-    """Benchmark guest, reached through its agent."""
+    """Benchmark guest, reached through its agent.
+
+    Attributes:
+        work: directory for jobs; empty: that of pvebench's guest image.
+        mount: directory of the test disk's file system; empty: likewise.
+        engine: fio's engine for asynchronous I/O; empty: that of Linux.
+    """
+
+    work: str = ""
+    mount: str = ""
+    engine: str = ""
+
+    def ask(self, question: Question, *arguments: str, timeout: float = 60.0) -> Completed:
+        """Run a command of pvebench's guest image, or its equivalent. Raises as `run`."""
+        return self.run([*question.argv, *arguments], timeout=timeout)
+
+    def facts(self) -> Mapping[str, str]:
+        """Return facts of a system other than the guest image, for the environment."""
+        return {}
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         """Run a short program to its end.

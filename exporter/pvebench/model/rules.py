@@ -99,6 +99,7 @@ class StorageKind:
         container_filesystem: file system that the hypervisor creates for a container, and mounts
             without options; None: pvebench creates the file system of the pack.
         container_root: bytes of the root file system of a container there.
+        guest_source: key of `guest` in a pack that names what another system boots from.
     """
 
     name: str
@@ -118,6 +119,7 @@ class StorageKind:
     no_container: str = ""
     container_filesystem: Filesystem | None = None
     container_root: int = 0
+    guest_source: str = "image"
 
 
 class Rows(StrEnum):
@@ -264,6 +266,9 @@ MIN_BYTES: dict[Filesystem, int] = {
     # mkfs rejects smaller ones: 300 MB since xfsprogs 5.19, 109 MiB in btrfs-progs.
     Filesystem.XFS: 320 * MIB,
     Filesystem.BTRFS: 128 * MIB,
+    # Beside a reserved partition of 16 MiB. Not tried: there was no Windows to try it with.
+    Filesystem.NTFS: 64 * MIB,
+    Filesystem.REFS: 2048 * MIB,
 }
 
 
@@ -304,6 +309,8 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
     without_vm = {Bus.HOST: _on_host, Bus.LXC: _in_container}.get(scenario.disk.bus)
     if without_vm is not None and (reason := without_vm(scenario, storage)):
         return reason
+    if reason := _why_not_system(scenario, storage):
+        return reason
     if layout.mount_options and not layout.on_filesystem:
         return "mount options need a filesystem"
     least = MIN_BYTES[layout.filesystem]
@@ -316,6 +323,37 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
     return next(rules, None) or _why_no_chain(scenario, storage)
 
 
+def _why_not_system(scenario: Scenario, storage: StorageKind) -> str | None:
+    """Return why the guest's system cannot use the disk, or None."""
+    layout, machine = scenario.layout, scenario.machine
+    foreign = bool(machine.foreign) and scenario.disk.in_vm
+    if layout.on_filesystem and layout.filesystem.of_windows is not foreign:
+        return f"{layout.filesystem} needs a guest with {'linux' if foreign else 'windows'}"
+    if not foreign:
+        return None
+    if (storage.guest_source == "template") is not machine.template.isdigit():
+        return f"this driver boots a guest with {machine.os} from guest.{storage.guest_source}"
+    if layout.mount_options:
+        return f"{machine.os} has no mount options"
+    return f"pvebench takes snapshots of linux guests only; {machine.os} needs chain 0" * bool(
+        scenario.disk.chain
+    )
+
+
+def _why_not_foreign(scenario: Scenario, workload: Workload, _: StorageKind) -> str | None:
+    """Return why a guest with another system than linux cannot run the workload, or None."""
+    system = scenario.machine.os
+    if workload.tool != "fio":
+        return f"{workload.tool} needs a guest with linux; use fio"
+    if Direction.TRIM in workload.directions:
+        return f"fio cannot trim in a guest with {system}"
+    if workload.parameters.get("ioengine") == "io_uring":
+        return f"io_uring belongs to linux; with libaio, fio uses the engine of {system}"
+    if workload.during or workload.further_vms:
+        return "operations during a run and several VMs need guests with linux"
+    return None
+
+
 def _why_no_chain(scenario: Scenario, storage: StorageKind) -> str | None:
     disk = scenario.disk
     if scenario.layout.on_filesystem and (disk.backing or disk.chain):
@@ -326,6 +364,7 @@ def _why_no_chain(scenario: Scenario, storage: StorageKind) -> str | None:
 def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
     """Return the reason that excludes `workload` on a possible scenario, or None."""
     checks = (
+        (bool(scenario.machine.foreign) and scenario.disk.in_vm, _why_not_foreign),
         (workload.first_touch, _why_not_first),
         (workload.during, _why_not_during),
         (workload.further_vms > 0, _why_not_together),

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import Final
 
 from pvebench.model.disk import (
     HOST_OPTIONS,
@@ -17,13 +18,27 @@ from pvebench.model.disk import (
     option_text,
 )
 
+LINUX: Final = "linux"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Benchmark VM of the test disk. A change needs a restart of the VM."""
+    """Benchmark VM of the test disk. A change needs a restart of the VM.
+
+    Attributes:
+        os: system of the guest; `linux` is pvebench's guest image.
+        template: VM ID or image file that another system boots from.
+    """
 
     memory_bytes: int
     cpus: int
+    os: str = LINUX
+    template: str = ""
+
+    @property
+    def foreign(self) -> dict[str, str]:
+        """System and template of a guest that is not pvebench's guest image."""
+        return {} if self.os == LINUX else {"os": self.os, "template": self.template}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +83,17 @@ class Scenario:
         default = self.bypasses or self.host_cache is HostCache.DROPPED
         return {} if default else {"host_cache": str(self.host_cache)}
 
+    @property
+    def _foreign(self) -> dict[str, str]:
+        return self.machine.foreign if self.disk.in_vm else {}
+
     @cached_property
     def slug(self) -> str:
         """`storage.bus.format.cache`, then `.key-value` for each non-default option."""
         disk = self.disk
         head = [self.storage, disk.bus, disk.format, disk.cache]
-        different = [*disk.differences(), *self.layout.differences()]
+        system = [("os", self.machine.os)] if self._foreign else []
+        different = [*disk.differences(), *self.layout.differences(), *system]
         tail = [f"{key}-{value}" for key, value in different]
         return ".".join([*head, *tail])
 
@@ -108,6 +128,7 @@ class Scenario:
             "memory_bytes": str(self.machine.memory_bytes),
             "cpus": str(self.machine.cpus),
             "volume_bytes": str(self.volume_bytes),
+            **self.machine.foreign,
             **self._treated,
             **({"storage_identity": self.identity} if self.identity else {}),
         }
@@ -128,6 +149,7 @@ class Scenario:
         meaning = [self.node, self.storage, named, dict(disk.differences()), layout, sizes]
         meaning += [self.layout.filled] if self.layout.filled else []
         meaning += [self._treated] if self._treated else []
+        meaning += [self._foreign] if self._foreign else []
         meaning += [{"storage_identity": self.identity}] if self.identity else []
         text = json.dumps(meaning, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from typing import Final
 
 from pvebench.model.disk import Layout
-from pvebench.model.ports import FillNotes, Guest
+from pvebench.model.ports import FillNotes, Guest, Question
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Volume
 from pvebench.workloads import Target
@@ -25,6 +25,7 @@ while [ $i -lt $3 ]; do
 done | wc -c
 """
 """For /bin/sh: device, first block, blocks, samples -> number of read blocks with non-zero data."""
+_FILLED: Final = Question("filled", ("/bin/sh", "-c", _SCRIPT))
 
 
 class Top(Enum):
@@ -136,6 +137,6 @@ def is_filled(guest: Guest, target: Target, samples: int = SAMPLES) -> bool:
     Zeros mean a thin volume that lost its data, or another one of the same name.
     """
     first, blocks = target.offset_bytes // 4096, target.size_bytes // 4096
-    argv = ["/bin/sh", "-c", _SCRIPT, target.device, str(first), str(blocks), str(samples)]
-    done = guest.run(argv, timeout=_SECONDS)
+    arguments = target.device, str(first), str(blocks), str(samples)
+    done = guest.ask(_FILLED, *arguments, timeout=_SECONDS)
     return done.exit_code == 0 and done.stdout.strip() == str(samples).encode()

@@ -11,7 +11,7 @@ from typing import Final
 from pvebench.errors import Interrupted, ToolFailed, ToolStuck, WorkloadError
 from pvebench.model.disk import option_text
 from pvebench.model.figures import IO_TIME, WINDOW_LAG
-from pvebench.model.ports import Completed, Guest, Site
+from pvebench.model.ports import Completed, Guest, Question, Site
 from pvebench.model.run import Sample
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
@@ -103,6 +103,12 @@ It reads no command lines, because reading those of a hung process can block. It
 log only in the benchmark guest: that of a host (bus `host`) must not be published.
 """
 
+_STATE: Final = Question("state", ("/bin/sh", "-c", _ASK))
+_KILL: Final = Question("kill", ("/bin/kill",))
+_DROP_CACHE: Final = Question(
+    "drop-cache", ("/bin/sh", "-c", "sync && echo 3 >/proc/sys/vm/drop_caches")
+)
+
 
 def stuck_tool_report(site: Site, guest: Guest, pid: int) -> str:
     """Return the state of guest and QEMU, at most MAX_REPORT_BYTES, with a note on missing parts.
@@ -127,7 +133,7 @@ def _counters(site: Site) -> str:
 
 
 def _ask_guest(guest: Guest, pid: int) -> str:
-    done = guest.run(["/bin/sh", "-c", _ASK, str(pid)], timeout=_SECONDS)
+    done = guest.ask(_STATE, str(pid), timeout=_SECONDS)
     return (done.stdout or done.stderr).decode("utf-8", "replace")
 
 
@@ -310,7 +316,7 @@ def _run_preparation(site: Site, guest: Guest, job: Job, argv: tuple[str, ...]) 
 
 def _drop_guest_cache(guest: Guest) -> tuple[str, ...]:
     """Drop the guest's page cache. Return a note if this failed."""
-    done = guest.run(["/bin/sh", "-c", "sync && echo 3 >/proc/sys/vm/drop_caches"], timeout=120.0)
+    done = guest.ask(_DROP_CACHE, timeout=120.0)
     return ("page cache of the tool's system not dropped: no permission",) * bool(done.exit_code)
 
 
@@ -321,7 +327,7 @@ def _clean_up(guest: Guest, job: Job) -> None:
 
 def stop_job(site: Site, guest: Guest, pid: int) -> None:
     """End an endless job; its output is not used. Raises ToolStuck: it does not end."""
-    guest.run(["/bin/kill", str(pid)])
+    guest.ask(_KILL, str(pid))
     wait_for_end(site, guest, pid, deadline=site.clock.monotonic() + _STOP_SECONDS)
 
 

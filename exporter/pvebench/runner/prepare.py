@@ -12,7 +12,7 @@ from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.log import log
 from pvebench.model.disk import HostCache
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Guest, Site
+from pvebench.model.ports import Guest, Question, Site
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, Plug, Volume
@@ -23,6 +23,7 @@ from pvebench.workloads.fio import check_fill, fill_error, fill_job
 from pvebench.workloads.tool import WORK_DIR
 
 _FILESYSTEM_SECONDS: Final = 120.0
+_FILESYSTEM: Final = Question("filesystem", (FILESYSTEM_TOOL,))
 
 ReportPhase = Callable[[Phase], None]
 Evidence = MutableMapping[str, str]
@@ -196,7 +197,9 @@ class Setup:
         booted = guest is not self._guest
         if booted:
             self.environment = self._guest = None
-            self.environment = hypervisor.environment()
+            environment = hypervisor.environment()
+            facts = {**environment.facts, **guest.facts()}
+            self.environment = replace(environment, facts=facts)
             self._guest = guest
         report(Phase.ATTACH)
         attachment = hypervisor.attach(volume, scenario.disk)
@@ -205,7 +208,7 @@ class Setup:
             guest=guest,
             volume=volume,
             attachment=attachment,
-            target=_target(scenario, attachment),
+            target=_target(scenario, attachment, guest),
             boot_seconds=hypervisor.boot_seconds if booted else 0.0,
         )
         return self._ready
@@ -250,7 +253,7 @@ class Setup:
     def _filesystem(self, *arguments: str) -> None:
         if self._guest is None:
             return
-        done = self._guest.run([FILESYSTEM_TOOL, *arguments], timeout=_FILESYSTEM_SECONDS)
+        done = self._guest.ask(_FILESYSTEM, *arguments, timeout=_FILESYSTEM_SECONDS)
         if done.exit_code:
             output = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
             last = output.splitlines()[-1] if output else f"status {done.exit_code}"
@@ -320,15 +323,23 @@ class Setup:
         self._site.hypervisor.shutdown()
 
 
-def _target(scenario: Scenario, attachment: Attachment) -> Target:
+def _target(scenario: Scenario, attachment: Attachment, guest: Guest) -> Target:
     layout = scenario.layout
     if layout.on_filesystem:
-        path = f"{MOUNT_POINT}/{layout.file_name}"
-        return Target(device=path, size_bytes=layout.file_bytes, file=True, scratch=MOUNT_POINT)
+        mount = guest.mount or MOUNT_POINT
+        return Target(
+            device=f"{mount}/{layout.file_name}",
+            size_bytes=layout.file_bytes,
+            file=True,
+            scratch=mount,
+            work=guest.work or WORK_DIR,
+            engine=guest.engine,
+        )
     return Target(
         device=attachment.device,
         size_bytes=scenario.volume_bytes,
         offset_bytes=attachment.offset_bytes,
         scratch=attachment.scratch,
-        work=attachment.work or WORK_DIR,
+        work=attachment.work or guest.work or WORK_DIR,
+        engine=guest.engine,
     )

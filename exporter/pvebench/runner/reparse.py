@@ -244,7 +244,11 @@ def restored_case(definition: Definition) -> Case:
             layout=_from_text(Layout, options),
             host_cache=HostCache(options.get("host_cache", HostCache.DROPPED)),
             identity=options.get("storage_identity", ""),
-            machine=Machine(memory_bytes=int(options["memory_bytes"]), cpus=int(options["cpus"])),
+            machine=Machine(
+                memory_bytes=int(options["memory_bytes"]),
+                cpus=int(options["cpus"]),
+                **{key: options[key] for key in ("os", "template") if key in options},
+            ),
             volume_bytes=int(options["volume_bytes"]),
         ),
         workload=Workload(

@@ -6,11 +6,12 @@ import fnmatch
 import itertools
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
 from pvebench.config import Pack
+from pvebench.drivers.vm_lifecycle import GUEST_SYSTEMS
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.disk import (
     HOST_OPTIONS,
@@ -331,7 +332,7 @@ def make_plan(
         restarts=restarts,
         switches=switches,
         fills=len(filled),
-        seconds=restarts * BOOT_SECONDS
+        seconds=restarts * max(map(_boot_seconds, cases), default=BOOT_SECONDS)
         + switches * SWITCH_SECONDS
         + fill_bytes / FILL_BYTES_PER_SECOND
         + sum(estimate.seconds for estimate in estimates)
@@ -430,9 +431,15 @@ def _ordered(
     return sorted(passes, key=sort_key)
 
 
+def _boot_seconds(case: Case) -> float:
+    """Return the estimate of one boot; the machine is that of the pack, so of all its cases."""
+    system = GUEST_SYSTEMS.get(case.scenario.machine.os)
+    return system.boot_seconds if system else BOOT_SECONDS
+
+
 def _boot_key(scenario: Scenario) -> str:
     """Return a key of the VM that is needed, with the disk if it cannot be hot-plugged."""
-    machine = f"{scenario.machine.memory_bytes}/{scenario.machine.cpus}"
+    machine = "/".join(map(str, astuple(scenario.machine)))
     own_boot = scenario.disk.cold and scenario.disk.in_vm
     return f"{machine}/{scenario.slug}" if own_boot else machine
 

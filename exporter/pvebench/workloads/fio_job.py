@@ -151,7 +151,7 @@ def fill_job(target: Target, seed: int, *, compress: int = 0) -> Job:
     lines = _global(target) | {
         # A missing device must never become a file in RAM; a test file is created here.
         "allow_file_create": int(target.file),
-        "ioengine": "libaio",
+        "ioengine": target.engine or "libaio",
         "rw": "write",
         "bs": _largest_whole_block(target.size_bytes),
         "iodepth": 4,
@@ -179,8 +179,10 @@ def _proof(target: Target) -> _Lines:
     blocks = min(PROOF_BLOCKS, target.size_bytes // block)
     skipped = target.size_bytes // blocks // block * block - block
     return _global(target) | {
+        # On Windows, fio fails if it may not create the file that the first job is about to create.
+        "allow_file_create": int(target.file and bool(target.engine)),
         "stonewall": 1,
-        "ioengine": "libaio",
+        "ioengine": target.engine or "libaio",
         "rw": f"write:{skipped}" if skipped else "write",
         "bs": block,
         "size": target.size_bytes,
@@ -244,6 +246,8 @@ def _pattern(workload: Workload, target: Target) -> _Lines:
     parameters = workload.parameters
     rw = str(parameters["rw"])
     lines: _Lines = {key: str(parameters[key]) for key in ("ioengine", "rw", "bs", "iodepth")}
+    if target.engine:  # Windows: fio refuses direct I/O with psync, and advises this one at depth 1
+        lines["ioengine"] = target.engine
     lines |= {"numjobs": int(parameters["numjobs"]), **_area(parameters, target)}
     if is_mixed(rw):
         lines["rwmixread"] = int(parameters["rwmixread"])

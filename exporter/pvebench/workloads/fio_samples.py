@@ -269,8 +269,14 @@ def _syncs(report: Report, workload: Workload, notes: list[str]) -> list[Sample]
 
 
 def _whole_job(report: Report) -> list[Sample]:
-    """Return CPU and context switches. CPU is a share of the job time, averaged over jobs."""
+    """Return CPU and context switches. CPU is a share of the job time, averaged over jobs.
+
+    Without a single context switch, fio's system counts none of them: on Windows, all are 0.
+    """
     samples = []
+    switches = [value for job in report.jobs if (value := number(job, "ctx")) is not None]
+    if switches and not any(switches):
+        return []
     weights = [number(job, "job_runtime") or 0.0 for job in report.jobs]
     if not sum(weights):
         weights = [1.0] * len(report.jobs)
@@ -280,7 +286,6 @@ def _whole_job(report: Report) -> list[Sample]:
         if len(known) == len(shares):
             ratio = sum(s * w for s, w in known) / sum(weights) / 100
             samples.append(figures.GUEST_CPU.sample(ratio, part=part))
-    switches = [value for job in report.jobs if (value := number(job, "ctx")) is not None]
     if len(switches) == len(report.jobs):
         samples.append(figures.CONTEXT_SWITCHES.sample(sum(switches)))
     return samples

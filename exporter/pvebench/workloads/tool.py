@@ -38,6 +38,7 @@ class Target:
         offset_bytes: start of the target on the device.
         scratch: directory on the disk for tools that create their own files; empty: none.
         work: directory for jobs and their output.
+        engine: as `model.ports.Guest`.
     """
 
     device: str
@@ -46,6 +47,7 @@ class Target:
     offset_bytes: int = 0
     scratch: str = ""
     work: str = WORK_DIR
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

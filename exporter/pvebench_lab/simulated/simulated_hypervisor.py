@@ -14,7 +14,7 @@ from pvebench.drivers.vm_lifecycle import VmLifecycle
 from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, ChainKind, Disk, option_text
 from pvebench.model.environment import Environment, PendingUpdates
-from pvebench.model.ports import Clock, HostSnapshot, Journal, Progress, Site, VmFunctions
+from pvebench.model.ports import Clock, Guest, HostSnapshot, Journal, Progress, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench.model.workload import COPIES
@@ -94,7 +94,7 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
     @property
     def guest(self) -> SimulatedGuest | None:
         """The guest of the running VM."""
-        return self._state.guest
+        return self._state.client
 
     @property
     def plugged(self) -> PluggedDisk | None:
@@ -190,7 +190,7 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
     def _plug(self, plug: Plug) -> PluggedDisk:
         return PluggedDisk(plug.volume, plug.disk)
 
-    def _read_back(self, disk: PluggedDisk, guest: SimulatedGuest) -> Attachment:
+    def _read_back(self, disk: PluggedDisk, guest: Guest) -> Attachment:
         del guest
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)

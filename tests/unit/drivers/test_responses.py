@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from pvebench.drivers.responses import (
+    CAPTURED,
     Shape,
     anything,
+    completed,
     count,
     fields,
     number,
@@ -18,6 +20,7 @@ from pvebench.drivers.responses import (
     truth,
     whole,
 )
+from pvebench.errors import OutputUnreadable
 
 DISK = fields(name=text, size_=number, io__thread_=truth)
 
@@ -71,3 +74,38 @@ def test_a_value_of_the_shape_has_no_problem(shape: Shape, value: Any) -> None:
 )
 def test_the_first_problem_is_named_with_its_place(shape: Shape, value: Any, problem: str) -> None:
     assert shape(value).startswith(problem)
+
+
+def as_bytes(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ({"exitcode": 0}, 0),
+        ({"exitcode": 3}, 3),
+        ({"signal": 9}, 137),
+        ({"signal": -1073741819}, 0xC0000005),
+        ({"signal": -1}, 0xFFFFFFFF),
+    ],
+)
+def test_an_end_of_a_program_has_the_exit_code_of_linux_or_windows(
+    status: dict[str, int], code: int
+) -> None:
+    assert completed(status, "x", as_bytes).exit_code == code
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"exitcode": 0, "out-truncated": True},
+        {"exitcode": 0, "err-truncated": 1},
+        {"exitcode": 0, "out-data": "x" * CAPTURED, "out-truncated": False},
+    ],
+)
+def test_truncated_output_is_an_error_whatever_the_agent_says_of_it(
+    status: dict[str, object],
+) -> None:
+    with pytest.raises(OutputUnreadable, match="truncated the output of x"):
+        completed(status, "x", as_bytes)

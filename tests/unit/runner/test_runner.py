@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -304,14 +303,14 @@ def test_a_filesystem_is_unmounted_before_its_disk_is_taken_out_or_goes_with_the
 
 
 def test_only_the_volumes_own_blocks_are_looked_at(tmp_path: Path) -> None:
-    class Shell:
-        def run(self, argv: list[str], **_: object) -> Completed:
+    class Shell(Guest):
+        def run(self, argv: list[str], **_: object) -> Completed:  # type: ignore[override]
             asked.append(argv[-4:])
             return Completed(0, f"{SAMPLES}\n".encode(), b"")
 
     asked: list[list[str]] = []
     target = Target(device="/dev/sdb", size_bytes=64 * MIB, offset_bytes=MIB)
-    assert is_filled(cast("Guest", Shell()), target)
+    assert is_filled(Shell(), target)
     assert asked == [["/dev/sdb", "256", "16384", "64"]]  # of 4 KiB each
 
 

@@ -141,7 +141,7 @@ def test_waiting_for_the_first_io_in_vain_says_the_same(tmp_path: Path) -> None:
     guest = SimulatedGuest(site.hypervisor)  # type: ignore[arg-type] # it is the world
     guest._ends = math.inf  # a tool that does nothing, for ever
     disk = Mock()  # nothing of it is read
-    site.hypervisor._state = VmState(Power.RUNNING, guest=guest, disk=disk)  # type: ignore[attr-defined] # likewise
+    site.hypervisor._state = VmState(Power.RUNNING, client=guest, disk=disk)  # type: ignore[attr-defined] # likewise
     with pytest.raises(ToolStuck, match="moved no data") as caught:
         wait_for_io(site, guest, 1)
     assert "QEMU's counters" in caught.value.evidence

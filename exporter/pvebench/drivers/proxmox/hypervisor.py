@@ -42,6 +42,7 @@ from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed
 from pvebench.log import log
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates
+from pvebench.model.ports import Guest
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import require_memory, volume_space
 from pvebench.model.units import MIB
@@ -269,7 +270,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
         text = drive_text(plug.disk, plug.volume.volid, serial, kind)
         return Plugged(plug, slot, serial, hotplug.plug(self._held.the_vm, slot, text))
 
-    def _read_back(self, disk: Plugged, guest: AgentGuest) -> Attachment:
+    def _read_back(self, disk: Plugged, guest: Guest) -> Attachment:
         plug = disk.plug
         form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
         storage = {"type": self._storages[plug.volume.storage].type}

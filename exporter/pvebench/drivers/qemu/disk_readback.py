@@ -192,7 +192,9 @@ def _cache(names: Names, disk: Disk, seen: Seen) -> str:
 
 
 def _both(of_qemu: bool, of_guest: str) -> bool | None:
-    return of_qemu if of_guest == ("write-back" if of_qemu else "write-through") else None
+    if of_guest not in ("", "write-back" if of_qemu else "write-through"):
+        return None
+    return of_qemu
 
 
 def look(

@@ -17,6 +17,7 @@ from typing import Any, Final
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.responses import count, fields, text
+from pvebench.drivers.storages.qemu_img import overlay_on
 from pvebench.errors import (
     DriverError,
     GuestTimeout,
@@ -115,6 +116,9 @@ class QemuMachine:
         self._entry = self._journal.open(KIND, {"uuid": self.uuid})
         self._begun = self._clock.monotonic()
         with self._killed_by_error():
+            self.directory.mkdir(parents=True, mode=0o700)
+            if machine.foreign:
+                overlay_on(Path(machine.template), self.directory / SYSTEM)
             self._launch([*arguments(self.uuid, image, machine, accelerator), *disk])
 
     def wait(self, *, timeout: float) -> QemuGuest:
@@ -133,7 +137,6 @@ class QemuMachine:
             raise
 
     def _launch(self, argv: list[str]) -> None:
-        self.directory.mkdir(parents=True, mode=0o700)
         # The path of a UNIX socket is limited to 107 characters; with the descriptor it is short.
         self._directory_fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with (self.directory / "qemu.log").open("wb") as log:
@@ -278,12 +281,11 @@ def arguments(
         ("-uuid", identity),
         # i440fx is Proxmox's default for Linux guests.
         ("-machine", f"type=pc,accel={accelerator},usb=off"),
-        ("-cpu", EMULATED_CPU if emulated else "host"),
+        ("-cpu", EMULATED_CPU if emulated else "host" + _ENLIGHTENED * bool(machine.foreign)),
         ("-smp", cpus_option(machine, accelerator)),
         ("-m", f"{machine.memory_bytes // MIB}M"),
         ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        ("-kernel", str(image.kernel), "-initrd", str(image.initramfs)),
-        ("-append", KERNEL_ARGUMENTS + (EMULATED_KERNEL if emulated else "")),
+        *(_of_template() if machine.foreign else _of_image(image, emulated=emulated)),
         ("-chardev", "socket,id=qmp,path=qmp.sock,server=on,wait=off"),
         ("-mon", "chardev=qmp,mode=control"),
         ("-chardev", "socket,id=agent,path=agent.sock,server=on,wait=off"),
@@ -294,6 +296,28 @@ def arguments(
         ("-device", "virtio-rng-pci"),
     ]
     return [BINARY, *chain.from_iterable(options)]
+
+
+SYSTEM: Final = "system.qcow2"
+"""Overlay on the image of a guest with another system, in the VM's directory."""
+_ENLIGHTENED: Final = ",hv_relaxed,hv_vapic,hv_spinlocks=0x1fff,hv_time"
+"""As Proxmox sets for Windows (`get_hyperv_enlightenments` in PVE/QemuServer/CPUConfig.pm)."""
+
+
+def _of_image(image: GuestImage, *, emulated: bool) -> list[tuple[str, ...]]:
+    return [
+        ("-kernel", str(image.kernel), "-initrd", str(image.initramfs)),
+        ("-append", KERNEL_ARGUMENTS + (EMULATED_KERNEL if emulated else "")),
+    ]
+
+
+def _of_template() -> list[tuple[str, ...]]:
+    """Boot the overlay from SATA, for which each system has a driver, and without a network."""
+    return [
+        ("-drive", f"file={SYSTEM},if=none,id=system,format=qcow2,cache=unsafe"),
+        ("-device", "ahci,id=sata", "-device", "ide-hd,bus=sata.0,drive=system"),
+        ("-device", "VGA", "-rtc", "base=localtime"),
+    ]
 
 
 def cpus_option(machine: Machine, accelerator: Accelerator) -> str:

@@ -65,12 +65,12 @@ from pvebench.drivers.storages.storage_settings import (
     make_storages,
     storage_functions,
 )
-from pvebench.drivers.vm_lifecycle import Power, VmLifecycle, find_in_guest
+from pvebench.drivers.vm_lifecycle import Power, VmLifecycle, find_in_guest, unverified
 from pvebench.errors import OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Clock, Journal, Site, VmFunctions
+from pvebench.model.ports import Clock, Guest, Journal, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import require_memory
 from pvebench.model.units import show_bytes
@@ -238,13 +238,13 @@ class QemuHypervisor(VmLifecycle[QemuGuest, PluggedDisk]):
             qmp.execute("device_add", device)
         return disk
 
-    def _read_back(self, disk: PluggedDisk, guest: QemuGuest) -> Attachment:
+    def _read_back(self, disk: PluggedDisk, guest: Guest) -> Attachment:
         try:
             return self._seen(disk, guest)
         except (KeyError, StopIteration) as error:
             raise SwitchFailed(f"QEMU does not report the disk: {error!r}") from error
 
-    def _seen(self, disk: PluggedDisk, guest: QemuGuest) -> Attachment:
+    def _seen(self, disk: PluggedDisk, guest: Guest) -> Attachment:
         names, plug = disk.names, disk.plug
         found = find_in_guest(guest, names.serial, seconds=SWITCH_SECONDS)
         storage = self._storages[plug.volume.storage]
@@ -256,7 +256,7 @@ class QemuHypervisor(VmLifecycle[QemuGuest, PluggedDisk]):
         return Attachment(
             device=found["device"],
             effective=effective,
-            unverified=tuple(name for name in UNVERIFIED if name not in effective),
+            unverified=unverified(found, UNVERIFIED, effective),
             raw=json.dumps(raw, indent=1),
         )
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError
 
-from pvebench.drivers.responses import Shape, anything, fields, text, whole
+from pvebench.drivers.responses import Shape, anything, completed, fields, text, whole
 from pvebench.errors import (
     DriverError,
     GuestTimeout,
@@ -236,12 +236,7 @@ class QemuGuest(Guest):
         status = self._call("guest-exec-status", {"pid": pid})
         if not status["exited"]:
             return None
-        code = status.get("exitcode")
-        return Completed(
-            exit_code=int(128 + int(status.get("signal") or 0) if code is None else code),
-            stdout=_decoded(status.get("out-data") or ""),
-            stderr=_decoded(status.get("err-data") or ""),
-        )
+        return completed(status, f"program {pid}", _decoded)
 
     def read_file(self, path: str) -> bytes:
         try:

@@ -43,6 +43,12 @@ def take_internal(path: Path, count: int) -> None:
         run_qemu_img("snapshot", "-c", f"pvebench{number + 1}", str(path))
 
 
+def overlay_on(base: Path, overlay: Path) -> None:
+    """Create an overlay on an image that is never written. Raises VolumeError."""
+    form = json.loads(run_qemu_img("info", "--output=json", str(base)))["format"]
+    run_qemu_img("create", "-q", "-f", "qcow2", "-b", str(base), "-F", form, str(overlay))
+
+
 def overlay_options(disk: Disk, base: Path) -> list[str]:
     """Return qemu-img's options for an overlay on a volume.
 

@@ -90,7 +90,7 @@ def test_a_failed_attach_has_cause_and_next_step_once(
 def test_a_response_without_the_disk_fails_the_attach(tmp_path: Path) -> None:
     error = KeyError("image")
     qemu, cold = hypervisor(tmp_path, error), replace(DISK, bus=Bus.SATA)
-    guest = Mock(run=Mock(side_effect=error))
+    guest = Mock(ask=Mock(side_effect=error))
     qemu._state = VmState(
         Power.RUNNING, guest=guest, disk=PluggedDisk(Names(1), Plug(VOLUME, cold))
     )

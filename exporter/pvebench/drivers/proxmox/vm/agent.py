@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
+from pvebench.drivers.responses import completed
 from pvebench.errors import (
     DriverError,
     GuestTimeout,
@@ -72,8 +73,8 @@ starts, and repeatedly: a process that was just forked still has the shell's tra
 """
 
 
-class AgentGuest(Guest):
-    """`model.ports.Guest` over the API. Valid as long as the VM ID is."""
+class AgentClient(Guest):
+    """`model.ports.Guest` of any system, over the API. Valid as long as the VM ID is."""
 
     def __init__(
         self,
@@ -97,18 +98,8 @@ class AgentGuest(Guest):
         self._offsets = offsets
         self._answered = float("-inf")
         """Time of the agent's last response, monotonic seconds."""
-        self._count = 0
-        self._work = ""
-        self._files: Mapping[str, bytes] = {}
-        """Directory to empty and files to write with the next start."""
-        self._expected: Sequence[str] = ()
-        """Paths of results to return with the end of each program."""
-        self._jobs: dict[int, str] = {}
-        """pid -> job directory in the guest."""
         self._polls: dict[int, tuple[float, float]] = {}
         """pid -> times of the first and the next poll, monotonic seconds."""
-        self._results: dict[str, bytes | None] = {}
-        """Path -> content of each result of the last job; None: not written."""
 
     def ping(self) -> None:
         """Check that the agent responds. Raises GuestTimeout, HypervisorGone."""
@@ -160,12 +151,36 @@ class AgentGuest(Guest):
             pause = min(1.0, pause * 2)
 
     def _with_input(self, argv: list[str], stdin: bytes) -> tuple[list[str], str]:
-        # Proxmox transfers ASCII only; other input goes through a file.
-        if stdin.isascii() and len(stdin) <= _INPUT_CHARACTERS:
-            return argv, stdin.decode("ascii")
-        place = f"{JOBS}/stdin"
-        self.write_file(place, stdin)
-        return ["/bin/sh", "-c", f'exec "$0" "$@" <{place}', *argv], ""
+        if not _is_transferable(stdin):
+            raise OutputUnreadable("Proxmox transfers ASCII as input, of at most 64 KiB")
+        return argv, stdin.decode("ascii")
+
+    def start(self, argv: list[str]) -> int:
+        return self._exec(argv, "")
+
+    def poll(self, pid: int) -> Completed | None:
+        if not self._is_due(pid):
+            return None
+        if (done := self._status(pid, f"program {pid}")) is not None:
+            del self._polls[pid]
+        return done
+
+    def _is_due(self, pid: int) -> bool:
+        """Return whether to poll now; even after its window, a tool has to write its results."""
+        now = self._clock.monotonic()
+        begun, next_poll = self._polls.setdefault(pid, (now, now + _FIRST_POLL))
+        if now < next_poll:
+            return False
+        self._polls[pid] = begun, now + min(_LONGEST_POLL, _FIRST_POLL + 0.1 * (now - begun))
+        return True
+
+    def read_file(self, path: str) -> bytes:
+        return self._read(path)
+
+    def write_file(self, path: str, content: bytes) -> None:
+        if len(content) > _WRITE_BYTES:
+            raise OutputUnreadable(f"{path}: Proxmox writes at most {_WRITE_BYTES} bytes")
+        self._write(path, content)
 
     def _exec(self, argv: list[str], stdin: str) -> int:
         options: dict[str, Any] = {"input-data": stdin} if stdin else {}
@@ -189,17 +204,91 @@ class AgentGuest(Guest):
             raise GuestTimeout(f"result of {name} in the guest lost: {error.reason}") from error
         if not status["exited"]:
             return None
-        if status.get("out-truncated") or status.get("err-truncated"):
-            raise OutputUnreadable(
-                f"the guest agent truncated the output of {name}",
-                next_step="write the output to a file; files are read in slices",
+        return completed(status, name, _bytes)
+
+    def _read(self, path: str) -> bytes:
+        pieces: list[bytes] = []
+        while True:
+            at = sum(map(len, pieces))
+            piece, more = self._slice(path, at)
+            pieces.append(piece)
+            if not more or not piece:
+                return b"".join(pieces)
+            if at > _LONGEST_FILE:
+                raise OutputUnreadable(
+                    f"{path} in the guest exceeds {_LONGEST_FILE >> 20} MiB",
+                    cause="it grows faster than it is read, or the VM was replaced",
+                )
+
+    def _slice(self, path: str, at: int) -> tuple[bytes, bool]:
+        if at and not self._offsets:
+            return self._slice_beyond(path, at)
+        place = {"offset": at, "count": _SLICE_BYTES} if self._offsets else {}
+        try:
+            answer = self._call(
+                lambda: self._api.get(f"{self._path}/file-read", file=path, **place)
             )
-        code = status.get("exitcode")
-        return Completed(
-            exit_code=int(128 + int(status.get("signal") or 0) if code is None else code),
-            stdout=_bytes(status.get("out-data") or ""),
-            stderr=_bytes(status.get("err-data") or ""),
+        except Rejected as error:
+            raise OutputUnreadable(f"reading {path} in the guest failed: {error.text}") from error
+        piece = _bytes(answer["content"])
+        if self._offsets:
+            return piece, len(piece) == _SLICE_BYTES
+        return piece, bool(answer.get("truncated"))
+
+    def _slice_beyond(self, path: str, at: int) -> tuple[bytes, bool]:
+        """Read beyond 16 MiB, where version 8's file-read stops."""
+        raise OutputUnreadable(
+            f"{path} in the guest is longer than {at} bytes, Proxmox VE 8's limit"
         )
+
+    def _write(self, path: str, content: bytes) -> None:
+        text = base64.b64encode(content).decode("ascii")
+        write = lambda: self._api.post(  # noqa: E731 # named, because it is called at two places
+            f"{self._path}/file-write", file=path, content=text, encode=0
+        )
+        try:
+            self._call(write)
+        except OutcomeUnknown:
+            self._call(write)  # repeating writes the same bytes to the same file
+        except Rejected as error:
+            raise OutputUnreadable(f"writing {path} in the guest failed: {error.text}") from error
+
+    def _call(self, call: Callable[[], Any]) -> Any:
+        try:
+            answer = call()
+        except Rejected as error:
+            self._answered = float("-inf")
+            fault = agent_fault(error)
+            silent = isinstance(fault, (GuestTimeout, HypervisorGone))
+            raise (self._why_silent() if silent else None) or fault from error
+        self._answered = self._clock.monotonic()
+        return answer
+
+
+class AgentGuest(AgentClient):
+    """Guest image over the API: jobs leave their results in files."""
+
+    def __init__(self, api: Api, path: str, clock: Clock, **options: Any) -> None:
+        """Create the guest; arguments as `AgentClient`."""
+        super().__init__(api, path, clock, **options)
+        self._count = 0
+        self._work = ""
+        self._files: Mapping[str, bytes] = {}
+        """Directory to empty and files to write with the next start."""
+        self._expected: Sequence[str] = ()
+        """Paths of results to return with the end of each program."""
+        self._jobs: dict[int, str] = {}
+        """pid -> job directory in the guest."""
+        self._results: dict[str, bytes | None] = {}
+        """Path -> content of each result of the last job; None: not written."""
+
+    def _with_input(self, argv: list[str], stdin: bytes) -> tuple[list[str], str]:
+        # Proxmox transfers ASCII only; other input goes through a file.
+        if _is_transferable(stdin):
+            return argv, stdin.decode("ascii")
+        place = f"{JOBS}/stdin"
+        self.write_file(place, stdin)
+        return ["/bin/sh", "-c", f'exec "$0" "$@" <{place}', *argv], ""
 
     def prepare_job(self, work: str, files: Mapping[str, bytes], results: Sequence[str]) -> None:
         self._work, self._files, self._expected = work, files, results
@@ -232,13 +321,8 @@ class AgentGuest(Guest):
         return 0
 
     def poll(self, pid: int) -> Completed | None:
-        now = self._clock.monotonic()
-        # Even after its window, a tool has to write its results first.
-        begun, next_poll = self._polls.setdefault(pid, (now, now + _FIRST_POLL))
-        if now < next_poll:
+        if not self._is_due(pid):
             return None
-        pause = min(_LONGEST_POLL, _FIRST_POLL + 0.1 * (now - begun))
-        self._polls[pid] = begun, now + pause
         place = self._jobs[pid]
         try:
             whole = self._read(f"{place}/all")
@@ -262,36 +346,7 @@ class AgentGuest(Guest):
             raise OutputUnreadable(f"{path} missing in the guest: the tool did not write it")
         return content
 
-    def _read(self, path: str) -> bytes:
-        pieces: list[bytes] = []
-        while True:
-            at = sum(map(len, pieces))
-            piece, more = self._slice(path, at)
-            pieces.append(piece)
-            if not more or not piece:
-                return b"".join(pieces)
-            if at > _LONGEST_FILE:
-                raise OutputUnreadable(
-                    f"{path} in the guest exceeds {_LONGEST_FILE >> 20} MiB",
-                    cause="it grows faster than it is read, or the VM was replaced",
-                )
-
-    def _slice(self, path: str, at: int) -> tuple[bytes, bool]:
-        if at and not self._offsets:
-            return self._slice_by_dd(path, at)
-        place = {"offset": at, "count": _SLICE_BYTES} if self._offsets else {}
-        try:
-            answer = self._call(
-                lambda: self._api.get(f"{self._path}/file-read", file=path, **place)
-            )
-        except Rejected as error:
-            raise OutputUnreadable(f"reading {path} in the guest failed: {error.text}") from error
-        piece = _bytes(answer["content"])
-        if self._offsets:
-            return piece, len(piece) == _SLICE_BYTES
-        return piece, bool(answer.get("truncated"))
-
-    def _slice_by_dd(self, path: str, at: int) -> tuple[bytes, bool]:
+    def _slice_beyond(self, path: str, at: int) -> tuple[bytes, bool]:
         """Read beyond 16 MiB, where version 8's file-read stops."""
         command = f'tail -c +{at + 1} "$0" | head -c {_SLICE_BYTES}'
         piece = self.run(["/bin/sh", "-c", command, path], timeout=120.0).stdout
@@ -316,28 +371,9 @@ class AgentGuest(Guest):
         if done.exit_code:
             raise OutputUnreadable(f"writing {path} in the guest failed: {done.stderr!r}")
 
-    def _write(self, path: str, content: bytes) -> None:
-        text = base64.b64encode(content).decode("ascii")
-        write = lambda: self._api.post(  # noqa: E731 # named, because it is called at two places
-            f"{self._path}/file-write", file=path, content=text, encode=0
-        )
-        try:
-            self._call(write)
-        except OutcomeUnknown:
-            self._call(write)  # repeating writes the same bytes to the same file
-        except Rejected as error:
-            raise OutputUnreadable(f"writing {path} in the guest failed: {error.text}") from error
 
-    def _call(self, call: Callable[[], Any]) -> Any:
-        try:
-            answer = call()
-        except Rejected as error:
-            self._answered = float("-inf")
-            fault = agent_fault(error)
-            silent = isinstance(fault, (GuestTimeout, HypervisorGone))
-            raise (self._why_silent() if silent else None) or fault from error
-        self._answered = self._clock.monotonic()
-        return answer
+def _is_transferable(stdin: bytes) -> bool:
+    return stdin.isascii() and len(stdin) <= _INPUT_CHARACTERS
 
 
 def _words(files: Mapping[str, bytes]) -> list[str]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, Configuration, ForeignDisk
 from pvebench.drivers.proxmox.vm.drive import UNUSED, parse_drive, read_back, test_slots
-from pvebench.drivers.vm_lifecycle import find_in_guest
+from pvebench.drivers.vm_lifecycle import find_in_guest, unverified
 from pvebench.errors import HypervisorGone, SwitchFailed, VolumeError
 from pvebench.model.disk import Disk
+from pvebench.model.ports import Guest
 from pvebench.model.volume import Attachment, BlockCounters, Plug
 
 
@@ -176,12 +176,7 @@ class Plugged:
 
 
 def look(
-    vm: BenchVm,
-    guest: AgentGuest,
-    plugged: Plugged,
-    *,
-    volume_format: str,
-    storage: Mapping[str, str],
+    vm: BenchVm, guest: Guest, plugged: Plugged, *, volume_format: str, storage: Mapping[str, str]
 ) -> Attachment:
     """Read back the plugged disk.
 
@@ -210,7 +205,7 @@ def look(
     return Attachment(
         device=seen["device"],
         effective=effective,
-        unverified=UNVERIFIED,
+        unverified=unverified(seen, UNVERIFIED),
         raw=json.dumps(raw, indent=1, sort_keys=True),
     )
 
@@ -218,7 +213,7 @@ def look(
 def _seen_cache(configured: str, disk: Disk, seen: Mapping[str, str]) -> str:
     """Return the cache mode, with the guest's view if it differs from the configuration."""
     expected = "write-back" if disk.cache.write_cache else "write-through"
-    if seen.get("write_cache") == expected:
+    if seen.get("write_cache", expected) == expected:
         return configured
     return f"{configured}, but the guest sees {seen.get('write_cache')}"
 

@@ -1,0 +1,11 @@
+"""Windows guests: a template or image of the user's, through QEMU's agent and PowerShell."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pvebench.drivers.vm_lifecycle import GuestSystem
+from pvebench.model.units import GIB
+from pvebench_lab.windows.windows_guest import WindowsGuest
+
+WINDOWS: Final = GuestSystem(guest=WindowsGuest, min_memory=2 * GIB, boot_seconds=120.0)

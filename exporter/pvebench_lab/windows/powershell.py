@@ -1,0 +1,144 @@
+"""PowerShell lines for a Windows guest, as data: each prints its answer as JSON.
+
+A line is passed as `-EncodedCommand`, so no quoting rules apply to it. Values are inserted only by
+`Line.argv`, and only those whose text cannot end a string or a word.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvebench.errors import OutputUnreadable, SwitchFailed
+
+PROGRAM: Final = r"C:\Windows\System32\WindowsPowerShell\v1.0\powershell.exe"
+_OPTIONS: Final = (
+    *("-NoLogo", "-NoProfile", "-NonInteractive"),
+    *("-ExecutionPolicy", "Bypass", "-OutputFormat", "Text", "-EncodedCommand"),
+)
+_BEFORE: Final = (
+    "$ErrorActionPreference = 'Stop'; $ProgressPreference = 'SilentlyContinue'; "
+    "[Console]::OutputEncoding = [Text.Encoding]::UTF8; "
+)
+_VALUE: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,100}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Line of PowerShell; `%(name)s` stands for a value."""
+
+    text: str
+
+    def argv(self, **values: str | int) -> list[str]:
+        """Return the command that runs it.
+
+        Raises SwitchFailed: a value has other characters than letters, digits and `_.:/-`.
+        """
+        for name, value in values.items():
+            if not _VALUE.fullmatch(str(value)):
+                raise SwitchFailed(f"{name} {value!r:.50} cannot be part of a PowerShell line")
+        line = _BEFORE + self.text % values
+        coded = base64.b64encode(line.encode("utf-16-le")).decode("ascii")
+        return [PROGRAM, *_OPTIONS, coded]
+
+
+_DISK: Final = "Number, SerialNumber, Size, IsOffline, IsReadOnly, PartitionStyle"
+DISKS: Final = Line(
+    "Update-HostStorageCache; "
+    f"ConvertTo-Json -Compress -InputObject @(Get-Disk | Select-Object {_DISK})"
+)
+CACHE: Final = Line(
+    "$disk = Get-PhysicalDisk | Where-Object DeviceId -eq %(number)d; "
+    "$cache = $disk | Get-StorageAdvancedProperty; "
+    "ConvertTo-Json -Compress -InputObject @{MediaType = [string]$disk.MediaType; "
+    "WriteCache = $cache.IsDeviceCacheEnabled}"
+)
+_STATE: Final = (
+    f"; ConvertTo-Json -Compress -InputObject (Get-Disk -Number %(number)d | Select-Object {_DISK})"
+)
+OFFLINE: Final = Line(
+    "Set-Disk -Number %(number)d -IsReadOnly $false; "
+    "Set-Disk -Number %(number)d -IsOffline $true" + _STATE
+)
+"""Raw writes: Windows denies them while a volume on the disk is mounted."""
+ONLINE: Final = Line(
+    "Set-Disk -Number %(number)d -IsOffline $false; "
+    "Set-Disk -Number %(number)d -IsReadOnly $false" + _STATE
+)
+FORMAT: Final = Line(
+    "if ((Get-Disk -Number %(number)d).PartitionStyle -ne 'RAW') "
+    "{ Clear-Disk -Number %(number)d -RemoveData -RemoveOEM -Confirm:$false }; "
+    "Initialize-Disk -Number %(number)d -PartitionStyle GPT; "
+    "$part = New-Partition -DiskNumber %(number)d -UseMaximumSize; "
+    "$volume = $part | Format-Volume -FileSystem %(filesystem)s -Confirm:$false; "
+    "ConvertTo-Json -Compress -InputObject @{FileSystem = $volume.FileSystem}"
+)
+LETTER: Final = Line(
+    "$part = Get-Partition -DiskNumber %(number)d | Where-Object Type -eq 'Basic'; "
+    "if ($part.DriveLetter -ne '%(letter)s') { $part | Set-Partition -NewDriveLetter %(letter)s }; "
+    "$volume = Get-Volume -DriveLetter %(letter)s; "
+    "ConvertTo-Json -Compress -InputObject @{FileSystem = $volume.FileSystem}"
+)
+DIRECTORY: Final = Line(
+    "$made = New-Item -ItemType Directory -Force -Path '%(path)s'; "
+    "ConvertTo-Json -Compress -InputObject @{Exists = $made.Exists}"
+)
+SYSTEM: Final = Line(
+    r"$key = Get-ItemProperty 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'; "
+    r"$drivers = Get-ChildItem C:\Windows\System32\drivers -Filter vio*.sys; "
+    r"$memory = Get-CimInstance Win32_OperatingSystem; "
+    "ConvertTo-Json -Compress -Depth 3 -InputObject @{Product = $key.ProductName; "
+    "Build = $key.CurrentBuild; Revision = $key.UBR; FreeKiB = $memory.FreePhysicalMemory; "
+    "Policy = [string](Get-StorageSetting).NewDiskPolicy; "
+    "Drivers = @($drivers | ForEach-Object { @{Name = $_.Name; "
+    "Version = $_.VersionInfo.FileVersion} })}"
+)
+STUCK: Final = Line(
+    "$tool = Get-Process -Id %(pid)d -ErrorAction SilentlyContinue; "
+    "$events = Get-WinEvent -MaxEvents 40 -ErrorAction SilentlyContinue "
+    "-FilterHashtable @{LogName = 'System'; Level = 1, 2, 3}; "
+    "ConvertTo-Json -Compress -Depth 3 -InputObject @{Threads = $tool.Threads.Count; "
+    "Processor = $tool.CPU; Events = @($events | ForEach-Object { "
+    "'{0:u} {1} {2}' -f $_.TimeCreated, $_.ProviderName, $_.Id })}"
+)
+"""Event 129 of vioscsi, viostor or disk is a reset after a lost request."""
+
+
+def text_of(output: bytes) -> str:
+    """Return the text of a program's output, in UTF-16, UTF-8 or a code page."""
+    if output.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return output.decode("utf-16", "replace")
+    if output[1:2] == b"\0":
+        return output.decode("utf-16-le", "replace")
+    try:
+        return output.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return output.decode("cp1252", "replace")  # only letters beyond ASCII can be wrong
+
+
+def answer(output: bytes) -> Any:
+    """Return the JSON in the output of a line, after any other text.
+
+    Raises:
+        OutputUnreadable: there is none.
+    """
+    text = text_of(output)
+    starts = [place for place in (text.find("{"), text.find("[")) if place >= 0]
+    try:
+        return json.JSONDecoder().raw_decode(text, min(starts, default=0))[0]
+    except (ValueError, RecursionError) as error:
+        raise OutputUnreadable(
+            "PowerShell printed no JSON",
+            cause="a policy or another program replaces it",
+            evidence=text[:200],
+        ) from error
+
+
+def fault(error: bytes) -> str:
+    """Return the first line of an error of PowerShell."""
+    text = re.sub(r"<[^>]*>|#< CLIXML|_x000D_|_x000A_", " ", text_of(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:300] if lines else "no message"

@@ -1,0 +1,315 @@
+"""Windows guest: disks and tools through QEMU's agent and PowerShell.
+
+It answers the questions that pvebench has of its own guest image. The agent's client is that of the
+driver: over the API of Proxmox VE, or over QEMU's virtio-serial port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pvebench.errors import (
+    DriverError,
+    GuestImageError,
+    GuestTimeout,
+    OutcomeUnknown,
+    OutputUnreadable,
+    SwitchFailed,
+    ToolFailed,
+)
+from pvebench.model.ports import Clock, Completed, Guest, Question
+from pvebench.model.units import MIB, whole_number
+from pvebench.workloads.fio_report import read_report
+from pvebench_lab.windows import powershell
+from pvebench_lab.windows.powershell import Line
+
+FIO: Final = "C:/Program Files/fio/fio.exe"
+"""Place of fio's own installer."""
+TASKKILL: Final = r"C:\Windows\System32\taskkill.exe"
+"""Absolute: the agent's search for a program drops a backslash of its path."""
+WORK: Final = "C:/pvebench"
+LETTER: Final = "T"
+DOCS: Final = "see docs/windows.md"
+MIN_FREE: Final = 512 * MIB
+"""Free memory of an idle guest below which it pages during a run."""
+_LINE_SECONDS: Final = 60.0
+_FILESYSTEM_SECONDS: Final = 120.0
+_FILESYSTEMS: Final = {"ntfs": "NTFS", "refs": "ReFS"}
+
+
+class WindowsGuest(Guest):
+    """`model.ports.Guest` on Windows. Owned by one worker thread.
+
+    Args:
+        client: the driver's client of the agent.
+    """
+
+    work = WORK
+    mount = f"{LETTER}:"
+    engine = "windowsaio"
+
+    def __init__(self, client: Guest, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._number = -1
+        self._made = False
+        self._answers: Mapping[str, Callable[..., Completed]] = {
+            "disk": self._disk,
+            "filesystem": self._filesystem,
+            "state": self._state,
+            "kill": self._kill,
+            "filled": self._filled,
+        }
+
+    def ask(self, question: Question, *arguments: str, timeout: float = _LINE_SECONDS) -> Completed:
+        """As `Guest.ask`; what Windows cannot do ends with code 1."""
+        del timeout
+        reply = self._answers.get(question.name)
+        return reply(*arguments) if reply else _failed(f"{question.name}: not possible on Windows")
+
+    # --- programs and files
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        """Run a program; kill it if it does not end. Raises as `Guest.run`."""
+        if stdin:
+            return self._client.run(_located(argv), stdin=stdin, timeout=timeout)
+        pid = self.start(argv)
+        deadline, pause = self._clock.monotonic() + timeout, 0.05
+        while (done := self.poll(pid)) is None:
+            if self._clock.monotonic() > deadline:
+                self._kill(str(pid))
+                raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
+            self._clock.sleep(pause)
+            pause = min(0.5, 2 * pause)
+        return done
+
+    def start(self, argv: list[str]) -> int:
+        located = _located(argv)
+        try:
+            return self._client.start(located)
+        except ToolFailed as error:
+            raise ToolFailed(
+                f"cannot start {located[0]} in the guest: {error.happened}",
+                cause="the program is missing from the template, or the agent may not start it",
+                next_step=f"install it there; {DOCS}",
+            ) from error
+        except OutcomeUnknown:
+            # It may run: two of them must never measure at the same time.
+            self._client.run([TASKKILL, "/f", "/im", located[0].rpartition("/")[2]])
+            raise
+
+    def poll(self, pid: int) -> Completed | None:
+        return self._client.poll(pid)
+
+    def read_file(self, path: str) -> bytes:
+        """Return a file; a program must not write it at present, as Windows locks it."""
+        return self._client.read_file(path)
+
+    def write_file(self, path: str, content: bytes) -> None:
+        self._client.write_file(path, content)
+
+    def has_file(self, path: str) -> bool:
+        try:
+            self.read_file(path)
+        except OutputUnreadable:
+            return False
+        return True
+
+    def prepare_job(self, work: str, files: Mapping[str, bytes], results: Sequence[str]) -> None:
+        """Write the files; those of an earlier job with the same names are replaced."""
+        del results
+        if not self._made:
+            self.line(powershell.DIRECTORY, path=work)
+            self._made = True
+        for path, content in files.items():
+            self.write_file(path, content)
+
+    # --- questions
+
+    def line(self, line: Line, *, timeout: float = _LINE_SECONDS, **values: str | int) -> Any:
+        """Return the answer of a PowerShell line.
+
+        Raises:
+            ToolFailed: it failed.
+            OutputUnreadable: it printed no JSON.
+        """
+        done = self.run(line.argv(**values), timeout=timeout)
+        if done.exit_code:
+            raise ToolFailed(
+                f"PowerShell ended with status {done.exit_code}: {powershell.fault(done.stderr)}",
+                evidence=powershell.text_of(done.stderr)[:2000],
+            )
+        return powershell.answer(done.stdout)
+
+    def _kill(self, pid: str) -> Completed:
+        # Without /f, Windows only asks: fio has no window that could answer.
+        return self._client.run([TASKKILL, "/f", "/pid", pid])
+
+    def _state(self, pid: str) -> Completed:
+        done = self.run(powershell.STUCK.argv(pid=int(pid)), timeout=_LINE_SECONDS)
+        return Completed(0, powershell.text_of(done.stdout).encode(), done.stderr)
+
+    def _disk(self, seconds: str, serial: str) -> Completed:
+        """Find the test disk and take it offline; return what the guest image's script prints."""
+        deadline = self._clock.monotonic() + float(seconds)
+        while (disk := self._with_serial(serial)) is None:
+            if self._clock.monotonic() > deadline:
+                return _failed(f"no disk has the serial number {serial}")
+            self._clock.sleep(1.0)
+        self._number = _count(disk, "Number")
+        self._require(self.line(powershell.OFFLINE, number=self._number), offline=True)
+        view = self.line(powershell.CACHE, number=self._number)
+        words = {"device": rf"\\.\PhysicalDrive{self._number}"}
+        words["size_bytes"] = str(_count(disk, "Size"))
+        words["rotational"] = str(int(view.get("MediaType") != "SSD"))
+        if isinstance(cached := view.get("WriteCache"), bool):
+            words["write_cache"] = "write-back" if cached else "write-through"
+        text = " ".join(f"{name}={value}" for name, value in words.items())
+        return Completed(0, text.encode(), b"")
+
+    def _with_serial(self, serial: str) -> Mapping[str, Any] | None:
+        disks = self.line(powershell.DISKS)
+        disks = disks if isinstance(disks, list) else [disks]
+        same = [disk for disk in disks if str(disk.get("SerialNumber") or "").strip() == serial]
+        if len(same) > 1:
+            raise SwitchFailed(f"{len(same)} disks in the guest have the serial number {serial}")
+        nameless = sum(not disk.get("SerialNumber") for disk in disks)
+        if not same and nameless > 1:  # the disk of the system may be one of them
+            raise SwitchFailed(
+                f"{nameless} disks in the guest report no serial number",
+                cause="their driver does not answer the request for it",
+                next_step=f"install the virtio-win drivers in the template; {DOCS}",
+            )
+        return same[0] if same else None
+
+    @staticmethod
+    def _require(disk: Mapping[str, Any], *, offline: bool) -> None:
+        """Raise SwitchFailed unless Windows has applied the change to the disk."""
+        if disk.get("IsOffline") is not offline or disk.get("IsReadOnly") is not False:
+            raise SwitchFailed(
+                f"Windows did not take the test disk {'offline' if offline else 'online'}: "
+                f"IsOffline {disk.get('IsOffline')}, IsReadOnly {disk.get('IsReadOnly')}",
+                cause="a policy for new disks, or a program in the guest uses the disk",
+            )
+
+    def _filesystem(self, verb: str, *arguments: str) -> Completed:
+        """Make, mount or unmount the file system of the test disk, as the image's script does."""
+        number = self._number
+        if verb == "unmount":
+            self._require(self.line(powershell.OFFLINE, number=number), offline=True)
+            return Completed(0, b"", b"")
+        kind = _FILESYSTEMS.get(arguments[1], "")
+        if not kind or any(arguments[2:]):
+            return _failed(f"Windows has no file system {' '.join(arguments[1:])}")
+        self._require(self.line(powershell.ONLINE, number=number), offline=False)
+        if verb == "make":
+            line = powershell.FORMAT
+            made = self.line(line, timeout=_FILESYSTEM_SECONDS, number=number, filesystem=kind)
+        else:
+            made = self.line(powershell.LETTER, number=number, letter=LETTER)
+        if made.get("FileSystem") != kind:
+            return _failed(f"the disk has the file system {made.get('FileSystem')}, not {kind}")
+        return Completed(0, b"", b"")
+
+    def _filled(self, device: str, first: str, blocks: str, samples: str) -> Completed:
+        """Count sampled blocks with data: fio compares each with zeros, and counts differences."""
+        step = max(1, (int(blocks) - 1) // max(1, int(samples) - 1))
+        skipped = f":{(step - 1) * 4096}" if step > 1 else ""
+        argv = [
+            *("fio", "--name=zeros", "--thread", "--direct=1", "--allow_file_create=0"),
+            *(f"--filename={device.replace(':', chr(92) + ':')}", f"--ioengine={self.engine}"),
+            *(f"--rw=read{skipped}", "--bs=4096", f"--offset={int(first) * 4096}"),
+            *(f"--size={int(blocks) * 4096}", f"--io_size={int(samples) * 4096}"),
+            *("--verify=pattern", "--verify_pattern=0x00", "--verify_state_save=0"),
+            *("--continue_on_error=verify", "--output-format=json"),
+        ]
+        done = self.run(argv, timeout=_LINE_SECONDS)
+        job = read_report(powershell.text_of(done.stdout)).jobs[0]
+        if int(job["read"]["total_ios"]) != int(samples):
+            return _failed(f"{job['read']['total_ios']} of {samples} blocks read")
+        return Completed(0, str(job.get("total_err", 0)).encode(), b"")
+
+    # --- facts and requirements
+
+    def facts(self) -> Mapping[str, str]:
+        """Return versions of Windows, its drivers and fio.
+
+        Raises:
+            GuestImageError: the template lacks something, with the line that adds it.
+        """
+        system, version = self.line(powershell.SYSTEM), self._fio()
+        drivers = {
+            str(row["Name"]).lower().removesuffix(".sys"): str(row["Version"] or "").strip()
+            for row in system.get("Drivers") or ()
+        }
+        lacking = list(missing(system, drivers, version))
+        if lacking:
+            raise GuestImageError(
+                f"the Windows template lacks: {'; '.join(lacking)}",
+                next_step=f"change the template and power it off; {DOCS}",
+            )
+        build = f"{system['Build']}.{system['Revision']}"
+        release = str(system["Product"])
+        if (whole_number(str(system["Build"])) or 0) >= 22000:
+            release = release.replace("Windows 10", "Windows 11")  # the registry still says 10
+        return {
+            "guest_image": release,
+            "guest_kernel": f"Windows {build}",
+            "windows_build": build,
+            "fio": version,
+            **{name: text for name, text in drivers.items() if name in ("viostor", "vioscsi")},
+            **virtio_win(drivers),
+        }
+
+    def _fio(self) -> str:
+        try:
+            return powershell.text_of(self.run(["fio", "--version"]).stdout).strip()
+        except (ToolFailed, DriverError):
+            return ""
+
+
+def virtio_win(drivers: Mapping[str, str]) -> dict[str, str]:
+    """Return the release of virtio-win: 0.1.271 has drivers of version 100.x.104.27100."""
+    last = [text.rpartition(".")[2] for name, text in drivers.items() if name in _STORAGE]
+    builds = {number // 100 for text in last if (number := whole_number(text))}
+    return {"virtio_win": f"0.1.{builds.pop()}"} if len(builds) == 1 else {}
+
+
+_STORAGE: Final = ("viostor", "vioscsi")
+
+
+def missing(system: Mapping[str, Any], drivers: Mapping[str, str], fio: str) -> list[str]:
+    """Return what a template lacks, each with the command that adds it."""
+    lines = []
+    if not fio.startswith("fio-"):
+        lines.append(f"fio at {FIO}: run `msiexec /i fio-x64.msi /qn`")
+    lines += [
+        f"driver {name}: run `pnputil /add-driver {name}.inf /install` on the virtio-win disc"
+        for name in _STORAGE
+        if name not in drivers
+    ]
+    if system.get("Policy") not in ("OfflineAll", "OfflineShared"):
+        lines.append("new disks stay offline: run `Set-StorageSetting -NewDiskPolicy OfflineAll`")
+    free = (whole_number(str(system.get("FreeKiB") or "")) or 0) << 10
+    if free < MIN_FREE:
+        lines.append(f"free memory, {free // MIB} MiB: set a larger guest.memory in the pack")
+    return lines
+
+
+def _located(argv: list[str]) -> list[str]:
+    """Return the command with the place of its program. Raises ToolFailed: a word is empty."""
+    if "" in argv:
+        raise ToolFailed(f"{argv[0]} has an empty argument, which the guest agent drops")
+    return [FIO if argv[0] == "fio" else argv[0], *argv[1:]]
+
+
+def _failed(text: str) -> Completed:
+    return Completed(1, b"", text.encode())
+
+
+def _count(disk: Mapping[str, Any], name: str) -> int:
+    value = disk.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise OutputUnreadable(f"Windows reports {name} {value!r:.50} of a disk")
+    return value

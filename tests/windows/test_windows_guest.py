@@ -1,0 +1,253 @@
+"""The client of Windows guests against the real agent and the real fio, in Wine or recorded there.
+
+Nothing here ran on Windows: PowerShell is a stand-in that knows the lines of each test.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from pvebench.errors import GuestImageError, GuestTimeout, OutputUnreadable, ToolFailed
+from pvebench.model.ports import Completed, Guest, Question
+from pvebench.model.units import MIB
+from pvebench.model.workload import Workload
+from pvebench.workloads import Target
+from pvebench.workloads.fio import Fio, FioOptions, check_fill, fill_job
+from pvebench.workloads.fio_job import measure_job
+from pvebench_lab.windows import powershell
+from pvebench_lab.windows.windows_guest import LETTER, WORK
+from windows.conftest import DISK_BYTES, Windows
+
+pytestmark = pytest.mark.lab
+
+ECHO = "C:/witness/echo words.exe"
+DEVICE = r"\\.\PhysicalDrive1"
+RAW = Target(device=DEVICE, size_bytes=DISK_BYTES, work=WORK, engine="windowsaio")
+
+
+def disk(**changes: object) -> dict[str, Any]:
+    """Return a row of Get-Disk, with the members of MSFT_Disk that are asked for."""
+    row = {
+        "Number": 1,
+        "SerialNumber": "pvebench1",
+        "Size": DISK_BYTES,
+        "IsOffline": True,
+        "IsReadOnly": False,
+        "PartitionStyle": "RAW",
+    }
+    return row | changes
+
+
+SYSTEM_DISK = disk(Number=0, SerialNumber=None, IsOffline=False, PartitionStyle="GPT")
+
+
+def ask(guest: Guest, name: str, *arguments: str) -> Completed:
+    return guest.ask(Question(name, ()), *arguments)
+
+
+def end_of(windows: Windows, pid: int) -> Completed:
+    while (done := windows.guest.poll(pid)) is None:
+        if windows.wine is not None:
+            time.sleep(0.1)  # a pause of the loop, not a wait for something
+    return done
+
+
+def run_job(windows: Windows, job: Any) -> Completed:
+    windows.answer(powershell.DIRECTORY, {"Exists": True}, path=WORK)
+    windows.guest.prepare_job(job.work, job.files, (job.output, *job.logs))
+    return end_of(windows, windows.guest.start(job.argv))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "plain",
+        "two words",
+        'a "quoted" word',
+        "ends in a backslash\\",
+        'backslashes \\\\" before a quote',
+        "%PATH%",
+        "&|<>^*?",
+        r"C\:\Program Files\x",
+        "' ` $x ;",
+    ],
+)
+def test_a_program_gets_its_words_unchanged(windows: Windows, word: str) -> None:
+    done = windows.guest.run([ECHO, word, "last"])
+    lines = done.stdout.decode().replace("\r", "").split("\n")[:-1]
+    assert [bytes.fromhex(line).decode() for line in lines] == [word, "last"]
+
+
+def test_an_empty_word_is_refused_because_the_agent_drops_it(windows: Windows) -> None:
+    with pytest.raises(ToolFailed, match="empty"):
+        windows.guest.run([ECHO, "", "last"])
+    pid = windows.client.start([ECHO, "", "last"])
+    while (done := windows.client.poll(pid)) is None:
+        continue
+    assert bytes.fromhex(done.stdout.decode()) == b"last"
+
+
+def test_a_word_that_only_utf_16_has_arrives_as_the_code_page_of_the_agent(
+    windows: Windows,
+) -> None:
+    done = windows.guest.run([ECHO, "größe"])
+    assert bytes.fromhex(done.stdout.decode().strip()).decode("cp1252") == "größe"
+
+
+@pytest.mark.parametrize("code", [0, 1, 255, 0x7FFFFFFF, 0xC0000005, 0xFFFFFFFF])
+def test_each_exit_code_is_reported(windows: Windows, code: int) -> None:
+    assert windows.guest.run([ECHO, "-exit", str(code)]).exit_code == code
+
+
+def test_a_missing_program_is_named_with_the_documentation(windows: Windows) -> None:
+    with pytest.raises(ToolFailed, match=r"(?s)no such tool\.exe.*docs/windows\.md"):
+        windows.guest.run(["C:/no such tool.exe"])
+
+
+def test_a_program_beyond_its_time_limit_is_killed(windows: Windows) -> None:
+    with pytest.raises(GuestTimeout, match="did not end within"):
+        windows.guest.run([ECHO, "-sleep", "60"], timeout=-1.0)
+
+
+def test_a_word_for_powershell_cannot_end_a_string() -> None:
+    for value in ("x'; Clear-Disk 0 #", 'a"b', "$x", "a b", "", "a\n"):
+        with pytest.raises(Exception, match="cannot be part of a PowerShell line"):
+            powershell.DIRECTORY.argv(path=value)
+
+
+def test_the_disk_is_found_by_its_serial_and_taken_offline(windows: Windows) -> None:
+    windows.answer(
+        powershell.DISKS, [SYSTEM_DISK, disk(SerialNumber="  pvebench1 ", IsOffline=False)]
+    )
+    windows.answer(powershell.OFFLINE, disk(), number=1)
+    windows.answer(powershell.CACHE, {"MediaType": "SSD", "WriteCache": True}, number=1)
+    done = ask(windows.guest, "disk", "5", "pvebench1")
+    words = dict(word.split("=") for word in done.stdout.decode().split())
+    assert words == {
+        "device": DEVICE,
+        "size_bytes": str(DISK_BYTES),
+        "rotational": "0",
+        "write_cache": "write-back",
+    }
+
+
+def test_an_unknown_line_is_an_error_and_not_an_empty_answer(windows: Windows) -> None:
+    with pytest.raises(ToolFailed, match="does not know the line"):
+        windows.guest.line(powershell.LETTER, number=7, letter=LETTER)
+
+
+def test_fio_fills_a_raw_disk_and_reads_it_back(windows: Windows) -> None:
+    job = fill_job(RAW, seed=1)
+    done = run_job(windows, job)
+    assert done.exit_code == 0, done
+    check_fill(windows.guest.read_file(job.output).decode(), RAW)
+    assert ask(windows.guest, "filled", DEVICE, "0", str(DISK_BYTES // 4096), "64").stdout == b"64"
+    if windows.wine is not None:
+        with windows.wine.disk.open("r+b") as image:
+            image.write(bytes(DISK_BYTES // 2))
+    # The first half holds zeros now; a transcript has what fio counted then.
+    counted = int(ask(windows.guest, "filled", DEVICE, "0", str(DISK_BYTES // 4096), "64").stdout)
+    assert 30 <= counted <= 34
+
+
+@pytest.mark.parametrize("rw", ["randrw", "read", "write"])
+def test_a_workload_of_linux_measures_with_the_engine_of_windows(windows: Windows, rw: str) -> None:
+    workload = workload_of(rw=rw, bs="4k", iodepth=4, numjobs=2)
+    job = measure_job(workload, RAW)
+    done = run_job(windows, job)
+    assert done.exit_code == 0, done
+    output = windows.guest.read_file(job.output).decode()
+    log = windows.guest.read_file(job.logs[0]).decode()
+    parsed = Fio().parse(workload, output, {"fio_iops.log": log})
+    iops = {sample.direction for sample in parsed.samples if sample.metric == "iops"}
+    assert iops == set(workload.directions)
+    assert '"ioengine" : "windowsaio"' in output
+    # fio counts neither on Windows: both would be 0.
+    assert not {"guest_cpu", "context_switches"} & {sample.metric for sample in parsed.samples}
+
+
+def workload_of(**options: object) -> Workload:
+    parsed = FioOptions.model_validate(options)
+    return parsed.workload(ramp_seconds=0.0, runtime_seconds=1.0)
+
+
+def test_a_file_on_a_letter_is_one_file(windows: Windows) -> None:
+    target = Target(
+        device="C:/pvebench/test file", size_bytes=MIB, file=True, work=WORK, engine="windowsaio"
+    )
+    done = run_job(windows, fill_job(target, seed=1))
+    assert done.exit_code == 0, done
+    if windows.wine is not None:
+        drive = windows.wine.prefix / "drive_c"
+        assert (drive / "pvebench/test file").stat().st_size == MIB
+        assert not [path for path in drive.rglob("C") if path.is_file()]
+
+
+def test_the_exit_code_decides_and_not_the_error_in_the_json(windows: Windows) -> None:
+    target = Target(device=r"\\.\PhysicalDrive9", size_bytes=MIB, work=WORK, engine="windowsaio")
+    assert run_job(windows, measure_job(workload_of(rw="read", bs="4k"), target)).exit_code == 1
+
+
+def test_fio_is_killed_by_its_pid(windows: Windows) -> None:
+    windows.answer(powershell.DIRECTORY, {"Exists": True}, path=WORK)
+    pid = windows.guest.start(
+        [
+            "fio",
+            "--name=x",
+            "--thread",
+            "--ioengine=null",
+            "--size=1m",
+            "--time_based",
+            "--runtime=600",
+        ]
+    )
+    assert windows.guest.poll(pid) is None
+    ask(windows.guest, "kill", str(pid))
+    end_of(windows, pid)  # which exit code Windows gives it is not known: Wine's is 0
+
+
+def test_a_missing_file_is_an_error_that_names_it(windows: Windows) -> None:
+    with pytest.raises(OutputUnreadable, match="C:/pvebench/none"):
+        windows.guest.read_file("C:/pvebench/none")
+    assert not windows.guest.has_file("C:/pvebench/none")
+
+
+COMPLETE = {
+    "Product": "Windows Server 2022 Standard",
+    "Build": "20348",
+    "Revision": 2700,
+    "FreeKiB": 3_000_000,
+    "Policy": "OfflineAll",
+    "Drivers": [
+        {"Name": "viostor.sys", "Version": "100.101.104.27100"},
+        {"Name": "vioscsi.sys", "Version": "100.101.104.27100"},
+    ],
+}
+
+
+def test_the_environment_has_the_versions_of_windows_drivers_and_fio(windows: Windows) -> None:
+    windows.answer(powershell.SYSTEM, COMPLETE)
+    assert windows.guest.facts() == {
+        "guest_image": "Windows Server 2022 Standard",
+        "guest_kernel": "Windows 20348.2700",
+        "windows_build": "20348.2700",
+        "fio": "fio-3.33",
+        "viostor": "100.101.104.27100",
+        "vioscsi": "100.101.104.27100",
+        "virtio_win": "0.1.271",
+    }
+
+
+def test_each_thing_that_a_template_lacks_is_named_with_the_line_that_adds_it(
+    windows: Windows,
+) -> None:
+    windows.answer(
+        powershell.SYSTEM, COMPLETE | {"Drivers": [], "Policy": "OnlineAll", "FreeKiB": 9}
+    )
+    with pytest.raises(GuestImageError) as lacking:
+        windows.guest.facts()
+    for words in ("viostor", "vioscsi", "pnputil", "Set-StorageSetting", "guest.memory"):
+        assert words in str(lacking.value)
