@@ -56,10 +56,18 @@ def change_messages(
     over = [change for change in known if change.ended is not None and change.notified == "open"]
     notified = [replace(unreported[change.id], notified="open", notified_at=now) for change in new]
     notified += [replace(change, notified="ended", notified_at=now) for change in over]
-    messages = [_changed(change, back=unreported[change.id].notified == "ended") for change in new]
-    if len(new) > ALONE:
-        messages = [_list_message("changed", "regressions", map(_dated, new))]
-    return messages + _endings(over), notified
+    opened = [_changed(change, back=unreported[change.id].notified == "ended") for change in new]
+    ended = [_ended(change) for change in over]
+    endings = [f"{change.text}: {_ENDINGS[change.ending]}" for change in over]
+    messages = _few(opened, "regressions", [*map(_dated, new)])
+    return messages + _few(ended, "changes resolved", endings), notified
+
+
+def _few(messages: list[Message], what: str, texts: Sequence[str]) -> list[Message]:
+    """Return the messages, or one with a list of the texts if they are more than ALONE."""
+    if len(messages) <= ALONE:
+        return messages
+    return [_message(messages[0].kind, f"{len(messages)} {what}", _list(texts))]
 
 
 def _is_unreported(change: KnownChange, now: float) -> bool:
@@ -79,18 +87,6 @@ def _changed(change: Change, *, back: bool) -> Message:
         "To accept the current level: pvebench baseline accept --only CASE --reason WHY",
     ]
     return _message("changed", summary(change), lines)
-
-
-def _list_message(kind: str, what: str, texts: Iterable[str]) -> Message:
-    lines = list(texts)
-    return _message(kind, f"{len(lines)} {what}", _list(lines))
-
-
-def _endings(over: Sequence[KnownChange]) -> list[Message]:
-    if len(over) <= ALONE:
-        return [_ended(change) for change in over]
-    texts = (f"{change.text}: {_ENDINGS[change.ending]}" for change in over)
-    return [_list_message("ended", "changes resolved", texts)]
 
 
 def _ended(change: KnownChange) -> Message:
@@ -125,16 +121,12 @@ def node_activities(view: View, statuses: Iterable[WorkerStatus]) -> Iterator[No
     ends = {key: case.good.finished.timestamp() for key, case in view.cases.items() if case.good}
     yield NodeActivity(last_run=max(ends.values(), default=0.0))
     for status in statuses:
-        cases = {
-            key: planned_case
-            for key, planned_case in view.planned.items()
-            if planned_case.definition.node == status.node
-        }
+        cases = [case for case in view.planned.values() if case.definition.node == status.node]
         if cases:
             yield NodeActivity(
                 node=status.node,
-                last_run=max(ends.get(key, 0.0) for key in cases),
-                interval=min(case.every_seconds for case in cases.values()),
+                last_run=max(ends.get(case.key, 0.0) for case in cases),
+                interval=min(case.every_seconds for case in cases),
                 waiting=status.hold is not None and status.hold.kind is HoldKind.QUIET,
                 doing=_doing(status),
             )

@@ -254,12 +254,8 @@ def run_row(run: StoredRun) -> dict[str, Any]:
     return row | times | {"outcome": str(run.outcome)}
 
 
-SAMPLE_COLUMNS: Final = ("run", "metric", "direction", "part", "value", "unit")
-"""Columns of `sample_row` in its order."""
-
-
 def sample_row(number: int, sample: Sample) -> dict[str, Any]:
-    """Return a sample of the run with this number as a row of `samples`."""
+    """Return a sample of the run with this number as a row of `samples`, in its order."""
     return {
         "run": number,
         "metric": sample.metric,

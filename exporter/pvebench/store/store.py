@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,6 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreMixed
 from pvebench.model.durability import Durability
-from pvebench.model.run import Run
 from pvebench.store.backups import Backup, back_up
 from pvebench.store.engine import (
     check_there,
@@ -27,7 +25,7 @@ from pvebench.store.records import StoredRun
 from pvebench.store.results import DURABILITY, StoredResults
 from pvebench.store.retention import Expired, Removal, delete_run, unacknowledged
 from pvebench.store.tables import cycles, facts
-from pvebench.store.writing import ReplacedRun, add_history, add_run, correct
+from pvebench.store.writing import RunWriter
 
 SIMULATED: Final = "simulated"
 MEASURED: Final = "measured"
@@ -40,7 +38,7 @@ _USES: Final = {
 """Kind of results in a database -> its use."""
 
 
-class Store(StoredResults):
+class Store(StoredResults, RunWriter):
     """Results database. Safe to use from several threads.
 
     Args:
@@ -151,25 +149,6 @@ class Store(StoredResults):
         with writing(self._engine) as connection:
             row = connection.execute(ended.returning(cycles.c.node, cycles.c.tier)).first()
         return None if row is None else (row.node, row.tier)
-
-    def add_run(self, run: Run) -> StoredRun:
-        """Store a finished run with its samples and evidence; return it as stored.
-
-        Durable on return. Adding the same run again changes nothing.
-
-        Raises:
-            StoreError: the database cannot be written now; a retry may succeed.
-        """
-        return add_run(self._engine, run)
-
-    def add_history(self, history: Iterable[Run]) -> int:
-        """Store many new runs in one transaction; return their number."""
-        return add_history(self._engine, history)
-
-    def correct(self, corrections: Iterable[ReplacedRun]) -> None:
-        """Store corrections of runs, all or none; repeating it changes nothing."""
-        with writing(self._engine) as connection:
-            correct(connection, corrections)
 
     def delete(self, run: StoredRun) -> None:
         """Delete a run; its case gets the state that it had without it."""

@@ -6,7 +6,7 @@ and subtracts without parsing.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     Column,
@@ -21,6 +21,7 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.types import TypeEngine
 
 from pvebench.model.judged import NUMBERS
 from pvebench.model.run import Outcome
@@ -31,6 +32,14 @@ HEAD: Final = "0001"
 """Schema revision that this code reads and writes."""
 
 metadata = MetaData()
+
+
+def _columns(
+    kind: type[TypeEngine[Any]], *names: str, primary_key: bool = False
+) -> list[Column[Any]]:
+    """Return columns of one type that are never NULL."""
+    return [Column(name, kind, nullable=False, primary_key=primary_key) for name in names]
+
 
 facts = Table(
     "facts",
@@ -43,20 +52,16 @@ environments = Table(
     "environments",
     metadata,
     Column("digest", String, primary_key=True),
-    Column("node", String, nullable=False),
-    Column("slug", String, nullable=False),
+    *_columns(String, "node", "slug"),
     Column("facts", Text, nullable=False),
-    Column("first_seen", Float, nullable=False),
-    Column("last_seen", Float, nullable=False),
+    *_columns(Float, "first_seen", "last_seen"),
 )
 
 cycles = Table(
     "cycles",
     metadata,
     Column("uid", String, primary_key=True),
-    Column("node", String, nullable=False),
-    Column("pack", String, nullable=False),
-    Column("tier", String, nullable=False),
+    *_columns(String, "node", "pack", "tier"),
     Column("planned", Integer, nullable=False),
     Column("started", Float, nullable=False),
     Column("finished", Float),
@@ -67,14 +72,10 @@ runs = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("uid", String, nullable=False, unique=True),
-    Column("case_key", String, nullable=False),
-    Column("node", String, nullable=False),
-    Column("scenario", String, nullable=False),
-    Column("workload", String, nullable=False),
+    *_columns(String, "case_key", "node", "scenario", "workload"),
     Column("cycle", String, ForeignKey("cycles.uid"), nullable=False),
     Column("environment", String, ForeignKey("environments.digest"), nullable=False),
-    Column("started", Float, nullable=False),
-    Column("finished", Float, nullable=False),
+    *_columns(Float, "started", "finished"),
     Column("outcome", String, nullable=False),
     Column("reason", Text, nullable=False),
     # 0: unknown.
@@ -94,12 +95,9 @@ cases = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("key", String, nullable=False, unique=True),
-    Column("node", String, nullable=False),
-    Column("scenario", String, nullable=False),
-    Column("workload", String, nullable=False),
+    *_columns(String, "node", "scenario", "workload"),
     Column("definition", Text, nullable=False),
-    Column("first_started", Float, nullable=False),
-    Column("last_finished", Float, nullable=False),
+    *_columns(Float, "first_started", "last_finished"),
     Column("last_run", Integer, nullable=False),
     Column("good_finished", Float),
     Column("good_run", Integer),
@@ -109,8 +107,7 @@ cases = Table(
 case_outcomes = Table(
     "case_outcomes",
     metadata,
-    Column("case_key", String, primary_key=True),
-    Column("outcome", String, primary_key=True),
+    *_columns(String, "case_key", "outcome", primary_key=True),
     Column("count", Integer, nullable=False),
 )
 
@@ -118,10 +115,7 @@ case_outcomes = Table(
 case_sums = Table(
     "case_sums",
     metadata,
-    Column("case_key", String, primary_key=True),
-    Column("metric", String, primary_key=True),
-    Column("direction", String, primary_key=True),
-    Column("part", String, primary_key=True),
+    *_columns(String, "case_key", "metric", "direction", "part", primary_key=True),
     Column("value", Float, nullable=False),
 )
 
@@ -131,8 +125,7 @@ environment_periods = Table(
     Column("id", Integer, primary_key=True),
     Column("node", String, nullable=False),
     Column("environment", String, ForeignKey("environments.digest"), nullable=False),
-    Column("started", Float, nullable=False),
-    Column("finished", Float, nullable=False),
+    *_columns(Float, "started", "finished"),
     Index("environment_periods_of_node", "node"),
 )
 
@@ -140,9 +133,7 @@ samples = Table(
     "samples",
     metadata,
     Column("run", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("metric", String, primary_key=True),
-    Column("direction", String, primary_key=True),
-    Column("part", String, primary_key=True),
+    *_columns(String, "metric", "direction", "part", primary_key=True),
     Column("value", Float, nullable=False),
     Column("unit", String, nullable=False),
     sqlite_with_rowid=False,
@@ -175,9 +166,7 @@ evidence = Table(
 totals = Table(
     "totals",
     metadata,
-    Column("node", String, primary_key=True),
-    Column("storage", String, primary_key=True),
-    Column("name", String, primary_key=True),
+    *_columns(String, "node", "storage", "name", primary_key=True),
     Column("value", Float, nullable=False),
 )
 
@@ -196,8 +185,7 @@ decisions = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("made", Float, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("cases", String, nullable=False),
+    *_columns(String, "kind", "cases"),
     Column("until", Float, nullable=False),
     Column("reason", Text, nullable=False),
 )
@@ -206,8 +194,7 @@ storage_identities = Table(
     "storage_identities",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("node", String, nullable=False),
-    Column("storage", String, nullable=False),
+    *_columns(String, "node", "storage"),
     Column("facts", Text, nullable=False),
     Column("since", Float, nullable=False),
 )
@@ -217,15 +204,12 @@ changes = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("since", Float, nullable=False),
-    Column("worse", Integer, nullable=False),
-    Column("gradual", Integer, nullable=False),
+    *_columns(Integer, "worse", "gradual"),
     Column("severity", String, nullable=False),
-    Column("cases", Text, nullable=False),
-    Column("text", Text, nullable=False),
+    *_columns(Text, "cases", "text"),
     Column("missing", Float),
     Column("ended", Float),
-    Column("ending", String, nullable=False),
-    Column("notified", String, nullable=False),
+    *_columns(String, "ending", "notified"),
     Column("notified_at", Float, nullable=False),
 )
 
@@ -234,14 +218,11 @@ messages = Table(
     "messages",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("kind", String, nullable=False),
-    Column("node", String, nullable=False),
+    *_columns(String, "kind", "node"),
     Column("last_run", Float, nullable=False),
-    Column("title", Text, nullable=False),
-    Column("body", Text, nullable=False),
+    *_columns(Text, "title", "body"),
     Column("receiver", String, nullable=False),
-    Column("made", Float, nullable=False),
-    Column("due", Float, nullable=False),
+    *_columns(Float, "made", "due"),
     Column("attempts", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Column("state", String, nullable=False),
@@ -253,8 +234,7 @@ fleet_log = Table(
     "fleet_log",
     metadata,
     Column("seq", Integer, primary_key=True),
-    Column("kind", String, nullable=False),
-    Column("key", String, nullable=False),
+    *_columns(String, "kind", "key"),
     Column("revision", Integer, nullable=False),
     Column("nonce", LargeBinary, nullable=False, server_default=text("(randomblob(8))")),
     sqlite_autoincrement=True,
@@ -269,8 +249,7 @@ fleet_position = Table(
     Column("chain", String, nullable=False),
     # State of the sending thread, for `pvebench fleet status`.
     Column("contact", Float),
-    Column("state", String, nullable=False),
-    Column("process", String, nullable=False),
+    *_columns(String, "state", "process"),
 )
 
 # Chain values of some acknowledged lines, so that no other has to be computed from the first line.

@@ -7,7 +7,7 @@ import json
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.write_cost import Wear
 from pvebench.store.engine import put_rows, reading, writing
-from pvebench.store.records import SAMPLE_COLUMNS, StoredRun, run_row, sample_row, summed
+from pvebench.store.records import StoredRun, run_row, sample_row, summed
 from pvebench.store.tables import (
     GOOD,
     case_outcomes,
@@ -160,18 +160,6 @@ class ReplacedRun:
 _SAMPLE_KEY: Final = ("run", "metric", "direction", "part")
 
 
-def correct(connection: Connection, corrections: Iterable[ReplacedRun]) -> None:
-    """Store corrections of runs; repeating it changes nothing."""
-    for correction in corrections:
-        for sample in correction.gone:
-            row = sample_row(correction.number, sample)
-            key = [samples.c[name] == row[name] for name in _SAMPLE_KEY]
-            connection.execute(delete(samples).where(*key))
-        rows = [sample_row(correction.number, sample) for sample in correction.put]
-        put_rows(connection, samples, _SAMPLE_KEY, rows)
-        reclassify(connection, correction.number, correction.outcome, correction.reason)
-
-
 def reclassify(connection: Connection, number: int, outcome: Outcome, reason: str) -> None:
     """Change the outcome or reason of a stored run, and update the newest good run of its case.
 
@@ -209,48 +197,72 @@ def renew_good_run(connection: Connection, case_key: str) -> None:
 BATCH: Final = 500
 
 
-def add_run(engine: Engine, run: Run) -> StoredRun:
-    """Store a finished run with everything that belongs to it, once; return it as stored."""
-    with writing(engine) as connection:
-        known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
-        if known is not None:
-            return StoredRun.of(run, int(known))
-        _note_environment(connection, run.environment, run.started, run.finished)
-        stored = _insert_run(connection, run)
-        _add_totals(connection, [run])
-        note_runs(connection, [stored])
-        add_numbers(connection, stored.number)
+class RunWriter:
+    """Writing of runs; every method raises StoreError if the database cannot be written now."""
+
+    _engine: Engine
+
+    def add_run(self, run: Run) -> StoredRun:
+        """Store a finished run with its samples and evidence; return it as stored.
+
+        Durable on return. Adding the same run again changes nothing; a retry may succeed.
+        """
+        with writing(self._engine) as connection:
+            known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
+            if known is not None:
+                return StoredRun.of(run, int(known))
+            first = newest_number(connection) + 1
+            (stored,) = _add(connection, [run], first, {})
+            pieces = [
+                {"run": first, "name": name, "content": zlib.compress(text.encode("utf-8"))}
+                for name, text in run.evidence.items()
+            ]
+            put_rows(connection, evidence, ["run", "name"], pieces)
+            add_numbers(connection, first)
+        return stored
+
+    def add_history(self, history: Iterable[Run]) -> int:
+        """Store new runs, all or none; return their number.
+
+        Their evidence is not stored: a history that is written at once was not measured.
+        """
+        count = 0
+        remaining = iter(history)
+        definitions: dict[str, Definition] = {}
+        with writing(self._engine) as connection:
+            first = newest_number(connection) + 1
+            while batch := list(itertools.islice(remaining, BATCH)):
+                _add(connection, batch, first + count, definitions)
+                count += len(batch)
+            add_numbers(connection, first)
+        return count
+
+    def correct(self, corrections: Iterable[ReplacedRun]) -> None:
+        """Store corrections of runs, all or none; repeating it changes nothing."""
+        with writing(self._engine) as connection:
+            for correction in corrections:
+                for sample in correction.gone:
+                    row = sample_row(correction.number, sample)
+                    key = [samples.c[name] == row[name] for name in _SAMPLE_KEY]
+                    connection.execute(delete(samples).where(*key))
+                rows = [sample_row(correction.number, sample) for sample in correction.put]
+                put_rows(connection, samples, _SAMPLE_KEY, rows)
+                reclassify(connection, correction.number, correction.outcome, correction.reason)
+
+
+def _add(
+    connection: Connection, batch: Sequence[Run], first: int, definitions: dict[str, Definition]
+) -> list[StoredRun]:
+    """Store some runs under numbers from `first` on; `definitions` are those known so far."""
+    for run in batch:
+        if run.case.key not in definitions:
+            definitions[run.case.key] = Definition.of(run.case)
+    note_environments(connection, [(run.environment, run) for run in batch])
+    numbered = enumerate(batch, start=first)
+    stored = [StoredRun.of(run, number, definitions[run.case.key]) for number, run in numbered]
+    insert_runs(connection, stored)
+    _add_totals(connection, batch)
     return stored
-
-
-def add_history(engine: Engine, history: Iterable[Run]) -> int:
-    """Store new runs, all or none; return their number.
-
-    Their evidence is not stored: a history that is written at once was not measured.
-    """
-    count = 0
-    remaining = iter(history)
-    definitions: dict[str, Definition] = {}
-    with writing(engine) as connection:
-        first = newest_number(connection) + 1
-        while batch := list(itertools.islice(remaining, BATCH)):
-            definitions |= {
-                run.case.key: Definition.of(run.case)
-                for run in batch
-                if run.case.key not in definitions
-            }
-            note_environments(connection, [(run.environment, run) for run in batch])
-            insert_runs(
-                connection,
-                [
-                    StoredRun.of(run, at, definitions[run.case.key])
-                    for at, run in enumerate(batch, start=first + count)
-                ],
-            )
-            _add_totals(connection, batch)
-            count += len(batch)
-        add_numbers(connection, first)
-    return count
 
 
 def newest_number(connection: Connection) -> int:
@@ -262,10 +274,19 @@ def note_environments(
     connection: Connection, seen: Sequence[tuple[Environment, Run | StoredRun]]
 ) -> None:
     """Record the environments of some runs, oldest first."""
-    first = {environment.digest: run for environment, run in reversed(seen)}
-    last = {environment.digest: (environment, run) for environment, run in seen}
-    for digest, (environment, run) in last.items():
-        _note_environment(connection, environment, first[digest].started, run.finished)
+    rows: dict[str, dict[str, Any]] = {}
+    for environment, run in seen:
+        if (digest := environment.digest) not in rows:
+            rows[digest] = {
+                "digest": digest,
+                "node": environment.node,
+                "slug": environment.slug,
+                "facts": json.dumps(dict(environment.facts), sort_keys=True),
+                "first_seen": run.started.timestamp(),
+            }
+        rows[digest]["last_seen"] = run.finished.timestamp()
+    kept = ("node", "slug", "facts", "first_seen")
+    put_rows(connection, environments, ["digest"], [*rows.values()], kept=kept)
 
 
 def insert_runs(connection: Connection, batch: Sequence[StoredRun]) -> None:
@@ -281,43 +302,9 @@ def insert_runs(connection: Connection, batch: Sequence[StoredRun]) -> None:
 
 
 _INSERT_SAMPLES: Final = (
-    f"INSERT INTO {samples.name} ({', '.join(SAMPLE_COLUMNS)}) "  # noqa: S608 # constants
-    f"VALUES ({', '.join('?' * len(SAMPLE_COLUMNS))})"
+    f"INSERT INTO {samples.name} ({', '.join(samples.c.keys())}) "  # noqa: S608 # constants
+    f"VALUES ({', '.join('?' * len(samples.c))})"
 )
-
-
-def _insert_run(connection: Connection, run: Run) -> StoredRun:
-    stored = StoredRun.of(run, 0)
-    row = insert(runs).values(**run_row(stored))
-    number = int(connection.execute(row.returning(runs.c.id)).scalar_one())
-    if run.samples:
-        connection.execute(insert(samples), [sample_row(number, sample) for sample in run.samples])
-    if run.evidence:
-        pieces = [
-            {"run": number, "name": name, "content": zlib.compress(text.encode("utf-8"))}
-            for name, text in run.evidence.items()
-        ]
-        connection.execute(insert(evidence), pieces)
-    return replace(stored, number=number)
-
-
-def _note_environment(
-    connection: Connection, environment: Environment, started: datetime, finished: datetime
-) -> None:
-    """Record that an environment was seen."""
-    row = upsert(environments).values(
-        digest=environment.digest,
-        node=environment.node,
-        slug=environment.slug,
-        facts=json.dumps(dict(environment.facts), sort_keys=True),
-        first_seen=started.timestamp(),
-        last_seen=finished.timestamp(),
-    )
-    connection.execute(
-        row.on_conflict_do_update(
-            index_elements=["digest"], set_={"last_seen": row.excluded.last_seen}
-        )
-    )
 
 
 def add_numbers(connection: Connection, first: int) -> None:

@@ -19,15 +19,8 @@ from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.leftovers import damaged_line, missing_keys
-from pvebench.drivers.proxmox.vm.vm_create import is_free
-from pvebench.errors import (
-    DriverError,
-    HypervisorGone,
-    NotOwned,
-    OutcomeUnknown,
-    PvebenchError,
-    VolumeError,
-)
+from pvebench.drivers.proxmox.vm.vm_create import free_ids, no_free_id
+from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown, PvebenchError, VolumeError
 from pvebench.log import log
 from pvebench.model.ports import Completed, Journal, of_kinds
 from pvebench.model.scenario import Machine
@@ -74,10 +67,7 @@ def make_container(
         NotOwned: every ID of the range is taken.
         VolumeError: pct rejects it. Others as `NodeSsh.do`.
     """
-    first, last = place.vmids
-    for vmid in range(first, last + 1):
-        if not is_free(api, vmid):
-            continue
+    for vmid in free_ids(api, place):
         container = BenchContainer(node, vmid, secrets.token_hex(16))
         details = {"node": place.node, "vmid": str(vmid), "mark": container.mark}
         container.entry = journal.open(KIND, details)
@@ -90,10 +80,7 @@ def make_container(
                 raise
             continue  # the ID was taken in between
         return container
-    raise NotOwned(
-        f"no free VM ID from {first} to {last}",
-        next_step="set another range in vmids, or run `pvebench cleanup --orphans`",
-    )
+    raise no_free_id(place)
 
 
 def _give_up(container: BenchContainer, journal: Journal, *, taken: bool) -> None:

@@ -23,7 +23,7 @@ from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.proxmox_settings import OperationSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage, belongs
-from pvebench.drivers.proxmox.vm.vm_create import is_free
+from pvebench.drivers.proxmox.vm.vm_create import free_ids
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
 from pvebench.model.space import Space, SpaceNeed, lacking
@@ -361,8 +361,7 @@ def _wrong_storage(row: Mapping[str, Any], storage: ClusterStorage) -> str:
 
 def _numbers(api: Api, place: VmPlace, need: int) -> Iterator[Finding]:
     first, last = place.vmids
-    numbers = (number for number in range(first, last + 1) if is_free(api, number))
-    free = list(islice(numbers, need))
+    free = list(islice(free_ids(api, place), need))
     own = sum(first <= vmid <= last for vmid in _marks(api, place)) if len(free) < need else 0
     good = bool(free) and len(free) + own >= need
     text = (

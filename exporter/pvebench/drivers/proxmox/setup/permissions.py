@@ -62,7 +62,7 @@ class RequiredGrants:
         return self.user, self.token
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Acl:
     """ACL entry: path, subject, role, and whether lower paths inherit it."""
 
@@ -201,15 +201,16 @@ def _pool(name: str) -> GrantStep:
     )
 
 
-def _member(pool: str, storage: str) -> GrantStep:
+def _member(pool: str, storage: str, *, remove: bool = False) -> GrantStep:
     """Return the step for one storage: the server rejects a list with an existing member."""
+    listing = Listing(("pvesh", "get", f"/pools/{pool}"), "storage", storage)
     return GrantStep(
-        ("pveum", "pool", "modify", pool, "--storage", storage),
+        ("pveum", "pool", "modify", pool, "--storage", storage, *("--delete", "1") * remove),
         "PUT",
         "/pools",
-        (("poolid", pool), ("storage", storage)),
-        lambda grants: storage not in (grants.storages or ()),
-        unless=Listing(("pvesh", "get", f"/pools/{pool}"), "storage", storage),
+        (("poolid", pool), ("storage", storage), *(("delete", 1),) * remove),
+        lambda grants: (storage in (grants.storages or ())) is remove,
+        unless=None if remove else listing,
     )
 
 
@@ -291,27 +292,13 @@ def surplus_steps(grants: ExistingGrants, needed: RequiredGrants) -> list[GrantS
     required.add((f"/pool/{needed.pool}", OPERATION_ROLE))
     steps = [
         _acl(entry, remove=True)
-        for entry in _sorted(grants.acls)
+        for entry in sorted(grants.acls)
         if (entry.path, entry.role) not in required
     ]
     return steps + [
-        _no_member(needed.pool, name)
+        _member(needed.pool, name, remove=True)
         for name in sorted((grants.storages or set()) - set(needed.storages))
     ]
-
-
-def _sorted(entries: set[Acl]) -> list[Acl]:
-    return sorted(entries, key=lambda entry: (entry.path, entry.subject, entry.role))
-
-
-def _no_member(pool: str, storage: str) -> GrantStep:
-    return GrantStep(
-        ("pveum", "pool", "modify", pool, "--storage", storage, "--delete", "1"),
-        "PUT",
-        "/pools",
-        (("poolid", pool), ("storage", storage), ("delete", 1)),
-        lambda grants: storage in (grants.storages or ()),
-    )
 
 
 def no_token(user: str) -> GrantStep:

@@ -9,7 +9,7 @@ import contextlib
 import io
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,10 +73,7 @@ def make_vm(
 
     Raises NotOwned: every ID of the range is taken. Others as `Api` and `Tasks.run`.
     """
-    first, last = place.vmids
-    for vmid in range(first, last + 1):
-        if not is_free(api, vmid):
-            continue
+    for vmid in free_ids(api, place):
         vm = BenchVm(api, clock, place, vmid, secrets.token_hex(16))
         details = {"node": place.node, "pool": place.pool, "vmid": str(vmid), "mark": vm.mark}
         details["newest"] = newest_task(api, place.node, CREATION, str(vmid))
@@ -94,7 +91,19 @@ def make_vm(
             raise
         _tag(vm, journal, entry)
         return vm, entry
-    raise NotOwned(
+    raise no_free_id(place)
+
+
+def free_ids(api: Api, place: VmPlace) -> Iterator[int]:
+    """Yield the IDs of the range that no VM or container of the cluster has."""
+    first, last = place.vmids
+    return (vmid for vmid in range(first, last + 1) if is_free(api, vmid))
+
+
+def no_free_id(place: VmPlace) -> NotOwned:
+    """Return the error if every ID of the range is taken."""
+    first, last = place.vmids
+    return NotOwned(
         f"no free VM ID from {first} to {last}",
         next_step="set another range in vmids, or run `pvebench cleanup --orphans`",
     )

@@ -79,7 +79,7 @@ class Volumes:
         """volid -> options of its storage at its creation."""
         self.snapshots = VmSnapshots(context.api, vm)
         self._api, self._node, self._storages = context.api, context.node, context.storages
-        self._vm = vm
+        self.vm = vm
         self._chained: set[str] = set()
         """volids that may have snapshots."""
         self._known: dict[str, Volume] = {}
@@ -130,13 +130,13 @@ class Volumes:
     def _allocate(self, storage: str, kind: Format, size_bytes: int, *, extension: bool) -> str:
         path = f"/nodes/{self._node}/storage/{storage}/content"
         for number in range(_TRIES):
-            name = volume_name(self._vm.vmid, self._vm.mark, kind, number, extension=extension)
+            name = volume_name(self.vm.vmid, self.vm.mark, kind, number, extension=extension)
             try:
                 return str(
                     self._api.post(
                         path,
                         seconds=_CREATE_SECONDS,
-                        vmid=self._vm.vmid,
+                        vmid=self.vm.vmid,
                         filename=name,
                         size=f"{size_bytes // MIB}M"
                         if size_bytes % MIB == 0
@@ -149,7 +149,7 @@ class Volumes:
             except Rejected as error:
                 if "already exists" not in error.text:
                     raise VolumeError(f"volume {name} on {storage}: {error.reason}") from error
-        raise VolumeError(f"storage {storage} has {_TRIES} volumes of VM {self._vm.vmid} already")
+        raise VolumeError(f"storage {storage} has {_TRIES} volumes of VM {self.vm.vmid} already")
 
     def _look_for(self, storage: str, name: str) -> str:
         """Return the volid of a volume after a lost response; the name is unique to this VM."""
@@ -175,17 +175,17 @@ class Volumes:
         self._known = {key: known for key, known in self._known.items() if known != volume}
         self._formats.pop(volume.volid, None)
         self.note(volume, "")
-        if not self._vm.owns(volume.volid):
+        if not self.vm.owns(volume.volid):
             raise NotOwned(f"volume {volume.volid} not changed: not created by pvebench")
-        seen = self._vm.verify_owner()
+        seen = self.vm.verify_owner()
         if volume.volid in test_slots(seen.values).values():
             raise VolumeError(f"volume {volume.volid} still plugged in")
         if volume.volid in self._chained:
             self.snapshots.remove(volume.volid)
-            seen = self._vm.verify_owner()
+            seen = self.vm.verify_owner()
         key = unused_volumes(seen.values).get(volume.volid)
         if key is not None:  # else it was never plugged in: `BenchVm.destroy` removes it
-            self._vm.change(f"free {volume.volid}", delete=key)
+            self.vm.change(f"free {volume.volid}", delete=key)
 
     def resolve(self, volume: Volume) -> str:
         """Return the volume's format from the storage; empty if the token may not list it."""
@@ -200,7 +200,7 @@ class Volumes:
     def _listed(self, storage: str) -> dict[str, Mapping[str, Any]]:
         """Return volid -> storage entry, for the volumes of the VM."""
         path = f"/nodes/{self._node}/storage/{storage}/content"
-        entries = self._api.get(path, content="images", vmid=self._vm.vmid)
+        entries = self._api.get(path, content="images", vmid=self.vm.vmid)
         return {str(entry["volid"]): entry for entry in entries}
 
     def take_over(self) -> None:
@@ -209,7 +209,7 @@ class Volumes:
         Raises:
             As `BenchVm.change`.
         """
-        config = self._vm.verify_owner().values
+        config = self.vm.verify_owner().values
         claimed = filled_of(config)
         self._filled = {volume.volid: volume for volume in claimed if self._holds(volume)}
         self._known |= {
@@ -223,21 +223,21 @@ class Volumes:
         }
         self._created_with |= {volid: record.options for volid, record in self._filled.items()}
         if len(claimed) > len(self._filled):
-            self._vm.note_filled(self._filled.values())
+            self.vm.note_filled(self._filled.values())
         unfilled = [
             key
             for volid, key in unused_volumes(config).items()
-            if self._vm.owns(volid) and volid not in self._filled
+            if self.vm.owns(volid) and volid not in self._filled
         ]
         if unfilled:
-            self._vm.change("free unfilled volumes", delete=",".join(unfilled))
+            self.vm.change("free unfilled volumes", delete=",".join(unfilled))
 
     def _holds(self, record: Filled) -> bool:
         """Return whether a volume has the storage, its options, format and size of its record."""
         storage = self._storages.get(record.storage)
         if storage is None or not record.volid.startswith(f"{storage.id}:"):
             return False
-        if not self._vm.owns(record.volid):
+        if not self.vm.owns(record.volid):
             return False
         with contextlib.suppress(VolumeError):  # `fits` asks again before the volume is used
             if record.options != self._storage_options(record.storage):
@@ -270,7 +270,7 @@ class Volumes:
                 options=self._created_with.get(volume.volid, ""),
             )
         if filled != self._filled:
-            self._vm.note_filled(filled.values())
+            self.vm.note_filled(filled.values())
             self._filled = filled
 
 
@@ -287,32 +287,29 @@ class VmVolumes:
         self._context, self._options = context, options
         self._storage_options = storage_options
         self._api, self._journal, self._clock = context.api, context.journal, context.clock
-        self._held: tuple[BenchVm, Volumes] | None = None
+        self._volumes: Volumes | None = None
         self._tidied = self._clock.monotonic()
 
     @property
     def vm(self) -> BenchVm | None:
         """The VM; None: there is none."""
-        return self._held[0] if self._held else None
+        return self._volumes.vm if self._volumes else None
 
     @property
     def the_vm(self) -> BenchVm:
         """The VM; raises SwitchFailed if there is none."""
-        return self._both()[0]
+        return self.the_volumes.vm
 
     @property
     def the_volumes(self) -> Volumes:
         """The VM's volumes; raises SwitchFailed if there is none."""
-        return self._both()[1]
-
-    def _both(self) -> tuple[BenchVm, Volumes]:
-        if self._held is None:
+        if self._volumes is None:
             raise SwitchFailed("no benchmark VM")
-        return self._held
+        return self._volumes
 
     def has(self, volume: Volume) -> bool:
         """Return whether a volume is one of the VM's."""
-        return self._held is not None and self._held[1].has(volume)
+        return self._volumes is not None and self._volumes.has(volume)
 
     def vm_exists(self) -> bool:
         """Return whether there is a VM that pvebench still owns; drop it otherwise.
@@ -324,8 +321,8 @@ class VmVolumes:
         try:
             self.vm.recent_config()
         except (HypervisorGone, NotOwned):
-            self._held = None
-        return self._held is not None
+            self._volumes = None
+        return self._volumes is not None
 
     def tidy(self, in_use: Collection[int]) -> None:
         """Retry periodically to remove own archives, and own VMs that were locked before.
@@ -361,7 +358,7 @@ class VmVolumes:
             vm, _ = make_vm(
                 self._api, self._clock, self._context.place, self._journal, options=options, iso=iso
             )
-            self._held = vm, self._volumes_of(vm)
+            self._volumes = self._volumes_of(vm)
 
     def _take_up(self, options: Mapping[str, Any], iso: str) -> bool:
         """Reuse the VM that was kept with filled volumes; return whether there is one."""
@@ -373,7 +370,7 @@ class VmVolumes:
         volumes = self._volumes_of(vm)
         volumes.take_over()
         in_use()
-        self._held = vm, volumes
+        self._volumes = volumes
         return True
 
     def _volumes_of(self, vm: BenchVm) -> Volumes:
@@ -404,7 +401,7 @@ class VmVolumes:
             clean=True,
             concerns=concerns,
         )
-        self._held = None
+        self._volumes = None
         if any(
             details.get("node") == node and concerns(int(details["vmid"]))
             for _, details in of_kinds(self._journal, KIND)
