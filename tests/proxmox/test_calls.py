@@ -37,8 +37,6 @@ class Bench:
             site.connect(),
             "pve1",
             storages=site.node._storages,
-            shared=frozenset(),
-            floors={},
             claims=claims,
             now=site.clock.monotonic,
         )

@@ -34,8 +34,6 @@ class Instance:
             site.connect(),
             "pve1",
             storages=self.node._storages,
-            shared=frozenset(),
-            floors={},
             claims=Claims(site.connect(), "pve1", lambda: self.node.vm, site.clock),
         )
 

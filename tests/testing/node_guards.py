@@ -22,10 +22,9 @@ def guard(site: Site, **floors: int) -> NodeGuard:
         "pve1",
         claims=Claims(site.connect(), "pve1", lambda: site.node.vm, site.clock),
         now=site.clock.monotonic,
-        shared=frozenset({"share"}),
-        floors=floors,
         storages={
-            name: ClusterStorage(name, one.type) for name, one in site.cluster.storages.items()
+            name: ClusterStorage(name, one.type, floors.get(name, 0), shared=one.shared)
+            for name, one in site.cluster.storages.items()
         },
     )
 

@@ -340,8 +340,6 @@ def _guard(
         api,
         node,
         storages=storages_of(cluster, node),
-        shared=frozenset(name for name, entry in cluster.storages.items() if entry.is_shared),
-        floors={name: entry.min_free or 0 for name, entry in cluster.storages.items()},
         claims=Claims(api, node, lambda: vm.vm, clock, vm.further_vmids),
     )
 

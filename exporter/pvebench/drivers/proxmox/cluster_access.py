@@ -34,7 +34,9 @@ def connect(
 def storages_of(cluster: ProxmoxSettings, node: str) -> dict[str, ClusterStorage]:
     """Return name in packs -> cluster storage, for the storages of `node`."""
     return {
-        name: ClusterStorage(entry.id or name, entry.type, min_free=entry.min_free or 0)
+        name: ClusterStorage(
+            entry.id or name, entry.type, min_free=entry.min_free or 0, shared=entry.is_shared
+        )
         for name, entry in cluster.storages.items()
         if entry.is_on(node)
     }

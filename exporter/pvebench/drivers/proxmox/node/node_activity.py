@@ -90,8 +90,6 @@ class NodeGuard:
 
     Args:
         storages: name in packs -> cluster storage.
-        shared: names of storages that other nodes also write to.
-        floors: name -> bytes to keep free.
         claims: claims of pvebench instances on this node.
     """
 
@@ -101,8 +99,6 @@ class NodeGuard:
         node: str,
         *,
         storages: Mapping[str, ClusterStorage],
-        shared: frozenset[str],
-        floors: Mapping[str, int],
         claims: Claims,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -117,8 +113,6 @@ class NodeGuard:
         self._api = api
         self._node = node
         self._storages = storages
-        self._shared = shared
-        self._floors = floors
         self._sees_pools = True
         self._sees_ceph = True
         self.free: dict[str, int] = {}
@@ -149,7 +143,7 @@ class NodeGuard:
     def leave(self, case: Case) -> str:
         """Return the activity that started on the node during the run."""
         try:
-            shared = case.scenario.storage in self._shared
+            shared = self._storages[case.scenario.storage].shared
             rows = self._api.get("/cluster/resources", type="node") if shared else []
             busy = self._busy(case, rows) or self._claims.disturbed()
             unwell = None if busy else self._ceph(case)
@@ -184,7 +178,7 @@ class NodeGuard:
             status = self._api.get(path)
         except Rejected:
             return None  # the run itself reports the storage error
-        floor, needs = self._floors.get(name, 0), self.needs(case)
+        floor, needs = self._storages[name].min_free, self.needs(case)
         try:
             space = space_of(status, name, self._node, floor)
         except VolumeError as error:
@@ -253,7 +247,7 @@ class NodeGuard:
     def _busy(self, case: Case, rows: Rows) -> str:
         """Return other activity on the node, or on the case's storage from another node."""
         nodes = [self._node]
-        if case.scenario.storage in self._shared:
+        if self._storages[case.scenario.storage].shared:
             others = {str(row["node"]) for row in _nodes(rows) if row.get("status") == "online"}
             nodes += sorted(others - {self._node})
         for node in nodes:

@@ -323,11 +323,12 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterStorage:
-    """Storage of the cluster: its ID, its Proxmox type, and the bytes to keep free on it."""
+    """Storage of the cluster: ID, Proxmox type, bytes to keep free, shared with other nodes."""
 
     id: str
     type: str
     min_free: int = 0
+    shared: bool = False
 
 
 def storage_kind(name: str, *, major: int = 9) -> StorageKind:
