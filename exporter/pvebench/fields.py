@@ -92,8 +92,10 @@ def listen_address(value: Any) -> str:
     """
     host, colon, port = str(value).rpartition(":")
     host = host or "0.0.0.0"  # noqa: S104 # the user's choice
-    if not colon or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-        raise ValueError(f"invalid listen address {value!r}: write it as 127.0.0.1:10620")
+    bare = ":" in host and not re.fullmatch(r"\[[^\[\]]+\]", host)
+    if not colon or not _PORT.fullmatch(port) or not 0 < int(port) < 65536 or bare:
+        example = "[::1]:10620" if bare else "127.0.0.1:10620"
+        raise ValueError(f"invalid listen address {value!r}: write it as {example}")
     return f"{host}:{port}"
 
 

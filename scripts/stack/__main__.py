@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +29,8 @@ from services import (
     write_prometheus_config,
 )
 
-from pvebench.errors import PvebenchError
+from pvebench.diagnostics.check import memory_warning
+from pvebench.errors import MachineError, PvebenchError
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -74,12 +76,26 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
         services.append(grafana_service)
     report_leftovers(end_marked(marks(layout)))
     check_ports([exporter, *services])
+    if code := refused(options, layout):
+        return code
     write_prometheus_config(layout, exporter, services[1])
     announce(exporter, services, layout)
     with Stack(layout, services) as stack:
         stack.start()
         stack.wait_ready(services[0].port)
         return measure(pvebench_command(options, layout), stack, layout)
+
+
+def refused(options: argparse.Namespace, layout: Layout) -> int:
+    """Return the exit code of `pvebench plan` for a state in memory, which is rarely accepted."""
+    if os.environ.get("PVEBENCH_COMMAND") or not memory_warning(layout.state):
+        return 0
+    command = [str(Path(sys.executable).with_name("pvebench")), "plan"]
+    for pack in options.pack:
+        command += ["--pack", pack]
+    planned = [*command, "--state", str(layout.state), *options.more]
+    code = subprocess.run(planned, stdout=subprocess.DEVNULL, check=False).returncode
+    return code if code == MachineError.exit_code else 0
 
 
 def pvebench_command(options: argparse.Namespace, layout: Layout) -> list[str]:

@@ -68,6 +68,7 @@ def run(parts: Sequence[str], kept: Path | None) -> int:
     with tempfile.TemporaryDirectory(prefix="pvb-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         engine = Engine(kept or directory / "engine")
+        print("building the images takes minutes, the first time …", flush=True)
         with engine.building() as docker:
             images = Images(docker, directory / "images")
         with engine.running() as docker:
@@ -83,6 +84,7 @@ def run(parts: Sequence[str], kept: Path | None) -> int:
 
 def play(part: str, project: Project) -> Iterator[str]:
     """Start the stack and yield what is said of it, as soon as it is said."""
+    print(f"{part}: starting the stack …", flush=True)
     with project:
         for sentence in PARTS[part](project):
             print(f"{part}: {sentence}", flush=True)

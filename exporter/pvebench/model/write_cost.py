@@ -15,6 +15,8 @@ MIN_BUDGET_BYTES: Final = 10 * GIB
 """Smallest default write budget; also that of a storage of unknown size."""
 
 
+AT_MOST: Final = "with a fast NVMe drive at most"
+"""Before stored runs show what a cycle writes."""
 MIN_USED: Final = 0.05
 """Smallest wear to compute a share per year from: drives report wear in steps of 0.01."""
 
@@ -77,7 +79,7 @@ class WriteCost:
     @property
     def once(self) -> str:
         """The cost of one cycle in a line."""
-        limit = "about" if self.measured else "at most"
+        limit = "about" if self.measured else AT_MOST
         return f"writes to {self.storage}: {limit} {show_bytes(self.cycle_bytes)} per cycle"
 
     @property
@@ -100,7 +102,8 @@ class WriteCost:
             return "; no write budget"
         budget = f"{show_bytes(self.budget_bytes)} a day (write_budget)"
         if self.longer:
-            return f"; {', '.join(self.longer)} to stay within {budget}"
+            until = "" if self.measured else " until a cycle has measured it,"
+            return f"; {', '.join(self.longer)}{until} to stay within {budget}"
         return f"; budget {budget}"
 
 

@@ -210,7 +210,8 @@ def progress_lines(verdicts: Verdicts) -> Iterator[str]:
         least, most = (pick(verdict.more_runs for verdict in waiting) for pick in (min, max))
         span = f"{least} to {most}" if least < most else str(least)
         missing = f"{count_text(len(waiting), 'metric')} with {span} more runs each"
-        yield f"Missing: {missing}, by the schedule of `pvebench serve`"
+        measured = any(place["node"] for place in verdicts.labels.values())
+        yield f"Missing: {missing}" + ", by the schedule of `pvebench serve`" * measured
     stuck = [verdict for verdict in unknown if not verdict.more_runs]
     if stuck:
         example = f"{stuck[0].history.name}: {stuck[0].reason}"

@@ -247,7 +247,7 @@ def listen(address: str) -> socket.socket:
         raise PortInUse(
             f"cannot listen on {address}: {error.strerror}",
             cause=f"{socket_owner(int(port))} listens on this port" if taken else "",
-            next_step=f"stop it, or set another address with {OPTION}",
+            next_step=f"{'stop it, or ' * taken}set another address with {OPTION}",
         ) from error
     return listener
 

@@ -263,7 +263,7 @@ def test_plan_check_and_run_exclude_the_same_cases_and_name_the_same_need(
     assert run_cli(["plan", *options]) == 0
     shown = capsys.readouterr().out
     assert f"space needed: {need}\n" in shown
-    written = f"at most {show_bytes(plan['bytes_written'])}"
+    written = f"with a fast NVMe drive at most {show_bytes(plan['bytes_written'])}"
     assert f"{written} written\n" in shown
     assert f"writes to local: {written} per cycle" in shown
 

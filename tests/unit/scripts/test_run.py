@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -245,6 +246,17 @@ def test_a_used_port_is_refused_with_its_holder_and_the_variable(
     assert f"make run {variable}=…" in runner.said
     assert "stub" not in runner.said
     assert not (runner.state / "log" / "stack.log").exists()
+
+
+def test_a_state_in_memory_is_refused_before_the_services_are_named() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as state:
+        command: list[str | Path] = [ROOT / "scripts" / "run", "--state", state, "--pack", "quick"]
+        for name, port in zip(PORTS, free_ports(len(PORTS)), strict=True):
+            command += [f"--{name}-port", str(port)]
+        started = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert started.returncode == 3
+    assert "is in memory (tmpfs), not on a disk" in started.stderr
+    assert started.stdout == ""
 
 
 def test_one_port_for_two_is_refused(runner: Runner) -> None:

@@ -181,6 +181,7 @@ def _memory_of_loop(name: str) -> str:
     return next((kind for kind in found if kind in _MEMORY_TYPES), "")
 
 
+_ZFS_SECONDS: Final = 10.0
 _NO_BARRIER: Final = re.compile(
     r"(?:^|,)(nobarrier|barrier=(?:0|none)|fsync_mode=nobarrier|(?:fsync=)?volatile)\b"
 )
@@ -193,8 +194,17 @@ def flushes_ignored(path: Path, *, root: Path = Path("/")) -> str:
         mount = None if path.is_block_device() else mount_of(path)
         if mount is not None and (option := _NO_BARRIER.search(mount.options)):
             return f"mount option {option[1]} of {mount.point}"
+        if mount is not None and mount.type == "zfs":
+            return f"sync=disabled of {mount.source}" * _is_unsynced(mount.source)
         return _ignored_by(devices_below(path), root)
     return ""
+
+
+def _is_unsynced(dataset: str) -> bool:
+    command = ["zfs", "get", "-H", "-o", "value", "sync", dataset]
+    with contextlib.suppress(OSError, VolumeError, subprocess.TimeoutExpired):
+        return run_program(command, seconds=_ZFS_SECONDS).stdout.strip() == "disabled"
+    return False
 
 
 def _ignored_by(devices: Iterable[int], root: Path) -> str:

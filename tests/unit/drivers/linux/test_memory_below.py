@@ -82,6 +82,23 @@ def test_a_mount_that_ignores_flushes_is_recognized(
 
 
 @pytest.mark.parametrize(
+    ("sync", "expected"), [("disabled", "sync=disabled of p/d"), ("always", "")]
+)
+def test_a_dataset_of_zfs_that_ignores_flushes_is_recognized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: str, expected: str
+) -> None:
+    program = tmp_path / "zfs"
+    program.write_text(
+        f'#!/bin/sh\n[ "$*" = "get -H -o value sync p/d" ] && echo {sync}\n', "ascii"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    mount = Mount("9", "0:50", "/p", "zfs", "p/d", "rw")
+    monkeypatch.setattr("pvebench.drivers.linux.block_devices.mount_of", lambda _: mount)
+    assert flushes_ignored(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
     ("command", "ignored"),
     [
         ("qemu-nbd\0-c\0/dev/nbd0\0--cache=unsafe\0disk.raw\0", True),
