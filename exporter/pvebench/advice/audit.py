@@ -131,15 +131,11 @@ def _disk(
     findings = [*_also_pending(vm, lambda config: _findings(config, slot, kind))]
     if slot in vm.pending:
         findings.append(Finding(text="changed, in use only after the VM was stopped and started"))
-    same = [
-        recommendation
-        for recommendation in advice
-        if recommendation.storage in cluster.names.get(storage, ())
-    ]
+    same = [advised for advised in advice if advised.storage in cluster.names.get(storage, ())]
     shared = is_on(kind.get("shared", "")) or kind_of(kind).of_server  # the same disks on all nodes
-    recommendations = [
-        recommendation for recommendation in same if recommendation.node == vm.node
-    ] or (same if shared else [])
+    recommendations = [advised for advised in same if advised.node == vm.node] or (
+        same if shared else []
+    )
     nearest, exact, faster, gain = _measured(used, recommendations, trends)
     return AuditedDisk(
         vm=vm,
@@ -285,23 +281,20 @@ def _measured(
     """
     best: tuple[Choice, bool, Recommendation, JointDifference] | None = None
     nearest: tuple[Choice, bool] | None = None
-    for recommendation in advice:
-        ranked = sorted(recommendation.choices, key=lambda choice: _distance(used, choice))
+    for advised in advice:
+        ranked = sorted(advised.choices, key=lambda choice: _distance(used, choice))
         near = ranked[0]
         exact = not any(_distance(used, near))
         nearest = nearest or (near, exact)
-        if recommendation.standing is Standing.MEASURE or Doubt.SIMULATED in recommendation.doubts:
+        if advised.standing is Standing.MEASURE or Doubt.SIMULATED in advised.doubts:
             continue
-        if (
-            near is recommendation.chosen
-            or min(near.least_runs, recommendation.chosen.least_runs) < LEAST_RUNS
-        ):
+        if near is advised.chosen or min(near.least_runs, advised.chosen.least_runs) < LEAST_RUNS:
             continue
         if writes_unflushed(replace(near.definition, cache=used["cache"])):
             continue  # the disk in use has no comparable result
-        gain = compare(near, recommendation.chosen, trends)
+        gain = compare(near, advised.chosen, trends)
         if gain.low > 0 and (best is None or gain.ratio > best[3].ratio):
-            best = near, exact, recommendation, gain
+            best = near, exact, advised, gain
     if best is not None:
         return best
     return (*(nearest or (None, False)), None, None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from pvebench.advice.recommendation import Choice, Recommendation
+from pvebench.config.pack import flow_text
 from pvebench.model.definition import Definition
 from pvebench.model.disk import DISK_OPTIONS, Cache, Disk
 from pvebench.model.units import format_size
@@ -58,24 +59,22 @@ def proposals(
         without_aio: (node, storage) that QEMU itself accesses over the network.
     """
     best: dict[Options, Proposal] = {}
-    for recommendation in advice:
-        fixed = {"aio"} if (recommendation.node, recommendation.storage) in without_aio else set()
-        for proposal in _for_purpose(recommendation, fixed):
+    for advised in advice:
+        fixed = {"aio"} if (advised.node, advised.storage) in without_aio else set()
+        for proposal in _for_purpose(advised, fixed):
             known = best.get(proposal.options)
             if known is None or known.upper < proposal.upper:
                 best[proposal.options] = proposal
     return tuple(sorted(best.values(), key=lambda one: -one.upper)[:MOST])
 
 
-def _for_purpose(recommendation: Recommendation, fixed: Collection[str]) -> Iterator[Proposal]:
-    scores = {options_of(choice.definition): choice.score for choice in recommendation.choices}
+def _for_purpose(advised: Recommendation, fixed: Collection[str]) -> Iterator[Proposal]:
+    scores = {options_of(choice.definition): choice.score for choice in advised.choices}
     measured = scores.keys() | {
-        options_of(place.definition)
-        for ranking in recommendation.rankings
-        for place in ranking.excluded
+        options_of(place.definition) for ranking in advised.rankings for place in ranking.excluded
     }
-    top = recommendation.fastest.score
-    for choice in (recommendation.fastest, *recommendation.ties, *recommendation.undecided):
+    top = advised.fastest.score
+    for choice in (advised.fastest, *advised.ties, *advised.undecided):
         for option, values in ALTERNATIVES.items():
             for value in values:
                 options = _with(choice, option, value)
@@ -170,7 +169,7 @@ def pack_text(
     variants = _variants(base, advice, chosen)
     fixed = _flow({key: base[key] for key in _explicit(base) if key not in _AXES})
     first = anchor.definition
-    places = [place for recommendation in advice for place in recommendation.chosen.places]
+    places = [place for advised in advice for place in advised.chosen.places]
     loads = dict.fromkeys(_load(place.definition) for place in places)
     return "\n".join(
         [
@@ -212,29 +211,18 @@ def _changes(base: Mapping[str, str], options: Mapping[str, str]) -> dict[str, s
 
 
 def _flow(options: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{name}: {_value(name, text)}" for name, text in options.items()) + "}"
-
-
-def _value(name: str, text: str) -> str:
-    if name in _FLAGS:
-        return "true" if text == "1" else "false"
-    return text
+    return flow_text(
+        {name: text == "1" if name in _FLAGS else text for name, text in options.items()}
+    )
 
 
 def _load(definition: Definition) -> str:
     """Return the options of a workload that are not at fio's defaults."""
-    known = {
-        name: value
-        for name, value in definition.parameters.items()
-        if value not in (0, False, "", "random") and name != "version"
-    }
-    parts = [
-        f"{name}: {format_size(int(value)) if name in ('bs', 'size') else _plain(value)}"
-        for name, value in known.items()
-        if (name, value) != ("numjobs", 1)
-    ]
-    return "{" + ", ".join(parts) + "}"
-
-
-def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return flow_text(
+        {
+            name: format_size(int(value)) if name in ("bs", "size") else value
+            for name, value in definition.parameters.items()
+            if value not in (0, False, "", "random") and name != "version"
+            if (name, value) != ("numjobs", 1)
+        }
+    )

@@ -112,18 +112,18 @@ def read_versions(text: str, *, option: str) -> tuple[dict[str, str], tuple[str,
     """
     pairs: list[_Pair] = []
     unread: list[str] = []
-    running = ""
+    running = {}
     for line in _lines(text):
-        kernel, pair = _RUNNING.search(line), _pair(line)
-        running = kernel[1] if kernel else running
-        if pair is not None:
+        if kernel := _RUNNING.search(line):
+            running = {"kernel": kernel[1]}
+        if (pair := _pair(line)) is not None:
             pairs.append(pair)
         elif kernel is None and not _WITHOUT_VERSION.match(line):
             unread.append(line)
-    versions = _versions(pairs, before=option == "--from")
-    versions |= {"kernel": running} if running else {}
+    versions = _versions(pairs, before=option == "--from") | running
     unknown = [pair.name for pair in pairs if not _fact(pair)]
-    if not versions or (unknown and "=" in text and "\n" not in text.strip()):
+    single = "=" in text and "\n" not in text.strip()
+    if not versions or (unknown and single):
         raise _unknown(text, unknown, option)
     return versions, tuple(unread)
 

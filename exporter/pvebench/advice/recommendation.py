@@ -123,6 +123,11 @@ class Recommendation:
     choices: tuple[Choice, ...]
     regression: Change | None
 
+    @property
+    def other_default(self) -> Choice | None:
+        """The default, unless it is the chosen."""
+        return None if self.default is self.chosen else self.default
+
     def choice(self, scenario: str) -> Choice | None:
         """Return the choice with a slug; None: not measured under all workloads."""
         return next((choice for choice in self.choices if choice.scenario == scenario), None)
@@ -159,7 +164,7 @@ def recommendations(
         _recommendation(group, _comparable(of), view, regressions)
         for group, of in sorted(groups.items(), key=lambda it: (it[0][:2], order[it[0][2]]))
     ]
-    return tuple(recommendation for recommendation in found if recommendation)
+    return tuple(advised for advised in found if advised)
 
 
 def _comparable(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
@@ -204,11 +209,8 @@ def compare(
     """Return how much more `after` gives than `before`; each needs LEAST_RUNS runs."""
     pairs = list(zip(before.places, after.places, strict=True))
     return joint_difference(
-        [
-            (totals(trends[place.key]), totals(trends[other_place.key]))
-            for place, other_place in pairs
-        ],
-        [(place.level, other_place.level) for place, other_place in pairs],
+        [(totals(trends[place.key]), totals(trends[second.key])) for place, second in pairs],
+        [(place.level, second.level) for place, second in pairs],
         chance=chance,
     )
 
@@ -223,20 +225,20 @@ def _recommendation(
     choices = choices_of(contests, view.trends)
     if not choices:
         return None
-    fastest, other_choices = choices[0], choices[1:]
-    ties, slower, undecided = _sorted(fastest, other_choices, view.trends)
+    fastest, others = choices[0], choices[1:]
+    ties, slower, undecided = _sorted(fastest, others, view.trends)
     usual = [choice for choice in choices if is_usual(choice.definition)]
     default = min(usual, key=_options, default=None)
     equal = [fastest, *ties]
     chosen = default if default in equal else min(equal, key=_options)
-    gain = _gain(default, chosen, view.trends, len(other_choices))
+    gain = _gain(default, chosen, view.trends, len(others))
     # One of each kind is enough: that of the first workload.
     faster = (place for contest in reversed(contests) for place in faster_excluded(contest))
     excluded = tuple({place.exclusion: place for place in faster}.values())
-    doubts = tuple(_doubts(contests, fastest, other_choices, default, gain, view))
+    doubts = tuple(_doubts(contests, fastest, others, default, gain, view))
     standing = _standing(doubts, default=chosen is default)
     if standing is Standing.MEASURE and chosen is not fastest:
-        chosen, gain = fastest, _gain(default, fastest, view.trends, len(other_choices))
+        chosen, gain = fastest, _gain(default, fastest, view.trends, len(others))
     keys = {place.key for place in chosen.places}
     return Recommendation(
         node=node,

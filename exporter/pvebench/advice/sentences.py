@@ -15,9 +15,10 @@ from pvebench.model.durability import Durability, Survival, Sync, durable_by
 from pvebench.model.units import show_latency
 from pvebench.store.current import main_metric
 from pvebench.store.records import StoredRun
+from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import EMULATED_TEXT, excluded_text, level_text
 from pvebench.verdicts.overall_state import summary
-from pvebench.verdicts.ranking import LEAST_RUNS
+from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST
 
 PURPOSES: Final = {
     Purpose.DATABASE: "databases and mail",
@@ -67,6 +68,11 @@ RunsOf = Callable[[str], Sequence[StoredRun]]
 """Case key -> its newest runs with samples."""
 
 
+def newest_runs(store: Store) -> RunsOf:
+    """Return the newest runs of a store by case."""
+    return lambda key: store.runs(case_key=key, limit=2 * NEWEST)
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Cost of the first workload of a purpose: medians of the runs, None: not measured."""
@@ -107,13 +113,13 @@ def _tail(run: StoredRun) -> float | None:
     return max(tails, default=None)
 
 
-def heading(recommendation: Recommendation) -> str:
+def heading(advised: Recommendation) -> str:
     """Return `local-zfs on pve1, databases and mail`."""
-    return f"{recommendation.storage} on {recommendation.node}, {PURPOSES[recommendation.purpose]}"
+    return f"{advised.storage} on {advised.node}, {PURPOSES[advised.purpose]}"
 
 
 def advice_lines(
-    recommendation: Recommendation,
+    advised: Recommendation,
     runs_of: RunsOf,
     present: str | None = None,
     gain_over_present: JointDifference | None = None,
@@ -123,47 +129,45 @@ def advice_lines(
     Args:
         present: scenario in use.
     """
-    yield first_sentence(recommendation)
-    if gain_over_present is not None and present and (used := recommendation.choice(present)):
+    yield first_sentence(advised)
+    if gain_over_present is not None and present and (used := advised.choice(present)):
         gain = gain_text(gain_over_present)
         yield f"Against the present choice: {gain}. Its run IDs: {ids_text(used.runs)}."
-    yield f"Measured: {'; '.join(_levels(recommendation.chosen))}."
-    yield from _others(recommendation)
-    yield from (text for doubt in recommendation.doubts if (text := _DOUBTS[doubt]))
-    yield from _faster_ones(recommendation)
-    yield from _costs(recommendation, runs_of)
-    yield from risk_lines(recommendation.chosen.definition, recommendation.durability)
-    yield f"Run IDs: {ids_text(recommendation.chosen.runs)}" + (
-        f"; of the default: {ids_text(recommendation.default.runs)}"
-        if recommendation.default and recommendation.default is not recommendation.chosen
-        else ""
-    )
+    yield f"Measured: {'; '.join(_levels(advised.chosen))}."
+    yield from _others(advised)
+    yield from (text for doubt in advised.doubts if (text := _DOUBTS[doubt]))
+    yield from _faster_ones(advised)
+    yield from _costs(advised, runs_of)
+    yield from risk_lines(advised.chosen.definition, advised.durability)
+    default = advised.other_default
+    of_default = f"; of the default: {ids_text(default.runs)}" if default else ""
+    yield f"Run IDs: {ids_text(advised.chosen.runs)}{of_default}"
 
 
-def first_sentence(recommendation: Recommendation) -> str:
+def first_sentence(advised: Recommendation) -> str:
     """Return the advice alone: `Keep the default, …: nothing measured here is faster`.
 
     It names an open regression of the configuration.
     """
-    return " ".join((_choice_sentence(recommendation), *regression_text(recommendation)))
+    return " ".join((_choice_sentence(advised), *regression_text(advised)))
 
 
-def regression_text(recommendation: Recommendation) -> Iterator[str]:
+def regression_text(advised: Recommendation) -> Iterator[str]:
     """Yield the open regression of the recommended configuration, in the words of the verdict."""
-    if recommendation.regression is not None:
-        yield f"It has an open regression: {summary(recommendation.regression)}."
+    if advised.regression is not None:
+        yield f"It has an open regression: {summary(advised.regression)}."
 
 
-def _choice_sentence(recommendation: Recommendation) -> str:
-    chosen = configuration_text(recommendation.chosen.definition)
-    if recommendation.standing is Standing.MEASURE:
-        gap = f" ({gain_text(recommendation.gain)} than the default)" if recommendation.gain else ""
+def _choice_sentence(advised: Recommendation) -> str:
+    chosen = configuration_text(advised.chosen.definition)
+    if advised.standing is Standing.MEASURE:
+        gap = f" ({gain_text(advised.gain)} than the default)" if advised.gain else ""
         return f"Measure first. The highest durable result so far is {chosen}{gap}."
-    if recommendation.standing is Standing.DEFAULT:
-        if recommendation.chosen is recommendation.fastest:
+    if advised.standing is Standing.DEFAULT:
+        if advised.chosen is advised.fastest:
             return f"Keep the default, {chosen}: nothing measured here is faster."
         return f"Keep the default, {chosen}: it is within noise of the fastest."
-    gain = f": {gain_text(recommendation.gain)} than the default" if recommendation.gain else ""
+    gain = f": {gain_text(advised.gain)} than the default" if advised.gain else ""
     return f"Use {chosen}{gain}."
 
 
@@ -192,46 +196,34 @@ def _levels(choice: Choice) -> Iterator[str]:
         yield f"{level} ({workload_text(place.definition)})"
 
 
-def _others(recommendation: Recommendation) -> Iterator[str]:
-    alike = [
-        other_choice
-        for other_choice in (recommendation.fastest, *recommendation.ties)
-        if other_choice is not recommendation.chosen
-    ]
+def _others(advised: Recommendation) -> Iterator[str]:
+    alike = [choice for choice in (advised.fastest, *advised.ties) if choice is not advised.chosen]
     if alike:
         yield f"Within noise of it: {_names(alike)}."
-    if recommendation.undecided:
-        yield f"Not decided, more runs needed: {_names(recommendation.undecided)}."
+    if advised.undecided:
+        yield f"Not decided, more runs needed: {_names(advised.undecided)}."
 
 
 def _names(choices: Iterable[Choice]) -> str:
     return "; ".join(configuration_text(choice.definition) for choice in choices)
 
 
-def _faster_ones(recommendation: Recommendation) -> Iterator[str]:
-    for place in recommendation.excluded:
+def _faster_ones(advised: Recommendation) -> Iterator[str]:
+    for place in advised.excluded:
         yield excluded_text(place, main_metric(place.definition))
 
 
-def _costs(recommendation: Recommendation, runs_of: RunsOf) -> Iterator[str]:
-    cost = cost_of(recommendation.chosen, runs_of)
-    other_choice = (
-        recommendation.default
-        if recommendation.default and recommendation.default is not recommendation.chosen
-        else None
-    )
-    usual = cost_of(other_choice, runs_of) if other_choice else Cost(None, None)
-    load = workload_text(recommendation.chosen.places[0].definition)
-    if cost.cpu_seconds is not None:
-        yield (
-            f"Host CPU per I/O: {show_latency(cost.cpu_seconds)}{_of_default(usual.cpu_seconds)} "
-            f"({load})."
-        )
-    if cost.tail_seconds is not None:
-        yield (
-            f"Tail latency (p99.9): {show_latency(cost.tail_seconds)}"
-            f"{_of_default(usual.tail_seconds)} ({load})."
-        )
+def _costs(advised: Recommendation, runs_of: RunsOf) -> Iterator[str]:
+    cost = cost_of(advised.chosen, runs_of)
+    default = advised.other_default
+    usual = cost_of(default, runs_of) if default else Cost(None, None)
+    load = workload_text(advised.chosen.places[0].definition)
+    for name, seconds, of_default in (
+        ("Host CPU per I/O", cost.cpu_seconds, usual.cpu_seconds),
+        ("Tail latency (p99.9)", cost.tail_seconds, usual.tail_seconds),
+    ):
+        if seconds is not None:
+            yield f"{name}: {show_latency(seconds)}{_of_default(of_default)} ({load})."
 
 
 def _of_default(seconds: float | None) -> str:
@@ -271,10 +263,7 @@ def _shares(rows: Sequence[Survival]) -> str:
 
 def _share(rows: Sequence[Survival], *, synced: bool) -> str:
     survivals = [row for row in rows if (row.sync is not Sync.NONE) is synced]
-    found, written = (
-        sum(survival.found for survival in survivals),
-        sum(survival.written for survival in survivals),
-    )
+    found, written = (sum(getattr(it, name) for it in survivals) for name in ("found", "written"))
     return f"{found} of {written} {'flushed' if synced else 'other completed'} writes"
 
 
@@ -291,26 +280,24 @@ def ids_text(runs: Sequence[int]) -> str:
     return ", ".join(texts[:_LISTED]) + more
 
 
-def advice_data(recommendation: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
+def advice_data(advised: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
     """Return a recommendation as plain data."""
-    cost = cost_of(recommendation.chosen, runs_of)
+    cost = cost_of(advised.chosen, runs_of)
     return {
-        "node": recommendation.node,
-        "storage": recommendation.storage,
-        "purpose": str(recommendation.purpose),
-        "standing": str(recommendation.standing),
-        "open_regression": recommendation.regression.id if recommendation.regression else None,
-        "doubts": [str(doubt) for doubt in recommendation.doubts],
-        "text": " ".join(advice_lines(recommendation, runs_of)),
-        "chosen": _choice_data(recommendation.chosen),
-        "default": _choice_data(recommendation.default) if recommendation.default else None,
-        "gain": gain_data(recommendation.gain),
-        "within_noise": [
-            other_choice.scenario for other_choice in (recommendation.fastest, *recommendation.ties)
-        ],
-        "slower": [other_choice.scenario for other_choice in recommendation.slower],
-        "undecided": [other_choice.scenario for other_choice in recommendation.undecided],
-        "durable": str(durable_by(recommendation.chosen.definition, recommendation.durability)),
+        "node": advised.node,
+        "storage": advised.storage,
+        "purpose": str(advised.purpose),
+        "standing": str(advised.standing),
+        "open_regression": advised.regression.id if advised.regression else None,
+        "doubts": [str(doubt) for doubt in advised.doubts],
+        "text": " ".join(advice_lines(advised, runs_of)),
+        "chosen": _choice_data(advised.chosen),
+        "default": _choice_data(advised.default) if advised.default else None,
+        "gain": gain_data(advised.gain),
+        "within_noise": [choice.scenario for choice in (advised.fastest, *advised.ties)],
+        "slower": [choice.scenario for choice in advised.slower],
+        "undecided": [choice.scenario for choice in advised.undecided],
+        "durable": str(durable_by(advised.chosen.definition, advised.durability)),
         "host_cpu_seconds_per_io": cost.cpu_seconds,
         "latency_p999_seconds": cost.tail_seconds,
     }

@@ -22,6 +22,7 @@ from pvebench.advice.sentences import (
     advice_lines,
     gain_data,
     heading,
+    newest_runs,
 )
 from pvebench.analysis.difference import JointDifference
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options, show, writing
@@ -35,7 +36,7 @@ from pvebench.scheduler.plan import expand, make_plan
 from pvebench.service.selection import budgets_of
 from pvebench.store.current import Results, View
 from pvebench.store.store import Store
-from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST
+from pvebench.verdicts.ranking import LEAST_RUNS
 
 _EVERY: Final = "1d"
 """Interval of the written pack: its cycle then fits the budget of 24 hours."""
@@ -77,27 +78,24 @@ def advise(
     with results_of(settings) as store:
         view, found = _advice(settings, store)
         without_aio = _without_aio(settings)
-
-        def runs_of(key: str) -> Sequence[Any]:
-            return store.runs(case_key=key, limit=2 * NEWEST)
-
+        runs_of = newest_runs(store)
         if directory is not None:
             _write_plans(settings, found, directory)
             return
         if form == "json":
             rows = [
-                advice_data(recommendation, runs_of)
+                advice_data(advised, runs_of)
                 | {
-                    "gain_over_present": gain_data(_over(recommendation, present, view)),
-                    "measure_next": [*map(proposal_text, proposals([recommendation], without_aio))],
+                    "gain_over_present": gain_data(_over(advised, present, view)),
+                    "measure_next": [*map(proposal_text, proposals([advised], without_aio))],
                 }
-                for recommendation in found
+                for advised in found
             ]
             click.echo(json.dumps(rows, indent=2))
             return
         lines = list(_lines(found, runs_of, view, present, without_aio))
     click.echo("\n".join(lines) if lines else NOTHING)
-    if present and not any(recommendation.choice(present) for recommendation in found):
+    if present and not any(advised.choice(present) for advised in found):
         raise _unknown(present, found)
 
 
@@ -142,33 +140,29 @@ def _lines(
     without_aio: Collection[tuple[str, str]],
 ) -> Iterator[str]:
     """Yield the advice as Markdown, which a terminal shows well, too."""
-    for recommendation in found:
-        yield f"## {heading(recommendation)}"
-        lines = advice_lines(recommendation, runs_of, present, _over(recommendation, present, view))
+    for advised in found:
+        yield f"## {heading(advised)}"
+        lines = advice_lines(advised, runs_of, present, _over(advised, present, view))
         yield from (f"- {line}" for line in lines)
-        for proposal in proposals([recommendation], without_aio)[:3]:
+        for proposal in proposals([advised], without_aio)[:3]:
             yield f"- Measure next: {proposal_text(proposal)}."
         yield ""
     if found:
         yield UNASSESSED
 
 
-def _over(
-    recommendation: Recommendation, present: str | None, view: View
-) -> JointDifference | None:
+def _over(advised: Recommendation, present: str | None, view: View) -> JointDifference | None:
     """Return the gain of the recommended configuration over the present one."""
-    choice = recommendation.choice(present) if present else None
-    if choice is None or choice is recommendation.chosen:
+    choice = advised.choice(present) if present else None
+    if choice is None or choice is advised.chosen:
         return None
-    if min(choice.least_runs, recommendation.chosen.least_runs) < LEAST_RUNS:
+    if min(choice.least_runs, advised.chosen.least_runs) < LEAST_RUNS:
         return None
-    return compare(choice, recommendation.chosen, view.trends)
+    return compare(choice, advised.chosen, view.trends)
 
 
 def _unknown(present: str, found: Sequence[Recommendation]) -> ConfigError:
-    known = sorted(
-        {choice.scenario for recommendation in found for choice in recommendation.choices}
-    )
+    known = sorted({choice.scenario for advised in found for choice in advised.choices})
     message = f"--present: no comparable result of {present!r}; known: {', '.join(known)}"
     return ConfigError.of_options(message)
 
@@ -178,8 +172,8 @@ def _unknown(present: str, found: Sequence[Recommendation]) -> ConfigError:
 
 def _write_plans(settings: Settings, found: Sequence[Recommendation], directory: Path) -> None:
     groups: dict[tuple[str, str], list[Recommendation]] = {}
-    for recommendation in found:
-        groups.setdefault((recommendation.node, recommendation.storage), []).append(recommendation)
+    for advised in found:
+        groups.setdefault((advised.node, advised.storage), []).append(advised)
     written = [_write_plan(settings, place, own, directory) for place, own in groups.items()]
     if not any(written):
         click.echo("No unmeasured configuration could be the fastest; nothing to write.")

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import click
 
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.sentences import advice_lines, heading
+from pvebench.advice.sentences import advice_lines, heading, newest_runs
 from pvebench.cli.options import (
     output_option,
     read_settings,
@@ -44,10 +43,9 @@ from pvebench.service.instance import planned_cases
 from pvebench.service.selection import assignments
 from pvebench.store.current import Results
 from pvebench.store.records import StoredRun
-from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.overall_state import short_headline
-from pvebench.verdicts.ranking import NEWEST, of_storage, shown_definitions
+from pvebench.verdicts.ranking import of_storage, shown_definitions
 
 # --- `pvebench card`: the results of a storage as a picture.
 
@@ -116,19 +114,12 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             rankings=summaries(view, after_cycles, cases),
             trends=view.trends,
             advice=tuple(
-                (
-                    heading(recommendation),
-                    tuple(advice_lines(recommendation, partial(_newest_runs, store))),
-                )
-                for recommendation in recommendations(view, cases, verdicts.regressions)
+                (heading(advised), tuple(advice_lines(advised, newest_runs(store))))
+                for advised in recommendations(view, cases, verdicts.regressions)
             ),
         )
     html = report_html(subject, runs, series, relative_to or pack.relative_to)
     write_output(output, html.encode(), f"{len(runs)} runs")
-
-
-def _newest_runs(store: Store, key: str) -> list[StoredRun]:
-    return store.runs(case_key=key, limit=2 * NEWEST)
 
 
 # --- `pvebench export`: the stored history for other programs.

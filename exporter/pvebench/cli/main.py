@@ -23,38 +23,34 @@ from pvebench.plugins import load, plugins
 from pvebench.version import commit
 
 _LAYOUT: Final = {
-    "Measure": "run serve status pause resume abort",
-    "Results": "verdict view compare results report card export baseline judge* import*",
+    "Measure": "run serve@run status pause@control resume@control abort@control",
+    "Results": "verdict view@run compare@results results report@export card@export export baseline "
+    "judge* import*",
     "Decide": "advise durability* upgrade gate",
-    "Set up": "setup check packs plan schema storage guest proxmox grafana print",
+    "Set up": "setup check@doctor packs plan@packs schema@packs storage guest proxmox "
+    "grafana@dashboards print@dashboards",
     "Fleet": "fleet* hub*",
-    "Maintain": "doctor selftest notify cleanup prune restore reparse",
+    "Maintain": "doctor selftest@doctor notify cleanup@control prune@database restore@database "
+    "reparse@database",
     "Demo": "demo*",
 }
-"""Heading of the help -> its commands; `*`: of a plug-in, left out if it is not installed."""
-GROUPS: Final = {heading: names.replace("*", "").split() for heading, names in _LAYOUT.items()}
-"""Heading of the help -> its commands."""
-_SHARED: Final = {
-    "control": "pause resume abort cleanup",
-    "dashboards": "grafana print",
-    "database": "prune restore reparse",
-    "doctor": "check selftest",
-    "export": "report card",
-    "packs": "plan schema",
-    "results": "compare",
-    "run": "serve view",
+"""Heading of the help -> its commands, with `@` and the module if it has another name; `*`: of a
+plug-in, left out if it is not installed."""
+GROUPS: Final = {
+    heading: [re.split("[@*]", word)[0] for word in words.split()]
+    for heading, words in _LAYOUT.items()
 }
-"""Module -> its commands with other names."""
-_MODULES: Final = {name: module for module, names in _SHARED.items() for name in names.split()}
+"""Heading of the help -> its commands."""
 
 
 def _places() -> dict[str, str]:
     """Return command -> place of its function, as `module:function`: own ones, and plug-ins'."""
     points = plugins("commands")
     places = {}
-    for name in " ".join(_LAYOUT.values()).split():
+    for word in " ".join(_LAYOUT.values()).split():
+        name, _, module = word.partition("@")
         if not name.endswith("*"):
-            places[name] = f"pvebench.cli.{_MODULES.get(name, name)}:{_function(name)}"
+            places[name] = f"pvebench.cli.{module or name}:{_function(name)}"
         elif name[:-1] in points:
             places[name[:-1]] = points[name[:-1]].value
     others = {name: point.value for name, point in points.items() if "." not in name}

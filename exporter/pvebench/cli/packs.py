@@ -31,8 +31,8 @@ from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, Problem
 from pvebench.files import read_text
-from pvebench.model.units import DAY, format_size, show_bytes, show_interval, show_seconds
-from pvebench.model.write_cost import cost_lines
+from pvebench.model.units import format_size, show_bytes, show_interval, show_seconds
+from pvebench.model.write_cost import AT_MOST, cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, Plan, make_plan, why_canceled
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
@@ -126,18 +126,9 @@ def _print(available: list[Pack]) -> None:
     included = set(shipped_packs().values())
     for pack in available:
         title = pack.title if pack.path in included else f"{pack.path}: {pack.title}"
-        line = f"{pack.name:{width}}  {_interval(pack.every_seconds):>6}  {title}"
+        line = f"{pack.name:{width}}  {show_interval(pack.every_seconds):>7}  {title}"
         console.print(line, no_wrap=True, overflow="ellipsis")
     click.echo("details: `pvebench packs --show NAME`, `pvebench plan --pack NAME`")
-
-
-def _interval(seconds: float) -> str:
-    """Return an interval in whole units: `7 d`, `30 min`."""
-    units = (("d", int(DAY)), ("h", 3600), ("min", 60))
-    return next(
-        (f"{seconds / each:.0f} {unit}" for unit, each in units if not seconds % each),
-        show_seconds(seconds),
-    )
 
 
 def _show(pack: Pack) -> None:
@@ -147,7 +138,7 @@ def _show(pack: Pack) -> None:
         "source": pack.source,
         "file": str(pack.path),
         "tier": pack.tier,
-        "every": _interval(pack.every_seconds),
+        "every": show_interval(pack.every_seconds),
         "volume": format_size(pack.volume_bytes),
         **{name: ", ".join(map(str, values)) for name, values in pack.axes.items()},
         "workloads": ", ".join(workload.slug for workload in pack.workloads),
@@ -239,7 +230,7 @@ def _print_plan(console: Console, fit: FittingCases) -> None:
         f"{count_text(len(cycle.cases), 'case')}, {count_text(cycle.restarts, 'boot')}, "
         f"{count_text(cycle.switches, 'switch')}, {count_text(cycle.fills, 'fill')}; "
         f"about {show_seconds(cycle.seconds)}, "
-        f"at most {show_bytes(cycle.bytes_written)} written"
+        f"{AT_MOST} {show_bytes(cycle.bytes_written)} written"
     )
     console.print(f"space needed: at most {fit.text}", highlight=False, soft_wrap=True)
     console.print(_interval_text(pack.every_seconds))
@@ -270,7 +261,7 @@ def _print_reasons(console: Console, title: str, reasons: Sequence[tuple[str, st
 
 def _interval_text(every_seconds: float) -> str:
     """Return the interval of a case and its jitter."""
-    text = f"each case every {_interval(every_seconds)}"
+    text = f"each case every {show_interval(every_seconds)}"
     jitter, _ = jitter_seconds(every_seconds)
     if not jitter:
         return text

@@ -26,6 +26,7 @@ from pvebench.cli.options import (
 )
 from pvebench.cli.progress import result_text
 from pvebench.cli.selection import (
+    Selection,
     reference_option,
     reference_series_of,
     relative_option,
@@ -37,7 +38,6 @@ from pvebench.config import Settings
 from pvebench.errors import ConfigError, StoreError
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
-from pvebench.model.units import show_bytes
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store.current import Results, View
 from pvebench.store.records import StoredRun
@@ -77,33 +77,35 @@ def results(number: int | None, removed: int | None, **options: Any) -> None:
         _delete(settings, removed)
         return
     with results_of(settings) as store:
-        devices = {place: text for place, text in store.identities.devices().items() if text}
         if number is not None:
             _show_run(store, number)
-            return
-        if view.as_table:
+        elif view.as_table:
             series = reference_series_of(settings, pack, view.reference)
             runs = view.chosen(runs_of(store, pack))
             relative = view.relative_to or pack.relative_to
-            rows = result_rows(runs, series, relative, store.durability())
-            _show_table(rows, view)
-            return
-        if pack.name or view.pass_number:
-            runs = view.chosen(runs_of(store, pack))
-            runs = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
-            runs = runs[: view.limit]
+            _show_table(result_rows(runs, series, relative, store.durability()), view)
         else:
-            runs = store.runs(limit=view.limit, not_ok=view.not_ok)
-        good = (run for run in runs if run.outcome.good)
-        operations = operation_lines(good, emulated_in(store.periods()))
+            _show_runs(store, pack, view)
+
+
+def _show_runs(store: Store, pack: Selection, view: _View) -> None:
+    """Print runs, then the effects of operations, and devices."""
+    if pack.name or view.pass_number:
+        runs = view.chosen(runs_of(store, pack))
+        runs = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
+        runs = runs[: view.limit]
+    else:
+        runs = store.runs(limit=view.limit, not_ok=view.not_ok)
     if view.form == "json":
         from pvebench.web.api import run_data  # noqa: PLC0415 # slow import, unneeded for other output
 
         click.echo(json.dumps([run_data(run) for run in runs], indent=2))
-    else:
-        _print_results(runs)
-        for line in (*operations, *(f"{place}: {text}" for place, text in devices.items())):
-            click.echo(line)
+        return
+    _print_results(runs)
+    good = (run for run in runs if run.outcome.good)
+    devices = (f"{place}: {text}" for place, text in store.identities.devices().items() if text)
+    for line in (*operation_lines(good, emulated_in(store.periods())), *devices):
+        click.echo(line)
 
 
 def _delete(settings: Settings, number: int) -> None:
@@ -184,21 +186,18 @@ def _print_reference(rows: list[ResultRow], series: str) -> None:
 
     Columns without values are omitted.
     """
-    optional = [
-        (title.format(series=series), [show(row) for row in rows])
-        for title, column, show in _OPTIONAL_COLUMNS
+    optional = {
+        title.format(series=series): column
+        for title, column in _OPTIONAL_COLUMNS.items()
         if any(row[column] is not None for row in rows)
-    ]
-    table = Table(
-        "workload", "", "scenario", "outcome", "own", *(title for title, _ in optional), box=None
-    )
-    for place, row in enumerate(rows):
+    }
+    table = Table("workload", "", "scenario", "outcome", "own", *optional, box=None)
+    for row in rows:
         metric = str(row["published_metric"] or row["best_metric"])
         column = "iops" if metric == "iops" else "bandwidth_bytes_per_second"
         table.add_row(
             *(str(row[key]) for key in ("workload", "direction", "scenario", "outcome")),
-            _show(row[column], metric),
-            *(texts[place] for _, texts in optional),
+            *(_show(row, name, metric) for name in (column, *optional.values())),
         )
     console = make_console()
     console.print(table)
@@ -207,38 +206,26 @@ def _print_reference(rows: list[ResultRow], series: str) -> None:
         console.print(f"relative: divided by {scenario} with the same workload")
 
 
-def _published(row: ResultRow) -> str:
-    note = " (contradicts itself)" if row["published_doubt"] else ""
-    return _show(row["published"], str(row["published_metric"])) + note
+_OPTIONAL_COLUMNS: Final = {
+    "{series}": "published",
+    "own ÷ {series}": "ratio_to_published",
+    "relative": "ratio_to_relative",
+    "÷ link": "network_share_ratio",
+    "round trip": "network_round_trip_seconds",
+}
+"""Title with the name after --reference -> its column."""
 
 
-def _ratio(column: str) -> Callable[[ResultRow], str]:
-    def show(row: ResultRow) -> str:
-        value = row[column]
-        return f"{value:.2f}" if isinstance(value, float) else "-"
-
-    return show
-
-
-def _round_trip(row: ResultRow) -> str:
-    value = row["network_round_trip_seconds"]
-    return f"{value * 1e3:.3f} ms" if isinstance(value, float) else "-"
-
-
-_OPTIONAL_COLUMNS: Final = (
-    ("{series}", "published", _published),
-    ("own ÷ {series}", "ratio_to_published", _ratio("ratio_to_published")),
-    ("relative", "ratio_to_relative", _ratio("ratio_to_relative")),
-    ("÷ link", "network_share_ratio", _ratio("network_share_ratio")),
-    ("round trip", "network_round_trip_seconds", _round_trip),
-)
-"""Title with the name after --reference, required column, text of a row."""
-
-
-def _show(value: str | float | None, metric: str) -> str:
+def _show(row: ResultRow, column: str, metric: str) -> str:
+    value = row[column]
     if not isinstance(value, int | float):
         return "-"
-    return f"{value:,.0f} IOPS" if metric == "iops" else f"{show_bytes(value)}/s"
+    if column.endswith("_seconds"):
+        return f"{value * 1e3:.3f} ms"
+    if "ratio" in column:
+        return f"{value:.2f}"
+    doubt = column == "published" and row["published_doubt"]
+    return level_text(metric, value) + " (contradicts itself)" * bool(doubt)
 
 
 def _stored(store: Store, number: int) -> StoredRun:

@@ -324,8 +324,10 @@ def pack_of_fio(text: str) -> str:
         raise ConfigError([Problem("fio", 0, 0, fault) for fault in faults])
     notes |= {"jobs: pvebench measures one at a time": None} if len(jobs) > 1 else {}
     sections = {key: pack[key] for key in ("pack", "measure", "volume") if pack[key]}
-    entries = dict.fromkeys(f"  - {_flow(entry, braces=False)}\n" for entry in pack["workloads"])
-    lines = (f"{key}: {_flow(value)}\n" for key, value in sections.items())
+    entries = dict.fromkeys(
+        f"  - {flow_text(entry, braces=False)}\n" for entry in pack["workloads"]
+    )
+    lines = (f"{key}: {flow_text(value)}\n" for key, value in sections.items())
     return "".join((*(f"# {note}\n" for note in notes), *lines, "workloads:\n", *entries))
 
 
@@ -347,9 +349,9 @@ _OF_THE_PACK: Final = {
 """Option of fio -> section and key of a pack."""
 
 
-def _flow(value: object, *, braces: bool = True) -> str:
+def flow_text(value: object, *, braces: bool = True) -> str:
     """Return a value as YAML in one line."""
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    text = ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items())
+    text = ", ".join(f"{key}: {flow_text(inner)}" for key, inner in value.items())
     return f"{{{text}}}" if braces else text

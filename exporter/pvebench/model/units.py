@@ -141,7 +141,7 @@ def show_interval(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
     hours = seconds / 3600
-    return f"{hours:.1f} h".replace(".0 ", " ") if hours < 48 else f"{hours / 24:.0f} days"
+    return (f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days").replace(".0 ", " ")
 
 
 def show_seconds(seconds: float) -> str:

@@ -18,7 +18,7 @@ from pvebench import __version__
 from pvebench.model.consistency import is_own_share
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome
-from pvebench.model.units import show_bytes, show_rate
+from pvebench.model.units import show_bytes, show_latency, show_rate
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store.current import Trend
 from pvebench.store.records import StoredRun
@@ -396,23 +396,11 @@ def _sweeps(rows: Sequence[ResultRow]) -> list[Any]:
     return sweeps
 
 
-def _iops(value: CellValue) -> str:
-    return "–" if value is None else f"{_number(value):,.0f}"
+def _or_dash(show: Callable[[float], str]) -> Callable[[CellValue], str]:
+    return lambda value: "–" if value is None else show(_number(value))
 
 
-def _rate(value: CellValue) -> str:
-    return "–" if value is None else show_rate(_number(value))
-
-
-def _ms(value: CellValue) -> str:
-    if value is None:
-        return "–"
-    seconds = _number(value)
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
-
-
-def _ratio(value: CellValue) -> str:
-    return "–" if value is None else f"{_number(value):.2f}"
+_iops, _rate, _ratio = _or_dash("{:,.0f}".format), _or_dash(show_rate), _or_dash("{:.2f}".format)
 
 
 def _share(value: CellValue) -> str:
@@ -439,7 +427,7 @@ _ENVIRONMENT.globals |= {
 _ENVIRONMENT.filters |= {
     "iops": _iops,
     "rate": _rate,
-    "ms": _ms,
+    "ms": _or_dash(show_latency),
     "ratio": _ratio,
     "share": _share,
     "by_metric": lambda value, metric: (_iops if metric == "iops" else _rate)(value),

@@ -7,6 +7,7 @@ import io
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -151,7 +152,9 @@ def relative(rows: Sequence[ResultRow], scenario: str) -> list[ResultRow]:
         return (row["node"], row["workload"], row["direction"], conditions)
 
     # The latest definition of the slugs replaces earlier ones.
-    references = sorted((row for row in rows if row["scenario"] == scenario), key=_is_current)
+    references = sorted(
+        (row for row in rows if row["scenario"] == scenario), key=attrgetter("current")
+    )
     speeds = {conditions_of(row): speed(row) for row in references}
     divided = []
     for row in rows:
@@ -160,10 +163,6 @@ def relative(rows: Sequence[ResultRow], scenario: str) -> list[ResultRow]:
         cells = {**row.cells, "relative_to": scenario, "ratio_to_relative": ratio}
         divided.append(replace(row, cells=cells))
     return divided
-
-
-def _is_current(row: ResultRow) -> bool:
-    return row.current
 
 
 def _order(row: ResultRow) -> tuple[str, ...]:

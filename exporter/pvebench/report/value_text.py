@@ -40,13 +40,13 @@ PHASES: Final[dict[Phase, str]] = {
 
 
 def state_text(state: State) -> str:
-    """Return the display text of a state; its own name if it has none."""
-    return STATES.get(state, state.value.replace("_", " "))
+    """Return the display text of a state."""
+    return STATES[state]
 
 
 def phase_text(phase: Phase) -> str:
-    """Return the display text of a phase; its own name if it has none."""
-    return PHASES.get(phase, phase.value.replace("_", " "))
+    """Return the display text of a phase."""
+    return PHASES[phase]
 
 
 def outcome_text(outcome: Outcome) -> str:

@@ -176,8 +176,7 @@ def compared_text(subject: str, place: Place, when: When) -> str:
     if place.rank is Rank.EQUAL:
         return f"{subject} is within noise, at most {_percent(place.low)} slower."
     if place.low <= -HIDDEN:
-        runs = count_text(place.runs, "run")
-        return f"After {runs}, it is unknown whether {_lower(subject)} is slower."
+        return f"{count_text(place.runs, 'run')} can't show whether {_lower(subject)} is slower."
     if not math.isnan(place.low):
         size = f"noise of {count_text(place.runs, 'run')} hides up to {_percent(place.low)}"
         return f"{subject} is {_percent(place.ratio)} slower; {size}."

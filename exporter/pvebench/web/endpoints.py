@@ -208,11 +208,13 @@ class Pages:
     def results_data(self, request: Request) -> Response:
         """Serve `/api/v1/results`."""
         query_parameters(request, ())
+        return self._data("results", api.results_data)
 
-        def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
-            return api.results_data(content, now).model_dump_json()
+    def _data(self, name: str, make: Callable[[View, datetime], api.ApiModel]) -> Response:
+        def text(content: View, _: list[WorkerStatus], now: datetime) -> str:
+            return make(content, now).model_dump_json()
 
-        return _json(self._once("results", make, self._texts))
+        return _json(self._once(name, text, self._texts))
 
     def case_data(self, request: Request) -> Response:
         """Serve `/api/v1/cases/<key>`."""
@@ -226,22 +228,19 @@ class Pages:
     def verdict_data(self, request: Request) -> Response:
         """Serve `/api/v1/verdict`."""
         query_parameters(request, ())
-
-        def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
-            return api.verdict_data(self._verdicts(), content, now).model_dump_json()
-
-        return _json(self._once("verdict", make, self._texts))
+        return self._data(
+            "verdict", lambda view, now: api.verdict_data(self._verdicts(), view, now)
+        )
 
     def changes_data(self, request: Request) -> Response:
         """Serve `/api/v1/changes`: closed changes too."""
         state = query_parameters(request, ("state",)).get("state", "")
         if state and state not in CHANGE_STATES:
             raise Refused(400, f"unknown state {state!r}", "use open or closed")
-
-        def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
-            return api.changes_data(self._verdicts(), content, now, state).model_dump_json()
-
-        return _json(self._once(f"changes?{state}", make, self._texts))
+        return self._data(
+            f"changes?{state}",
+            lambda view, now: api.changes_data(self._verdicts(), view, now, state),
+        )
 
     def runs_data(self, request: Request) -> Response:
         """Serve `/api/v1/runs`, newest first."""

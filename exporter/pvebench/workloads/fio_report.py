@@ -168,10 +168,9 @@ def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     if not isinstance(table, dict):
         yield f"{what}: percentile is {table!r:.50}"
         return
-    for key in table:
-        if not _PERCENTILE.match(key) or number(table, key) is None:
-            yield f"{what}: percentile {key[:50]!r} is {table[key]!r:.50}"
-    if len({float(key) for key in table if _PERCENTILE.match(key)}) < len(table):
+    yield from _key_faults(f"{what}: percentile", table, _PERCENTILE)
+    shares = {float(key): number(table, key) or 0.0 for key in table if _PERCENTILE.match(key)}
+    if len(shares) < len(table):
         yield f"{what}: duplicate percentile"
     yield from _bin_faults(what, block)
     yield from impossible(
@@ -181,9 +180,7 @@ def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
             mean=number(block, "mean"),
             maximum=number(block, "max"),
             stddev=number(block, "stddev"),
-            percentiles={
-                float(key): number(table, key) or 0.0 for key in table if _PERCENTILE.match(key)
-            },
+            percentiles=shares,
             step=1.0,  # whole nanoseconds
             bin_share=BIN_SHARE,
             bins_end=BINS_END,
@@ -191,14 +188,18 @@ def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     )
 
 
+def _key_faults(what: str, table: dict[str, Any], form: re.Pattern[str]) -> Iterator[str]:
+    for key, value in table.items():
+        if not form.match(key) or number(table, key) is None:
+            yield f"{what} {key[:50]!r} is {value!r:.50}"
+
+
 def _bin_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     table = block.get("bins", {})
     if not isinstance(table, dict):
         yield f"{what}: bins is {table!r:.50}"
         return
-    for key in table:
-        if not _BIN.match(key) or number(table, key) is None:
-            yield f"{what}: bin {key[:50]!r} is {table[key]!r:.50}"
+    yield from _key_faults(f"{what}: bin", table, _BIN)
     operations = sum(number(table, key) or 0.0 for key in table)
     if table and operations != number(block, "N"):
         yield f"{what}: the bins contain {operations:.10g} operations of {block['N']:.10g}"

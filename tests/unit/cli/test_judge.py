@@ -195,7 +195,7 @@ def test_progress_names_the_end_of_missing_runs_and_what_no_run_decides(tmp_path
     verdicts = replace(verdicts, reports=(replace(report, verdicts=(late, noisy)),))
     assert list(progress_lines(verdicts)) == [
         "Known: no verdict yet; each case needs 7 runs",
-        "Missing: 1 metric with 5 more runs each, by the schedule of `pvebench serve`",
+        "Missing: 1 metric with 5 more runs each",
         "Undecidable: 1 metric, such as disk: too noisy",
     ]
     assert list(progress_lines(Verdicts())) == []

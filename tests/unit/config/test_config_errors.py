@@ -412,6 +412,11 @@ def settings_message(tmp_path: Path, text: str) -> str:
             "pvebench.yaml:1:9: listen: invalid listen address 10620: write it as 127.0.0.1:10620",
         ),
         (
+            "listen: '::1:10620'\n",
+            "pvebench.yaml:1:9: listen: invalid listen address '::1:10620': "
+            "write it as [::1]:10620",
+        ),
+        (
             "accelerator: xen\n",
             "pvebench.yaml:1:14: accelerator: 'xen' is not one of 'auto', 'kvm' or 'tcg'",
         ),

@@ -178,7 +178,7 @@ def test_the_packs_fit_a_screen_and_show_has_the_details(
     assert "  quick.yaml: Two scenarios\n" in capsys.readouterr().out
     assert run_cli(["packs", "--show", "media-sweep-2018"]) == 0
     shown = capsys.readouterr().out
-    assert "  every: 7 d\n" in shown
+    assert "  every: 7 days\n" in shown
     assert "Proxmox VE 5.2 on two Xeon" in shown
     assert run_cli(["packs", "--show", "media-swep-2018"]) == 2
     assert "did you mean media-sweep-2018?" in capsys.readouterr().err

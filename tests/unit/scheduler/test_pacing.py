@@ -45,7 +45,7 @@ def test_without_a_budget_the_packs_keep_their_intervals() -> None:
     # The pack takes less than its five minutes, so it runs 288 times a day.
     assert cost.day_bytes == pytest.approx(288 * plan.bytes_written)
     assert cost.year_bytes == 365 * cost.day_bytes
-    assert cost_lines(paced.costs)[0].startswith("writes to local: at most ")
+    assert cost_lines(paced.costs)[0].startswith("writes to local: with a fast NVMe drive at most ")
     assert cost_lines(paced.costs)[0].endswith("; no write budget; drive wear unknown")
 
 
@@ -200,9 +200,10 @@ def test_commands_and_a_run_say_what_they_write_first(
     for before in (True, False):
         assert run_cli(["plan", *options]) == 0
         planned = capsys.readouterr().out
-        limit = "at most" if before else "about"
+        limit = "with a fast NVMe drive at most" if before else "about"
+        until = " until a cycle has measured it," if before else ""
         assert f"writes to local: {limit} " in planned
-        assert " days instead of 5 min to stay within 1.0 MiB a day" in planned
+        assert f" days instead of 5 min{until} to stay within 1.0 MiB a day" in planned
         assert run_cli(["check", "--config", str(path)]) in (0, 3)
         assert f"writes to local: {limit} " in " ".join(capsys.readouterr().out.split())
         assert run_cli(["run", *options]) == 0

@@ -12,14 +12,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
 from pvebench.report.value_text import sample_rows, show_age, show_spread, show_value
 from pvebench.store.records import Point
-from pvebench.web.views.charts import (
-    CHART_WIDTH,
-    LINE_HEIGHT,
-    SPARK_HEIGHT,
-    axis_values,
-    chart,
-    spark,
-)
+from pvebench.web.views.charts import LINE_HEIGHT, SPARK_HEIGHT, WIDTH, axis_values, chart, spark
 
 
 def points(values: list[float], direction: Direction = Direction.READ) -> list[Point]:
@@ -72,7 +65,7 @@ def test_a_chart_starts_at_zero_holds_all_points_and_marks_the_changes() -> None
     assert drawn is not None
     assert [line.name for line in drawn.lines] == ["read", "write"]
     places = [place for line in drawn.lines for place in line.dots]
-    assert all(0 <= x <= CHART_WIDTH and 0 <= y <= LINE_HEIGHT for x, y in places)
+    assert all(0 <= x <= WIDTH and 0 <= y <= LINE_HEIGHT for x, y in places)
     assert drawn.value_ticks[0].text == "0 IOPS"
     assert [(mark.number, mark.text) for mark in drawn.marks] == [(1, "kernel 1 → 2")]
     assert drawn.marks[0].at == drawn.lines[0].dots[1][0]

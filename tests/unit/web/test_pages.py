@@ -340,7 +340,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     chart = view.year
     assert chart is not None
     assert [(mark.number, mark.open) for mark in chart.marks] == [(1, True)]
-    assert [band.text for band in chart.bands] == ["first runs", "qemu_package 9.2.0-2"]
+    assert [band.text for band in chart.bands] == ["first runs", "qemu_package 9.0.2-5 → 9.2.0-2"]
     assert re.search("last (7[789]|8[0123])%", chart.label)
     assert chart.title == "Cases of the latest open change"
 

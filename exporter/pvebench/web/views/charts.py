@@ -30,7 +30,6 @@ SPARK_HEIGHT: Final = 20
 MIN_RANGE: Final = 0.1
 """Minimum height of a sparkline as a share of the level, so that noise does not look large."""
 
-CHART_WIDTH: Final = 800
 LINE_HEIGHT: Final = 300
 LINE_LEFT, LINE_RIGHT, LINE_TOP, LINE_BOTTOM = 90, 20, 24, 40
 """Margins of the large chart in pixels, for the axis labels."""
@@ -118,36 +117,33 @@ def chart(
     if len({point.run for point in points}) < 2:
         return None
     start, end = points[0].finished, points[-1].finished
-    seconds = (end - start).total_seconds() or 1.0
     values = axis_values(max(point.value for point in points), unit)
-    top = values[-1]
-
-    def x(moment: datetime) -> float:
-        share = (moment - start).total_seconds() / seconds
-        return round(LINE_LEFT + share * (CHART_WIDTH - LINE_LEFT - LINE_RIGHT), 1)
-
-    def y(value: float) -> float:
-        return round(
-            LINE_HEIGHT - LINE_BOTTOM - value / top * (LINE_HEIGHT - LINE_TOP - LINE_BOTTOM), 1
-        )
-
+    axis = _Axis(
+        start.timestamp(),
+        end.timestamp(),
+        values[-1],
+        height=LINE_HEIGHT,
+        margins=(LINE_LEFT, LINE_RIGHT, LINE_TOP, LINE_BOTTOM),
+    )
     by_direction: dict[str, list[Point]] = {}
     for point in points:
         by_direction.setdefault(str(point.direction), []).append(point)
     lines = []
-    for name, own_points in sorted(by_direction.items()):
-        dots = tuple((x(point.finished), y(point.value)) for point in own_points)
+    for name, own in sorted(by_direction.items()):
+        dots = tuple((axis.x(point.finished.timestamp()), axis.y(point.value)) for point in own)
         lines.append(Line(name, _polyline(dots), dots))
     return Chart(
         lines=tuple(lines),
-        value_ticks=tuple(Tick(y(value), show_value(value, unit)) for value in values),
+        value_ticks=tuple(Tick(axis.y(value), show_value(value, unit)) for value in values),
         time_ticks=tuple(
             # Always with the date, because the range may span years.
-            Tick(x(moment), f"{moment:%Y-%m-%d %H:%M}")
+            Tick(axis.x(moment.timestamp()), f"{moment:%Y-%m-%d %H:%M}")
             for moment in (start, start + (end - start) / 2, end)
         ),
         marks=tuple(
-            EnvironmentMark(x(moment), number, iso(moment), show_moment(moment), text)
+            EnvironmentMark(
+                axis.x(moment.timestamp()), number, iso(moment), show_moment(moment), text
+            )
             for number, (moment, text) in enumerate(changes, start=1)
         ),
         label=_chart_label(by_direction, unit, start, end),
@@ -255,18 +251,22 @@ class YearChart:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Scale from time (Unix seconds) and ratio to pixels."""
+    """Scale from time (Unix seconds) and value to pixels."""
 
     start: float
     end: float
     top: float
+    height: int = HEIGHT
+    margins: tuple[int, int, int, int] = (LEFT, RIGHT, TOP, BOTTOM)
 
     def x(self, time: float) -> float:
+        left, right, *_ = self.margins
         share = (time - self.start) / max(1.0, self.end - self.start)
-        return round(LEFT + min(1.0, max(0.0, share)) * (WIDTH - LEFT - RIGHT), 1)
+        return round(left + min(1.0, max(0.0, share)) * (WIDTH - left - right), 1)
 
-    def y(self, ratio: float) -> float:
-        return round(HEIGHT - BOTTOM - ratio / self.top * (HEIGHT - TOP - BOTTOM), 1)
+    def y(self, value: float) -> float:
+        *_, top, bottom = self.margins
+        return round(self.height - bottom - value / self.top * (self.height - top - bottom), 1)
 
 
 _Days = Sequence[tuple[float, float]]
@@ -395,15 +395,15 @@ def _bands(periods: Sequence[EnvironmentPeriod], axis: _Axis) -> Iterator[Band]:
             width=round(axis.x(end) - x, 1),
             iso=iso(period.started),
             day=f"{period.started:%Y-%m-%d}",
-            text=_changed_facts(before, period.facts) if index else "first runs",
+            text=changed_facts(before, period.facts) if index else "first runs",
         )
 
 
-def _changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """Return the facts that differ from before, as text."""
     changed = [
-        f"{name} {after.get(name, 'unknown')}"
-        for name in sorted({*before, *after})
+        f"{name} {before.get(name, 'unknown')} → {after.get(name, 'unknown')}"
+        for name in sorted({*before, *after} - {"environment", "node"})
         if before.get(name) != after.get(name)
     ]
     return ", ".join(changed) or "another environment"

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.sentences import advice_lines, heading
+from pvebench.advice.sentences import advice_lines, heading, newest_runs
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Durable, durable_of
 from pvebench.model.figures import warm_text
@@ -18,9 +18,8 @@ from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store.records import Point, StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.ranking import NEWEST
 from pvebench.web.views import case_url
-from pvebench.web.views.charts import Chart, chart
+from pvebench.web.views.charts import Chart, changed_facts, chart
 from pvebench.web.views.tables import Number, numbers_of
 
 CHART_RUNS: Final = 300
@@ -119,17 +118,15 @@ def _changes(
     points: Sequence[Point], names: Mapping[str, Mapping[str, str]]
 ) -> list[tuple[datetime, str]]:
     """Return the environment changes between runs: (time, changed facts)."""
-    changes = []
-    for before, after in pairwise(points):
-        if before.environment != after.environment:
-            old, new = names.get(before.environment, {}), names.get(after.environment, {})
-            facts = [
-                f"{name} {old.get(name, 'unknown')} → {new.get(name, 'unknown')}"
-                for name in sorted({*old, *new} - {"environment", "node"})
-                if old.get(name) != new.get(name)
-            ]
-            changes.append((after.finished, ", ".join(facts) or "another environment"))
-    return changes
+    none: Mapping[str, str] = {}
+    return [
+        (
+            after.finished,
+            changed_facts(names.get(before.environment, none), names.get(after.environment, none)),
+        )
+        for before, after in pairwise(points)
+        if before.environment != after.environment
+    ]
 
 
 # --- Advice
@@ -148,20 +145,16 @@ def advice_blocks(view: View, store: Store, verdicts: Verdicts) -> tuple[AdviceB
     """Return the advice for every storage and purpose."""
     return tuple(
         AdviceBlock(
-            title=heading(recommendation),
-            lines=tuple(
-                advice_lines(recommendation, lambda key: store.runs(case_key=key, limit=2 * NEWEST))
-            ),
+            title=heading(advised),
+            lines=tuple(advice_lines(advised, newest_runs(store))),
             cases=tuple(
                 (
                     f"{configuration_text(place.definition)}: {workload_text(place.definition)}",
                     case_url(place.key),
                 )
-                for choice in dict.fromkeys(
-                    (recommendation.chosen, recommendation.default or recommendation.chosen)
-                )
+                for choice in dict.fromkeys((advised.chosen, advised.default or advised.chosen))
                 for place in choice.places
             ),
         )
-        for recommendation in recommendations(view, regressions=verdicts.regressions)
+        for advised in recommendations(view, regressions=verdicts.regressions)
     )

@@ -21,7 +21,6 @@ from pvebench.store.current import View
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.fastest_text import (
-    Summary,
     latest_operation_lines,
     milestone_text,
     milestones,
@@ -357,14 +356,14 @@ def index_view(
         choices=storage_choices(chosen, verdicts, shown),
         chosen=chosen.replace("/", ", ", 1),
         card=f"/card.png?storage={quote(chosen, safe='')}" if content.cases else "",
-        year=_year(content, verdicts, ranked, cases),
+        year=year_chart(content, verdicts, [s.contest for s in ranked], cases) if cases else None,
         device=content.devices.get(chosen, ""),
         costs=cost_lines(
             tuple(cost for cost in content.costs if f"{cost.node}/{cost.storage}" == chosen)
         ),
         recommended=tuple(
-            (PURPOSES[recommendation.purpose], first_sentence(recommendation))
-            for recommendation in recommendations(content, cases, verdicts.regressions)
+            (PURPOSES[advised.purpose], first_sentence(advised))
+            for advised in recommendations(content, cases, verdicts.regressions)
         ),
         advice="" if content.cases else _advice(workers),
         operations=latest_operation_lines(content, cases),
@@ -383,13 +382,6 @@ def _verdict(content: View, verdicts: Verdicts, *, young: bool) -> str:
     if not (young or verdicts.counts() or verdicts.failed):
         return JUDGING
     return calm(verdicts)
-
-
-def _year(
-    content: View, verdicts: Verdicts, ranked: Sequence[Summary], cases: Mapping[str, Definition]
-) -> YearChart | None:
-    rankings = [summary.contest for summary in ranked]
-    return year_chart(content, verdicts, rankings, cases) if cases else None
 
 
 def _counts(content: View, keys: Sequence[str], now: datetime) -> tuple[tuple[int, str], ...]:
