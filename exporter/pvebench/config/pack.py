@@ -294,41 +294,49 @@ def pack_of_fio(text: str) -> str:
     Raises:
         ConfigError: a job cannot be measured as it is.
     """
-    faults: dict[str, None] = {}
-    pack: dict[str, Any] = {"pack": "from-fio", "measure": {}, "volume": {}, "workloads": []}
-    notes = dict.fromkeys(["direct: pvebench always bypasses the page cache, as direct=1"])
     try:
         jobs = fio_jobs(text)
     except ValueError as error:
         raise ConfigError([Problem("fio", 0, 0, str(error))]) from error
+    notes = dict.fromkeys(["direct: pvebench always bypasses the page cache, as direct=1"])
+    workloads, faults = [], dict[str, None]()
     for job in jobs:
         try:
             workload = pack_options(job)
         except ValueError as error:
             faults |= dict.fromkeys(str(error).splitlines())
-            continue
-        pack["workloads"].append({"fio": workload})
-        notes |= dict.fromkeys(_notes(job, workload))
+        else:
+            workloads.append({"fio": workload})
+            notes |= dict.fromkeys(_notes(job, workload))
+    pack = {"pack": "from-fio", **_sections(jobs, faults), "workloads": workloads}
+    _check_fio(pack, faults)
+    notes |= {"jobs: pvebench measures one at a time": None} if len(jobs) > 1 else {}
+    entries = dict.fromkeys(f"  - {flow_text(entry, braces=False)}\n" for entry in workloads)
+    lines = [f"{key}: {flow_text(pack[key])}\n" for key in pack if key != "workloads"]
+    return "".join((*(f"# {note}\n" for note in notes), *lines, "workloads:\n", *entries))
+
+
+def _sections(jobs: Sequence[Mapping[str, str]], faults: dict[str, None]) -> dict[str, Any]:
+    """Return the sections of a pack that all jobs share; add what differs to `faults`."""
+    sections: dict[str, Any] = {}
     for key, (section, name) in _OF_THE_PACK.items():
         values = {job[key] for job in jobs if key in job and "%" not in job[key]}
         if len(values) > 1:
             faults[f"{key}: differs between the jobs; a pack has one"] = None
         for value in values:
             seconds = "" if section == "volume" or whole_number(value) is None else "s"
-            pack[section][name] = f"{value}{seconds}"
+            sections.setdefault(section, {})[name] = f"{value}{seconds}"
+    return sections
+
+
+def _check_fio(pack: Mapping[str, Any], faults: dict[str, None]) -> None:
+    """Raise ConfigError for the faults, or without any for those of the pack."""
     try:
         PackFile.model_validate(pack)
     except ValidationError as error:
-        faults |= {message_of(dict(fault)): None for fault in error.errors()} if not faults else {}
+        faults = faults or dict.fromkeys(message_of(dict(fault)) for fault in error.errors())
     if faults:
         raise ConfigError([Problem("fio", 0, 0, fault) for fault in faults])
-    notes |= {"jobs: pvebench measures one at a time": None} if len(jobs) > 1 else {}
-    sections = {key: pack[key] for key in ("pack", "measure", "volume") if pack[key]}
-    entries = dict.fromkeys(
-        f"  - {flow_text(entry, braces=False)}\n" for entry in pack["workloads"]
-    )
-    lines = (f"{key}: {flow_text(value)}\n" for key, value in sections.items())
-    return "".join((*(f"# {note}\n" for note in notes), *lines, "workloads:\n", *entries))
 
 
 def _notes(job: Mapping[str, str], workload: Mapping[str, Any]) -> Iterator[str]:

@@ -210,7 +210,7 @@ def progress_lines(verdicts: Verdicts) -> Iterator[str]:
         least, most = (pick(verdict.more_runs for verdict in waiting) for pick in (min, max))
         span = f"{least} to {most}" if least < most else str(least)
         missing = f"{count_text(len(waiting), 'metric')} with {span} more runs each"
-        measured = any(place["node"] for place in verdicts.labels.values())
+        measured = {"node": "", "storage": ""} not in verdicts.labels.values()
         yield f"Missing: {missing}" + ", by the schedule of `pvebench serve`" * measured
     stuck = [verdict for verdict in unknown if not verdict.more_runs]
     if stuck:

@@ -439,21 +439,27 @@ def fio_jobs(text: str) -> list[dict[str, str]]:
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()[:1] not in ("", "#", ";")]
     in_file = any(line.startswith("[") for line in lines)
-    words = lines if in_file else _words(text)
+    words = [*map(_word_of_line, lines)] if in_file else _words(text)
     shared: dict[str, str] = {}
     jobs: list[dict[str, str]] = []
     for word, following in zip(words, [*words[1:], "-"], strict=True):
-        name, equals, value = word.lstrip("-").partition("=")
-        if in_file and word.startswith("["):
-            name, equals, value = "name", "=", word.strip("[]")
-        elif not in_file and not word.startswith("-"):
+        if not word.startswith("-"):
             continue
-        elif not equals:
-            value = "1" if in_file or following.startswith("-") else following
+        name, equals, value = word.lstrip("-").partition("=")
+        if not equals:
+            value = "1" if following.startswith("-") else following
         if name == "name" and value != "global":
             jobs.append({**shared})
-        (jobs[-1] if jobs else shared)[name.strip()] = value.strip()
+        (jobs[-1] if jobs else shared)[name] = value
     return jobs or [shared]
+
+
+def _word_of_line(line: str) -> str:
+    """Return a line of a job file as the option of a command line."""
+    if line.startswith("["):
+        return f"--name={line.strip('[]')}"
+    name, equals, value = line.partition("=")
+    return f"--{name.strip()}={value.strip() if equals else 1}"
 
 
 def _words(command: str) -> list[str]:
