@@ -25,6 +25,7 @@ from pvebench.advice.sentences import (
     newest_runs,
 )
 from pvebench.analysis.difference import JointDifference
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options, show, writing
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
@@ -225,6 +226,6 @@ def _report(path: Path, chosen: Sequence[Proposal], cost: int | None, budget: in
     if cost is not None:
         limit = f" of the budget of {show_bytes(budget)} a day" if budget else "; no write budget"
         writes = f"at most {show_bytes(cost)} per cycle{limit}"
-    click.echo(f"wrote {path}: {len(chosen)} configurations; {writes}")
+    click.echo(f"wrote {path}: {count_text(len(chosen), 'configuration')}; {writes}")
     for proposal in chosen:
         click.echo(f"  {proposal_text(proposal)}")

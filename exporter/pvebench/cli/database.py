@@ -90,7 +90,7 @@ def restore(backup: Path | None, **options: Any) -> None:
         store = Store(state.database)
         runs = store.totals().runs
         store.close()
-    click.echo(f"restored {backup} to {state.database}: {runs} runs")
+    click.echo(f"restored {backup} to {state.database}: {count_text(runs, 'run')}")
     if replaced is not None:
         click.echo(f"replaced database: {replaced}")
 

@@ -14,6 +14,7 @@ import click
 
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import advice_lines, heading, newest_runs
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import (
     output_option,
     read_settings,
@@ -119,7 +120,7 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             ),
         )
     html = report_html(subject, runs, series, relative_to or pack.relative_to)
-    write_output(output, html.encode(), f"{len(runs)} runs")
+    write_output(output, html.encode(), count_text(len(runs), "run"))
 
 
 # --- `pvebench export`: the stored history for other programs.

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from pvebench.analysis.arrays import np
 from pvebench.analysis.difference import difference
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import (
     format_option,
@@ -154,9 +155,9 @@ def _show_table(rows: list[ResultRow], view: _View) -> None:
     elif view.output is None:
         click.echo(forms[view.form](), nl=False)
     elif (form := view.output.suffix[1:].lower()) == "xlsx":
-        write_output(view.output, xlsx_bytes(rows), f"{len(rows)} rows")
+        write_output(view.output, xlsx_bytes(rows), count_text(len(rows), "row"))
     elif form in forms:
-        write_output(view.output, forms[form]().encode(), f"{len(rows)} rows")
+        write_output(view.output, forms[form]().encode(), count_text(len(rows), "row"))
     else:
         raise ConfigError.of_options(
             f"--output {view.output}: unknown file type; use .csv, .json or .xlsx"

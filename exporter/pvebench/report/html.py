@@ -15,6 +15,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pvebench import __version__
+from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.consistency import is_own_share
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome
@@ -263,8 +264,8 @@ def report_html(
         ),
         profile=profile(row for row in rows if row.good),
         sweeps=_sweeps(rows),
-        cases=len({row["scenario"] for row in rows}),
-        runs=len(runs),
+        cases=count_text(len({row["scenario"] for row in rows}), "configuration"),
+        runs=count_text(len(runs), "run"),
         passes=any(row["passes"] for row in rows),
         relative_to=relative_to,
         network=_have(rows, "network_share_ratio"),

@@ -101,6 +101,14 @@ def test_a_level_stands_beside_the_number_of_its_runs(simulation: Simulation) ->
     assert f'<td class="n">{number.value:,.0f}</td><td class="n">{number.runs}</td>' in html
 
 
+def test_one_run_of_one_configuration_is_counted_in_the_singular(simulation: Simulation) -> None:
+    (newest, *_) = simulation.store.runs(limit=1)
+    subject = Subject(
+        title="", source="", node="lab", now=newest.finished, simulated=True, environments=()
+    )
+    assert ": 1 run of 1 configuration.</p>" in report_html(subject, [newest])
+
+
 def test_the_hosts_row_stands_first_in_its_workload(simulation: Simulation) -> None:
     rows = rows_of(simulation)
     first = {str(row["workload"]): row["bus"] for row in reversed(rows)}
