@@ -71,8 +71,6 @@ PRESENT: Final = 10
 """Maximum number of latest runs in the current level without a step or event."""
 LEAST_PRESENT: Final = 3
 """Minimum number of latest runs in the current level without a step or event."""
-CLAIMED: Final = 0.02
-"""Nominal chance that a change is larger than what is ruled out."""
 SLOW: Final = 2.0
 """Distance of a level from its baseline in standard deviations that slow variation explains."""
 WEEK_OF_RUNS: Final = 200
@@ -405,7 +403,7 @@ def difference_of(
     if decisive_steps([*accepted, *steps], accepted):
         return apart
     # A change may have come after the last step, and a mode be taken for the baseline.
-    latest = logs[after[-PRESENT:]]
+    latest = logs[after[-PRESENT:] if steps else after]
     apart = apart.and_of(_from_everything(logs[start:base_end], latest))
     usual = _from_everything(logs[start:begun], latest)
     return usual.and_of(apart) if usual.effect < 0 and steps else apart
@@ -413,7 +411,7 @@ def difference_of(
 
 def _from_everything(baseline: Matrix, present: Matrix) -> Difference:
     """Return the difference from the whole baseline, which slow variation makes less certain."""
-    apart = difference(baseline, present, chance=CLAIMED)
+    apart = difference(baseline, present)
     return apart.wider(SLOW * usual_variation(baseline))
 
 
