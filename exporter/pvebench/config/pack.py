@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pvebench.config.document import Document, message_of, read_document, validate
 from pvebench.config.pack_keys import OptionValue, PackFile
 from pvebench.errors import ConfigError, Problem
+from pvebench.fields import MAX_NAME
 from pvebench.model.disk import Bus, Cache, Filesystem, Format
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, format_size, whole_number
@@ -27,7 +28,6 @@ from pvebench.workloads.tool import ToolOptions
 
 # --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
 
-_MAX_NAME: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 """Name of a pack; anything with a dot or a slash is a path, used unchanged."""
 
@@ -96,9 +96,9 @@ def check_exists(path: Path) -> None:
 
 def _unknown_shipped(name: str) -> str:
     known = list(shipped_packs())
-    near = difflib.get_close_matches(name[:_MAX_NAME], known, n=1)
+    near = difflib.get_close_matches(name[:MAX_NAME], known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
-    return f"no shipped pack {name[:_MAX_NAME]}; {hint}"
+    return f"no shipped pack {name[:MAX_NAME]}; {hint}"
 
 
 # --- The pack itself.

@@ -39,6 +39,10 @@ REFILL_BELOW_BYTES: Final = 128 * KIB
 FILL_FLOOR_BYTES_PER_SECOND: Final = 2_000_000
 """Minimum rate of a fill; a slower one is aborted."""
 _Lines = dict[str, int | str]
+_PERCENTILES: Final[_Lines] = {
+    "percentile_list": PERCENTILES,
+    **dict.fromkeys(("slat_percentiles", "clat_percentiles", "lat_percentiles"), 1),
+}
 _Parameters = Mapping[str, int | float | str | bool]
 
 
@@ -114,10 +118,7 @@ def _search_job(workload: Workload, target: Target) -> Job:
         "latency_target": f"{parameters['latency_target']}us",
         "latency_window": f"{round(float(parameters['latency_window']) * 1000)}ms",
         "latency_percentile": f"{parameters['latency_percentile']:g}",
-        "percentile_list": PERCENTILES,
-        "slat_percentiles": 1,
-        "clat_percentiles": 1,
-        "lat_percentiles": 1,
+        **_PERCENTILES,
     }
     text = _job_file(workload.slug, _global(target) | lines | _pattern(workload, target))
     return Job(
@@ -227,10 +228,7 @@ def _window(workload: Workload, target: Target) -> _Lines:
         **({} if writes_once(workload) else {"time_based": 1}),
         "runtime": _time(workload.runtime_seconds),
         **({"ramp_time": ramp} if ramp != "0" else {}),
-        "percentile_list": PERCENTILES,
-        "slat_percentiles": 1,
-        "clat_percentiles": 1,
-        "lat_percentiles": 1,
+        **_PERCENTILES,
         "log_avg_msec": interval_milliseconds(workload),
         "per_job_logs": 0,
         "write_iops_log": f"{target.work}/fio",

@@ -31,6 +31,7 @@ from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import MARK, Node, StorageContext, Undo, instance_id
 from pvebench.drivers.storages.directory import DirectorySettings, path_of
+from pvebench.drivers.storages.own_files import changed
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.drivers.storages.storage_settings import networks_of, space_needed, storage_contexts
 from pvebench.errors import (
@@ -102,7 +103,7 @@ class RemoteDirectory:
     def _known(self, output: bytes, path: str) -> str:
         match = _FILE.fullmatch(output.decode("utf-8", "replace").strip())
         if match is None:
-            raise _changed(path, f"is no longer a regular file ({output[:60]!r})")
+            raise changed(path, f"is no longer a regular file ({output[:60]!r})")
         return match["which"]
 
     def remove(self, volume: Volume) -> None:
@@ -115,7 +116,7 @@ class RemoteDirectory:
     def check(self, volume: Volume) -> None:
         path = volume.volid
         if self._known(self._commands.ask("known", path), path) != self._created[path]:
-            raise _changed(path, "was replaced by another file")
+            raise changed(path, "was replaced by another file")
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         """Raise SwitchFailed: a QEMU on this machine cannot open it."""
@@ -133,14 +134,6 @@ class RemoteDirectory:
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
-
-
-def _changed(path: str, what: str) -> VolumeError:
-    return VolumeError(
-        f"volume {path} {what}; not changed",
-        cause="removed, replaced or moved outside pvebench during its use",
-        next_step="inspect it, remove it if you don't need it, and restart pvebench",
-    )
 
 
 _POLL_SECONDS: Final = 0.3

@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.driver import Finding
 from pvebench.errors import DriverError, MachineError
 from pvebench.files import read_own, write_own
 from pvebench.guest.image import default_directory
@@ -82,7 +83,7 @@ def _why_no_kvm(
     if not device.exists():
         return f"{device} does not exist"
     if not os.access(device, os.R_OK | os.W_OK):
-        return f"{device} is not accessible; `sudo usermod -aG kvm $USER` and a new login allow it"
+        return f"{_DEVICE} is not accessible; `sudo usermod -aG kvm $USER` and a new login allow it"
     boot = _BOOT_ID.read_text("ascii").strip()
     known = _recall(memory, boot)
     if known is None:
@@ -117,3 +118,17 @@ def _recall(memory: Path, boot: str) -> str | None:
 def _remember(memory: Path, boot: str, fault: str) -> None:
     memory.parent.mkdir(parents=True, exist_ok=True)
     write_own(memory, json.dumps({"boot": boot, "fault": fault}))
+
+
+def check_accelerator(setting: str) -> Finding:
+    """Return whether the accelerator of the settings can be used."""
+    usable = os.access(_DEVICE, os.R_OK | os.W_OK)
+    if setting == "tcg" or not usable:
+        why = "by the settings" if setting == "tcg" else f"{_DEVICE} is not accessible"
+        return "accelerator", setting != "kvm", f"tcg ({why}); results carry accel=tcg"
+    fault = remembered_fault(kvm_memory())
+    if fault is None:
+        return "accelerator", True, f"{_DEVICE} exists; the first run tests it"
+    if not fault:
+        return "accelerator", True, "kvm, tested with a guest"
+    return "accelerator", setting != "kvm", f"tcg ({logged(fault)}); results carry accel=tcg"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +24,9 @@ from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
     PROOF_SECONDS,
     Accelerator,
+    check_accelerator,
     choose_accelerator,
     kvm_memory,
-    logged,
-    remembered_fault,
 )
 from pvebench.drivers.qemu.block_graph import (
     STATISTICS,
@@ -411,7 +409,7 @@ class QemuEngine(Engine):
         yield _memory(cases)
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_summary(settings))
-        yield _accelerator(settings.accelerator)
+        yield check_accelerator(settings.accelerator)
 
 
 def prepare(settings: QemuSettings, place: DriverContext) -> tuple[GuestImage, Accelerator]:
@@ -444,20 +442,6 @@ def _memory(cases: Sequence[Case]) -> Finding:
     if need <= total:
         return "memory", True, text
     return "memory", False, f"{text}; reduce vms or guest.memory in the pack"
-
-
-def _accelerator(setting: str) -> Finding:
-    device = Path("/dev/kvm")
-    usable = os.access(device, os.R_OK | os.W_OK)
-    if setting == "tcg" or not usable:
-        why = "by the settings" if setting == "tcg" else f"{device} is not accessible"
-        return "accelerator", setting != "kvm", f"tcg ({why}); results carry accel=tcg"
-    fault = remembered_fault(kvm_memory())
-    if fault is None:
-        return "accelerator", True, f"{device} exists; the first run tests it"
-    if not fault:
-        return "accelerator", True, "kvm, tested with a guest"
-    return "accelerator", setting != "kvm", f"tcg ({logged(fault)}); results carry accel=tcg"
 
 
 ENGINE: Final = QemuEngine()

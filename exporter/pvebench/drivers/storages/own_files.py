@@ -36,7 +36,7 @@ class OwnFile:
     def check(self) -> None:
         """Raise VolumeError unless the path still leads to this file, and not by a link."""
         if _identify(self.path) != self:
-            raise _changed(self.path, "was replaced by another file")
+            raise changed(self.path, "was replaced by another file")
 
 
 def make_file(path: Path, journal: Journal, kind: str) -> tuple[OwnFile, int]:
@@ -71,17 +71,18 @@ def _identify(path: Path) -> OwnFile:
     except OSError as error:
         link = error.errno == errno.ELOOP
         what = "is now a symbolic link" if link else f"cannot be opened: {error.strerror}"
-        raise _changed(path, what) from error
+        raise changed(path, what) from error
     try:
         status = os.fstat(fd)
     finally:
         os.close(fd)
     if not stat.S_ISREG(status.st_mode):
-        raise _changed(path, "is no longer a regular file")
+        raise changed(path, "is no longer a regular file")
     return OwnFile(path, status.st_dev, status.st_ino)
 
 
-def _changed(path: Path, what: str) -> VolumeError:
+def changed(path: Path | str, what: str) -> VolumeError:
+    """Return the error for a volume that is not the created one any more."""
     return VolumeError(
         f"volume {path} {what}; not changed",
         cause="removed, replaced or moved outside pvebench during its use",
@@ -127,7 +128,7 @@ def drop_page_cache(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise _changed(path, f"cannot be opened: {error.strerror}") from error
+        raise changed(path, f"cannot be opened: {error.strerror}") from error
     try:
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
