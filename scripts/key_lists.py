@@ -25,12 +25,29 @@ def keys_text(title: str, intro: str, schema_text: str) -> str:
     schema = json.loads(schema_text)
     schema = _inlined(schema, schema["$defs"])
     parts = {"Top level": schema, **_with_keys(schema["$defs"])}
+    kinds = {name: part for name, part in parts.items() if "faults" in part["properties"]}
+    parts = {name: part for name, part in parts.items() if name not in kinds}
     lines = [f"# {title}", "", "Generated from the schema by `make generate`.", intro]
     lines += ["", _FORMATS_TEXT]
     for name, part in parts.items():
         lines += ["", f"## {name}", ""]
         lines += _lists_of_options(part, parts) or _rows(part)
+    if kinds:
+        lines += ["", "## Storages", "", *_rows_by_kind([*kinds.values()])]
     return "\n".join(lines) + "\n"
+
+
+def _rows_by_kind(parts: list[Rules]) -> Iterator[str]:
+    """Yield the keys of storages, each with the kinds that have it."""
+    kinds: dict[str, list[str]] = {}
+    for part in parts:
+        for row in _rows(part):
+            if not row.startswith("- `kind`"):
+                kinds.setdefault(row, []).extend(part["properties"]["kind"]["enum"])
+    every = sum(len(part["properties"]["kind"]["enum"]) for part in parts)
+    yield "- `kind`: one of the names below (`dir`)"
+    for row, names in sorted(kinds.items()):
+        yield row if len(names) == every else f"{row}; {', '.join(names)}"
 
 
 def _lists_of_options(part: Rules, parts: Rules) -> list[str]:
@@ -52,6 +69,8 @@ def _inlined(value: Any, definitions: Rules) -> Any:
     name = str(value.get("$ref", "")).rpartition("/")[2]
     if name and "properties" not in definitions[name]:
         return definitions[name]
+    if name and "faults" in definitions[name]["properties"]:
+        return {"$ref": "#/$defs/Storages"}  # one list for all kinds
     return {key: _inlined(item, definitions) for key, item in value.items()}
 
 
@@ -85,7 +104,8 @@ def _default(rule: Rules, value: Any) -> str:
 
 def _format(rule: Rules) -> str:
     if "anyOf" in rule:
-        return " or ".join(_format(part) for part in rule["anyOf"] if part.get("type") != "null")
+        parts = [_format(part) for part in rule["anyOf"] if part.get("type") != "null"]
+        return " or ".join(dict.fromkeys(parts))
     if "$ref" in rule:
         name = rule["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -41,48 +41,11 @@ from pvebench.model import workload as workloads
 from pvebench.model import write_cost as wear
 from pvebench.workloads import Estimate, Job, Parsed, Target, Tool, ToolOptions
 
-__all__ = [
-    "MARK",
-    "DirectorySettings",
-    "DirectoryStorage",
-    "Estimate",
-    "Job",
-    "Kind",
-    "LinkSettings",
-    "Node",
-    "Parsed",
-    "PathSettings",
-    "PooledStorage",
-    "ServerLink",
-    "ServerSettings",
-    "SnapshotStorage",
-    "Storage",
-    "StorageContext",
-    "StorageSettings",
-    "Target",
-    "Tool",
-    "ToolOptions",
-    "Undo",
-    "audit",
-    "create_image",
-    "disks",
-    "drivers",
-    "drop_page_cache",
-    "environments",
-    "errors",
-    "fields",
-    "figures",
-    "identify_directory",
-    "ports",
-    "references",
-    "rules",
-    "run_program",
-    "runs",
-    "scenarios",
-    "space",
-    "units",
-    "vm_lifecycle",
-    "volumes",
-    "wear",
-    "workloads",
-]
+__all__ = ["MARK", "DirectorySettings", "DirectoryStorage", "Estimate", "Job", "Kind"]
+__all__ += ["LinkSettings", "Node", "Parsed", "PathSettings", "PooledStorage", "ServerLink"]
+__all__ += ["ServerSettings", "SnapshotStorage", "Storage", "StorageContext"]
+__all__ += ["StorageSettings", "Target", "Tool", "ToolOptions", "Undo"]
+__all__ += ["audit", "create_image", "disks", "drivers", "drop_page_cache", "environments"]
+__all__ += ["errors", "fields", "figures", "identify_directory", "ports", "references"]
+__all__ += ["rules", "run_program", "runs", "scenarios", "space", "units", "vm_lifecycle"]
+__all__ += ["volumes", "wear", "workloads"]

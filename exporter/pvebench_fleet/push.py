@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pvebench import __version__
 from pvebench.errors import FleetMessageInvalid, HubUnreachable
@@ -23,6 +23,7 @@ from pvebench_fleet.fleet_log import (
     IDLE_SECONDS,
     NOT_CONNECTED,
     Entry,
+    FleetLog,
     LogPosition,
 )
 from pvebench_fleet.wire import (
@@ -47,25 +48,6 @@ FIRST_WAIT: Final = 2.0
 LONGEST_WAIT: Final = 3600.0
 MOVED: Final = "the cursor of the hub moved"
 _NO_TURN: Final = "another process of this site sends to the hub; stop one of the two"
-
-
-class Log(Protocol):
-    """The site's log; `FleetLog` is one."""
-
-    def position(self) -> LogPosition:
-        """Return the last place that the hub acknowledged."""
-
-    def chain_at(self, seq: int) -> str | None:
-        """Return the chain value after a line; None: not in the log, or too far."""
-
-    def advance(self, place: LogPosition, now: float) -> None:
-        """Record that the hub acknowledged all lines up to a place."""
-
-    def batch(self, most: int) -> tuple[Sequence[Entry], LogPosition, LogPosition]:
-        """Return the next lines, at most `most`, and the places before and after them."""
-
-    def renew(self) -> None:
-        """Start the log again with all results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +80,7 @@ class Sender:
 
     def __init__(
         self,
-        log: Log,
+        log: FleetLog,
         send: Send,
         process: str,
         now: Callable[[], float],

@@ -21,22 +21,6 @@ KERNEL_ARGUMENTS: Final = "console=ttyS0 quiet panic=1 random.trust_cpu=on crypt
 KERNEL_PACKAGE: Final = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
 """Distribution (ID of os-release) -> package of the latest generic kernel. Ubuntu is untested."""
 
-PACKAGES: Final = (
-    "bonnie++",
-    "btrfs-progs",
-    "busybox-static",
-    "coreutils",
-    "e2fsprogs",
-    "fio",
-    "hdparm",
-    "ioping",
-    "isolinux",
-    "qemu-guest-agent",
-    "sysbench",
-    "syslinux-common",
-    "xfsprogs",
-)
-
 NOT_NEEDED: Final = (
     "adduser|base-passwd|cpio|debconf|debianutils|dpkg|dracut-.*|gcc-.*|init.*|klibc-utils|lib.*-perl"
     "|lib(klibc|perl|python|systemd-shared).*|linux-base|login.defs|logsave|lsb-base|media-types|mount"
@@ -58,6 +42,10 @@ PROGRAMS: Final = {
     "sysbench": "sysbench",
 }
 """Program -> package of its version."""
+
+PACKAGES: Final = tuple(
+    sorted({*PROGRAMS.values(), "busybox-static", "isolinux", "syslinux-common"})
+)
 
 MERGED: Final = ("bin", "lib", "lib64", "sbin")
 """Directories that are links into usr, as on an installed Debian. Some packages have their files

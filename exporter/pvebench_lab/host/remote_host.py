@@ -29,7 +29,14 @@ from pvebench.drivers.remote_tools import (
 )
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
-from pvebench.drivers.storages.contract import MARK, Node, StorageContext, Undo, instance_id
+from pvebench.drivers.storages.contract import (
+    MARK,
+    Node,
+    Storage,
+    StorageContext,
+    Undo,
+    instance_id,
+)
 from pvebench.drivers.storages.directory import DirectorySettings, path_of
 from pvebench.drivers.storages.own_files import changed
 from pvebench.drivers.storages.server_link import ServerLink
@@ -63,7 +70,7 @@ _FILE: Final = re.compile(
 )
 
 
-class RemoteDirectory:
+class RemoteDirectory(Storage):
     """Storage of kind `dir` on another machine."""
 
     def __init__(
@@ -128,12 +135,6 @@ class RemoteDirectory:
         return (
             whole(output, f"bytes of {volume.volid} in the page cache") if output.strip() else None
         )
-
-    def opened(self, volume: Volume) -> str:
-        return volume.volid
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
 
 
 _POLL_SECONDS: Final = 0.3

@@ -20,7 +20,7 @@ from pydantic import Field, StrictStr
 from pvebench.drivers.ceph_state import STATUS, Trouble, trouble
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.responses import Shape, anything, fields, rows, table, text, whole
-from pvebench.drivers.storages.contract import MARK, Node, StorageContext
+from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext
 from pvebench.drivers.storages.server_link import ServerSettings
 from pvebench.errors import DriverError, VolumeError
 from pvebench.fields import FilePath
@@ -101,7 +101,7 @@ class RbdSettings(ServerSettings):
     user: StrictStr = Field(default="", pattern=_NAME)
 
 
-class RbdStorage:
+class RbdStorage(Storage):
     """Storage of kind `rbd`: images with the ownership marker in one pool."""
 
     def __init__(self, context: StorageContext[RbdSettings], journal: Journal) -> None:
@@ -160,17 +160,6 @@ class RbdStorage:
         options = {"conf": pool.conf, "user": pool.user}
         named = {key: value for key, value in options.items() if value}
         return {"driver": "rbd", "pool": pool.pool, "image": volume.volid, **named}
-
-    def drop_caches(self, volume: Volume) -> int | None:
-        """Return None: librbd's cache ends with the attachment, those of the OSDs stay."""
-        return None
-
-    def opened(self, volume: Volume) -> str:
-        """Return an empty string: QEMU uses sockets."""
-        return ""
-
-    def close(self) -> None:
-        """Do nothing: there are only images."""
 
     def status(self) -> Mapping[str, Any]:
         """Return the cluster's answer to `ceph status`. Raises VolumeError."""

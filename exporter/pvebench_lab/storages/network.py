@@ -12,15 +12,15 @@ import ctypes.util
 import errno
 import json
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import Field, StrictStr, model_validator
 
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.block import part_of
-from pvebench.drivers.storages.contract import MARK, Node, StorageContext
+from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext
 from pvebench.drivers.storages.qemu_img import create_image
-from pvebench.drivers.storages.server_link import LinkSettings, ServerLink
+from pvebench.drivers.storages.server_link import LinkSettings
 from pvebench.errors import VolumeError
 from pvebench.fields import FilePath
 from pvebench.model.disk import Disk
@@ -49,13 +49,6 @@ class NbdSettings(LinkSettings):
             raise ValueError("a storage of kind nbd needs either server or socket")
         return self
 
-    def link(self) -> ServerLink:
-        return ServerLink(
-            server=self.server,
-            port=self.port if self.server else 0,
-            link_bits_per_second=self.link_bits_per_second,
-        )
-
 
 class NfsSettings(LinkSettings):
     """Keys of kind `nfs`: a directory of an NFS server.
@@ -65,16 +58,9 @@ class NfsSettings(LinkSettings):
         export: the exported directory.
     """
 
+    port: ClassVar[int] = 2049
     server: StrictStr
     export: StrictStr
-
-    def link(self) -> ServerLink:
-        return ServerLink(
-            server=self.server, port=_NFS_PORT, link_bits_per_second=self.link_bits_per_second
-        )
-
-
-_NFS_PORT: Final = 2049
 
 
 def identify_export(context: StorageContext[NbdSettings]) -> Identity:
@@ -94,7 +80,7 @@ NFS_KIND: Final = "nfs"
 """Kind of the journal entries of NFS volumes."""
 
 
-class NbdStorage:
+class NbdStorage(Storage):
     """Storage of kind `nbd`: one export, whose name must have the ownership marker."""
 
     def __init__(self, context: StorageContext[NbdSettings], journal: Journal) -> None:
@@ -132,28 +118,12 @@ class NbdStorage:
             server = {"type": "inet", "host": settings.server, "port": str(settings.port)}
         return {"driver": "nbd", "server": server, "export": settings.export}
 
-    def remove(self, volume: Volume) -> None:
-        """Do nothing: the export stays."""
-
-    def check(self, volume: Volume) -> None:
-        """Do nothing: an export has no identity except its name."""
-
     def node(self, volume: Volume, disk: Disk) -> Node:
         """Return QEMU's node of the export, cut to the volume's size."""
         return part_of(self._server_node(), 0, volume.size_bytes)
 
-    def drop_caches(self, volume: Volume) -> int | None:
-        return None
 
-    def opened(self, volume: Volume) -> str:
-        """Return an empty string: QEMU uses a socket."""
-        return ""
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-
-class NfsStorage:
+class NfsStorage(Storage):
     """Storage of kind `nfs`: files in a directory of a server, used with QEMU's client."""
 
     def __init__(self, context: StorageContext[NfsSettings], journal: Journal) -> None:
@@ -189,22 +159,12 @@ class NfsStorage:
         if entry is not None:
             self._journal.close(entry)
 
-    def check(self, volume: Volume) -> None:
-        """Do nothing: the server's files are not visible here."""
-
     def node(self, volume: Volume, disk: Disk) -> Node:
         return {
             "driver": "nfs",
             "server": {"type": "inet", "host": self._settings.server},
             "path": f"{self._settings.export}/{volume.volid}",
         }
-
-    def drop_caches(self, volume: Volume) -> int | None:
-        return None
-
-    def opened(self, volume: Volume) -> str:
-        """Return an empty string: QEMU uses a socket."""
-        return ""
 
     def close(self) -> None:
         """Do nothing: there are only volumes."""

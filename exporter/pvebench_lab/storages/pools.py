@@ -17,7 +17,7 @@ from typing import Final
 from pydantic import Field, StrictStr
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.contract import MARK, Node, StorageContext, StorageSettings
+from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext, StorageSettings
 from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Compression, Disk, PrimaryCache, Sync
@@ -64,7 +64,7 @@ class ZfsSettings(StorageSettings):
         return self.dataset
 
 
-class PoolStorage:
+class PoolStorage(Storage):
     """Volumes with a pool or dataset of their own, named `PARENT/OBJECT`, of LVM or ZFS."""
 
     def __init__(
@@ -124,12 +124,6 @@ class PoolStorage:
     def drop_caches(self, volume: Volume) -> int | None:
         """Drop the page cache; the ARC stays."""
         return drop_page_cache(Path(volume.volid))
-
-    def opened(self, volume: Volume) -> str:
-        return volume.volid
-
-    def close(self) -> None:
-        """Do nothing: there are only volumes."""
 
 
 def undo_with(manager: Lvm | Zfs) -> Callable[[Mapping[str, str]], str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.contract import MARK, Node, StorageContext
+from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext
 from pvebench.drivers.storages.directory import (
     DirectorySettings,
     PathSettings,
@@ -38,7 +38,7 @@ from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Identity, Volume
 
 
-class DeviceStorage:
+class DeviceStorage(Storage):
     """Storage of kind `block`: one volume at a time, on a claimed device.
 
     The device is held exclusively from the first volume until `close`.
@@ -81,9 +81,6 @@ class DeviceStorage:
             raise
         return self._disk
 
-    def remove(self, volume: Volume) -> None:
-        """Leave the device as it is: claimed, and full of random data."""
-
     def check(self, volume: Volume) -> None:
         disk = self._checked()
         if str(disk.path) != volume.volid:
@@ -100,9 +97,6 @@ class DeviceStorage:
 
     def drop_caches(self, volume: Volume) -> int | None:
         return drop_page_cache(Path(volume.volid))
-
-    def opened(self, volume: Volume) -> str:
-        return volume.volid
 
     def close(self) -> None:
         """Release the device."""
@@ -133,7 +127,7 @@ QCOW2_OVERHEAD: Final = 4 * MIB
 """Space for a qcow2's tables, in addition to 1/1500 of the device's size."""
 
 
-class LoopStorage:
+class LoopStorage(Storage):
     """Storage of kind `loop`: files below `path`, each with its own loop device."""
 
     def __init__(self, context: StorageContext[DirectorySettings], journal: Journal) -> None:
@@ -200,12 +194,6 @@ class LoopStorage:
     def drop_caches(self, volume: Volume) -> int | None:
         volume_file, _ = self._files[volume.volid]
         return drop_page_cache(Path(volume.volid)) + drop_page_cache(volume_file.path)
-
-    def opened(self, volume: Volume) -> str:
-        return volume.volid
-
-    def close(self) -> None:
-        """Do nothing: there are only volumes."""
 
 
 def attach_loop(path: str) -> tuple[str, int]:

@@ -50,25 +50,31 @@ class Storage(Protocol):
         """
 
     def remove(self, volume: Volume) -> None:
-        """Remove a volume, if it exists."""
+        """Remove a volume, if it exists. Default: it stays."""
+        return
 
     def check(self, volume: Volume) -> None:
         """Verify that the volume is still the one of `create`; called before each use.
 
-        Raises VolumeError: it was replaced, or others use it. Nothing was written.
+        Default: nothing is known of it. Raises VolumeError: it was replaced, or others use it.
+        Nothing was written.
         """
+        return
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         """Return the block node that opens the volume, below the node of its format."""
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """As `Hypervisor.drop_caches`."""
+        """As `Hypervisor.drop_caches`. Default: the caches are not visible from here."""
+        return None
 
     def opened(self, volume: Volume) -> str:
-        """Return the path with which QEMU opens the volume; empty: not a file."""
+        """Return the path with which QEMU opens the volume; empty: QEMU uses a socket."""
+        return volume.volid if volume.local else ""
 
     def close(self) -> None:
-        """Release the storage's own objects (base images), after its volumes."""
+        """Release the storage's own objects (base images), after its volumes. Default: none."""
+        return
 
 
 def release(storages: Mapping[str, Storage], volumes: Iterable[Volume]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.block_devices import memory_below, sysfs
-from pvebench.drivers.storages.contract import MARK, Node, StorageContext, StorageSettings
+from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext, StorageSettings
 from pvebench.drivers.storages.identity import identity_of_path
 from pvebench.drivers.storages.own_files import (
     OwnFile,
@@ -55,7 +55,7 @@ class DirectorySettings(PathSettings):
     """Keys of a storage in a directory of this machine, which must exist."""
 
 
-class DirectoryStorage:
+class DirectoryStorage(Storage):
     """Storage of kind `dir`."""
 
     def __init__(self, context: StorageContext[DirectorySettings], journal: Journal) -> None:
@@ -222,9 +222,6 @@ class DirectoryStorage:
         """Drop the host's page cache of the file and of the files below it."""
         paths = [Path(volume.volid), *(base.path for base in self._below(volume))]
         return sum(drop_page_cache(path) for path in paths)
-
-    def opened(self, volume: Volume) -> str:
-        return volume.volid
 
     def close(self) -> None:
         for base in self._bases.values():

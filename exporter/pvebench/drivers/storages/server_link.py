@@ -71,8 +71,10 @@ class LinkSettings(StorageSettings):
     link_bits_per_second: StrictInt = Field(default=0, ge=1)
 
     def link(self) -> ServerLink:
-        """Return the network to the server."""
-        return ServerLink(link_bits_per_second=self.link_bits_per_second)
+        """Return the network to the server. Without a server of its own, only its capacity."""
+        server = getattr(self, "server", "")
+        port = getattr(self, "port", 0) if server else 0
+        return ServerLink(server=server, port=port, link_bits_per_second=self.link_bits_per_second)
 
 
 class ServerSettings(LinkSettings):
@@ -90,9 +92,3 @@ class ServerSettings(LinkSettings):
         if bool(self.server) != bool(self.port):
             raise ValueError("set server and port together: 445 is CIFS, 2049 NFS, 3260 iSCSI")
         return self
-
-    def link(self) -> ServerLink:
-        """Return the network to the server."""
-        return ServerLink(
-            server=self.server, port=self.port, link_bits_per_second=self.link_bits_per_second
-        )

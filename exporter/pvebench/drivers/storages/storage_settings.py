@@ -43,7 +43,6 @@ from pvebench.drivers.storages.directory import (
     require_disk,
     size_at,
 )
-from pvebench.drivers.storages.kinds import DirSettings
 from pvebench.drivers.storages.server_link import LinkSettings, ServerLink
 from pvebench.errors import FaultFailed
 from pvebench.fields import ByKind, Slug
@@ -115,6 +114,10 @@ def _models() -> dict[str, type[StorageSettings]]:
     return {name: kind.settings for name, kind in KINDS.items()}
 
 
+def _of_kind(keys: dict[str, Any]) -> StorageSettings:
+    return KINDS[keys["kind"]].settings.model_validate(keys)
+
+
 class LocalSettings(DriverSettings):
     """Settings of a driver on this machine.
 
@@ -130,7 +133,7 @@ class LocalSettings(DriverSettings):
         """Return the configured storages, or the default one if there are none."""
         if self.storages:
             return dict(self.storages)
-        return {"local": DirSettings(kind="dir", path=self.default_storage)}
+        return {"local": _of_kind({"kind": "dir", "path": self.default_storage})}
 
     @property
     def default_storage(self) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import StrictInt
 
-from pvebench.config.settings import load_settings, schema_text
+from pvebench.config.settings import Settings, load_settings, schema_text
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import StorageContext
 from pvebench.drivers.storages.directory import DirectorySettings
@@ -40,6 +40,7 @@ def identify(context: StorageContext[Any]) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def _mounted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kind `mounted` of a plug-in, with an identity of its own."""
+    Settings()  # builds the schema, which stays, with the real kinds only
     kind = replace(
         KINDS["dir"],
         holds=replace(KINDS["dir"].holds, name="mounted"),
