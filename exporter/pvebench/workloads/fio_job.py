@@ -63,21 +63,23 @@ def interval_milliseconds(workload: Workload) -> int:
 
 def measure_job(workload: Workload, target: Target) -> Job:
     """Return the job to measure. Raises ToolFailed if no block fits into the device."""
-    if is_search(workload):
-        return _search_job(workload, target)
     job_path, output = f"{target.work}/job.fio", f"{target.work}/result.json"
-    log = f"{target.work}/fio_iops.log"
-    text = _job_file(
-        workload.slug, _global(target) | _window(workload, target) | _pattern(workload, target)
-    )
+    search = is_search(workload)
+    seconds = workload.ramp_seconds + workload.runtime_seconds
+    if search:
+        seconds = search_seconds(workload.parameters)
+    lines = _search(workload.parameters) if search else _window(workload, target)
+    # Logs would cover the whole search; its results cover one window at the resulting depth.
+    logs = () if search else (f"{target.work}/fio_iops.log",)
+    text = _job_file(workload.slug, _global(target) | lines | _pattern(workload, target))
     return Job(
         argv=_argv(job_path, output, bins=workload.histogram),
         work=target.work,
-        files={job_path: text, output: b"", log: b""},
+        files={job_path: text, **dict.fromkeys((output, *logs), b"")},
         output=output,
-        logs=(log,),
-        deadline_seconds=2 * (workload.ramp_seconds + workload.runtime_seconds) + 60,
-        timed=not writes_once(workload),
+        logs=logs,
+        deadline_seconds=2 * seconds + 60,
+        timed=search or not writes_once(workload),
     )
 
 
@@ -104,30 +106,15 @@ def search_seconds(parameters: _Parameters) -> float:
     return 1.5 * steps * float(parameters["latency_window"])
 
 
-def _search_job(workload: Workload, target: Target) -> Job:
-    """Return a job whose results cover one window at the resulting depth.
-
-    It has no logs, because they would cover the whole search.
-    """
-    parameters = workload.parameters
-    job_path, output = f"{target.work}/job.fio", f"{target.work}/result.json"
-    seconds = search_seconds(parameters)
-    lines: _Lines = {
+def _search(parameters: _Parameters) -> _Lines:
+    return {
         "time_based": 1,
-        "runtime": _time(seconds),
+        "runtime": _time(search_seconds(parameters)),
         "latency_target": f"{parameters['latency_target']}us",
         "latency_window": f"{round(float(parameters['latency_window']) * 1000)}ms",
         "latency_percentile": f"{parameters['latency_percentile']:g}",
         **_PERCENTILES,
     }
-    text = _job_file(workload.slug, _global(target) | lines | _pattern(workload, target))
-    return Job(
-        argv=_argv(job_path, output, bins=workload.histogram),
-        work=target.work,
-        files={job_path: text, output: b""},
-        output=output,
-        deadline_seconds=2 * seconds + 60,
-    )
 
 
 PROOF_BLOCKS: Final = 16
