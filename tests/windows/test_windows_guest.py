@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pvebench.errors import GuestImageError, GuestTimeout, OutputUnreadable, ToolFailed
+from pvebench.errors import GuestTimeout, OutputUnreadable, SwitchFailed, ToolFailed
 from pvebench.model.ports import Completed, Guest, Question
 from pvebench.model.units import MIB
 from pvebench.model.workload import Workload
@@ -241,13 +241,13 @@ def test_the_environment_has_the_versions_of_windows_drivers_and_fio(windows: Wi
     }
 
 
-def test_each_thing_that_a_template_lacks_is_named_with_the_line_that_adds_it(
+def test_each_thing_that_an_image_lacks_is_named_with_the_line_that_adds_it(
     windows: Windows,
 ) -> None:
     windows.answer(
         powershell.SYSTEM, COMPLETE | {"Drivers": [], "Policy": "OnlineAll", "FreeKiB": 9}
     )
-    with pytest.raises(GuestImageError) as lacking:
+    with pytest.raises(SwitchFailed) as lacking:
         windows.guest.facts()
     for words in ("viostor", "vioscsi", "pnputil", "Set-StorageSetting", "guest.memory"):
         assert words in str(lacking.value)

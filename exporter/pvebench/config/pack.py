@@ -190,7 +190,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
             memory_bytes=file.guest.memory,
             cpus=file.guest.cpus,
             os=file.guest.os,
-            template=str(file.guest.template or file.guest.image or ""),
+            image=str(file.guest.image or ""),
         ),
         file_name=file.volume.file_name,
         file_bytes=used_bytes,

@@ -243,14 +243,12 @@ class GuestOptions(Strict):
         memory: memory size, at least `MIN_MEMORY`.
         cpus: number of virtual CPUs.
         os: system of the guest: `linux` is the guest image of pvebench.
-        template: VM ID of the template or VM that is cloned for another system; driver `proxmox`.
         image: disk image that another system boots from, through an overlay; driver `qemu`.
     """
 
     memory: WholeMib = 768 * MIB
     cpus: StrictInt = Field(default=1, ge=1, le=64)
     os: Annotated[str, OneOf(LINUX, *GUEST_SYSTEMS.names)] = LINUX
-    template: Annotated[StrictInt, Field(ge=100, le=999_999_999)] | None = None
     image: FilePath | None = None
 
     @model_validator(mode="after")
@@ -262,13 +260,10 @@ class GuestOptions(Strict):
                 f"memory: the guest does not boot with {self.memory} bytes; use at least "
                 f"{format_size(least)}"
             )
-        sources = [key for key in ("template", "image") if getattr(self, key) is not None]
-        if system is None and sources:
-            raise ValueError(f"{sources[0]}: os linux boots pvebench's own guest image; remove it")
-        if system is not None and len(sources) != 1:
-            raise ValueError(
-                f"os: {self.os} needs template (driver proxmox) or image (driver qemu), not both"
-            )
+        if system is None and self.image is not None:
+            raise ValueError("image: os linux boots pvebench's own guest image; remove it")
+        if system is not None and self.image is None:
+            raise ValueError(f"os: {self.os} needs image, the file of an installed disk")
         return self
 
 

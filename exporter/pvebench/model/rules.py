@@ -99,7 +99,7 @@ class StorageKind:
         container_filesystem: file system that the hypervisor creates for a container, and mounts
             without options; None: pvebench creates the file system of the pack.
         container_root: bytes of the root file system of a container there.
-        guest_source: key of `guest` in a pack that names what another system boots from.
+        boots_images: whether the driver boots guests of other systems, from an image file.
     """
 
     name: str
@@ -119,7 +119,7 @@ class StorageKind:
     no_container: str = ""
     container_filesystem: Filesystem | None = None
     container_root: int = 0
-    guest_source: str = "image"
+    boots_images: bool = True
 
 
 class Rows(StrEnum):
@@ -331,8 +331,8 @@ def _why_not_system(scenario: Scenario, storage: StorageKind) -> str | None:
         return f"{layout.filesystem} needs a guest with {'linux' if foreign else 'windows'}"
     if not foreign:
         return None
-    if (storage.guest_source == "template") is not machine.template.isdigit():
-        return f"this driver boots a guest with {machine.os} from guest.{storage.guest_source}"
+    if not storage.boots_images:
+        return f"this driver does not boot guests with {machine.os}; use driver qemu"
     if layout.mount_options:
         return f"{machine.os} has no mount options"
     return f"pvebench takes snapshots of linux guests only; {machine.os} needs chain 0" * bool(

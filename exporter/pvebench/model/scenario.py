@@ -27,18 +27,18 @@ class Machine:
 
     Attributes:
         os: system of the guest; `linux` is pvebench's guest image.
-        template: VM ID or image file that another system boots from.
+        image: file that another system boots from.
     """
 
     memory_bytes: int
     cpus: int
     os: str = LINUX
-    template: str = ""
+    image: str = ""
 
     @property
     def foreign(self) -> dict[str, str]:
-        """System and template of a guest that is not pvebench's guest image."""
-        return {} if self.os == LINUX else {"os": self.os, "template": self.template}
+        """System and image of a guest that is not pvebench's guest image."""
+        return {} if self.os == LINUX else {"os": self.os, "image": self.image}
 
 
 @dataclass(frozen=True, kw_only=True)

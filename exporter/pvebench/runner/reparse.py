@@ -247,7 +247,7 @@ def restored_case(definition: Definition) -> Case:
             machine=Machine(
                 memory_bytes=int(options["memory_bytes"]),
                 cpus=int(options["cpus"]),
-                **{key: options[key] for key in ("os", "template") if key in options},
+                **{key: options[key] for key in ("os", "image") if key in options},
             ),
             volume_bytes=int(options["volume_bytes"]),
         ),

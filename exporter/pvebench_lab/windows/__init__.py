@@ -1,4 +1,4 @@
-"""Windows guests: a template or image of the user's, through QEMU's agent and PowerShell."""
+"""Windows guests: an image of the user's, through QEMU's agent and PowerShell."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from pvebench.errors import (
     DriverError,
-    GuestImageError,
     GuestTimeout,
     OutcomeUnknown,
     OutputUnreadable,
@@ -91,7 +90,7 @@ class WindowsGuest(Guest):
         except ToolFailed as error:
             raise ToolFailed(
                 f"cannot start {located[0]} in the guest: {error.happened}",
-                cause="the program is missing from the template, or the agent may not start it",
+                cause="the program is missing from the image, or the agent may not start it",
                 next_step=f"install it there; {DOCS}",
             ) from error
         except OutcomeUnknown:
@@ -179,7 +178,7 @@ class WindowsGuest(Guest):
             raise SwitchFailed(
                 f"{nameless} disks in the guest report no serial number",
                 cause="their driver does not answer the request for it",
-                next_step=f"install the virtio-win drivers in the template; {DOCS}",
+                next_step=f"install the virtio-win drivers in the image; {DOCS}",
             )
         return same[0] if same else None
 
@@ -236,7 +235,7 @@ class WindowsGuest(Guest):
         """Return versions of Windows, its drivers and fio.
 
         Raises:
-            GuestImageError: the template lacks something, with the line that adds it.
+            SwitchFailed: the image lacks something, with the line that adds it.
         """
         system, version = self.line(powershell.SYSTEM), self._fio()
         drivers = {
@@ -245,9 +244,9 @@ class WindowsGuest(Guest):
         }
         lacking = list(missing(system, drivers, version))
         if lacking:
-            raise GuestImageError(
-                f"the Windows template lacks: {'; '.join(lacking)}",
-                next_step=f"change the template and power it off; {DOCS}",
+            raise SwitchFailed(
+                f"the Windows image lacks: {'; '.join(lacking)}",
+                next_step=f"boot the image, add them and shut it down; {DOCS}",
             )
         build = f"{system['Build']}.{system['Revision']}"
         release = str(system["Product"])
@@ -280,7 +279,7 @@ _STORAGE: Final = ("viostor", "vioscsi")
 
 
 def missing(system: Mapping[str, Any], drivers: Mapping[str, str], fio: str) -> list[str]:
-    """Return what a template lacks, each with the command that adds it."""
+    """Return what an image lacks, each with the command that adds it."""
     lines = []
     if not fio.startswith("fio-"):
         lines.append(f"fio at {FIO}: run `msiexec /i fio-x64.msi /qn`")

@@ -118,7 +118,7 @@ class QemuMachine:
         with self._killed_by_error():
             self.directory.mkdir(parents=True, mode=0o700)
             if machine.foreign:
-                overlay_on(Path(machine.template), self.directory / SYSTEM)
+                overlay_on(Path(machine.image), self.directory / SYSTEM)
             self._launch([*arguments(self.uuid, image, machine, accelerator), *disk])
 
     def wait(self, *, timeout: float) -> QemuGuest:
@@ -285,7 +285,7 @@ def arguments(
         ("-smp", cpus_option(machine, accelerator)),
         ("-m", f"{machine.memory_bytes // MIB}M"),
         ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        *(_of_template() if machine.foreign else _of_image(image, emulated=emulated)),
+        *(_of_installed() if machine.foreign else _of_image(image, emulated=emulated)),
         ("-chardev", "socket,id=qmp,path=qmp.sock,server=on,wait=off"),
         ("-mon", "chardev=qmp,mode=control"),
         ("-chardev", "socket,id=agent,path=agent.sock,server=on,wait=off"),
@@ -311,7 +311,7 @@ def _of_image(image: GuestImage, *, emulated: bool) -> list[tuple[str, ...]]:
     ]
 
 
-def _of_template() -> list[tuple[str, ...]]:
+def _of_installed() -> list[tuple[str, ...]]:
     """Boot the overlay from SATA, for which each system has a driver, and without a network."""
     return [
         ("-drive", f"file={SYSTEM},if=none,id=system,format=qcow2,cache=unsafe"),

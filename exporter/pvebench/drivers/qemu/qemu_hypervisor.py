@@ -55,6 +55,7 @@ from pvebench.drivers.storages.contract import (
     pool_options,
     release,
 )
+from pvebench.drivers.storages.qemu_img import image_format
 from pvebench.drivers.storages.storage_settings import (
     check_networks,
     check_storages,
@@ -407,6 +408,8 @@ class QemuEngine(Engine):
             where = shutil.which(tool)
             yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"
         yield _memory(cases)
+        for name in sorted({case.scenario.machine.image for case in cases} - {""}):
+            yield attempt("guest.image", lambda name=name: f"{name}, {image_format(Path(name))}")
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_summary(settings))
         yield check_accelerator(settings.accelerator)

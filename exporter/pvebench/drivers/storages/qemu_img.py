@@ -45,8 +45,13 @@ def take_internal(path: Path, count: int) -> None:
 
 def overlay_on(base: Path, overlay: Path) -> None:
     """Create an overlay on an image that is never written. Raises VolumeError."""
-    form = json.loads(run_qemu_img("info", "--output=json", str(base)))["format"]
-    run_qemu_img("create", "-q", "-f", "qcow2", "-b", str(base), "-F", form, str(overlay))
+    below = ("-b", str(base.absolute()), "-F", image_format(base))
+    run_qemu_img("create", "-q", "-f", "qcow2", *below, str(overlay))
+
+
+def image_format(image: Path) -> str:
+    """Return the format of an image. Raises VolumeError: it cannot be read."""
+    return str(json.loads(run_qemu_img("info", "--output=json", str(image)))["format"])
 
 
 def overlay_options(disk: Disk, base: Path) -> list[str]:

@@ -349,7 +349,7 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
         thick=kind.thick,
         no_container=kind.no_container,
         container_filesystem=Filesystem.EXT4,
-        guest_source="template",
+        boots_images=False,
     )
 
 

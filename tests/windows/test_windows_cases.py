@@ -1,0 +1,178 @@
+"""Packs with a Windows guest: errors with their place, reasons in the plan, QEMU's command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pvebench.config.pack import load_pack
+from pvebench.drivers.proxmox.vm.drive import storage_kind
+from pvebench.drivers.qemu.accelerator import Accelerator
+from pvebench.drivers.qemu.machine import SYSTEM, arguments
+from pvebench.drivers.storages import KINDS
+from pvebench.drivers.storages.qemu_img import overlay_on
+from pvebench.errors import ConfigError, VolumeError
+from pvebench.guest.image import GuestImage
+from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
+from pvebench.model.rules import why_not, why_not_run
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import GIB, MIB
+from pvebench.scheduler.plan import expand, make_plan
+from pvebench.workloads import TOOLS
+
+pytestmark = pytest.mark.lab
+
+LINUX = Machine(memory_bytes=4 * GIB, cpus=2)
+MACHINE = replace(LINUX, os="windows", image="/images/windows.qcow2")
+SCENARIO = Scenario(
+    node="n",
+    storage="local",
+    disk=Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE),
+    machine=MACHINE,
+    volume_bytes=4 * GIB,
+)
+NTFS = Layout(filesystem=Filesystem.NTFS, file_bytes=GIB)
+LOCAL = KINDS["dir"].holds
+
+
+def pack(tmp_path: Path, guest: str) -> Path:
+    path = tmp_path / "windows.yaml"
+    path.write_text(
+        f"pack: windows\nguest: {guest}\nworkloads:\n  - fio: {{rw: read, bs: 4k}}\n", "utf-8"
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("guest", "message"),
+    [
+        ("{os: windows, memory: 4G}", "needs image"),
+        ("{os: windows, image: /w.qcow2}", "use at least 2G"),
+        ("{image: /w.qcow2}", "os linux boots pvebench's own guest image"),
+        ("{os: beos, memory: 4G}", "windows"),
+    ],
+)
+def test_a_wrong_guest_is_an_error_with_its_line(tmp_path: Path, guest: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as wrong:
+        load_pack(pack(tmp_path, guest))
+    assert "windows.yaml:2:" in str(wrong.value)
+
+
+def test_the_plan_has_the_minutes_of_a_boot_of_windows(tmp_path: Path) -> None:
+    seconds = {}
+    for guest in ("{memory: 4G}", "{os: windows, image: /w.qcow2, memory: 4G}"):
+        loaded = load_pack(pack(tmp_path, guest))
+        matrix = expand(loaded, node="n", storages={"local": LOCAL})
+        plan = make_plan(matrix, seed=1)
+        assert plan.restarts == 1
+        seconds[guest] = plan.seconds
+    first, last = seconds.values()
+    assert last - first == pytest.approx(110)
+
+
+def test_both_systems_have_histories_of_their_own() -> None:
+    linux = replace(SCENARIO, machine=LINUX)
+    assert SCENARIO.slug == f"{linux.slug}.os-windows"
+    assert SCENARIO.fingerprint != linux.fingerprint
+    assert "os" not in linux.meaning()
+    assert SCENARIO.meaning()["image"] == MACHINE.image
+    host = replace(SCENARIO, disk=replace(SCENARIO.disk, bus=Bus.HOST))
+    assert host.fingerprint == replace(host, machine=LINUX).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [
+        (replace(SCENARIO, layout=NTFS, machine=LINUX), "ntfs needs a guest with windows"),
+        (
+            replace(SCENARIO, layout=replace(NTFS, filesystem=Filesystem.EXT4)),
+            "ext4 needs a guest with linux",
+        ),
+        (replace(SCENARIO, layout=replace(NTFS, mount_options="noatime")), "no mount options"),
+        (replace(SCENARIO, disk=replace(SCENARIO.disk, chain=1)), "needs chain 0"),
+    ],
+)
+def test_a_disk_that_the_guest_cannot_use_is_left_out_with_its_reason(
+    scenario: Scenario, reason: str
+) -> None:
+    assert reason in (why_not(scenario, LOCAL) or "")
+
+
+def test_a_windows_guest_has_its_disk_and_its_file_systems() -> None:
+    assert not why_not(SCENARIO, LOCAL)
+    for filesystem in (Filesystem.NTFS, Filesystem.REFS):
+        layout = replace(NTFS, filesystem=filesystem)
+        assert not why_not(replace(SCENARIO, layout=layout), LOCAL)
+
+
+def test_driver_proxmox_boots_no_windows_guest_and_says_so() -> None:
+    assert "use driver qemu" in (why_not(SCENARIO, storage_kind("dir")) or "")
+
+
+@pytest.mark.parametrize(
+    ("tool", "options", "reason"),
+    [
+        ("fio", {"rw": "randtrim", "bs": "4k"}, "fio cannot trim in a guest with windows"),
+        ("fio", {"rw": "read", "bs": "4k", "ioengine": "io_uring"}, "io_uring belongs to linux"),
+        ("ioping", {}, "ioping needs a guest with linux"),
+        ("fio", {"rw": "read", "bs": "4k", "vms": 2}, "several VMs need guests with linux"),
+    ],
+)
+def test_what_windows_cannot_run_is_left_out_with_its_reason(
+    tool: str, options: dict[str, Any], reason: str
+) -> None:
+    parsed = TOOLS[tool].options.model_validate(options)
+    workload = parsed.workload(ramp_seconds=1.0, runtime_seconds=10.0)
+    assert reason in (why_not_run(SCENARIO, workload, LOCAL) or "")
+    assert reason not in (why_not_run(replace(SCENARIO, machine=LINUX), workload, LOCAL) or "")
+
+
+def test_a_workload_of_fio_runs_on_both() -> None:
+    for options in ({"rw": "randread", "bs": "4k", "iodepth": 32}, {"rw": "write", "bs": "1M"}):
+        workload = TOOLS["fio"].options.model_validate(options)
+        parsed = workload.workload(ramp_seconds=1.0, runtime_seconds=10.0)
+        assert why_not_run(SCENARIO, parsed, LOCAL) is None
+
+
+def test_qemu_boots_an_overlay_of_the_image_and_never_the_image() -> None:
+    image = GuestImage(
+        directory=Path("/"),
+        kernel=Path("/kernel"),
+        initramfs=Path("/initramfs"),
+        iso=Path("/iso"),
+        digest="digest",
+        manifest={},
+    )
+    words = arguments("0" * 32, image, MACHINE, Accelerator.KVM)
+    assert not {"-kernel", "-initrd", "-append"} & set(words)
+    assert MACHINE.image not in " ".join(words)
+    assert any(f"file={SYSTEM}" in word for word in words)
+    assert "-netdev" not in words
+    assert any("hv_relaxed" in word for word in words)
+
+
+@pytest.mark.parametrize("form", ["raw", "qcow2"])
+def test_an_overlay_leaves_the_image_as_it_is(tmp_path: Path, form: str) -> None:
+    image, overlay = tmp_path / "windows.img", tmp_path / SYSTEM
+    subprocess.run(["qemu-img", "create", "-q", "-f", form, str(image), "8M"], check=True)
+    before = image.read_bytes()
+    overlay_on(image, overlay)
+    write = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 1M", str(overlay)]
+    subprocess.run(write, check=True, capture_output=True)
+    assert image.read_bytes() == before
+    shown = subprocess.run(
+        ["qemu-img", "info", "--output=json", str(overlay)], check=True, capture_output=True
+    )
+    data = json.loads(shown.stdout)
+    assert (data["backing-filename"], data["backing-filename-format"]) == (str(image), form)
+    assert data["virtual-size"] == 8 * MIB
+
+
+def test_a_missing_image_is_named(tmp_path: Path) -> None:
+    with pytest.raises(VolumeError, match=r"none\.qcow2"):
+        overlay_on(tmp_path / "none.qcow2", cast("Path", tmp_path / SYSTEM))
