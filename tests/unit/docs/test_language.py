@@ -55,6 +55,7 @@ LONGEST_PAGE: Final = {
     "ssh": 85,
     "trust": 60,
     "uninstall": 80,
+    "windows": 90,
     "verdict": 120,
     "wall-screen": 60,
 }

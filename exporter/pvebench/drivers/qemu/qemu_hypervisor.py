@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -409,7 +410,7 @@ class QemuEngine(Engine):
             yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"
         yield _memory(cases)
         for name in sorted({case.scenario.machine.image for case in cases} - {""}):
-            yield attempt("guest.image", lambda name=name: f"{name}, {image_format(Path(name))}")
+            yield attempt("guest.image", partial(image_format, Path(name)))
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_summary(settings))
         yield check_accelerator(settings.accelerator)
