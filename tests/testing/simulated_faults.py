@@ -150,11 +150,11 @@ class Unreliable:
         return call
 
 
-GUEST: Final = ("run", "start", "poll", "read_file", "write_file")
+GUEST: Final = ("run", "ask", "start", "poll", "read_file", "write_file")
 HYPERVISOR: Final = (
     *("boot", "launch", "volume", "take_snapshots", "attach", "detach", "counters", "power_off"),
 )
-REPEATED: Final = ("run", "read_file", "write_file", "detach", "counters", "power_off")
+REPEATED: Final = ("run", "ask", "read_file", "write_file", "detach", "counters", "power_off")
 
 
 class UnreliableHypervisor(Unreliable):
