@@ -403,6 +403,11 @@ class Filesystem(StrEnum):
         """Whether only Windows creates it."""
         return self in (Filesystem.NTFS, Filesystem.REFS)
 
+    @property
+    def of_linux(self) -> bool:
+        """Whether the guest image creates it."""
+        return self is not Filesystem.NONE and not self.of_windows
+
 
 def _mount_options(text: str) -> str:
     if text and not _MOUNT_OPTIONS.match(text):
