@@ -203,17 +203,14 @@ def images(directory: Path, output: Path) -> None:
         with context.open("rb") as sent:
             run(*build, stdin=sent)
         archive = output / f"images/{name}-{version}-oci.tar"
-        run("docker", "save", "--output", archive, tag)
-        if not has_oci_layout(archive):
-            legacy = archive.rename(archive.with_suffix(".docker"))
-            run(
-                "skopeo",
-                "copy",
-                "--quiet",
-                f"docker-archive:{legacy}",
-                f"oci-archive:{archive}:{tag}",
-            )
-            legacy.unlink()
+        with tempfile.TemporaryDirectory(dir=output) as place:
+            saved = Path(place) / "saved.tar"
+            run("docker", "save", "--output", saved, tag)
+            if has_oci_layout(saved):
+                saved.rename(archive)
+            else:
+                names = f"docker-archive:{saved}", f"oci-archive:{archive}:{tag}"
+                run("skopeo", "copy", "--quiet", *names)
 
 
 def why_no_images() -> str:
