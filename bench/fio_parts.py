@@ -18,7 +18,7 @@ from collections import defaultdict
 from _lab import counted_instructions, lab
 from fidelity import JOBS, MIN_ROUNDS, PACK, RAMP, interval, listed
 
-from pvebench.model.ports import Guest
+from pvebench.model.guest import Guest
 from pvebench.workloads.fio_job import PERCENTILES
 
 WORK = "/run/pvebench"

@@ -17,7 +17,7 @@ from typing import Final
 
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh
 from pvebench.errors import ToolFailed
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 from pvebench.model.units import MIB
 from testing.fixed_ssh_answers import Saying
 

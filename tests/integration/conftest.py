@@ -17,7 +17,8 @@ from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest.build import build_image
 from pvebench.guest.image import GuestImage, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Guest, Site, StorageFunctions, StorageNetwork, VmFunctions
+from pvebench.model.guest import Guest
+from pvebench.model.ports import Site, StorageFunctions, StorageNetwork, VmFunctions
 from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB

@@ -38,7 +38,7 @@ from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, Volume
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL
 from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
-from pvebench.model.ports import Guest
+from pvebench.model.guest import Guest
 from pvebench.model.run import Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB

@@ -34,7 +34,7 @@ from pvebench.errors import (
     VolumeError,
 )
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct

@@ -10,7 +10,7 @@ import pytest
 from pve.site import MACHINE, QuickClock, Site
 from pvebench.drivers.proxmox.vm.agent import LAUNCH, AgentGuest
 from pvebench.errors import GuestTimeout, HypervisorGone, OutputUnreadable, ToolFailed
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ from pvebench.errors import (
     ServerGone,
     ServerUntrusted,
 )
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 from testing import certificates
 from testing.prometheus import free_port
 

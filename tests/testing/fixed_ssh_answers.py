@@ -7,7 +7,7 @@ from typing import Any
 
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 
 SSH = SshSettings(host="pve1", key_file=Path("key"))
 

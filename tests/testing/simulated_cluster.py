@@ -26,7 +26,7 @@ from pvebench.drivers.proxmox.api.connection import Api, Server, Token
 from pvebench.drivers.proxmox.vm.agent import LAUNCH
 from pvebench.drivers.vm_lifecycle import _FIND
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 from pvebench.model.volume import Volume
 from pvebench.runner.contents import _SCRIPT, SAMPLES
 from pvebench_lab.simulated.simulated_guest import Faults, SimulatedGuest

@@ -26,7 +26,8 @@ from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import OutcomeUnknown, ServerGone
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Completed, Journal
+from pvebench.model.guest import Completed
+from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import GIB
 from pvebench.model.volume import Volume

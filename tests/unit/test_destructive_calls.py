@@ -81,7 +81,7 @@ PROOFS: Final = {
     # in a guest or container of pvebench
     f"{DRIVERS}/proxmox/containers/node_containers.py:": "the test volume's mount point there",
     f"{DRIVERS}/proxmox/vm/agent.py:": "a job's directory in the guest",
-    "exporter/pvebench/model/ports.py:Guest.prepare_job": "a job's directory in the guest",
+    "exporter/pvebench/model/guest.py:Guest.prepare_job": "a job's directory in the guest",
     "exporter/pvebench/guest/pvebench-filesystem.sh:": "the guest's test disk",
     # on a node or host, by its administrator
     "packaging/deb/postrm:remove_known": "known names, no mount below",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pvebench.errors import GuestTimeout, OutputUnreadable, SwitchFailed, ToolFailed
-from pvebench.model.ports import Completed, Guest, Question
+from pvebench.model.guest import Completed, Guest, Question
 from pvebench.model.units import MIB
 from pvebench.model.workload import Workload
 from pvebench.workloads import Target

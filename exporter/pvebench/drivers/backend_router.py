@@ -16,7 +16,8 @@ from typing import Generic, Protocol, TypeVar
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Backend, Guest, Hypervisor, VolumeSource
+from pvebench.model.guest import Guest
+from pvebench.model.ports import Backend, Hypervisor, VolumeSource
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 

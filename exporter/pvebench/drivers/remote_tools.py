@@ -30,7 +30,8 @@ from pvebench.errors import (
     ToolFailed,
     VolumeError,
 )
-from pvebench.model.ports import Completed, Guest, Journal
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import Journal
 from pvebench.model.units import MIB, whole_number
 
 KIND: Final = "ssh-left"

@@ -10,7 +10,7 @@ from typing import Any, Final, LiteralString
 from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError, core_schema
 
 from pvebench.errors import OutputUnreadable
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 
 
 class Shape:

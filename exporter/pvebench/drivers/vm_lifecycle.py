@@ -15,7 +15,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from pvebench.errors import Busy, DriverError, GuestTimeout, OutputUnreadable, SwitchFailed
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Clock, Guest, Question
+from pvebench.model.guest import Guest, Question
+from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine
 from pvebench.model.volume import Attachment, Plug, Volume
 from pvebench.plugins import Registry

@@ -14,7 +14,8 @@ from typing import Final, cast
 from pvebench.errors import DriverError
 from pvebench.model import figures
 from pvebench.model.figures import VMS_BOOT_TIME, VMS_FAIRNESS, VMS_SLOWEST, VMS_VARIATION, rates
-from pvebench.model.ports import Completed, FurtherVm, Guest, Hypervisor, Operation, Progress, Site
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import FurtherVm, Hypervisor, Operation, Progress, Site
 from pvebench.model.run import Sample
 from pvebench.model.status import Phase
 from pvebench.model.volume import BlockCounters

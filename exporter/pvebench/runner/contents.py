@@ -6,7 +6,8 @@ from enum import Enum, auto
 from typing import Final
 
 from pvebench.model.disk import Layout
-from pvebench.model.ports import FillNotes, Guest, Question
+from pvebench.model.guest import Guest, Question
+from pvebench.model.ports import FillNotes
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Volume
 from pvebench.workloads import Target

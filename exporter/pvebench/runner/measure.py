@@ -11,7 +11,8 @@ from typing import Final
 from pvebench.errors import Interrupted, ToolFailed, ToolStuck, WorkloadError
 from pvebench.model.disk import option_text
 from pvebench.model.figures import IO_TIME, WINDOW_LAG
-from pvebench.model.ports import Completed, Guest, Question, Site
+from pvebench.model.guest import Completed, Guest, Question
+from pvebench.model.ports import Site
 from pvebench.model.run import Sample
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase

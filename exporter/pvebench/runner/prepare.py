@@ -12,7 +12,8 @@ from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.log import log
 from pvebench.model.disk import HostCache
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Guest, Question, Site
+from pvebench.model.guest import Guest, Question
+from pvebench.model.ports import Site
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, Plug, Volume

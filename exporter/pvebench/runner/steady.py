@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 
 from pvebench.errors import ToolFailed
 from pvebench.model.figures import STEADY_RANGE, STEADY_SLOPE, STEADY_TIME
-from pvebench.model.ports import Guest, Site
+from pvebench.model.guest import Guest
+from pvebench.model.ports import Site
 from pvebench.model.run import Sample
 from pvebench.model.workload import SteadyRule, Workload
 from pvebench.runner.measure import start_job, stop_job, wait_for_io

@@ -25,7 +25,8 @@ from pvebench.drivers.vm_lifecycle import find_in_guest
 from pvebench.errors import ConfigError, Problem, SwitchFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.durability import Durability, Sync, Touch
-from pvebench.model.ports import Clock, Guest
+from pvebench.model.guest import Guest
+from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume

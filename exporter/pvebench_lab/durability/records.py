@@ -15,7 +15,7 @@ from typing import Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.durability import Survival, Sync, Touch
-from pvebench.model.ports import Completed, Guest
+from pvebench.model.guest import Completed, Guest
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import KIB
 

@@ -17,7 +17,7 @@ from pvebench.drivers.storages.contract import Storage, pool_options, release
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import HOST_OPTIONS, Disk
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Guest
+from pvebench.model.guest import Guest
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 

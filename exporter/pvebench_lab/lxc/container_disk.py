@@ -26,7 +26,8 @@ from pvebench.files import mounts
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
-from pvebench.model.ports import Clock, Completed, Guest
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench_lab.lxc.container import DEVICE, Container

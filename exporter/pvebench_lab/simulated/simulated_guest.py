@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pvebench.errors import GuestTimeout, HypervisorGone
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Completed, Guest, Journal
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import Journal
 from pvebench_lab.simulated import simulated_fio, simulated_tools
 from pvebench_lab.simulated.simulated_tools import SimulatedOutput
 

@@ -14,7 +14,8 @@ from pvebench.drivers.vm_lifecycle import VmLifecycle
 from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, ChainKind, Disk, option_text
 from pvebench.model.environment import Environment, PendingUpdates
-from pvebench.model.ports import Clock, Guest, HostSnapshot, Journal, Progress, Site, VmFunctions
+from pvebench.model.guest import Guest
+from pvebench.model.ports import Clock, HostSnapshot, Journal, Progress, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench.model.workload import COPIES

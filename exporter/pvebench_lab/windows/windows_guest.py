@@ -17,7 +17,8 @@ from pvebench.errors import (
     SwitchFailed,
     ToolFailed,
 )
-from pvebench.model.ports import Clock, Completed, Guest, Question
+from pvebench.model.guest import Completed, Guest, Question
+from pvebench.model.ports import Clock
 from pvebench.model.units import MIB, whole_number
 from pvebench.workloads.fio_report import read_report
 from pvebench_lab.windows import powershell

@@ -11,7 +11,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.vm_lifecycle import Power, VmLifecycle
 from pvebench.errors import Busy, GuestTimeout, HypervisorGone, PvebenchError, SwitchFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Guest
+from pvebench.model.guest import Guest
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Plug, Volume

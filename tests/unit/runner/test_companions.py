@@ -12,7 +12,7 @@ from pvebench.config import load_pack
 from pvebench.errors import ConfigError, HypervisorGone
 from pvebench.model.figure import Source
 from pvebench.model.figures import of_source
-from pvebench.model.ports import Completed, Guest
+from pvebench.model.guest import Completed, Guest
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB

@@ -13,7 +13,8 @@ import pytest
 from pvebench.config import load_pack
 from pvebench.errors import GuestTimeout, SwitchFailed
 from pvebench.model.disk import Cache
-from pvebench.model.ports import Completed, Guest, StorageFunctions, Traffic
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import StorageFunctions, Traffic
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Machine
 from pvebench.model.status import Phase

@@ -14,7 +14,7 @@ import pytest
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.vm_lifecycle import Power, VmState
 from pvebench.errors import GuestTimeout, Interrupted, ToolFailed, ToolStuck
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 from pvebench.model.run import Outcome, Run
 from pvebench.runner.measure import (
     MAX_REPORT_BYTES,

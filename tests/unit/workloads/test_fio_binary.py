@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from pvebench.errors import ToolFailed
-from pvebench.model.ports import Completed, Guest
+from pvebench.model.guest import Completed, Guest
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
 from pvebench.runner.measure import finish_job

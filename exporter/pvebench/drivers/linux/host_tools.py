@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from pvebench.errors import GuestTimeout, OutputUnreadable, StorageHangs, ToolFailed, VolumeError
-from pvebench.model.ports import Completed, Guest
+from pvebench.model.guest import Completed, Guest
 from pvebench.model.units import MIB, show_bytes
 
 MAX_BYTES: Final = 64 * MIB

@@ -42,7 +42,7 @@ from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed
 from pvebench.log import log
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates
-from pvebench.model.ports import Guest
+from pvebench.model.guest import Guest
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import require_memory, volume_space
 from pvebench.model.units import MIB

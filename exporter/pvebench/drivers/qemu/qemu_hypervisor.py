@@ -70,7 +70,8 @@ from pvebench.errors import OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Clock, Guest, Journal, Site, VmFunctions
+from pvebench.model.guest import Guest
+from pvebench.model.ports import Clock, Journal, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.space import require_memory
 from pvebench.model.units import show_bytes

@@ -27,7 +27,8 @@ from pvebench.errors import (
     OutputUnreadable,
     ToolFailed,
 )
-from pvebench.model.ports import Clock, Completed, Guest
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import Clock
 
 T = TypeVar("T")
 REPLY_SECONDS: Final = 30.0

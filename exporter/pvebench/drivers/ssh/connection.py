@@ -27,7 +27,7 @@ from pvebench.errors import (
     ServerUntrusted,
 )
 from pvebench.files import read_secret
-from pvebench.model.ports import Completed
+from pvebench.model.guest import Completed
 from pvebench.model.units import MIB, show_bytes
 
 _CONNECT_SECONDS: Final = 15.0

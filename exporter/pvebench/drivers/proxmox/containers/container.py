@@ -22,7 +22,8 @@ from pvebench.drivers.proxmox.vm.leftovers import damaged_line, missing_keys
 from pvebench.drivers.proxmox.vm.vm_create import free_ids, no_free_id
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown, PvebenchError, VolumeError
 from pvebench.log import log
-from pvebench.model.ports import Completed, Journal, of_kinds
+from pvebench.model.guest import Completed
+from pvebench.model.ports import Journal, of_kinds
 from pvebench.model.scenario import Machine
 from pvebench.model.units import GIB, MIB
 

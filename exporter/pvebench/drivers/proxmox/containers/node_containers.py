@@ -39,7 +39,7 @@ from pvebench.guest.archives import container_archive
 from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.log import log
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Completed, Guest
+from pvebench.model.guest import Completed, Guest
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB, SECTOR
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume

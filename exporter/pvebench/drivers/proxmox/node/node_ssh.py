@@ -32,7 +32,8 @@ from pvebench.errors import (
     SwitchFailed,
     VolumeError,
 )
-from pvebench.model.ports import Completed, Hold, HoldKind, HostSnapshot
+from pvebench.model.guest import Completed
+from pvebench.model.ports import Hold, HoldKind, HostSnapshot
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case
 

@@ -24,7 +24,8 @@ from pvebench.errors import (
     ServerGone,
     ToolFailed,
 )
-from pvebench.model.ports import Clock, Completed, Guest
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import Clock
 
 T = TypeVar("T")
 

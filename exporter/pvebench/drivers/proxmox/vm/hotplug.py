@@ -16,7 +16,7 @@ from pvebench.drivers.proxmox.vm.drive import UNUSED, parse_drive, read_back, te
 from pvebench.drivers.vm_lifecycle import find_in_guest, unverified
 from pvebench.errors import HypervisorGone, SwitchFailed, VolumeError
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Guest
+from pvebench.model.guest import Guest
 from pvebench.model.volume import Attachment, BlockCounters, Plug
 
 
