@@ -31,7 +31,7 @@ from pvebench.model.disk import (
 )
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, format_size
-from pvebench.model.workload import SNAPSHOT_RAM, Direction, Place, Workload, operation_copies
+from pvebench.model.workload import SNAPSHOT_RAM, Direction, Workload, WorksOn, operation_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,18 +431,18 @@ def _why_not_on_host(workload: Workload, *, is_file: bool) -> str | None:
         return f"{workload.tool} needs a VM"
     if Direction.TRIM in workload.directions:
         return "a host case cannot trim"
-    if workload.place is Place.DEVICE and is_file:
+    if workload.place is WorksOn.DEVICE and is_file:
         return f"{workload.tool} needs a device; volumes on this storage are files"
-    if workload.place is Place.DIRECTORY and not is_file:
+    if workload.place is WorksOn.DIRECTORY and not is_file:
         return f"{workload.tool} creates its own files; this storage has none"
     return None
 
 
 def _why_not_here(scenario: Scenario, workload: Workload) -> str | None:
     layout = scenario.layout
-    if workload.place is Place.DEVICE and layout.on_filesystem:
+    if workload.place is WorksOn.DEVICE and layout.on_filesystem:
         return f"{workload.tool} needs a device without a filesystem"
-    if workload.place is Place.DIRECTORY:
+    if workload.place is WorksOn.DIRECTORY:
         if not layout.on_filesystem:
             return f"{workload.tool} creates its own files: it needs a filesystem"
         own = int(workload.parameters["size"])

@@ -13,6 +13,8 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.workload import Case
 
+NodeStorage = tuple[str, str]
+"""Node and storage."""
 RESERVE_BYTES: Final = 256 * MIB
 """Space that stays free on a storage: a full one stops every VM on it."""
 _SAME_BYTES: Final = 64 * MIB

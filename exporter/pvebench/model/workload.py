@@ -78,7 +78,7 @@ class Direction(StrEnum):
     TRIM = "trim"
 
 
-class Place(StrEnum):
+class WorksOn(StrEnum):
     """Object that a tool can work on."""
 
     ANY = "any"
@@ -120,7 +120,7 @@ class Workload:
     ramp_seconds: float
     runtime_seconds: float
     steady: SteadyRule | None = None
-    place: Place = Place.ANY
+    place: WorksOn = WorksOn.ANY
     caveats: tuple[Caveat, ...] = ()
     histogram: bool = False
 
@@ -153,7 +153,7 @@ class Workload:
 
         A tool that creates its own files does not change the volume's data or the test file.
         """
-        zeroes = Caveat.ZEROES in self.caveats and self.place is Place.ANY
+        zeroes = Caveat.ZEROES in self.caveats and self.place is WorksOn.ANY
         return Direction.TRIM in self.directions or zeroes
 
     @cached_property

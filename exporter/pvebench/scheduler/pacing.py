@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvebench.config import Pack
+from pvebench.model.space import NodeStorage
 from pvebench.model.units import DAY, show_interval
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
@@ -16,9 +17,6 @@ from pvebench.scheduler.plan import Assignment, Plan, make_plan
 _STEPS: Final = ((1800.0, 60.0), (7200.0, 300.0), (math.inf, 3600.0))
 """(interval up to, step) in seconds: a longer interval is a multiple of the step, so that it rarely
 changes with the measured bytes."""
-
-Place = tuple[str, str]
-"""Node and storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +29,11 @@ class WriteBudgets:
         targets: (node, storage) -> `Operations.targets` of its volumes.
     """
 
-    limits: Mapping[Place, int]
+    limits: Mapping[NodeStorage, int]
     shared: frozenset[str] = frozenset()
-    targets: Mapping[Place, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    targets: Mapping[NodeStorage, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
-    def place(self, node: str, storage: str) -> Place:
+    def place(self, node: str, storage: str) -> NodeStorage:
         """Return the place whose writes count together."""
         return ("" if storage in self.shared else node, storage)
 
@@ -59,7 +57,7 @@ class PacedPacks:
 class _PackWrites:
     """Bytes of one cycle of a pack on one storage, and the seconds between two cycles."""
 
-    place: Place
+    place: NodeStorage
     cycle_bytes: float
     seconds: float
     measured: bool
@@ -68,8 +66,8 @@ class _PackWrites:
 def pace(
     assignments: Sequence[Assignment],
     budgets: WriteBudgets,
-    per_run: Mapping[Place, float] | None = None,
-    wear: Mapping[Place, Wear | str] | None = None,
+    per_run: Mapping[NodeStorage, float] | None = None,
+    wear: Mapping[NodeStorage, Wear | str] | None = None,
 ) -> PacedPacks:
     """Return the packs with the shortest intervals that keep to the budgets, and their cost.
 
@@ -79,7 +77,7 @@ def pace(
         wear: (node, storage) -> wear of its drives, or why it is unknown.
     """
     planned = [_writes(entry, per_run or {}, budgets) for entry in assignments]
-    day: dict[Place, float] = {}
+    day: dict[NodeStorage, float] = {}
     for one in (write for writes in planned for write in writes):
         group = budgets.place(*one.place)
         day[group] = day.get(group, 0.0) + one.cycle_bytes * DAY / one.seconds
@@ -99,7 +97,7 @@ def pace(
 
 
 def _writes(
-    assignment: Assignment, per_run: Mapping[Place, float], budgets: WriteBudgets
+    assignment: Assignment, per_run: Mapping[NodeStorage, float], budgets: WriteBudgets
 ) -> list[_PackWrites]:
     """Return the writes of a pack: copies of operations are written to their targets.
 
@@ -134,7 +132,7 @@ def _on_storage(assignment: Assignment, storage: str) -> Assignment:
 
 
 def _slowed(
-    assignment: Assignment, writes: Iterable[_PackWrites], excess: Mapping[Place, float]
+    assignment: Assignment, writes: Iterable[_PackWrites], excess: Mapping[NodeStorage, float]
 ) -> Assignment:
     """Return the pack with a longer interval if a storage would exceed its budget."""
     needed = [

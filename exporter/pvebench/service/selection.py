@@ -12,9 +12,9 @@ from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import DriverContext, StopClock
 from pvebench.errors import ConfigError, NoSpace, Problem, PvebenchError
 from pvebench.model.ports import Journal, Site
-from pvebench.model.space import Space, SpaceNeed, unfit
+from pvebench.model.space import NodeStorage, Space, SpaceNeed, unfit
 from pvebench.model.units import MIB, show_bytes
-from pvebench.scheduler.pacing import PacedPacks, Place, WriteBudgets, pace
+from pvebench.scheduler.pacing import PacedPacks, WriteBudgets, pace
 from pvebench.scheduler.plan import (
     Assignment,
     ExcludedCase,
@@ -136,7 +136,9 @@ def fitting(settings: Settings, assigned: Sequence[Assignment]) -> tuple[list[Fi
     return [_fit(settings, entry, spaces) for entry in assigned], unknown
 
 
-def _fit(settings: Settings, entry: Assignment, spaces: Mapping[Place, Space]) -> FittingCases:
+def _fit(
+    settings: Settings, entry: Assignment, spaces: Mapping[NodeStorage, Space]
+) -> FittingCases:
     measured_storages = driver_of(settings.driver).storages(settings, entry.node)
     storages = {name: storage.holds for name, storage in measured_storages.items()}
     here = {name: space for (node, name), space in spaces.items() if node == entry.node}
@@ -195,7 +197,7 @@ def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
         StoreError: the stored runs cannot be read.
     """
     database = settings.state / "pvebench.db"
-    per_run: dict[Place, float] = {}
+    per_run: dict[NodeStorage, float] = {}
     wear = dict(driver_of(settings.driver).wear(settings))
     if database.exists():
         from pvebench.store.state import stored_at  # noqa: PLC0415 # as above

@@ -15,6 +15,7 @@ from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.change import Change
 from pvebench.errors import StoreError
 from pvebench.log import log
+from pvebench.model.space import NodeStorage
 from pvebench.model.units import DAY
 from pvebench.store.changes import Ending, KnownChange
 from pvebench.verdicts.node_verdicts import Verdicts
@@ -235,17 +236,15 @@ def _new_id(change: Change, taken: set[str]) -> str:
     raise AssertionError("more ids exist than are taken")
 
 
-Place = tuple[str, str]
-"""Node and storage."""
-
-
-def _judged_cases(verdicts: Verdicts) -> dict[Place, int]:
+def _judged_cases(verdicts: Verdicts) -> dict[NodeStorage, int]:
     cases = {verdict.history.of for verdict in verdicts.verdicts if verdict.state.judged}
     return _by_place(cases, verdicts.labels)
 
 
-def _by_place(cases: Iterable[str], labels: Mapping[str, Mapping[str, str]]) -> dict[Place, int]:
-    counts: dict[Place, int] = {}
+def _by_place(
+    cases: Iterable[str], labels: Mapping[str, Mapping[str, str]]
+) -> dict[NodeStorage, int]:
+    counts: dict[NodeStorage, int] = {}
     for case in cases:
         place = (labels[case]["node"], labels[case]["storage"])
         counts[place] = counts.get(place, 0) + 1

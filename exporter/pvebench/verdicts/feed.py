@@ -28,7 +28,7 @@ from pvebench.verdicts.source import Source, StoredRuns
 if TYPE_CHECKING:
     Column = array[float]
 
-Place = tuple[str, str]
+MetricDirection = tuple[str, str]
 """Metric of a case, and its direction or empty text."""
 _RATES: Final = [("throughput", way.value) for way in Direction]
 NOT_MEASURED: Final = math.nan
@@ -36,7 +36,7 @@ _DURABLE_CACHES: Final = ("directsync", "writethrough")
 _DURABLE_OPTIONS: Final = ("fsync", "fdatasync", "sync")
 
 
-def figures_of(values: Mapping[Number, Column], tool: str) -> dict[Place, Column]:
+def figures_of(values: Mapping[Number, Column], tool: str) -> dict[MetricDirection, Column]:
     """Return the values of runs by metric, NOT_MEASURED where a run lacks it.
 
     Args:
@@ -125,8 +125,8 @@ class CaseColumns:
         self._times: Column = array("d")
         self._environments: list[str] = []
         self._ok = bytearray()
-        self._values: dict[Place, Column] = {}
-        self._counting: tuple[float, dict[Place, GoodRuns]] | None = None
+        self._values: dict[MetricDirection, Column] = {}
+        self._counting: tuple[float, dict[MetricDirection, GoodRuns]] | None = None
 
     def add(self, numbers: CaseNumbers) -> None:
         """Add runs; most are newer than all others."""
@@ -169,7 +169,7 @@ class CaseColumns:
             del column[:count]
         self._counting = None
 
-    def counting(self, since: float) -> Mapping[Place, GoodRuns]:
+    def counting(self, since: float) -> Mapping[MetricDirection, GoodRuns]:
         """Return the counting runs since a moment by metric; the same object until runs are added.
 
         `noisy` and `not_steady` runs are never a baseline alone: they count only with enough

@@ -20,7 +20,7 @@ from pvebench.fields import WholeMib
 from pvebench.model.figures import BANDWIDTH, PHASE_CPU, REWRITE_BANDWIDTH, SEEKS
 from pvebench.model.run import Sample
 from pvebench.model.units import KIB, MIB, format_size
-from pvebench.model.workload import Caveat, Direction, Place, Workload
+from pvebench.model.workload import Caveat, Direction, Workload, WorksOn
 from pvebench.workloads.tool import (
     Estimate,
     Job,
@@ -69,7 +69,7 @@ class BonnieOptions(ToolOptions):
             directions=(Direction.READ, Direction.WRITE),
             ramp_seconds=0.0,
             runtime_seconds=0.0,
-            place=Place.DIRECTORY,
+            place=WorksOn.DIRECTORY,
             caveats=(Caveat.ZEROES,) if self.direct else (Caveat.CACHE, Caveat.ZEROES),
         )
 

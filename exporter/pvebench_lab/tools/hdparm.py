@@ -15,7 +15,7 @@ from pydantic import StrictBool
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.figures import BANDWIDTH, BYTES, RUNTIME
 from pvebench.model.units import MIB
-from pvebench.model.workload import Caveat, Direction, Place, Workload
+from pvebench.model.workload import Caveat, Direction, Workload, WorksOn
 from pvebench.workloads.tool import (
     Estimate,
     Job,
@@ -59,7 +59,7 @@ class HdparmOptions(ToolOptions):
             directions=(Direction.READ,),
             ramp_seconds=0.0,
             runtime_seconds=0.0,
-            place=Place.DEVICE,
+            place=WorksOn.DEVICE,
             caveats=(Caveat.CACHE,) if self.cached else (),
         )
 

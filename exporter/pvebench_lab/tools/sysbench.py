@@ -22,7 +22,7 @@ from pvebench.model import figures
 from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample
 from pvebench.model.units import KIB, MIB, format_size
-from pvebench.model.workload import Caveat, Direction, Place, Workload
+from pvebench.model.workload import Caveat, Direction, Workload, WorksOn
 from pvebench.workloads.tool import (
     Estimate,
     Job,
@@ -109,7 +109,7 @@ class SysbenchOptions(ToolOptions):
             directions=MODES[self.mode],
             ramp_seconds=float(round(ramp_seconds)),
             runtime_seconds=float(max(3, round(runtime_seconds))),
-            place=Place.DIRECTORY,
+            place=WorksOn.DIRECTORY,
             caveats=tuple(caveats),
         )
 

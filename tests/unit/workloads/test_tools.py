@@ -16,7 +16,7 @@ from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Outcome
 from pvebench.model.units import KIB, MIB
-from pvebench.model.workload import Caveat, Place, Workload
+from pvebench.model.workload import Caveat, Workload, WorksOn
 from pvebench.workloads import TOOLS, Job, Parsed, Target
 from pvebench.workloads.tool import program
 from pvebench_lab.simulated.simulated_guest import SIMULATED, SimulatedDisk
@@ -172,7 +172,7 @@ def test_hdparm_on_a_file_fails_with_its_own_words() -> None:
 
 
 def test_hdparm_needs_a_device_and_its_cache_test_says_what_it_is() -> None:
-    assert resolve("hdparm").place is Place.DEVICE
+    assert resolve("hdparm").place is WorksOn.DEVICE
     assert resolve("hdparm", cached=True).caveats == (Caveat.CACHE,)
 
 
