@@ -194,7 +194,7 @@ def test_what_comes_to_all_hours_by_itself_does_not_wander(hours: float) -> None
 def test_the_plan_says_that_cases_wander(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for every, expected in (("1d", "each case every 1 d ± 5 h,"), ("30m", "30")):
+    for every, expected in (("1d", "each case every 24 h ± 5 h,"), ("30m", "30")):
         path = write_pack(tmp_path, SMALL.replace("every: 10m", f"every: {every}"))
         assert run_cli(["plan", "--pack", str(path)]) == 0
         (line,) = [one for one in capsys.readouterr().out.splitlines() if "each case every" in one]
