@@ -212,18 +212,8 @@ def conclude(
     if apart is None:
         return replace(_without(history, cut_reason), accepted=accepted, steps=recent)
     result = _result(history, accepted, recent, last, apart)
-    shown = decisive_steps([*accepted, *recent], accepted)
-    worse = any(step.effect < 0 for step in shown)
-    if creep is not None and (not shown or creep.effect < 0) and not worse:
-        result = _Result(_state_of(creep), "", _numbers_of(creep), creep.p_value)
-    elif doubtful is not None and doubtful.mode and not shown:
-        alternates = two_levels(history, doubtful)
-        result = replace(result, state=VerdictState.INCONCLUSIVE, reason=alternates)
-    elif not recent and doubtful is not None and doubtful.time > accepted_until:
-        result = replace(_possibly(doubtful.effect, result), numbers=_numbers_of(doubtful))
-    elif not recent and result.state.code == 0:
-        reason = "; ".join([result.reason, *_habits(history, accepted)])
-        result = replace(result, reason=reason)
+    fresh = doubtful is not None and doubtful.time > accepted_until
+    result = _beyond_steps(result, history, accepted, recent, doubtful, creep, fresh=fresh)
     base = _baseline(history, accepted, recent, creep)
     undecided = result.state is VerdictState.INCONCLUSIVE
     effect, low, high, runs = result.numbers
@@ -244,6 +234,31 @@ def conclude(
         baseline_runs=len(base),
         baseline_start=base.times[0] if base else 0.0,
     )
+
+
+def _beyond_steps(
+    result: _Result,
+    history: CaseHistory,
+    accepted: Sequence[CaseStep],
+    steps: Sequence[CaseStep],
+    doubtful: CaseStep | None,
+    creep: CaseStep | None,
+    *,
+    fresh: bool,
+) -> _Result:
+    """Return the result with what the steps do not show; a regression by a step comes first."""
+    shown = decisive_steps([*accepted, *steps], accepted)
+    worse = any(step.effect < 0 for step in shown)
+    if creep is not None and (not shown or creep.effect < 0) and not worse:
+        return _Result(_state_of(creep), "", _numbers_of(creep), creep.p_value)
+    if doubtful is not None and doubtful.mode and not shown:
+        alternates = two_levels(history, doubtful)
+        return replace(result, state=VerdictState.INCONCLUSIVE, reason=alternates)
+    if not steps and doubtful is not None and fresh:
+        return replace(_possibly(doubtful.effect, result), numbers=_numbers_of(doubtful))
+    if not steps and result.state.code == 0:
+        return replace(result, reason="; ".join([result.reason, *_habits(history, accepted)]))
+    return result
 
 
 Numbers = tuple[float, float, float, int]

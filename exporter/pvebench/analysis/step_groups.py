@@ -15,7 +15,6 @@ from pvebench.analysis.change import (
     Change,
     ChangeState,
     Difference,
-    Match,
     Move,
     NearbyEvent,
     candidates,
@@ -60,12 +59,16 @@ def change_groups(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
     # A switch between usual levels is no change of the other cases.
     for mode in (False, True):
         yield from _unknown([pair for pair in unknown if pair[1].mode is mode])
+    yield from _gradual(verdicts)
+
+
+def _gradual(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
+    """Yield the groups of gradual changes and of changes of a part of the runs."""
     creeps = [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
-    drifts = [pair for pair in creeps if pair[1].slow]
     kinds: tuple[ChangeKind, ...] = ("mode", "bursts")
     for kind in kinds:
         yield from _unknown([pair for pair in creeps if pair[1].kind == kind], kind)
-    if drifts:
+    if drifts := [pair for pair in creeps if pair[1].slow]:
         # How far back a drift is visible hardly shows when it began: they are reported as one.
         time = statistics.median_low([step.time for _, step in drifts])
         yield ChangeGroup(time, known=False, kind="drift", changed=tuple(drifts))
@@ -256,22 +259,11 @@ def _change(
         if verdict.history.figure is moves[0].figure
     ]
     courses = [step_course(steps, step) for _, steps, step, _ in first]
-    implausible = [gain_reason(history, steps, step) for history, steps, step, _ in first]
-    matches: tuple[Match, ...] = ()
-    if came is not None:
-        matches = known_issues(
-            issues,
-            came.events[0].before,
-            came.events[-1].after,
-            {move.figure.name: move.effect for move in moves},
-            [history.labels for history in histories.values()],
-        )
-    # A change with a single event has that event's time.
-    single = came is not None and len(came.events) == 1
+    reasons = (gain_reason(history, steps, step) for history, steps, step, _ in first)
     ends = [course.end for course in courses if course.end is not None]
     ended = most([course.end is not None for course in courses])
-    return Change(
-        begin=came.events[0].time if came is not None and single else occasion.time,
+    change = Change(
+        begin=occasion.time,
         nodes=(),
         known=came is not None,
         kind=occasion.kind,
@@ -282,26 +274,44 @@ def _change(
         names=tuple(history.name for history in histories.values()),
         of=sharing(group, labels_of(verdicts, moves[0].figure, judged=True)),
         moves=moves,
-        came_with=_differences(
-            came, {history.labels.get("storage", "") for history in histories.values()}
-        ),
-        events_apart=came.runs if came is not None else 0,
-        candidates=()
-        if came is not None or occasion.kind == "drift"
-        else _near(members[0], shifts),
-        issues=matches,
-        reason=next(filter(None, implausible), ""),
+        reason=next(filter(None, reasons), ""),
         state=_state(courses, [accepted for *_, accepted in first]),
         end=statistics.median_low(ends) if ended else None,
         back=most([course.back for course in courses]),
     )
+    if came is not None:
+        return _with_cause(change, came, [history.labels for history in histories.values()], issues)
+    near = () if occasion.kind == "drift" else _near(members[0], shifts)
+    return replace(change, candidates=near)
 
 
-def _differences(
-    came: CameWith | None, storages: Collection[str]
-) -> tuple[tuple[Difference, ...], ...]:
+def _with_cause(
+    change: Change,
+    came: CameWith,
+    labels: Sequence[Mapping[str, str]],
+    issues: Sequence[KnownIssue],
+) -> Change:
+    """Return a change with the events that it came with, and the known issues of these."""
+    matches = known_issues(
+        issues,
+        came.events[0].before,
+        came.events[-1].after,
+        {move.figure.name: move.effect for move in change.moves},
+        labels,
+    )
+    return replace(
+        change,
+        # A change with a single event has that event's time.
+        begin=came.events[0].time if len(came.events) == 1 else change.begin,
+        came_with=_differences(came, {label.get("storage", "") for label in labels}),
+        events_apart=came.runs,
+        issues=matches,
+    )
+
+
+def _differences(came: CameWith, storages: Collection[str]) -> tuple[tuple[Difference, ...], ...]:
     """Return the differences at each event, without options of other storages if it has others."""
-    events = [event.differences for event in came.events] if came is not None else []
+    events = [event.differences for event in came.events]
     differences = [
         tuple(difference for difference in event if concerns(difference.fact, storages))
         for event in events

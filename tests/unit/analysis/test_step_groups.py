@@ -95,4 +95,3 @@ def test_an_option_of_another_storage_is_no_cause_beside_one_of_its_own() -> Non
     others = CameWith((Event(time=1.0, before=before, after={**before, "storage b sync": ""}),), 0)
     (only,) = _differences(others, {"a"})  # it happened then, and there is no other cause
     assert [one.fact for one in only] == ["storage b sync"]
-    assert _differences(None, {"a"}) == ()
