@@ -80,10 +80,16 @@ SHAPE = shape_of(run_data("r0", 0, 0, bad=False)["samples"]).model_dump_json().e
 
 
 def ask(
-    url: str, path: str, body: bytes = b"", *, method: str = "POST", token: str = TOKENS["vienna"]
+    url: str,
+    path: str,
+    body: bytes = b"",
+    *,
+    method: str = "POST",
+    token: str = TOKENS["vienna"],
+    scheme: str = "Bearer",
 ) -> tuple[int, dict[str, str], bytes]:
     client = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    headers = {"authorization": f"Bearer {token}"} if token else {}
+    headers = {"authorization": f"{scheme} {token}"} if token else {}
     client.request(method, f"/fleet/1/{path}", body, headers)
     answer = client.getresponse()
     content = answer.read()

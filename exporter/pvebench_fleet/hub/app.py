@@ -84,7 +84,8 @@ class SiteEndpoints:
         self, request: Request, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a function that uses the database; raises SiteBusy if there is no place for it."""
-        token = request.headers.get("authorization", "")
+        # Not the scheme: `bearer` and `BEARER` are the same one.
+        token = request.headers.get("authorization", "").partition(" ")[2]
         if token in self._tokens or not self._places.acquire(blocking=False):
             raise SiteBusy
         self._tokens.add(token)

@@ -148,10 +148,14 @@ def test_a_site_has_one_place_and_all_have_as_many_as_connections(
     answers: list[tuple[int, dict[str, str], bytes]] = []
     body = json.dumps(HELLO).encode()
 
-    def hello(name: str) -> None:
-        answers.append(ask(hub_url, "hello", body, token=name.ljust(64, "x")))
+    def hello(name: str, scheme: str) -> None:
+        token = name.ljust(64, "x")
+        answers.append(ask(hub_url, "hello", body, token=token, scheme=scheme))
 
-    threads = [threading.Thread(target=hello, args=(name,)) for name in names]
+    schemes = ("Bearer", "bearer", "BEARER", "bEARER", "BeareR")
+    threads = [
+        threading.Thread(target=hello, args=each) for each in zip(names, schemes, strict=True)
+    ]
     refused = CONNECTIONS if own else 1
     try:
         for thread in threads:
