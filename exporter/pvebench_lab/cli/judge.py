@@ -48,6 +48,8 @@ _LATEST: Final = 32_503_680_000.0
 _UNITS: Final = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6), (1e20, 1e9))
 """Limit of a time -> its units per second: s, ms, µs or ns since 1970."""
 _OPTIONAL: Final = ("environment", "case")
+_RATES: Final = ("benchmarkjs", "customBiggerIsBetter", "pytest")
+"""Tools of github-action-benchmark that report rates; all others report times or sizes."""
 
 
 class _Result(NamedTuple):
@@ -71,7 +73,7 @@ def read_history(path: Path, figure: Judged, decimal: Decimal | None = None) -> 
     problems: list[Problem] = []
     cases: dict[str, list[GoodRun]] = {}
     text = read_text(path, most=MAX_BYTES, encoding="utf-8-sig")
-    results = _results(path, text, problems)
+    results = _results(path, text, figure, problems)
     decimal = decimal or _decimal(path, results, semicolons=";" in text.partition("\n")[0])
     empty: list[int] = []
     for result in results:
@@ -86,7 +88,8 @@ def read_history(path: Path, figure: Judged, decimal: Decimal | None = None) -> 
         click.echo(f"{path}: left out, no value or 0: lines {named(empty)}", err=True)
     problems += _too_many(path, cases)
     if not problems and not cases:
-        problems.append(Problem(str(path), 2, 1, "no runs after the header"))
+        message = "no run has a value" if results else "no runs after the header"
+        problems.append(Problem(str(path), 2, 1, message))
     if problems:
         raise ConfigError(sorted(problems, key=lambda problem: problem.line))
     histories = [
@@ -118,27 +121,35 @@ def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
             yield Problem(str(path), 0, 0, message)
 
 
-def _results(path: Path, text: str, problems: list[Problem]) -> list[_Result]:
+def _results(path: Path, text: str, figure: Judged, problems: list[Problem]) -> list[_Result]:
     """Return the results in a file, up to the first line that cannot be read."""
     results: list[_Result] = []
     try:
         read = (
             _of_fio if '"fio version"' in text else _of_commits if "{" in text[:99] else _of_table
         )
-        results.extend(read(path, text))
+        results.extend(read(path, text, figure))
     except ConfigError as error:
         problems += error.problems
     except csv.Error as error:
         problems.append(Problem(str(path), len(results) + 2, 1, f"invalid CSV: {error}"))
     except (OutputUnreadable, ToolFailed) as error:
         problems.append(Problem(str(path), 1, 1, error.reason))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         message = "neither fio's JSON nor data.js of github-action-benchmark; write a table"
         problems.append(Problem(str(path), 1, 1, f"{message} with the columns time and value"))
     return results
 
 
-def _of_table(path: Path, text: str) -> Iterator[_Result]:
+def _check_direction(path: Path, what: str, figure: Judged, *, rates: bool) -> None:
+    """Raise ConfigError for rates that would be judged as times, or times as rates."""
+    if rates is not figure.more_is_better:
+        metric = "throughput" if rates else "operation_time"
+        message = f"{what}: {'more' if rates else 'less'} is better, unlike {figure.name}"
+        raise ConfigError([Problem(str(path), 1, 1, f"{message}; select --metric {metric}")])
+
+
+def _of_table(path: Path, text: str, _: Judged) -> Iterator[_Result]:
     # Grafana writes a column for each series.
     table = DelimitedText(str(path), text, ["time"])
     names = [name for name in table.names if name.casefold() not in ("time", *_OPTIONAL)]
@@ -156,11 +167,13 @@ def _of_table(path: Path, text: str) -> Iterator[_Result]:
             yield _Result(cells["time"], row.cells[name], case or series, environment)
 
 
-def _of_commits(_: Path, text: str) -> Iterator[_Result]:
+def _of_commits(path: Path, text: str, figure: Judged) -> Iterator[_Result]:
     """Yield the results in data.js of github-action-benchmark; a commit is no environment."""
     data = json.loads(text[text.index("{") :].rstrip().removesuffix(";"))
     runs = [run for suite in data["entries"].values() for run in suite]
     for line, run in enumerate(runs, start=1):
+        if tool := str(run.get("tool", "")):
+            _check_direction(path, f"tool {tool}", figure, rates=tool in _RATES)
         for result in run["benches"]:
             time, value = (
                 TextCell(str(run["date"]), line, 1),
@@ -169,14 +182,17 @@ def _of_commits(_: Path, text: str) -> Iterator[_Result]:
             yield _Result(time, value, str(result["name"]), "")
 
 
-def _of_fio(path: Path, text: str) -> Iterator[_Result]:
-    """Yield the I/O per second of each job and direction."""
+def _of_fio(path: Path, text: str, figure: Judged) -> Iterator[_Result]:
+    """Yield the I/O per second of each job and direction; of a job without any, no value."""
+    _check_direction(path, "fio's I/O per second", figure, rates=True)
     for line, report in enumerate(read_reports(text), start=1):
         if report.written is None:
             message = f"report {line} has no time; add `timestamp`, in UNIX seconds"
             raise ConfigError([Problem(str(path), 1, 1, message)])
         time = TextCell(str(report.written.timestamp()), line, 1)
         for row in fio_rows(report):
+            if not row.values:
+                yield _Result(time, TextCell("", line, 1), row.place["table"], "")
             for (metric, direction), value in row.values.items():
                 if metric == "iops":
                     case = f"{row.place['table']} {direction}"

@@ -91,7 +91,7 @@ class ReferenceLibrary:
                 f"no reference series {name}; available: {', '.join(self.names())}",
                 next_step="import one: pvebench import FILE --name NAME",
             ) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"{path} is damaged: {error}", next_step="import it again") from error
 
     def _path(self, name: str) -> Path:

@@ -66,6 +66,21 @@ def test_whether_more_is_better_depends_on_the_metric(tmp_path: Path, capsys: Ca
     assert run_cli(["judge", str(path)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [("report", "fio's I/O per second"), ("benchmarkjs", "tool benchmarkjs"), ("pytest", "tool")],
+)
+def test_rates_are_not_judged_as_times(
+    text: str, what: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "rates.json"
+    path.write_text(json.dumps(_REPORT) if text == "report" else _TOOL.format(text), "utf-8")
+    assert run_cli(["judge", str(path), "--metric", "latency_p99"]) == 2
+    said = capsys.readouterr().err
+    assert f"1:1: {what}" in said
+    assert "more is better, unlike latency_p99; select --metric throughput" in said
+
+
 def test_every_fault_of_a_file_is_reported_with_its_place(tmp_path: Path, capsys: Captured) -> None:
     lines = ["time,value", "2026-01-01T00:00:00Z,1000", "yesterday,-5", "1767312000"]
     assert complaints(tmp_path / "bad.csv", lines, capsys) == [
@@ -81,6 +96,8 @@ _REPORT = {"fio version": "fio-3.33", "timestamp": 1740787200, "jobs": [
     {"jobname": "rr", "read": {"iops": 9.0, "bw_bytes": 36864}, "write": {"iops": 0}}
 ]}  # fmt: skip
 _MORE = _REPORT | {"timestamp": 1740787260}
+_IDLE = {"jobs": [{"jobname": "rr", "read": {"iops": float("nan")}, "write": {"iops": -9}}]}
+_TOOL = _DATA_JS.replace("{", "{{").replace("}", "}}").replace('"date"', '"tool": "{}", "date"')
 
 
 @pytest.mark.parametrize(
@@ -101,7 +118,12 @@ _MORE = _REPORT | {"timestamp": 1740787260}
         ("time,v,v\n1,9,9", "1:1: column 'v' is there twice; rename one", ""),
         ("time,value,unit\n1,9,MB/s", "1:1: unknown column 'unit'", ""),
         ('{"entries": 5}', "data.js of github-action-benchmark; write a table", ""),
+        ('{"a":' + "[" * 200_000, "data.js of github-action-benchmark; write a table", ""),
         (json.dumps(_REPORT | {"timestamp": 0}), "1:1: report 1 has no time", ""),
+        (json.dumps([_REPORT, _MORE | _IDLE]), {"rr read": [9]}, "no value or 0: lines 2\n"),
+        (json.dumps(_REPORT | _IDLE), "2:1: no run has a value", "lines 1\n"),
+        (_TOOL.format("cargo"), "tool cargo: less is better, unlike throughput; select", ""),
+        (_TOOL.format("pytest"), {"b": [9]}, ""),
     ],
 )  # fmt: skip
 def test_histories_of_other_programs_are_read_or_named(
@@ -112,6 +134,7 @@ def test_histories_of_other_programs_are_read_or_named(
     if isinstance(runs, str):
         with pytest.raises(ConfigError, match=re.escape(runs)):
             read_history(path, JUDGED["throughput"])
+        assert said in capsys.readouterr().err
         return
     histories = read_history(path, JUDGED["throughput"]).histories
     assert {history.case: list(history.points.values) for history in histories} == runs
