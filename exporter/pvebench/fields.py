@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -93,10 +93,21 @@ def listen_address(value: Any) -> str:
     host, colon, port = str(value).rpartition(":")
     host = host or "0.0.0.0"  # noqa: S104 # the user's choice
     bare = ":" in host and not re.fullmatch(r"\[[^\[\]]+\]", host)
-    if not colon or not _PORT.fullmatch(port) or not 0 < int(port) < 65536 or bare:
+    if not (colon and _PORT.fullmatch(port) and 0 < int(port) < 65536 and _is_host(host)):
         example = "[::1]:10620" if bare else "127.0.0.1:10620"
         raise ValueError(f"invalid listen address {value!r}: write it as {example}")
     return f"{host}:{port}"
+
+
+def _is_host(host: str) -> bool:
+    """Return whether a socket may listen there: an address, IPv6 in brackets, or a name."""
+    if re.fullmatch(r"[0-9.]+|\[.*\]", host):
+        try:
+            return (ip_address(host.strip("[]")).version == 6) is host.startswith("[")
+        except ValueError:
+            return False
+    labels = host.split(".")
+    return all(0 < len(label) < 64 and _HOST_NAME.fullmatch(label.lower()) for label in labels)
 
 
 def _host_name(value: Any) -> str:
