@@ -154,13 +154,15 @@ def _front_of(settings: Settings) -> AbstractContextManager[Front]:
 
 def fleet_of(settings: Settings, store: Store) -> AbstractContextManager[object]:
     """Return the context in which results are sent to the hub. Raises StoreError."""
-    if settings.fleet is None and not store.in_fleet:
+    is_set = settings.fleet is not None
+    if not is_set and not store.in_fleet:
         return nullcontext()
     # A site without a fleet loads nothing of it.
     if "fleet" not in SERVICES:
         raise ToolsMissing(
-            "`fleet` is set, but package pvebench_fleet is not installed",
-            next_step="reinstall pvebench, or remove `fleet` from the settings",
+            f"{'`fleet` is set' if is_set else 'results wait for the hub of a fleet'}, "
+            "but package pvebench_fleet is not installed",
+            next_step="reinstall pvebench" + ", or remove `fleet` from the settings" * is_set,
         )
     return SERVICES["fleet"](settings, store)
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from pvebench.config import Settings
+from pvebench.errors import ToolsMissing
 from pvebench.model.run import Outcome
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.service.instance import fleet_of
@@ -65,6 +66,16 @@ def test_a_site_that_leaves_its_fleet_ends_its_log(store: Store) -> None:
     assert store.in_fleet
     with fleet_of(Settings(), store):
         assert (store.in_fleet, lines(store)) == (False, [])
+
+
+def test_without_the_package_the_error_states_why_it_is_needed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvebench.service.instance.SERVICES", {})
+    FleetLog(store.engine).begin()
+    with pytest.raises(ToolsMissing, match="results wait for the hub of a fleet, but") as failed:
+        fleet_of(Settings(), store)
+    assert failed.value.next_step == "reinstall pvebench"
 
 
 def test_a_line_precedes_those_that_refer_to_it(store: Store) -> None:
