@@ -296,8 +296,7 @@ def _unknown_key(key: str, model: Any) -> str:
     explained = getattr(model, "explained", {})
     if key in explained:
         return f"no key '{key}': {explained[key]}"
-    # fio has many options with names alike: only a slip of the pen is corrected.
-    return unknown_key(key, sorted(_fields(model)), cutoff=0.85 if explained else 0.6)
+    return unknown_key(key, sorted(_fields(model)), cutoff=getattr(model, "cutoff", 0.6))
 
 
 def _model_at(document: Document, model: type[BaseModel], location: Location) -> Any:

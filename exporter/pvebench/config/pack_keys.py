@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import Field as DataField
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -366,6 +367,10 @@ class PackFile(Strict):
         measure: measurement parameters of each run.
         workloads: the workloads, each with one tool.
     """
+
+    explained: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        Axes.model_fields, "it is an option; write it below `fixed`, or its values below `axes`"
+    )
 
     pack: Slug
     title: Text = ""

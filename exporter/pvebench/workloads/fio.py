@@ -157,6 +157,8 @@ class FioOptions(ToolOptions):
     """
 
     explained: ClassVar[Mapping[str, str]] = EXPLAINED
+    # Many options of fio have names alike: only a slip of the pen is corrected.
+    cutoff: ClassVar[float] = 0.85
 
     rw: Annotated[
         str,

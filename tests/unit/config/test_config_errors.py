@@ -396,6 +396,13 @@ def test_the_same_case_in_two_packs_is_fine(tmp_path: Path) -> None:
     check_slugs([(pack, expand(pack, node="lab", storages=STORAGES)) for pack in packs])
 
 
+@pytest.mark.parametrize("key", ["storage", "bus", "cache", "format", "iothread"])
+def test_an_option_beside_the_axes_is_named_as_one(key: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_pack(write_pack(tmp_path, f"{SMALL}\n{key}: x\n", "a.yaml"))
+    assert f"no key '{key}': it is an option; write it below `fixed`" in str(refused.value)
+
+
 def settings_message(tmp_path: Path, text: str) -> str:
     path = tmp_path / "pvebench.yaml"
     path.write_text(text, "utf-8")
