@@ -275,7 +275,7 @@ class Hello(Message):
     seen: Sequence64
     version: Text
     schemas: Annotated[list[Count], Field(max_length=10)]
-    now: Real
+    now: Time
 
 
 class Head(Message):
@@ -287,7 +287,7 @@ class Head(Message):
     chain: Chain
     to: Position
     count: Annotated[int, Field(ge=0, le=2 * MAX_LINES)]
-    now: Real
+    now: Time
 
 
 class Rewind(Message):
@@ -318,7 +318,7 @@ class Answer(Message):
     turn: Sequence64 = 0
     acked: Sequence64 = 0
     chain: Chain = ""
-    now: Real = 0.0
+    now: Time = 0.0
     refused: Annotated[list[Sequence64], Field(max_length=2 * MAX_LINES)] = []
     limits: Limits = Limits()
     mail: Annotated[list[dict[str, Any]], Field(max_length=100)] = []

@@ -188,6 +188,14 @@ def test_a_site_whose_clock_is_ahead_keeps_its_lines_until_it_is_right(
     assert rows(url, "SELECT skew_seconds > 250000 FROM site") == [(True,)]
 
 
+@pytest.mark.parametrize("now", [1e308, -1e308, 1e18])
+def test_a_time_beyond_any_clock_reaches_no_page(now: float, site: Sending, url: str) -> None:
+    """Its difference to the hub's time has 300 digits."""
+    body = {"process": PROCESS, "seen": 0, "version": "x", "schemas": [1], "now": now}
+    assert site.request("POST", "hello", json.dumps(body).encode())[0] == 400
+    assert rows(url, "SELECT abs(skew_seconds) < 1e11 FROM site") == [(True,)]
+
+
 @pytest.mark.parametrize("kind", ["environment", "definition"])
 def test_data_of_any_depth_is_small(kind: str, site: Sending, url: str) -> None:
     """A worker has all definitions and facts of a site in memory."""
