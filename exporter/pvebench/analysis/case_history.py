@@ -270,3 +270,13 @@ class CaseStep:
     def slow(self) -> bool:
         """Whether it is a gradual change."""
         return self.kind == "drift"
+
+
+Dropped = tuple[CaseStep, str]
+"""A detected step that does not count, and why."""
+
+
+def dropped(before: Iterable[CaseStep], after: Iterable[CaseStep], reason: str) -> list[Dropped]:
+    """Return the steps that are no longer there after a decision."""
+    kept = {step.time for step in after}
+    return [(step, reason) for step in before if step.time not in kept]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pvebench.analysis.case_history import CaseHistory, CaseStep
+from pvebench.analysis.case_history import CaseHistory, CaseStep, Dropped, dropped
 from pvebench.analysis.change import Change
 from pvebench.analysis.event_effects import CaseShift, EventShift
 from pvebench.analysis.events import (
@@ -148,6 +148,7 @@ class FigureSteps:
         self._steps: dict[str, list[CaseStep]] = {history.case: [] for history in histories}
         self._last: dict[str, CaseShift] = {}
         self._doubtful: dict[str, CaseStep] = {}
+        self._dropped: dict[str, list[Dropped]] = {history.case: [] for history in histories}
         self.shifts: list[tuple[Event, EventShift]] = []
         self._judge_events({})
         early = self._early()
@@ -224,14 +225,17 @@ class FigureSteps:
         """Add the steps without an event; keep possible steps and modes."""
         for history in self._histories:
             moved, doubt = self._memory.scan(history.without(self._known(history)))
-            steps = self._outgrown(history, list(self._others(history, moved)))
+            others = list(self._others(history, moved))
+            steps = self._outgrown(history, others)
+            self._dropped[history.case] += dropped(others, steps, "within slow variation")
             own = _with_modes(history, steps)
             own += self._stuck(history, own)
             self._steps[history.case] += own
             self._steps[history.case].sort(key=lambda step: step.time)
             last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
             if last:
-                (self._doubtful[history.case],) = sized(history, last)
+                (self._doubtful[history.case],) = found = sized(history, last)
+                self._dropped[history.case] += dropped(found, own, "not confirmed yet")
 
     def _outgrown(self, history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
         """Return the steps that are larger than the slow variation of the case."""
@@ -263,8 +267,10 @@ class FigureSteps:
         """Yield the steps at other times than the known ones; steps near an event belong to it."""
         known = self._known(history)
         for step in steps:
-            near = any(history.runs_between(one.time, step.time) <= NEAR for one in known)
-            if near or abs(step.effect) < history.figure.least_effect:
+            if any(history.runs_between(one.time, step.time) <= NEAR for one in known):
+                continue
+            if abs(step.effect) < history.figure.least_effect:
+                self._dropped[history.case].append((step, "too small to matter"))
                 continue
             at = self._event_of(history, step, steps)
             yield replace(step, time=step.time if at is None else at, known=at is not None)
@@ -310,20 +316,26 @@ class FigureSteps:
         case = history.case
         steps = tuple(without_explained(self._steps[case], creep))
         last, doubtful = self._last_event(history), self._doubtful.get(case)
-        return self._memory.kept(
-            "verdict",
-            history,
-            (steps, last, doubtful, creep, accepted, reason),
-            lambda: conclude(
+        ignored = (
+            *self._dropped[case],
+            *dropped(self._steps[case], steps, "part of a gradual change"),
+        )
+
+        def work() -> Verdict:
+            sure, disproved = lasting(history, steps)
+            verdict = conclude(
                 history,
-                lasting(history, steps),
+                sure,
                 last,
                 doubtful=doubtful,
                 creep=creep,
                 accepted_until=accepted,
                 cut_reason=reason,
-            ),
-        )
+            )
+            return replace(verdict, dropped=(*ignored, *disproved))
+
+        known = (steps, last, doubtful, creep, accepted, reason, ignored)
+        return self._memory.kept("verdict", history, known, work)
 
     def _last_event(self, history: CaseHistory) -> LastEvent | None:
         end = history.times()[-1] if history.points else -math.inf

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, dropped
 from pvebench.analysis.difference import difference
 from pvebench.analysis.levels import MAD_TO_SIGMA, median
 from pvebench.analysis.noise_patterns import without_hours
@@ -44,14 +44,19 @@ def without_own_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix
     return without_hours(history.logs(), history.times(), known)
 
 
-def lasting(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
-    """Return the steps with their sizes, without those that the levels on both sides disprove."""
+def lasting(
+    history: CaseHistory, steps: Sequence[CaseStep]
+) -> tuple[tuple[CaseStep, ...], list[Dropped]]:
+    """Return the steps with their sizes, and those that the levels on both sides disprove."""
     # Later runs of a level resolve a step; only those next to it disprove it.
-    next_to = sized(history, _without_outliers(history, steps), present=False)
+    levels = _without_outliers(history, steps)
+    ignored = dropped(steps, levels, "too few runs show it")
+    next_to = sized(history, levels, present=False)
     while doubtful := _disproved(history, next_to):
         least = min(doubtful, key=lambda step: abs(step.effect) / (step.high - step.low))
         next_to = sized(history, [step for step in next_to if step is not least], present=False)
-    return _less_certain(history, _of_now(history, next_to))
+    ignored += dropped(levels, next_to, "not confirmed by the levels on both sides")
+    return _less_certain(history, _of_now(history, next_to)), ignored
 
 
 def _of_now(history: CaseHistory, next_to: Sequence[CaseStep]) -> list[CaseStep]:

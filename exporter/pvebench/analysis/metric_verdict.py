@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, Places, np
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, GoodRuns
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.event_effects import CaseShift
 from pvebench.analysis.gradual_change import PARTS
@@ -127,6 +127,7 @@ class Verdict:
         runs: number of runs in the current level.
         steps: confirmed steps that are not accepted, oldest first.
         accepted: accepted confirmed steps, oldest first.
+        dropped: detected steps that do not count, in no order.
         creep: gradual change, or change of a part, of the latest runs, or None.
         baseline: reference level in base units; None if there is none.
         baseline_runs, baseline_start: its number of runs and the time of its first run.
@@ -144,6 +145,7 @@ class Verdict:
     runs: int = 0
     steps: tuple[CaseStep, ...] = ()
     accepted: tuple[CaseStep, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
     creep: CaseStep | None = None
     baseline: float | None = None
     baseline_runs: int = 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
+from pvebench.analysis.metric_verdict import Verdict
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
@@ -42,6 +43,7 @@ REDEFINED: Final = 5
 """Maximum listed cases with a changed definition."""
 MAX_SHORT: Final = 4
 """Maximum metrics that are listed without --all: those of one case."""
+Lines = Callable[[Verdict], Iterable[str]]
 all_option = click.option("--all", "every", is_flag=True, help="Add a table of every metric.")
 
 
@@ -58,11 +60,13 @@ def show_verdicts(
     *,
     every: bool,
     strict: bool,
+    below: Lines = lambda _: (),
 ) -> None:
     """Print verdicts and exit with `overall_state.exit_code`; a table of all only if it is short.
 
     Args:
         operations: effects of operations, printed as text and Markdown.
+        below: lines below the text of each metric.
     """
     every = every or len(verdicts.verdicts) <= MAX_SHORT
     if form == "json":
@@ -70,11 +74,13 @@ def show_verdicts(
     elif form == "markdown":
         _print_markdown(verdicts, operations, every=every)
     else:
-        _print_text(verdicts, operations, every=every)
+        _print_text(verdicts, operations, below, every=every)
     context.exit(exit_code(verdicts, strict=strict))
 
 
-def _print_text(verdicts: Verdicts, operations: Sequence[str], *, every: bool) -> None:
+def _print_text(
+    verdicts: Verdicts, operations: Sequence[str], below: Lines, *, every: bool
+) -> None:
     """Print verdicts for a terminal."""
     click.echo(count_line(verdicts))
     for sign, line in _lines(verdicts):
@@ -84,9 +90,11 @@ def _print_text(verdicts: Verdicts, operations: Sequence[str], *, every: bool) -
     if every and verdicts.verdicts:
         click.echo()
         # Lines, not columns: in a narrow terminal, cut names would look alike.
-        for name, direction, metric, word, ratio, interval, runs in _table_rows(verdicts):
+        for judged in verdicts.verdicts:
+            direction, metric, word, ratio, interval, runs = verdict_row(judged)
             size = f", {ratio} ({interval})" if ratio else ""
-            click.echo(f"{name} {f'{direction} {metric}'.strip()}: {word}{size}, runs: {runs}")
+            name = f"{judged.history.name} {f'{direction} {metric}'.strip()}"
+            click.echo("\n".join([f"{name}: {word}{size}, runs: {runs}", *below(judged)]))
     elif verdicts.verdicts:
         click.echo("list every metric with --all")
 

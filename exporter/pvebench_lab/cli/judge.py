@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import Judge, Material
-from pvebench.cli.options import PATH, format_option
+from pvebench.cli.options import PATH, format_option, writing
 from pvebench.cli.verdict import all_option, show_verdicts, strict_option
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, ToolFailed
 from pvebench.files import read_text
@@ -23,6 +23,7 @@ from pvebench.model.units import MIB, plain_number
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.workloads.fio_report import read_reports
+from pvebench_lab.cli.history_plot import plot, sparkline
 from pvebench_lab.cli.import_ import decimal_option, named
 from pvebench_lab.references.columns import cell_error
 from pvebench_lab.references.delimited import (
@@ -251,6 +252,13 @@ def _time(text: str) -> float | None:
     help="Metric of the values; it defines whether higher is better.",
 )
 @decimal_option
+@click.option(
+    "--plot",
+    "picture",
+    type=PATH,
+    metavar="FILE.svg",
+    help="Also draw the history, with each step and why it does not count, if so.",
+)
 @all_option
 @strict_option
 @format_option("markdown")
@@ -261,9 +269,9 @@ def judge(
     file: Path,
     metric: str,
     decimal: str | None,
-    every: bool,
-    strict: bool,
+    picture: Path | None,
     form: str,
+    **options: Any,
 ) -> None:
     """Detect changes in the history of another benchmark.
 
@@ -272,7 +280,11 @@ def judge(
     """
     history = read_history(file, JUDGED[metric], Decimal(decimal) if decimal else None)
     verdicts = judged(history, Judge())
-    show_verdicts(context, verdicts, form, every=every, strict=strict)
+    if picture is not None:
+        with writing(picture):
+            picture.write_bytes(plot(verdicts.verdicts))
+        click.echo(f"wrote {picture}", err=True)
+    show_verdicts(context, verdicts, form, below=sparkline, **options)
 
 
 def judged(material: Material, analysis: Judge) -> Verdicts:
