@@ -18,6 +18,7 @@ from pvebench.cli.options import PATH, format_option, writing
 from pvebench.cli.verdict import all_option, show_verdicts, strict_option
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, ToolFailed
 from pvebench.files import read_text
+from pvebench.model import figures
 from pvebench.model.judged import JUDGED, Judged
 from pvebench.model.units import MIB, plain_number
 from pvebench.verdicts.change_tracker import ChangeTracker
@@ -145,7 +146,7 @@ def _results(path: Path, text: str, figure: Judged, problems: list[Problem]) -> 
 def _check_direction(path: Path, what: str, figure: Judged, *, rates: bool) -> None:
     """Raise ConfigError for rates that would be judged as times, or times as rates."""
     if rates is not figure.more_is_better:
-        metric = "throughput" if rates else "operation_time"
+        metric = "throughput" if rates else figures.OPERATION_TIME.name
         message = f"{what}: {'more' if rates else 'less'} is better, unlike {figure.name}"
         raise ConfigError([Problem(str(path), 1, 1, f"{message}; select --metric {metric}")])
 
