@@ -13,8 +13,8 @@ from testing.real_outcomes import MEASURED
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("image")
 def test_killed_at_random_moments_nothing_is_lost_mislabelled_or_left(tmp_path: Path) -> None:
-    report = LabCrashTest(tmp_path, seed=1).play(4)
+    report = LabCrashTest(tmp_path, seed=1).play(2)
     print(report)
     assert report.wrong == []
-    assert report.moments == 4
-    assert sum(report.outcomes[one] for one in MEASURED) >= 4
+    assert report.moments == 2
+    assert sum(report.outcomes[outcome] for outcome in MEASURED) >= 3
