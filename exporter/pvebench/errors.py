@@ -1,44 +1,4 @@
-"""Error tree of pvebench. Every package may import it.
-
-    PvebenchError                    1
-    ├── ConfigError                  2   invalid settings file or pack
-    ├── MachineError                 3   this machine lacks something
-    │   ├── ToolsMissing                 programs that are not installed
-    │   ├── NoSpace                      file system too full for the volume
-    │   ├── NotWritable                  directory not writable
-    │   ├── PortInUse                    another process uses the port
-    │   └── PipelineError                results do not reach Prometheus or Grafana
-    ├── AlreadyRunning               4   another instance holds the state directory
-    ├── StoreError                   5   the results database cannot be used
-    │   ├── StoreLost                    damaged, or removed while in use
-    │   ├── StoreTooNew                  written by a newer pvebench
-    │   ├── StoreMixed                   simulated and measured results in one database
-    │   └── StoreUnavailable         3   temporary: full file system, lock of another process
-    ├── DriverError                  6   the hypervisor or the guest failed
-    │   ├── HypervisorGone               QEMU exited, or its socket closed (retryable)
-    │   ├── OutcomeUnknown               a reply was lost: query, never repeat
-    │   ├── SwitchFailed                 a disk could not be attached or detached (retryable)
-    │   ├── GuestTimeout                 the agent does not answer in time (retryable)
-    │   │   └── ToolStuck                the agent answers, but a tool does not end
-    │   ├── VolumeError                  a volume could not be created, read or removed
-    │   │   └── PathUnusable         3   the path of a storage is missing or in memory
-    │   ├── FaultFailed                  a fault command of the settings failed
-    │   ├── ServerGone                   Proxmox API or SSH host unreachable (retryable)
-    │   ├── ServerUntrusted              certificate or host key mismatch
-    │   ├── AccessDenied                 token rejected or permission missing
-    │   ├── Busy                         a backup or migration locks the VM (retryable)
-    │   └── NotOwned                     not created by pvebench; never changed
-    ├── GuestImageError              7   guest image missing, incomplete or damaged
-    ├── WorkloadError                8   the benchmark tool failed or its output is unreadable
-    │   ├── ToolFailed
-    │   └── OutputUnreadable
-    ├── CycleIncomplete              9   the cycle ended, a case has no publishable result
-    ├── FleetError                   1   hub or site of a fleet
-    │   ├── FleetMessageInvalid          a message that does not follow the protocol
-    │   ├── HubUnreachable               no usable answer of the hub (retryable)
-    │   └── HubDatabaseError         3   PostgreSQL unreachable, or not at this version's schema
-    ├── NotificationError            1   a notification was not delivered
-    └── Interrupted                130   the user requested a stop
+"""Errors that a user can see; every package may import them.
 
 A message has three parts: fact, likely cause, next step. `exit_code` is the exit code of the
 command line. `retryable`: the same attempt may succeed later without any change.

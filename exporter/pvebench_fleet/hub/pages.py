@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from pvebench.log import log
-from pvebench.model.judged import Judged
+from pvebench.metrics.sample_lines import Families, text_of
+from pvebench.model.metric import Metric
 from pvebench.model.units import show_bytes, show_seconds
+from pvebench.report.html import templates_of
 from pvebench.verdicts.change_text import change_of
-from pvebench_fleet.across_sites import SiteEffect
+from pvebench_fleet.across_sites import FleetEffect
 from pvebench_fleet.hub.fleet_view import (
     SKEW_SECONDS,
     CaseLine,
@@ -22,62 +24,37 @@ from pvebench_fleet.hub.fleet_view import (
     SiteView,
 )
 
-_STYLE: Final = (
-    "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}"
-    "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3em .8em .3em 0;"
-    "border-bottom:1px solid #ccc;vertical-align:top}.bad{color:#b00020}"
-)
-_SITE_HEAD: Final = (
-    *("Site", "State", "Last contact", "Newest run", "Runs", "Refused", "Worst open change"),
-)
-
 
 def page(overview: Overview, compared: Compared, *, name: str, now: float) -> str:
     """Return the page as HTML; `now` in UNIX seconds, `name` of the hub."""
-    upgrades = compared.upgrades
-    failed = [f"{site} is not compared: {why}" for site, why in compared.failed.items()]
-    worse = [upgrade.text for upgrade in upgrades if upgrade.effect.worse]
-    body = [
-        f"<h1>{escape(name)}</h1>",
-        "<h2>Upgrades</h2>",
-        *(f"<p class=bad>{escape(text)}</p>" for text in (*failed, *worse)),
-        *(f"<p>{escape(upgrade.text)}</p>" for upgrade in upgrades if not upgrade.effect.worse),
-        *([] if upgrades else ["<p>No upgrade changed several sites.</p>"]),
-        *_sections(overview, compared, now),
+    waiting = [node for node in overview.nodes if node.unjudged or node.failed]
+    worst = [
+        (case.site, case.key, f"{case.direction} {case.metric}", _ratio(case.change))
+        for case in overview.worst
     ]
-    return _html(name, body)
-
-
-def _html(title: str, body: Iterable[str]) -> str:
-    head = f"<meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>"
-    return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(body)}</body></html>"
+    return _TEMPLATES.get_template("fleet.html").render(
+        name=name,
+        compared=compared,
+        sites=[*_rows(_site_row, overview.sites, now)],
+        waiting=[*_rows(_node_row, waiting, now)],
+        worst=worst,
+    )
 
 
 def site_page(view: SiteView, *, now: float) -> str:
     """Return the page of one site as HTML; `now` in UNIX seconds."""
     changes = [(severity, _ago(begin, now), text) for severity, begin, text in view.changes]
-    cases = [
-        (
-            case.key,
-            _ago(case.finished, now),
-            case.outcome,
-            _values(case),
-            case.state,
-            _ratio(case.change),
-        )
-        for case in view.cases
-    ]
-    head = ("Case", "Newest run", "Outcome", "Newest good values", "Verdict", "Change")
-    body = [
-        "<p><a href='/'>All sites</a></p>",
-        f"<h1>{escape(view.site.name)}</h1>",
-        _table(_SITE_HEAD, [_site_row(view.site, now)]),
-        "<h2>Open changes</h2>",
-        _table(("Severity", "Since", "Change"), changes) if changes else "<p>None.</p>",
-        "<h2>Newest results</h2>",
-        _table(head, cases) if cases else "<p>None: no run was judged yet.</p>",
-    ]
-    return _html(view.site.name, body)
+    return _TEMPLATES.get_template("site.html").render(
+        name=view.site.name,
+        sites=[_site_row(view.site, now)],
+        changes=changes,
+        cases=[_case_row(case, now) for case in view.cases],
+    )
+
+
+def _case_row(case: CaseLine, now: float) -> tuple[str, ...]:
+    finished, values = _ago(case.finished, now), _values(case)
+    return case.key, finished, case.outcome, values, case.state, _ratio(case.change)
 
 
 def _values(case: CaseLine) -> str:
@@ -98,33 +75,12 @@ def _ratio(change: float | None) -> str:
     return "" if change is None else f"{change:+.1%}"
 
 
-def _sections(overview: Overview, compared: Compared, now: float) -> Iterator[str]:
-    for upgrade in compared.upgrades:
-        rows = [(site.site, _change(site, upgrade.effect.figure)) for site in upgrade.effect.sites]
-        version = f"{upgrade.effect.difference.fact} {upgrade.effect.difference.after}"
-        yield f"<h3>{escape(version)} by site</h3>" + _table(("Site", "Change (95% CI)"), rows)
-    yield "<h2>Sites</h2>" + _table(_SITE_HEAD, _rows(_site_row, overview.sites, now))
-    waiting = [node for node in overview.nodes if node.unjudged or node.failed]
-    if waiting:
-        columns = ("Site", "Node", "Runs to judge", "Last judged", "Error")
-        yield "<h2>Judging</h2>" + _table(columns, _rows(_node_row, waiting, now))
-    if overview.worst:
-        cases = [
-            (case.site, case.key, f"{case.direction} {case.metric}", f"{case.change:+.1%}")
-            for case in overview.worst
-        ]
-        yield "<h2>Slowest against their baseline</h2>" + _table(
-            ("Site", "Case", "Metric", "Change"), cases
-        )
-    if compared.issues:
-        issues = [(issue.id, issue.title, ", ".join(sites)) for issue, sites in compared.issues]
-        yield "<h2>Known issues</h2>" + _table(("Issue", "Effect", "Sites"), issues)
-
-
-def _change(effect: SiteEffect, figure: Judged) -> str:
-    change = change_of(effect.effect, figure)
-    low, high = sorted(change_of(end, figure) for end in (effect.low, effect.high))
-    return f"{change:+.1%} ({low:+.1%} to {high:+.1%})"
+def _by_site(effect: FleetEffect) -> Iterator[tuple[str, str]]:
+    """Yield each site and its change with the confidence interval."""
+    for site in effect.sites:
+        change = change_of(site.effect, effect.figure)
+        low, high = sorted(change_of(end, effect.figure) for end in (site.low, site.high))
+        yield site.site, f"{change:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
 def _ago(time: float | None, now: float) -> str:
@@ -135,90 +91,80 @@ def _site_row(site: SiteLine, now: float) -> tuple[str, ...]:
     skew = site.skew or 0.0
     state = site.state + f", clock off by {show_seconds(abs(skew))}" * (abs(skew) > SKEW_SECONDS)
     contact, newest = _ago(site.contact, now), _ago(site.newest_run, now)
-    link = _Link(site.name)
-    return link, state, contact, newest, str(site.runs), str(site.refused), site.worst
+    return site.name, state, contact, newest, str(site.runs), str(site.refused), site.worst
 
 
 def _rows(
-    row: Callable[[Any, float], tuple[str, ...]], found: Iterable[Any], now: float
+    row: Callable[[Any, float], tuple[str, ...]], lines: Iterable[Any], now: float
 ) -> Iterator[tuple[str, ...]]:
-    for one in found:
+    """Yield a row for each line; what a site sent must not hide the others."""
+    for line in lines:
         try:
-            yield row(one, now)
+            yield row(line, now)
         except Exception:
-            log.exception("a line of the page failed", line=repr(one)[:300])
-            yield getattr(one, "name", "") or one.site, "not shown: see the log of `hub pages`"
-
-
-class _Link(str):
-    """Name of a site, which leads to its page."""
-
-    __slots__ = ()
+            log.exception("a line of the page failed", line=repr(line)[:300])
+            yield getattr(line, "name", "") or line.site, "not shown: see the log of `hub pages`"
 
 
 def _node_row(node: NodeLine, now: float) -> tuple[str, ...]:
     return node.site, node.node, str(node.unjudged), _ago(node.judged_at, now), node.failed
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["".join(f"<th>{escape(text)}</th>" for text in head)]
-    lines += ["".join(f"<td>{_cell(text)}</td>" for text in row) for row in rows]
-    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
-
-
-def _cell(text: str) -> str:
-    shown = escape(text)
-    is_link = isinstance(text, _Link)
-    return f"<a href='/sites/{quote(text, safe='')}'>{shown}</a>" if is_link else shown
-
+_TEMPLATES: Final = templates_of("pvebench_fleet")
+_TEMPLATES.filters |= {"by_site": _by_site, "quoted": partial(quote, safe="")}
 
 # --- Metrics.
 
-METRICS: Final = {
-    "pvebench_hub_site_info": "State of a site, always 1.",
-    "pvebench_hub_site_contact_timestamp_seconds": "Unix time of the last request; 0: never.",
-    "pvebench_hub_site_newest_run_timestamp_seconds": "Unix time of the newest run; 0: none.",
-    "pvebench_hub_site_skew_seconds": "Difference of the site's clock to the hub's.",
-    "pvebench_hub_site_runs_received": "Runs and corrections that the hub received.",
-    "pvebench_hub_site_refused_lines": "Lines that the hub could not store.",
-    "pvebench_hub_site_open_changes": "Open regressions by severity.",
-    "pvebench_hub_node_unjudged_runs": "Runs that arrived since the last judging.",
-    "pvebench_hub_node_judged_timestamp_seconds": "Unix time of the last judging; 0: never.",
-    "pvebench_hub_blamed_upgrades": "Upgrades that made several sites slower.",
-    "pvebench_hub_sites_not_compared": "Sites whose data failed in the comparison.",
+
+def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
+    return Metric(f"pvebench_hub_{name}", "gauge", labels, text)
+
+
+_SITE, _NODE = ("site",), ("site", "node")
+_INFO: Final = _gauge("site_info", ("site", "state"), "State of a site, always 1.")
+_OPEN: Final = _gauge("site_open_changes", ("site", "severity"), "Open regressions by severity.")
+_OF_SITE: Final[Mapping[Metric, Callable[[SiteLine], float]]] = {
+    _gauge(
+        "site_contact_timestamp_seconds", _SITE, "Unix time of the last request; 0: never."
+    ): lambda site: site.contact or 0.0,
+    _gauge(
+        "site_newest_run_timestamp_seconds", _SITE, "Unix time of the newest run; 0: none."
+    ): lambda site: site.newest_run or 0.0,
+    _gauge(
+        "site_skew_seconds", _SITE, "Difference of the site's clock to the hub's."
+    ): lambda site: site.skew or 0.0,
+    _gauge(
+        "site_runs_received", _SITE, "Runs and corrections that the hub received."
+    ): lambda site: site.runs,
+    _gauge("site_refused_lines", _SITE, "Lines that the hub could not store."): lambda site: (
+        site.refused
+    ),
 }
-"""Metric -> help; all are gauges."""
+_UNJUDGED: Final = _gauge("node_unjudged_runs", _NODE, "Runs that arrived since the last judging.")
+_JUDGED: Final = _gauge(
+    "node_judged_timestamp_seconds", _NODE, "Unix time of the last judging; 0: never."
+)
+_BLAMED: Final = _gauge("blamed_upgrades", (), "Upgrades that made several sites slower.")
+_FAILED: Final = _gauge("sites_not_compared", (), "Sites whose data failed in the comparison.")
+METRICS: Final = {
+    metric.name for metric in (_INFO, _OPEN, *_OF_SITE, _UNJUDGED, _JUDGED, _BLAMED, _FAILED)
+}
 
 
 def metrics(overview: Overview, compared: Compared) -> str:
     """Return the metrics in the text format of Prometheus."""
-    lines: dict[str, list[str]] = {name: [] for name in METRICS}
-
-    def add(name: str, value: float, **labels: str) -> None:
-        shown = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
-        lines[f"pvebench_hub_{name}"].append(f"{{{shown}}} {value!r}" if shown else f" {value!r}")
-
+    families = Families()
     for site in overview.sites:
-        add("site_info", 1, site=site.name, state=site.state)
-        add("site_contact_timestamp_seconds", site.contact or 0.0, site=site.name)
-        add("site_newest_run_timestamp_seconds", site.newest_run or 0.0, site=site.name)
-        add("site_skew_seconds", site.skew or 0.0, site=site.name)
-        add("site_runs_received", site.runs, site=site.name)
-        add("site_refused_lines", site.refused, site=site.name)
-        add("site_open_changes", site.critical, site=site.name, severity="critical")
-        add("site_open_changes", site.warnings, site=site.name, severity="warning")
+        labels = {"site": site.name}
+        families.add(_INFO, {**labels, "state": site.state}, 1)
+        for metric, value in _OF_SITE.items():
+            families.add(metric, labels, value(site))
+        families.add(_OPEN, {**labels, "severity": "critical"}, site.critical)
+        families.add(_OPEN, {**labels, "severity": "warning"}, site.warnings)
     for node in overview.nodes:
-        add("node_unjudged_runs", node.unjudged, site=node.site, node=node.node)
-        add("node_judged_timestamp_seconds", node.judged_at, site=node.site, node=node.node)
-    add("blamed_upgrades", sum(upgrade.effect.worse for upgrade in compared.upgrades))
-    add("sites_not_compared", len(compared.failed))
-    text = [
-        f"# HELP {name} {METRICS[name]}\n# TYPE {name} gauge\n"
-        + "".join(f"{name}{line}\n" for line in found)
-        for name, found in lines.items()
-    ]
-    return "".join(text)
-
-
-def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        labels = {"site": node.site, "node": node.node}
+        families.add(_UNJUDGED, labels, node.unjudged)
+        families.add(_JUDGED, labels, node.judged_at)
+    families.add(_BLAMED, {}, sum(upgrade.effect.worse for upgrade in compared.upgrades))
+    families.add(_FAILED, {}, len(compared.failed))
+    return text_of([families])

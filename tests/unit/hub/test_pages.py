@@ -68,8 +68,8 @@ def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
 
 def test_metrics_have_help_escaped_labels_and_every_name() -> None:
     text = metrics(OVERVIEW, Compared())
-    assert 'pvebench_hub_site_info{site="graz",state="held"} 1\n' in text
-    assert 'pvebench_hub_node_unjudged_runs{site="graz",node="p\\"1"} 7\n' in text
+    assert 'pvebench_hub_site_info{site="graz",state="held"} 1.0\n' in text
+    assert 'pvebench_hub_node_unjudged_runs{node="p\\"1",site="graz"} 7.0\n' in text
     assert 'pvebench_hub_site_contact_timestamp_seconds{site="new"} 0.0\n' in text
     assert set(re.findall("^# TYPE (.*) gauge$", text, re.MULTILINE)) == set(METRICS)
     assert set(re.findall("^([a-z_]+)[{ ]", text, re.MULTILINE)) == set(METRICS)
@@ -127,7 +127,7 @@ def test_page_and_metrics_come_from_the_database_with_the_role_that_reads_all_si
                 assert f"{part} 'none'" in policy
             assert b"graz</a></td><td>active</td><td>never</td>" in answer.read()
         with urlopen(f"http://{address}/metrics", timeout=60) as answer:
-            assert b'pvebench_hub_site_runs_received{site="graz"} 0\n' in answer.read()
+            assert b'pvebench_hub_site_runs_received{site="graz"} 0.0\n' in answer.read()
     reader.close()
 
 
@@ -153,4 +153,4 @@ def test_a_site_whose_data_fails_is_named_and_the_others_are_compared_and_shown(
     assert "graz is not compared: ValueError" in text
     assert "<td>graz</td><td>not shown: see the log of `hub pages`</td>" in text
     assert "linz</a></td><td>held, clock off by" in text
-    assert "pvebench_hub_sites_not_compared 1\n" in metrics(overview, found)
+    assert "pvebench_hub_sites_not_compared 1.0\n" in metrics(overview, found)
