@@ -112,6 +112,12 @@ def show_clock(moment: datetime, now: datetime) -> str:
     return moment.strftime(pattern)
 
 
+def show_when(moment: datetime, now: datetime) -> str:
+    """Format a time with its distance: `12:30 UTC, in 3 min`."""
+    seconds = (moment - now).total_seconds()
+    return f"{show_clock(moment, now)}, {f'in {show_span(seconds)}' if seconds >= 1 else 'now'}"
+
+
 def iso(moment: datetime) -> str:
     """Format a time as ISO 8601 in UTC, to the second."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")

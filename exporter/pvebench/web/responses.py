@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final, Generic, TypeVar
 
@@ -23,8 +24,10 @@ from pvebench.report.value_text import (
     show_age,
     show_moment,
     show_span,
+    show_when,
     without_secrets,
 )
+from pvebench.verdicts.change_text import sentence
 from pvebench.web.views import case_url
 
 # --- Templates and static files.
@@ -68,7 +71,10 @@ _ENVIRONMENT.filters |= {
     "outcome": outcome_text,
     "phase": phase_text,
     "samples": sample_rows,
+    "sentence": sentence,
     "span": lambda begin, end: show_span((end - begin).total_seconds()),
+    "time": lambda seconds: datetime.fromtimestamp(seconds, UTC),
+    "when": show_when,
     "without_secrets": without_secrets,
 }
 

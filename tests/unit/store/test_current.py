@@ -296,7 +296,7 @@ def test_an_edited_volume_is_reported_with_the_moment_and_both_values(store: Sto
         "volume_bytes 256M → 512M; earlier runs (3) are not compared"
     )
     shown = index_view(results.now, [], START + timedelta(hours=7))
-    assert shown.redefined == (change.text,)
+    assert shown.redefined == [change.text]
     earlier, present = (case_view(store, results.now, case.key, START) for case in (CASE, LARGER))
     assert earlier is not None
     assert present is not None

@@ -27,7 +27,7 @@ from pvebench.report.card import make_card
 from pvebench.sanitize import one_line
 from pvebench.store.current import Results
 from pvebench.store.store import Store
-from pvebench.verdicts.change_text import BRIEF
+from pvebench.verdicts.change_text import BRIEF, sentence
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.verdicts.overall_state import headline, standing, verdicts_data
@@ -216,7 +216,7 @@ def of_command(verdicts: Verdicts, text: str) -> int:
 
 def of_page(verdicts: Verdicts, results: Results, text: str) -> bool:
     page = index_view(results.now, [], NOW, verdicts)
-    red = [one.text for one in page.changes if one.worse]
+    red = [sentence(change) for change, _ in page.changes if change.regression]
     if red:
         assert page.verdict == ""
         assert red[0].startswith(text)

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Final
 
 from pvebench.analysis.case_history import GoodRun
@@ -15,7 +16,7 @@ from pvebench.model.definition import Definition, configuration_text, workload_t
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Unit
 from pvebench.model.units import DAY, MIB
-from pvebench.report.value_text import iso, show_clock, show_moment, show_value
+from pvebench.report.value_text import show_clock, show_value
 from pvebench.store.current import View
 from pvebench.store.records import Point
 from pvebench.verdicts.change_text import sentence
@@ -63,25 +64,14 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class EnvironmentMark:
-    """A change of the environment: position, number in the chart, time, and changed facts."""
+class Mark:
+    """A change: position, number in the chart, time, description, and whether it is open."""
 
     at: float
     number: int
-    iso: str
-    moment: str
+    time: datetime
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """A large chart."""
-
-    lines: tuple[Line, ...]
-    value_ticks: tuple[Tick, ...]
-    time_ticks: tuple[Tick, ...]
-    marks: tuple[EnvironmentMark, ...]
-    label: str
+    open: bool = False
 
 
 def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
@@ -107,7 +97,7 @@ def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
 
 def chart(
     points: Sequence[Point], unit: Unit, *, changes: Sequence[tuple[datetime, str]] = ()
-) -> Chart | None:
+) -> SimpleNamespace | None:
     """Return the large chart of a case with an axis from zero; None: fewer than two runs.
 
     Args:
@@ -132,20 +122,18 @@ def chart(
     for name, own in sorted(by_direction.items()):
         dots = tuple((axis.x(point.finished.timestamp()), axis.y(point.value)) for point in own)
         lines.append(Line(name, _polyline(dots), dots))
-    return Chart(
-        lines=tuple(lines),
-        value_ticks=tuple(Tick(axis.y(value), show_value(value, unit)) for value in values),
-        time_ticks=tuple(
+    return SimpleNamespace(
+        lines=lines,
+        value_ticks=[Tick(axis.y(value), show_value(value, unit)) for value in values],
+        time_ticks=[
             # Always with the date, because the range may span years.
             Tick(axis.x(moment.timestamp()), f"{moment:%Y-%m-%d %H:%M}")
             for moment in (start, start + (end - start) / 2, end)
-        ),
-        marks=tuple(
-            EnvironmentMark(
-                axis.x(moment.timestamp()), number, iso(moment), show_moment(moment), text
-            )
+        ],
+        marks=[
+            Mark(axis.x(moment.timestamp()), number, moment, text)
             for number, (moment, text) in enumerate(changes, start=1)
-        ),
+        ],
         label=_chart_label(by_direction, unit, start, end),
     )
 
@@ -213,40 +201,8 @@ class Band:
 
     x: float
     width: float
-    iso: str
-    day: str
+    started: datetime
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeMark:
-    """Mark of a change: position, number, time and sentence."""
-
-    x: float
-    number: int
-    iso: str
-    day: str
-    text: str
-    open: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class YearChart:
-    """The chart.
-
-    Attributes:
-        title: common title of the lines; `point` is the unit of a point.
-        label: text alternative of the chart.
-    """
-
-    title: str
-    point: str
-    label: str
-    lines: tuple[YearLine, ...]
-    bands: tuple[Band, ...]
-    marks: tuple[ChangeMark, ...]
-    value_ticks: tuple[Tick, ...]
-    time_ticks: tuple[Tick, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +231,7 @@ _Days = Sequence[tuple[float, float]]
 
 def year_chart(
     content: View, verdicts: Verdicts, rankings: Iterable[Ranking], cases: Mapping[str, Definition]
-) -> YearChart | None:
+) -> SimpleNamespace | None:
     """Return the chart of a storage; None while no case of it has two days or runs.
 
     Args:
@@ -292,20 +248,18 @@ def year_chart(
     top = max(MIN_TOP, 1.05 * max(ratio for days in histories.values() for _, ratio in days))
     axis = _Axis(start, end, top)
     node = next(iter(cases.values())).node
-    lines = tuple(
-        YearLine(number, _line(days, axis), _line_text(cases[key]), case_url(key))
-        for number, (key, days) in enumerate(histories.items(), start=1)
-    )
-    marks = tuple(_marks(changes, axis))
-    return YearChart(
+    return SimpleNamespace(
         title=title,
         point="one day" if end - start >= 2 * DAY else "one run",
         label=_label(histories, cases, axis),
-        lines=lines,
-        bands=tuple(_bands([period for period in content.periods if period.node == node], axis)),
-        marks=marks,
-        value_ticks=tuple(_value_ticks(axis)),
-        time_ticks=tuple(_time_ticks(axis)),
+        lines=[
+            YearLine(number, _line(days, axis), _line_text(cases[key]), case_url(key))
+            for number, (key, days) in enumerate(histories.items(), start=1)
+        ],
+        bands=[*_bands([period for period in content.periods if period.node == node], axis)],
+        marks=[*_marks(changes, axis)],
+        value_ticks=[*_value_ticks(axis)],
+        time_ticks=[*_time_ticks(axis)],
     )
 
 
@@ -393,8 +347,7 @@ def _bands(periods: Sequence[EnvironmentPeriod], axis: _Axis) -> Iterator[Band]:
         yield Band(
             x=x,
             width=round(axis.x(end) - x, 1),
-            iso=iso(period.started),
-            day=f"{period.started:%Y-%m-%d}",
+            started=period.started,
             text=changed_facts(before, period.facts) if index else "first runs",
         )
 
@@ -409,19 +362,13 @@ def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return ", ".join(changed) or "another environment"
 
 
-def _marks(changes: Sequence[Change], axis: _Axis) -> Iterator[ChangeMark]:
+def _marks(changes: Sequence[Change], axis: _Axis) -> Iterator[Mark]:
     """Yield the visible changes, oldest first."""
-    visible = sorted((one for one in changes if one.begin >= axis.start), key=lambda one: one.begin)
+    visible = [change for change in changes if change.begin >= axis.start]
+    visible.sort(key=lambda change: change.begin)
     for number, change in enumerate(visible[-MAX_MARKS:], start=1):
-        at = datetime.fromtimestamp(change.begin, UTC)
-        yield ChangeMark(
-            x=axis.x(change.begin),
-            number=number,
-            iso=iso(at),
-            day=f"{at:%Y-%m-%d}",
-            text=sentence(change, evidence=False),
-            open=change.state == "open",
-        )
+        time, text = datetime.fromtimestamp(change.begin, UTC), sentence(change, evidence=False)
+        yield Mark(axis.x(change.begin), number, time, text, open=change.state == "open")
 
 
 def _value_ticks(axis: _Axis) -> Iterator[Tick]:

@@ -3,71 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Final
 
-from pvebench.advice.recommendation import recommendations
+from pvebench.advice.recommendation import Recommendation, recommendations
 from pvebench.advice.sentences import advice_lines, heading, newest_runs
 from pvebench.model.definition import Definition, configuration_text, workload_text
-from pvebench.model.durability import Durable, durable_of
+from pvebench.model.durability import durable_of
 from pvebench.model.figures import warm_text
 from pvebench.report.value_text import environments, in_order, show_value
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
-from pvebench.store.records import Point, StoredRun
+from pvebench.store.records import Point
 from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.views import case_url
-from pvebench.web.views.charts import Chart, changed_facts, chart
-from pvebench.web.views.tables import Number, numbers_of
+from pvebench.web.views.charts import changed_facts, chart
+from pvebench.web.views.tables import numbers_of
 
 CHART_RUNS: Final = 300
 LISTED_RUNS: Final = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseView:
-    """The page of one case.
-
-    Attributes:
-        meant: the earlier definition of the case, if it changed.
-        replaced_by: URL path of the case with the current definition; empty if it is this one.
-        good, warm: the latest successful run, and how much it read from memory.
-        values: number of a run -> its main values as text.
-        environments: digest -> name of the environment.
-    """
-
-    key: str
-    definition: Definition
-    durable: Durable
-    now: datetime
-    meant: str
-    replaced_by: str
-    numbers: tuple[Number, ...]
-    chart: Chart | None
-    good: StoredRun | None
-    warm: str
-    runs: tuple[StoredRun, ...]
-    values: Mapping[int, str]
-    environments: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
-    """The page of one run.
-
-    Attributes:
-        evidence: (name, text), with the effective configuration first.
-    """
-
-    run: StoredRun
-    environment: Mapping[str, str]
-    evidence: tuple[tuple[str, str], ...]
-
-
-def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView | None:
-    """Return the page of a case; None if it is neither planned nor has runs."""
+def case_view(store: Store, content: View, key: str, now: datetime) -> SimpleNamespace | None:
+    """Return the values of `case.html`; None if the case is neither planned nor has runs."""
     definition, state = content.definition(key), content.cases.get(key)
     if definition is None:
         return None
@@ -75,12 +35,11 @@ def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView 
     points, names = trend.points, environments(store)
     current = content.current()[definition.place]
     changes = (change.text for change in content.definition_changes() if change.key == key)
-    return CaseView(
-        key=key,
+    return SimpleNamespace(
         definition=definition,
         durable=durable_of(definition, content.durability),
         now=now,
-        meant=next(changes, ""),
+        meant=next(changes, ""),  # the earlier definition, if it changed
         replaced_by="" if current == key else case_url(current),
         numbers=numbers_of(content.trends.get(key)),
         chart=chart(points, MAIN_METRICS[trend.metric], changes=_changes(points, names))
@@ -88,22 +47,20 @@ def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView 
         else None,
         good=None if state is None else state.good,
         warm=warm_text(state.good.samples) if state and state.good else "",
-        runs=tuple(store.runs(limit=LISTED_RUNS, case_key=key)),
+        runs=store.runs(limit=LISTED_RUNS, case_key=key),
         values=_values_by_run(trend.metric, points),
         environments={digest: facts["environment"] for digest, facts in names.items()},
     )
 
 
-def run_view(store: Store, number: int) -> RunView | None:
-    """Return the page of a run; None if the run does not exist."""
+def run_view(store: Store, number: int) -> SimpleNamespace | None:
+    """Return the values of `run.html`; None if the run does not exist."""
     run = store.run(number)
     if run is None:
         return None
-    return RunView(
-        run=run,
-        environment=environments(store).get(run.environment, {}),
-        evidence=in_order(store.evidence(number)),
-    )
+    environment = environments(store).get(run.environment, {})
+    evidence = in_order(store.evidence(number))
+    return SimpleNamespace(run=run, environment=environment, evidence=evidence)
 
 
 def _values_by_run(metric: str, points: Sequence[Point]) -> dict[int, str]:
@@ -129,32 +86,22 @@ def _changes(
     ]
 
 
-# --- Advice
-
-
-@dataclass(frozen=True, slots=True)
-class AdviceBlock:
-    """A recommendation: its sentences, and (name, URL path) of the cases that they rest on."""
-
-    title: str
-    lines: tuple[str, ...]
-    cases: tuple[tuple[str, str], ...]
-
-
-def advice_blocks(view: View, store: Store, verdicts: Verdicts) -> tuple[AdviceBlock, ...]:
-    """Return the advice for every storage and purpose."""
-    return tuple(
-        AdviceBlock(
-            title=heading(advised),
-            lines=tuple(advice_lines(advised, newest_runs(store))),
-            cases=tuple(
-                (
-                    f"{configuration_text(place.definition)}: {workload_text(place.definition)}",
-                    case_url(place.key),
-                )
-                for choice in dict.fromkeys((advised.chosen, advised.default or advised.chosen))
-                for place in choice.places
-            ),
-        )
+def advice_blocks(
+    view: View, store: Store, verdicts: Verdicts
+) -> list[tuple[str, list[str], list[tuple[str, str]]]]:
+    """Return heading, sentences and the cases that they rest on, for each storage and purpose."""
+    return [
+        (heading(advised), [*advice_lines(advised, newest_runs(store))], _case_links(advised))
         for advised in recommendations(view, regressions=verdicts.regressions)
-    )
+    ]
+
+
+def _case_links(advised: Recommendation) -> list[tuple[str, str]]:
+    """Return name and URL path of the compared cases."""
+    choices = dict.fromkeys((advised.chosen, advised.default or advised.chosen))
+    places = [place for choice in choices for place in choice.places]
+    return [(_name(place.definition), case_url(place.key)) for place in places]
+
+
+def _name(case: Definition) -> str:
+    return f"{configuration_text(case)}: {workload_text(case)}"

@@ -1,10 +1,12 @@
-"""The page at `/` as values: changes, tables, runs with issues. Pure."""
+"""The page at `/` as values of its template: changes, tables, runs with issues. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from types import SimpleNamespace
 from typing import Final
 from urllib.parse import quote
 
@@ -14,12 +16,9 @@ from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.run import Outcome
 from pvebench.model.status import State, WorkerStatus
-from pvebench.model.workload import Case
 from pvebench.model.write_cost import cost_lines
-from pvebench.report.value_text import iso, show_age, show_clock, show_span, state_text
+from pvebench.report.value_text import show_span, show_when, state_text
 from pvebench.store.current import View
-from pvebench.store.records import StoredRun
-from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.fastest_text import (
     latest_operation_lines,
     milestone_text,
@@ -32,118 +31,35 @@ from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.overall_state import calm, standing
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.web.views import case_url
-from pvebench.web.views.charts import YearChart, year_chart
-from pvebench.web.views.tables import Table, is_stale, tables_view
+from pvebench.web.views.charts import year_chart
+from pvebench.web.views.tables import is_stale, tables_view
 
-# --- Open changes, upcoming results, and the storages to choose from, as values for the page.
+# --- Open and closed changes, and the storages to choose from.
 
 CASES_NAMED: Final = 40
 """Maximum linked cases of a change; of more the page gives the number."""
 MAX_PAST: Final = 50
 """Maximum resolved and accepted changes; `pvebench verdict` lists all."""
-
-
-@dataclass(frozen=True, slots=True)
-class CaseLink:
-    """A case in words, and the address of its page."""
-
-    text: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeView:
-    """An open change.
-
-    Attributes:
-        worse: whether it is a regression.
-        text: its sentence.
-        age: how long ago it began, in words; `since` is the time.
-        cases: linked cases; `further` more are not linked.
-    """
-
-    anchor: str
-    worse: bool
-    text: str
-    since: str
-    age: str
-    count: int
-    cases: tuple[CaseLink, ...]
-    further: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastChange:
-    """A resolved or accepted change: date and time of its start, duration or state, sentence."""
-
-    began: str
-    since: str
-    lasted: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class StorageOption:
-    """A storage that the tables can show."""
-
-    name: str
-    url: str
-    chosen: bool
-    changes: int
-
-
-@dataclass(frozen=True, slots=True)
-class UpcomingResult:
-    """An upcoming result, and whether it is available already."""
-
-    text: str
-    reached: bool
+Link = tuple[str, str]
+"""Text, and URL path."""
 
 
 def open_changes(
-    verdicts: Verdicts, cases: Mapping[str, Definition], now: datetime
-) -> tuple[ChangeView, ...]:
-    """Return the open changes, regressions first."""
+    verdicts: Verdicts, cases: Mapping[str, Definition]
+) -> list[tuple[Change, list[Link]]]:
+    """Return the open changes with links to their first cases, regressions first."""
     better = [change for change in verdicts.open_changes if not change.regression]
-    return tuple(_change_view(change, cases, now) for change in (*verdicts.regressions, *better))
+    return [(change, _case_links(change, cases)) for change in (*verdicts.regressions, *better)]
 
 
-def _change_view(change: Change, cases: Mapping[str, Definition], now: datetime) -> ChangeView:
-    keys = list(dict.fromkeys(change.cases))
-    links = tuple(_case_link(key, cases) for key in keys[:CASES_NAMED] if key in cases)
-    begin = datetime.fromtimestamp(change.begin, UTC)
-    return ChangeView(
-        anchor=f"change-{change.id}",
-        worse=change.regression,
-        text=sentence(change),
-        since=iso(begin),
-        age=show_age((now - begin).total_seconds()),
-        count=len(keys),
-        cases=links,
-        further=len(keys) - len(links),
-    )
+def _case_links(change: Change, cases: Mapping[str, Definition]) -> list[Link]:
+    keys = list(dict.fromkeys(change.cases))[:CASES_NAMED]
+    return [(_place_text(cases[key]), case_url(key)) for key in keys if key in cases]
 
 
-def _case_link(key: str, cases: Mapping[str, Definition]) -> CaseLink:
-    case = cases[key]
-    where = f"{case.node}, {case.storage}"
-    return CaseLink(f"{workload_text(case)} on {where}: {configuration_text(case)}", case_url(key))
-
-
-def past_changes(verdicts: Verdicts) -> tuple[PastChange, ...]:
-    """Return the newest resolved and accepted changes."""
-    return tuple(_past_change(change) for change in verdicts.closed_changes[:MAX_PAST])
-
-
-def _past_change(change: Change) -> PastChange:
-    begin = datetime.fromtimestamp(change.begin, UTC)
-    lasted = change.state if change.end is None else show_span(change.end - change.begin)
-    return PastChange(
-        began=f"{begin:%Y-%m-%d}",
-        since=iso(begin),
-        lasted=lasted,
-        text=sentence(change, evidence=False),
-    )
+def _place_text(case: Definition) -> str:
+    place = f"{workload_text(case)} on {case.node}, {case.storage}"
+    return f"{place}: {configuration_text(case)}"
 
 
 def chosen_storage(requested: str, verdicts: Verdicts, cases: Mapping[str, Definition]) -> str:
@@ -166,47 +82,29 @@ def chosen_storage(requested: str, verdicts: Verdicts, cases: Mapping[str, Defin
 
 def storage_choices(
     chosen: str, verdicts: Verdicts, cases: Mapping[str, Definition]
-) -> tuple[StorageOption, ...]:
-    """Return the storages to choose from; none if there is only one."""
+) -> list[tuple[str, str, bool, int]]:
+    """Return name, URL, whether it is chosen, and regressions of each storage; none for one."""
     definitions = of_storage(cases)
     if len(definitions) < 2:
-        return ()
-    counts: dict[str, int] = {}
-    for change in verdicts.regressions:
-        places = {f"{cases[k].node}/{cases[k].storage}" for k in change.cases if k in cases}
-        for place in places:
-            counts[place] = counts.get(place, 0) + 1
+        return []
+    counts = Counter(
+        place
+        for change in verdicts.regressions
+        for place in {f"{cases[k].node}/{cases[k].storage}" for k in change.cases if k in cases}
+    )
     several = len({case.node for case in cases.values()}) > 1
-    return tuple(
-        StorageOption(
-            name=place.replace("/", ", ", 1) if several else place.partition("/")[2],
-            url=f"/?storage={quote(place, safe='')}#results",
-            chosen=place == chosen,
-            changes=counts.get(place, 0),
+    return [
+        (
+            place.replace("/", ", ", 1) if several else place.partition("/")[2],
+            f"/?storage={quote(place, safe='')}#results",
+            place == chosen,
+            counts[place],
         )
         for place in definitions
-    )
-
-
-def upcoming_results(
-    content: View, statuses: Sequence[WorkerStatus], now: datetime
-) -> tuple[UpcomingResult, ...]:
-    """Return the upcoming results; empty once every case can have a verdict."""
-    return tuple(
-        UpcomingResult(milestone_text(milestone, now), milestone.reached)
-        for milestone in milestones(content, statuses, now)
-    )
+    ]
 
 
 # --- Status of workers.
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A time as text and as ISO 8601."""
-
-    text: str
-    iso: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,11 +112,9 @@ class WorkerView:
     """Status of a worker.
 
     Attributes:
+        working: whether it runs a case, or is between two.
         elapsed: elapsed and expected time of the phase.
-        phase_seconds: elapsed and expected time, for a progress bar; None if unknown.
-        ends: expected end of the running cycle; None: none runs, or it is late.
-        upcoming: the next cases with their expected starts.
-        due: for an idle worker, start of the next case.
+        phase_seconds: the same for a progress bar; None if unknown.
     """
 
     status: WorkerStatus
@@ -226,33 +122,18 @@ class WorkerView:
     working: bool
     elapsed: str
     phase_seconds: tuple[float, float] | None
-    ends: Moment | None
-    upcoming: tuple[tuple[Case, Moment], ...]
-    due: Moment | None
-
-
-def moment(at: datetime, now: datetime) -> Moment:
-    """Return a time with its distance: `12:30 UTC, in 3 min`."""
-    seconds = (at - now).total_seconds()
-    distance = f"in {show_span(seconds)}" if seconds >= 1 else "now"
-    return Moment(f"{show_clock(at, now)}, {distance}", iso(at))
 
 
 def worker_view(status: WorkerStatus, now: datetime) -> WorkerView:
     """Return the status of a worker."""
-    expected, end = status.phase_seconds, status.cycle_end(now)
+    expected, elapsed = status.phase_seconds, max(0.0, (now - status.since).total_seconds())
     between = status.state is State.IDLE and bool(status.upcoming) and status.next_due is None
-    elapsed = max(0.0, (now - status.since).total_seconds())
-    starts = (moment(start, now) for start in status.expected_starts(now))
     return WorkerView(
         status=status,
         state="between two cases" if between else state_text(status.state),
         working=status.case is not None or between,
         elapsed=_elapsed_text(elapsed, expected),
         phase_seconds=(min(elapsed, expected), expected) if expected > 0 else None,
-        ends=None if end is None else moment(end, now),
-        upcoming=tuple(zip(status.upcoming, starts, strict=True)),
-        due=None if status.next_due is None else moment(status.next_due, now),
     )
 
 
@@ -270,61 +151,14 @@ REDEFINED: Final = 5
 """Maximum listed cases with a changed definition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
-    """The page at `/`.
-
-    Attributes:
-        counts: number and word, such as (12, "cases"); zeros are absent.
-        elsewhere: number of cases with results that belong to no current pack.
-        verdict: the headline without a regression; may be empty.
-        changes: open changes, regressions first.
-        past: resolved and accepted changes, newest first.
-        outages: times without results of a node, in a sentence each, newest first.
-        redefined: cases with a changed definition, the newest change first.
-        ahead: upcoming results; empty once every case can have a verdict.
-        choices: the storages to choose from; tables and year show `chosen`.
-        card: address of the picture of the chosen storage; empty without a result.
-        year: None with fewer than two runs.
-        device: model, serial, file system and transport of the chosen storage; empty: unknown.
-        costs: what measuring writes to each shown storage, in a line each.
-        recommended: (purpose, advice) for each purpose on the chosen storage.
-        advice: status or next step while there is no result; empty otherwise.
-        operations: effects of backups and other operations on the chosen storage, as sentences.
-    """
-
-    now: datetime
-    simulated: bool
-    workers: tuple[WorkerView, ...]
-    counts: tuple[tuple[int, str], ...]
-    tables: tuple[Table, ...]
-    failures: Sequence[StoredRun]
-    elsewhere: int
-    verdict: str
-    changes: tuple[ChangeView, ...]
-    past: tuple[PastChange, ...]
-    outages: tuple[str, ...]
-    redefined: tuple[str, ...]
-    ahead: tuple[UpcomingResult, ...]
-    choices: tuple[StorageOption, ...]
-    chosen: str
-    card: str
-    year: YearChart | None
-    device: str
-    costs: tuple[str, ...]
-    recommended: tuple[tuple[str, str], ...]
-    advice: str
-    operations: tuple[str, ...]
-
-
 def index_view(
     content: View,
     statuses: Sequence[WorkerStatus],
     now: datetime,
     verdicts: Verdicts = NO_VERDICTS,
     storage: str = "",
-) -> Index:
-    """Return the page at `/`.
+) -> SimpleNamespace:
+    """Return the values of `index.html`.
 
     Args:
         storage: `node/storage` that tables and year show; empty: that of a regression, or the
@@ -337,22 +171,26 @@ def index_view(
     chosen = chosen_storage(storage, verdicts, shown)
     cases = of_storage(shown).get(chosen, {})
     ranked = summaries(content, schedule_of(content, statuses, now), cases)
-    workers = tuple(worker_view(status, now) for status in statuses)
-    upcoming = upcoming_results(content, statuses, now)
-    return Index(
+    workers = [worker_view(status, now) for status in statuses]
+    ahead = [
+        (milestone_text(milestone, now), milestone.reached)
+        for milestone in milestones(content, statuses, now)
+    ]
+    return SimpleNamespace(
         now=now,
         simulated=content.simulated,
         workers=workers,
         counts=_counts(content, list(shown), now),
         tables=tables_view(content, cases, now, verdicts.standing(), ranked),
         failures=content.failures,
+        # Cases with results that belong to no current pack.
         elsewhere=len(content.cases.keys() - shown.keys()),
-        verdict=_verdict(content, verdicts, young=bool(upcoming)),
-        changes=open_changes(verdicts, shown, now),
-        past=past_changes(verdicts),
-        outages=tuple(outage_text(outage) for outage in verdicts.outages),
-        redefined=tuple(change.text for change in content.definition_changes()[:REDEFINED]),
-        ahead=upcoming,
+        verdict=_verdict(content, verdicts, young=bool(ahead)),
+        changes=open_changes(verdicts, shown),
+        past=verdicts.closed_changes[:MAX_PAST],
+        outages=[outage_text(outage) for outage in verdicts.outages],
+        redefined=[change.text for change in content.definition_changes()[:REDEFINED]],
+        ahead=ahead,  # empty once every case can have a verdict
         choices=storage_choices(chosen, verdicts, shown),
         chosen=chosen.replace("/", ", ", 1),
         card=f"/card.png?storage={quote(chosen, safe='')}" if content.cases else "",
@@ -361,11 +199,11 @@ def index_view(
         costs=cost_lines(
             tuple(cost for cost in content.costs if f"{cost.node}/{cost.storage}" == chosen)
         ),
-        recommended=tuple(
+        recommended=[
             (PURPOSES[advised.purpose], first_sentence(advised))
             for advised in recommendations(content, cases, verdicts.regressions)
-        ),
-        advice="" if content.cases else _advice(workers),
+        ],
+        advice="" if content.cases else _advice(workers, now),
         operations=latest_operation_lines(content, cases),
     )
 
@@ -396,13 +234,15 @@ def _counts(content: View, keys: Sequence[str], now: datetime) -> tuple[tuple[in
     return tuple((count, word) for count, word in counts if count)
 
 
-def _advice(workers: Sequence[WorkerView]) -> str:
+def _advice(workers: Sequence[WorkerView], now: datetime) -> str:
+    """Return status or next step while there is no result."""
     for worker in workers:
         if worker.working:
-            until = f"; the cycle ends at about {worker.ends.text}" if worker.ends else ""
+            end = worker.status.cycle_end(now)
+            until = f"; the cycle ends at about {show_when(end, now)}" if end else ""
             return f"No results yet. The first case is running now{until}."
-        if worker.due:
-            return f"No results yet. The first case is due at {worker.due.text}."
+        if due := worker.status.next_due:
+            return f"No results yet. The first case is due at {show_when(due, now)}."
     return (
         "No results yet, and nothing is running. Start measuring with “pvebench serve”. "
         "“pvebench check” lists missing parts, “pvebench plan” the due cases."
