@@ -30,7 +30,7 @@ from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
 from pvebench.service.selection import budgets_of, fitting, intervals_of, locked_store, make_sites
-from pvebench.service.workers import GuardFactory, Supervisor, handle_signals, make_worker_pool
+from pvebench.service.workers import GuardFactory, Supervisor, WorkerPool, handle_signals
 from pvebench.store.current import PlannedCase, Results
 from pvebench.store.state import WEB_FILE
 from pvebench.store.store import Store
@@ -207,7 +207,7 @@ class Instance:
         self._next_pace = 0
         self._progress: RunObserver | None = None
         self._say: Callable[[str], None] = _ignored
-        self.pool = make_worker_pool(
+        self.pool = WorkerPool(
             sites,
             self._paced(),
             make=self._worker,

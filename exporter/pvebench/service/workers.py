@@ -96,93 +96,57 @@ class GuardFactory:
 # --- Workers and their threads.
 
 
-@dataclass(slots=True)
-class PendingAssignments:
-    """New assignments for a worker in another thread."""
-
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _pending: list[Assignment] | None = None
-
-    def put(self, assignments: list[Assignment]) -> None:
-        """Store assignments; they replace those that were not taken yet."""
-        with self._lock:
-            self._pending = assignments
-
-    def take(self) -> list[Assignment] | None:
-        """Return the stored assignments, once."""
-        with self._lock:
-            assignments, self._pending = self._pending, None
-        return assignments
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One worker and its pending assignments."""
-
-    worker: Worker
-    pending: PendingAssignments
-
-
 Make = Callable[[Site, list[Assignment], Callable[[Worker], None]], Worker]
 """Factory of a site's worker, from its assignments and a function to call before each step."""
 
 
-def make_worker_pool(
-    sites: Sequence[Site],
-    assignments: Sequence[Assignment],
-    *,
-    make: Make,
-    between: Callable[[], None],
-    stop: Callable[[], None],
-) -> WorkerPool:
-    """Return a pool with a worker for each site.
+class WorkerPool:
+    """All workers of an instance, one per site.
 
     Args:
         between: called before each step of a worker, never in parallel.
         stop: ends every wait of every worker.
     """
-    between_lock = threading.Lock()
 
-    def before_step(pending: PendingAssignments, worker: Worker) -> None:
-        with between_lock:
-            between()
-        new = pending.take()
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        assignments: Sequence[Assignment],
+        *,
+        make: Make,
+        between: Callable[[], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self._between, self._stop = between, stop
+        self._lock = threading.Lock()
+        self._pending: dict[str, list[Assignment]] = {}  # node -> those of its next step
+        self._faults: list[BaseException] = []
+        self._workers = [
+            make(site, _of_node(assignments, site.node), self._before_step) for site in sites
+        ]
+
+    def _before_step(self, worker: Worker) -> None:
+        with self._lock:
+            self._between()
+            new = self._pending.pop(worker.node, None)
         if new is not None:
             worker.assign(new)
 
-    members = []
-    for site in sites:
-        pending = PendingAssignments()
-        own = [assignment for assignment in assignments if assignment.node == site.node]
-        members.append(Member(make(site, own, partial(before_step, pending)), pending))
-    return WorkerPool(members, stop)
-
-
-class WorkerPool:
-    """All workers of an instance.
-
-    Args:
-        stop: ends every wait of every worker.
-    """
-
-    def __init__(self, members: Sequence[Member], stop: Callable[[], None]) -> None:
-        self._members = tuple(members)
-        self._stop = stop
-        self._faults: list[BaseException] = []
-
     def statuses(self) -> list[WorkerStatus]:
         """Return the status of each worker."""
-        return [member.worker.status for member in self._members]
+        return [worker.status for worker in self._workers]
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of each case's last run."""
-        return [outcome for member in self._members for outcome in member.worker.outcomes.values()]
+        return [outcome for worker in self._workers for outcome in worker.outcomes.values()]
 
     def assign(self, assignments: Sequence[Assignment]) -> None:
-        """Give each worker its part of `assignments`, used from its next step on."""
-        for member in self._members:
-            node = member.worker.status.node
-            member.pending.put([entry for entry in assignments if entry.node == node])
+        """Give each worker its part of `assignments`, used from its next step on.
+
+        Only `between` calls it.
+        """
+        for worker in self._workers:
+            self._pending[worker.node] = _of_node(assignments, worker.node)
 
     def run(self) -> None:
         """Run all workers to their end.
@@ -191,12 +155,12 @@ class WorkerPool:
             Interrupted: a stop was requested. PvebenchError: a worker failed, and the others
                 were stopped.
         """
-        if len(self._members) == 1:
-            self._members[0].worker.run()
+        if len(self._workers) == 1:
+            self._workers[0].run()
             return
         threads = [
-            threading.Thread(target=self._work, args=(member.worker,), name=member.worker.node)
-            for member in self._members
+            threading.Thread(target=self._work, args=(worker,), name=worker.node)
+            for worker in self._workers
         ]
         for thread in threads:
             thread.start()
@@ -209,13 +173,15 @@ class WorkerPool:
     def _work(self, worker: Worker) -> None:
         try:
             worker.run()
-        except PvebenchError as fault:
-            self._faults.append(fault)
-            self._stop()
         except BaseException as fault:
-            log.exception("worker crashed", node=worker.node)
+            if not isinstance(fault, PvebenchError):
+                log.exception("worker crashed", node=worker.node)
             self._faults.append(fault)
             self._stop()
+
+
+def _of_node(assignments: Sequence[Assignment], node: str) -> list[Assignment]:
+    return [assignment for assignment in assignments if assignment.node == node]
 
 
 # --- Signals.
