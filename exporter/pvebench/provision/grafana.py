@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from pvebench import __version__
@@ -250,19 +250,6 @@ _MAX_FOUND: Final = 5000
 """Maximum number of results of a Grafana search."""
 
 
-class Api(Protocol):
-    """Required part of Grafana's API; None: the resource does not exist."""
-
-    def get(self, path: str) -> Any:
-        """Return the resource."""
-
-    def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Create or change a resource."""
-
-    def delete(self, path: str) -> Any:
-        """Remove a resource."""
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """A data source of Grafana."""
@@ -271,7 +258,7 @@ class Source:
     name: str
 
 
-def choose_source(api: Api, key: str | None) -> Source:
+def choose_source(api: Grafana, key: str | None) -> Source:
     """Return the data source with this name or uid; without one, the only candidate.
 
     Raises:
@@ -296,7 +283,9 @@ def choose_source(api: Api, key: str | None) -> Source:
     )
 
 
-def push(api: Api, dashboards: list[dict[str, Any]], source: Source, folder: str) -> Iterator[str]:
+def push(
+    api: Grafana, dashboards: list[dict[str, Any]], source: Source, folder: str
+) -> Iterator[str]:
     """Create or update the folder and the dashboards; yield a report line for each.
 
     All checks precede the first change.
@@ -341,7 +330,7 @@ def _add_mark(dashboard: dict[str, Any]) -> dict[str, Any]:
     return {**dashboard, "tags": [*dashboard["tags"], MARK]}
 
 
-def _dashboard(api: Api, uid: str) -> _ExistingDashboard | None:
+def _dashboard(api: Grafana, uid: str) -> _ExistingDashboard | None:
     response = api.get(f"/api/dashboards/uid/{quote(uid, safe='')}")
     if response is None:
         return None
@@ -365,7 +354,7 @@ def _refuse_foreign(existing: dict[str, _ExistingDashboard]) -> None:
         )
 
 
-def _make_folder(api: Api, title: str) -> str:
+def _make_folder(api: Grafana, title: str) -> str:
     if (folder := api.get(f"/api/folders/{FOLDER_UID}")) is not None:
         existing = str(_row("a folder", folder).get("title"))[:100]
         return f"folder     {existing!r} exists"
@@ -373,7 +362,7 @@ def _make_folder(api: Api, title: str) -> str:
     return f"folder     {title!r} created"
 
 
-def _put(api: Api, dashboard: dict[str, Any], existing: _ExistingDashboard | None) -> str:
+def _put(api: Grafana, dashboard: dict[str, Any], existing: _ExistingDashboard | None) -> str:
     """Create or change a dashboard; return the action. A concurrent change by others wins."""
     sent = dashboard
     if existing is not None:
@@ -386,7 +375,7 @@ def _put(api: Api, dashboard: dict[str, Any], existing: _ExistingDashboard | Non
     return "created  " if existing is None else "updated  "
 
 
-def _obsolete(api: Api, pushed: dict[str, Any]) -> list[tuple[str, str]]:
+def _obsolete(api: Grafana, pushed: dict[str, Any]) -> list[tuple[str, str]]:
     """Return uid and title of pushed dashboards in the folder that are no longer shipped."""
     query = {"type": "dash-db", "tag": MARK, "folderUIDs": FOLDER_UID, "limit": _MAX_FOUND}
     rows = _rows("a search", api.get(f"/api/search?{urlencode(query)}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -44,41 +44,29 @@ TLS_13_CIPHERS: Final = (
 """Allowed in the file, but always enabled: TLS 1.3 suites are not selectable."""
 
 
-def server_context(
-    files: Mapping[str, Path],
-    *,
-    versions: tuple[ssl.TLSVersion, ssl.TLSVersion],
-    suites: Sequence[str],
-    prefer_server: bool,
-    require_certificate: bool,
-    verify_certificate: bool,
-) -> ssl.SSLContext:
+def _server_context(tls: TlsFile, files: Mapping[str, Path]) -> ssl.SSLContext:
     """Return the TLS context of the server.
 
     Args:
         files: `cert_file`, `key_file`, and optionally `client_ca_file`.
-        versions: lowest and highest TLS version.
-        suites: names of CIPHERS and TLS_13_CIPHERS; none: OpenSSL's choice.
-        prefer_server: whether the server's order of suites counts, not the client's.
-        require_certificate: whether clients need a certificate.
-        verify_certificate: whether the certificates of clients are verified.
 
     Raises:
         ValueError: `key: problem`, with the affected key of `files`.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version, context.maximum_version = versions
+    context.minimum_version, context.maximum_version = tls.min_version, tls.max_version
     context.options |= ssl.OP_NO_RENEGOTIATION
-    if not prefer_server:
+    if not tls.prefer_server_cipher_suites:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
-    chosen = [CIPHERS[name] for name in suites if name in CIPHERS]
+    chosen = [CIPHERS[name] for name in tls.cipher_suites if name in CIPHERS]
     if chosen:
         context.set_ciphers(":".join(chosen))
     _load_pair(context, files["cert_file"], files["key_file"])
-    if verify_certificate:
+    if tls.client_auth_type != "NoClientCert":
         _load_authorities(context, files.get("client_ca_file"))
-        context.verify_mode = ssl.CERT_REQUIRED if require_certificate else ssl.CERT_OPTIONAL
+        required = tls.client_auth_type == "RequireAndVerifyClientCert"
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return context
 
 
@@ -351,14 +339,7 @@ def _context(document: Document, tls: TlsFile, base: Path) -> ssl.SSLContext:
             raise ConfigError([document.problem(("tls_server_config", key), message)]) from error
     _check_secret(files["key_file"])
     try:
-        return server_context(
-            files,
-            versions=(tls.min_version, tls.max_version),
-            suites=tls.cipher_suites,
-            prefer_server=tls.prefer_server_cipher_suites,
-            require_certificate=tls.client_auth_type == "RequireAndVerifyClientCert",
-            verify_certificate=tls.client_auth_type != "NoClientCert",
-        )
+        return _server_context(tls, files)
     except ValueError as error:
         key, _, message = str(error).partition(": ")
         problem = document.problem(("tls_server_config", key), f"{key}: {message}")

@@ -10,15 +10,15 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import click
 
 from pvebench.cli.doctor import findings_of, show_findings
 from pvebench.cli.options import DEFAULT_PACK, PATH, pack_file
-from pvebench.cli.setup.cluster import NODE_EXPORTER, ClusterAnswers, set_up_cluster
+from pvebench.cli.setup.cluster import NODE_EXPORTER, set_up_cluster
 from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.config import Settings, load_settings
 from pvebench.drivers import DRIVERS
@@ -93,14 +93,12 @@ def setup(what: str | None, checked: bool, packs: tuple[str, ...], **options: An
         what = CLUSTER if options["host"] else ask.choose("What to measure", KINDS, "the kind")
     for pack in packs:
         pack_file(Path(pack), options["config"])  # rejects unknown names before any change
-    local = ("label", "state", "listen")
+    answers = SimpleNamespace(**options)
     if what == CLUSTER:
-        cluster = {key: value for key, value in options.items() if key not in local}
-        cluster["packs"] = packs or (CLUSTER_PACK,)
-        set_up_cluster(ClusterAnswers(**cluster), ask)
+        answers.packs = packs or (CLUSTER_PACK,)
+        set_up_cluster(answers, ask)
     else:
-        answers = {key: options[key] for key in (*local, "config", "storages", "replace")}
-        set_up_here(LocalAnswers(what=what, **answers), ask, packs or (str(DEFAULT_PACK),))
+        set_up_here(what, answers, ask, packs or (str(DEFAULT_PACK),))
     _conclude(options["config"], checked=checked)
 
 
@@ -153,26 +151,14 @@ _LOCAL: Final = "local"
 """Default storage name of packs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalAnswers:
-    """Options by name; missing ones are asked for or get defaults.
+def set_up_here(
+    driver: str, answers: SimpleNamespace, ask: Questions, packs: Sequence[str]
+) -> None:
+    """Show file systems for volumes, and write settings for one or more directories.
 
-    Attributes:
-        what: driver, `qemu` or `host`.
-        storages: NAME=DIRECTORY or a directory.
+    Args:
+        answers: options of `pvebench setup` by name; missing ones are asked for or get defaults.
     """
-
-    config: Path
-    what: str
-    label: str | None
-    storages: tuple[str, ...]
-    state: Path | None
-    listen: str | None
-    replace: bool
-
-
-def set_up_here(answers: LocalAnswers, ask: Questions, packs: Sequence[str]) -> None:
-    """Show file systems for volumes, and write settings for one or more directories."""
     for point, kind in local_file_systems().items():
         usage = shutil.disk_usage(point)
         space = f"{show_bytes(usage.free)} of {show_bytes(usage.total)} free"
@@ -187,7 +173,7 @@ def set_up_here(answers: LocalAnswers, ask: Questions, packs: Sequence[str]) -> 
     ask.agree(f"Write {answers.config}?")
     _make_paths(storages, state)
     values = {
-        "driver": answers.what,
+        "driver": driver,
         "node": label,
         "state": str(state),
         "packs": list(packs),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from types import SimpleNamespace
 
 import click
 
@@ -30,8 +29,12 @@ from pvebench.model.units import show_bytes
 NODE_EXPORTER = "http://{node}:9100/metrics"
 
 
-def set_up_cluster(answers: ClusterAnswers, ask: Questions) -> None:
-    """Show the cluster, write settings and token, and create the required rights."""
+def set_up_cluster(answers: SimpleNamespace, ask: Questions) -> None:
+    """Show the cluster, write settings and token, and create the required rights.
+
+    Args:
+        answers: options of `pvebench setup` by name; missing ones are asked for.
+    """
     server = _server(answers, ask)
     api = Api(server, ask_password(answers.user), SystemClock())
     cluster = survey(api)
@@ -50,30 +53,7 @@ def set_up_cluster(answers: ClusterAnswers, ask: Questions) -> None:
     grant(api, server, needed, token_file, config=answers.config, new_token=answers.new_token)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterAnswers:
-    """Options by name."""
-
-    config: Path
-    host: str | None
-    port: int
-    fingerprint: str
-    ca_file: Path | None
-    user: str
-    nodes: tuple[str, ...]
-    storages: tuple[str, ...]
-    iso_storage: str | None
-    pool: str
-    token_file: str
-    node_exporter: str | None
-    scrub_guard: bool
-    new_token: bool
-    packs: tuple[str, ...]
-    replace: bool
-    yes: bool
-
-
-def _server(answers: ClusterAnswers, ask: Questions) -> Server:
+def _server(answers: SimpleNamespace, ask: Questions) -> Server:
     host = answers.host or ask.text("Address of any cluster node", "", "--host")
     try:
         host = bare_host(host)
@@ -87,7 +67,7 @@ def _server(answers: ClusterAnswers, ask: Questions) -> Server:
 
 
 def _choice(
-    answers: ClusterAnswers, ask: Questions, server: Server, cluster: ClusterInfo
+    answers: SimpleNamespace, ask: Questions, server: Server, cluster: ClusterInfo
 ) -> ClusterOptions:
     online = sorted(name for name, is_online in cluster.nodes.items() if is_online)
     usable = {storage.id: storage for storage in cluster.storages if storage.holds_disks}
