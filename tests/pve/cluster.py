@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pve.access import ROOT, Access, User
+from pve.clones import CloneCalls
 from pve.drives import NEW, SLOT, parse
 from pve.machines import AgentRefusal, AgentSilence, CheapMachine, Machine
 from pve.operations import OperationCalls
@@ -103,7 +104,7 @@ def cheap(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str])
 
 
 @dataclass
-class Cluster(OperationCalls):
+class Cluster(CloneCalls, OperationCalls):
     """Everything that the API shows, and its endpoints. `directory` holds all files."""
 
     directory: Path

@@ -67,6 +67,7 @@ POST /nodes/{node}/qemu
 POST /nodes/{node}/qemu/{vmid}/agent/exec
 POST /nodes/{node}/qemu/{vmid}/agent/file-write
 POST /nodes/{node}/qemu/{vmid}/agent/ping
+POST /nodes/{node}/qemu/{vmid}/clone
 POST /nodes/{node}/qemu/{vmid}/config
 POST /nodes/{node}/qemu/{vmid}/monitor
 POST /nodes/{node}/qemu/{vmid}/move_disk

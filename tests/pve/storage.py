@@ -221,6 +221,12 @@ class Volumes:
         self.path(volid).unlink(missing_ok=True)
         del self._book(volid)[volid]
 
+    def rename(self, volid: str, new: str) -> str:
+        """Give a volume another ID; return that."""
+        book = self._book(volid)
+        book[new] = book.pop(volid)
+        return new
+
     def refuse_iso(self, storage: str) -> None:
         if "iso" not in self.storage(storage).content:
             raise failure(f"storage '{storage}' does not support 'iso' content")

@@ -51,7 +51,10 @@ def pack(tmp_path: Path, guest: str) -> Path:
 @pytest.mark.parametrize(
     ("guest", "message"),
     [
-        ("{os: windows, memory: 4G}", "needs image"),
+        ("{os: windows, memory: 4G}", "needs image, the file of an installed disk, or template"),
+        ("{os: windows, image: /w.qcow2, template: 900, memory: 4G}", "needs image"),
+        ("{os: windows, template: 99, memory: 4G}", "template"),
+        ("{template: 900}", "os linux boots pvebench's own guest image"),
         ("{os: windows, image: /w.qcow2}", "use at least 2G"),
         ("{image: /w.qcow2}", "os linux boots pvebench's own guest image"),
         ("{os: beos, memory: 4G}", "windows"),
@@ -110,8 +113,21 @@ def test_a_windows_guest_has_its_disk_and_its_file_systems() -> None:
         assert not why_not(replace(SCENARIO, layout=layout), LOCAL)
 
 
-def test_driver_proxmox_boots_no_windows_guest_and_says_so() -> None:
-    assert "use driver qemu" in (why_not(SCENARIO, storage_kind("dir")) or "")
+def test_each_driver_boots_windows_from_its_own_key_of_the_pack_and_says_so() -> None:
+    cloned = replace(SCENARIO, machine=replace(LINUX, os="windows", template=900))
+    assert "from guest.template of the pack" in (why_not(SCENARIO, storage_kind("dir")) or "")
+    assert not why_not(cloned, storage_kind("dir"))
+    assert "from guest.image of the pack" in (why_not(cloned, LOCAL) or "")
+
+
+def test_another_template_is_another_history(tmp_path: Path) -> None:
+    packs = [
+        load_pack(pack(tmp_path, f"{{os: windows, template: {vmid}, memory: 4G}}"))
+        for vmid in (900, 901)
+    ]
+    prints = {replace(SCENARIO, machine=loaded.machine).fingerprint for loaded in packs}
+    assert len(prints) == 2
+    assert packs[0].machine.foreign == {"os": "windows", "template": "900"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -67,6 +69,13 @@ def proxmox() -> None:
     help="Also let the token read all VMs, for `pvebench advise --vms`.",
 )
 @click.option(
+    "--template",
+    "templates",
+    type=click.IntRange(100, 999_999_999),
+    multiple=True,
+    help="Also let the token read and clone this VM; repeatable.",
+)
+@click.option(
     "--new-token",
     is_flag=True,
     help="With --apply: create a new token; the old one becomes invalid.",
@@ -76,11 +85,10 @@ def init(
     config: Path,
     *,
     apply_now: bool,
-    scrub_guard: bool,
-    operations: bool,
-    advice: bool,
+    templates: tuple[int, ...],
     new_token: bool,
     user: str,
+    **more: bool,
 ) -> None:
     """Create role, user, token and pool.
 
@@ -91,8 +99,7 @@ def init(
         raise click.UsageError("--new-token requires --apply")
     settings = load_settings(config)
     configured = section(settings)
-    more = {"scrub_guard": scrub_guard, "operations": operations, "advice": advice}
-    needed = required_grants(configured, configured.version, **more)
+    needed = required_grants(configured, configured.version, templates=templates, **more)
     if not apply_now:
         click.echo(
             "# Run as root on any node of the cluster. The token's secret is shown only once."
@@ -103,7 +110,7 @@ def init(
         return
     server = server_of(configured, settings.measured_nodes()[0])
     api = Api(server, ask_password(user), SystemClock())
-    needed = required_grants(configured, version_number(api)[0], **more)
+    needed = replace(needed, major=version_number(api)[0])
     grant(api, server, needed, configured.token_file, config=config, new_token=new_token)
 
 
@@ -123,6 +130,7 @@ def required_grants(
     scrub_guard: bool,
     operations: bool = False,
     advice: bool = False,
+    templates: Sequence[int] = (),
 ) -> RequiredGrants:
     """Return the objects that these settings require on a server of that major version."""
     names = {entry.id or name for name, entry in configured.storages.items()}
@@ -135,6 +143,7 @@ def required_grants(
         scrub_guard=scrub_guard,
         operations=operations or configured.operations is not None,
         advice=advice,
+        templates=templates,
     )
 
 
@@ -213,7 +222,11 @@ def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, ren
             next_step=renewal,
         ) from error
     missing = missing_rights(
-        table, pool=needed.pool, major=needed.major, operations=needed.operations
+        table,
+        pool=needed.pool,
+        major=needed.major,
+        operations=needed.operations,
+        templates=needed.templates,
     )
     if missing:
         raise AccessDenied(

@@ -191,6 +191,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
             cpus=file.guest.cpus,
             os=file.guest.os,
             image=str(file.guest.image or ""),
+            template=file.guest.template or 0,
         ),
         file_name=file.volume.file_name,
         file_bytes=used_bytes,

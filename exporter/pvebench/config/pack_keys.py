@@ -245,12 +245,14 @@ class GuestOptions(Strict):
         cpus: number of virtual CPUs.
         os: system of the guest: `linux` is the guest image of pvebench.
         image: disk image that another system boots from, through an overlay; driver `qemu`.
+        template: ID of a template, or of a VM that is off, to clone; driver `proxmox`.
     """
 
     memory: WholeMib = 768 * MIB
     cpus: StrictInt = Field(default=1, ge=1, le=64)
     os: Annotated[str, OneOf(LINUX, *GUEST_SYSTEMS.names)] = LINUX
     image: FilePath | None = None
+    template: Annotated[StrictInt, Field(ge=100, le=999_999_999)] | None = None
 
     @model_validator(mode="after")
     def _boots(self) -> GuestOptions:
@@ -261,10 +263,15 @@ class GuestOptions(Strict):
                 f"memory: the guest does not boot with {self.memory} bytes; use at least "
                 f"{format_size(least)}"
             )
-        if system is None and self.image is not None:
-            raise ValueError("image: os linux boots pvebench's own guest image; remove it")
-        if system is not None and self.image is None:
-            raise ValueError(f"os: {self.os} needs image, the file of an installed disk")
+        origins = {"image": self.image, "template": self.template}
+        given = [name for name, value in origins.items() if value is not None]
+        if system is None and given:
+            raise ValueError(f"{given[0]}: os linux boots pvebench's own guest image; remove it")
+        if system is not None and len(given) != 1:
+            raise ValueError(
+                f"os: {self.os} needs image, the file of an installed disk, or template, the ID of "
+                "a VM"
+            )
         return self
 
 

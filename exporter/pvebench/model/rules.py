@@ -99,7 +99,7 @@ class StorageKind:
         container_filesystem: file system that the hypervisor creates for a container, and mounts
             without options; None: pvebench creates the file system of the pack.
         container_root: bytes of the root file system of a container there.
-        boots_images: whether the driver boots guests of other systems, from an image file.
+        boots: key of the pack with the origin of guests of other systems: `image`, `template`.
     """
 
     name: str
@@ -119,7 +119,7 @@ class StorageKind:
     no_container: str = ""
     container_filesystem: Filesystem | None = None
     container_root: int = 0
-    boots_images: bool = True
+    boots: str = "image"
 
 
 class Rows(StrEnum):
@@ -331,8 +331,8 @@ def _why_not_system(scenario: Scenario, storage: StorageKind) -> str | None:
         return f"{layout.filesystem} needs a guest with {'linux' if foreign else 'windows'}"
     if not foreign:
         return None
-    if not storage.boots_images:
-        return f"this driver does not boot guests with {machine.os}; use driver qemu"
+    if storage.boots not in machine.foreign:
+        return f"this driver boots {machine.os} from guest.{storage.boots} of the pack"
     if layout.mount_options:
         return f"{machine.os} has no mount options"
     return f"pvebench takes snapshots of linux guests only; {machine.os} needs chain 0" * bool(

@@ -28,17 +28,22 @@ class Machine:
     Attributes:
         os: system of the guest; `linux` is pvebench's guest image.
         image: file that another system boots from.
+        template: ID of the VM that another system is cloned from; 0: none.
     """
 
     memory_bytes: int
     cpus: int
     os: str = LINUX
     image: str = ""
+    template: int = 0
 
     @property
     def foreign(self) -> dict[str, str]:
-        """System and image of a guest that is not pvebench's guest image."""
-        return {} if self.os == LINUX else {"os": self.os, "image": self.image}
+        """System and origin of a guest that is not pvebench's guest image."""
+        if self.os == LINUX:
+            return {}
+        origin = {"template": str(self.template)} if self.template else {"image": self.image}
+        return {"os": self.os, **origin}
 
 
 @dataclass(frozen=True, kw_only=True)

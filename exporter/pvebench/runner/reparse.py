@@ -35,7 +35,7 @@ from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.workloads import TOOLS
 
-T = TypeVar("T", Disk, Layout)
+T = TypeVar("T", Disk, Layout, Machine)
 _SAME: Final = 1e-9
 """Relative difference of numbers that are computed in another way."""
 
@@ -220,7 +220,7 @@ def _host_cpus(evidence: Mapping[str, str]) -> int:
 
 
 def _from_text(of: type[T], options: Mapping[str, str]) -> T:
-    """Return a disk or layout from its options, which are all in `Scenario.meaning`."""
+    """Return a disk, layout or VM from its options, which are all in `Scenario.meaning`."""
     hints = get_type_hints(of)
     return of(**{name: _value(hints[name], options[name]) for name in hints.keys() & options})
 
@@ -244,11 +244,7 @@ def restored_case(definition: Definition) -> Case:
             layout=_from_text(Layout, options),
             host_cache=HostCache(options.get("host_cache", HostCache.DROPPED)),
             identity=options.get("storage_identity", ""),
-            machine=Machine(
-                memory_bytes=int(options["memory_bytes"]),
-                cpus=int(options["cpus"]),
-                **{key: options[key] for key in ("os", "image") if key in options},
-            ),
+            machine=_from_text(Machine, options),
             volume_bytes=int(options["volume_bytes"]),
         ),
         workload=Workload(

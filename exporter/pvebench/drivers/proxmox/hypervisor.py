@@ -22,15 +22,17 @@ from pvebench.drivers.proxmox.node.node_state import (
 )
 from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm import hotplug
-from pvebench.drivers.proxmox.vm.agent import AgentGuest
+from pvebench.drivers.proxmox.vm.agent import AgentClient, AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, node_time, refuse_without_rights
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS
 from pvebench.drivers.proxmox.vm.drive import (
+    SLOT,
     STORAGE_TYPES,
     OperationTargets,
     drive_text,
     serial_of,
     slot_name,
+    test_slots,
 )
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
 from pvebench.drivers.proxmox.vm.task_operations import VmOperation
@@ -56,7 +58,7 @@ _SAME_MOMENT_SECONDS: Final = 0.1
 """Maximum age of a status response that counters are read from, seconds."""
 
 
-class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
+class ProxmoxNode(VmLifecycle[AgentClient, Plugged]):
     """Benchmark VM on a node, and its volumes. Owned by one worker thread."""
 
     def __init__(self, context: NodeContext, options: VmOptions) -> None:
@@ -117,6 +119,9 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
     def _ensure(self, machine: Machine, cold: Plug | None = None) -> None:
         del cold
         refuse_without_rights(self._api, self._context.place.pool)
+        if self._held.vm is not None and self._held.template != machine.template:
+            self._power_off()
+            self._held.give_up(self._clock)
         if not self._held.vm_exists():
             self._forget()
             self._version = version_number(self._api)
@@ -129,7 +134,7 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
         self._operation = None
         self._last_status = 0.0, {}
 
-    def _require_usable(self, guest: AgentGuest) -> None:
+    def _require_usable(self, guest: AgentClient) -> None:
         if self._next_scsihw is not self._scsihw:
             # A controller cannot be hot-plugged; the last call of `volume` selects it.
             raise SwitchFailed(f"VM {self.vmid} runs with {self._scsihw}")
@@ -154,9 +159,11 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
         with self._explained_start():
             self._starting = self._held.the_vm.begin_start()
 
-    def _await_guest(self) -> AgentGuest:
-        vm = self._held.the_vm
-        guest = AgentGuest(
+    def _await_guest(self) -> AgentClient:
+        vm, machine = self._held.the_vm, self._state.machine
+        # A system from a plug-in has no shell of the guest image.
+        client = AgentClient if machine is not None and machine.foreign else AgentGuest
+        guest = client(
             self._api,
             vm.path,
             self._clock,
@@ -265,7 +272,9 @@ class ProxmoxNode(VmLifecycle[AgentGuest, Plugged]):
 
     def _plug(self, plug: Plug) -> Plugged:
         self._count += 1
-        slot, serial = slot_name(plug.disk.bus, self._failed), serial_of(self._count)
+        config = self._held.the_vm.recent_config().values
+        taken = {key for key in config if SLOT.match(key)} - test_slots(config).keys()
+        slot, serial = slot_name(plug.disk.bus, self._failed, taken), serial_of(self._count)
         kind = self._storages[plug.volume.storage].type
         text = drive_text(plug.disk, plug.volume.volid, serial, kind)
         return Plugged(plug, slot, serial, hotplug.plug(self._held.the_vm, slot, text))

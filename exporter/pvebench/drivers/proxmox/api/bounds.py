@@ -306,6 +306,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "POST /nodes/{node}/storage/{storage}/upload": _TASK,
     # the benchmark VM
     "POST /nodes/{node}/qemu": _TASK,
+    f"POST {_VM}/clone": _TASK,
     f"DELETE {_VM}": _TASK,
     f"GET {_VM}/config": fields(digest_=text),
     f"GET {_VM}/pending": rows(key=text),

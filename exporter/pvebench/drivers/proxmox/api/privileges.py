@@ -6,7 +6,7 @@ inherit it. A value of 0 is not a denial.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 VM_ROLE: Final = "StorageBenchVM"
@@ -32,6 +32,9 @@ OPERATION_ROLE: Final = "StorageBenchOperations"
 """Role of its own: every pvebench of the cluster shares VM_ROLE, but not all have operations."""
 OPERATION_PRIVILEGES: Final = frozenset({"VM.Backup", "VM.Snapshot"})
 """Further privileges on the pool for snapshots and backups of the benchmark VM."""
+TEMPLATE_ROLE: Final = "StorageBenchTemplate"
+TEMPLATE_PRIVILEGES: Final = frozenset({"VM.Audit", "VM.Clone"})
+"""Privileges on a VM of the user's that Windows guests are cloned from."""
 NODE_PRIVILEGES: Final = frozenset({"Sys.Audit"})
 """Privileges on /nodes: running kernel, versions, other activity."""
 
@@ -77,13 +80,16 @@ def privileges_in(text: str) -> set[str]:
     return {name for name in (*_VM_PRIVILEGES, _AGENT, _AGENT_BEFORE_9) if name in text}
 
 
-def missing_rights(table: Rights, *, pool: str, major: int, operations: bool = False) -> list[str]:
+def missing_rights(
+    table: Rights, *, pool: str, major: int, operations: bool = False, templates: Iterable[int] = ()
+) -> list[str]:
     """Return `PATH: PRIVILEGE …` per path that lacks some."""
-    on_pool = vm_privileges(major, operations=operations)
-    return _lines(
-        (path, needed - _rights_on(table, path))
-        for path, needed in ((f"/pool/{pool}", on_pool), ("/nodes", NODE_PRIVILEGES))
-    )
+    needs = {
+        f"/pool/{pool}": vm_privileges(major, operations=operations),
+        "/nodes": NODE_PRIVILEGES,
+        **{f"/vms/{vmid}": TEMPLATE_PRIVILEGES for vmid in templates},
+    }
+    return _lines((path, needed - _rights_on(table, path)) for path, needed in needs.items())
 
 
 def missing_audit_rights(table: Rights) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -22,7 +23,8 @@ from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.proxmox_settings import OperationSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
-from pvebench.drivers.proxmox.vm.drive import ClusterStorage, belongs
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage, belongs, is_on
+from pvebench.drivers.proxmox.vm.template import read_template
 from pvebench.drivers.proxmox.vm.vm_create import free_ids
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
@@ -48,6 +50,7 @@ class Needs:
             in `volumes`; None: the settings have no operations.
         vmids: number of IDs for VMs.
         memory: bytes of the VMs of the case with most; 0: no case has several.
+        templates: IDs of VMs that guests are cloned from.
     """
 
     volumes: Mapping[str, int]
@@ -55,6 +58,7 @@ class Needs:
     operations: Mapping[str, tuple[Collection[str], int]] | None = None
     vmids: int = 1
     memory: int = 0
+    templates: Collection[int] = ()
 
 
 def needs_of(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> Needs:
@@ -71,6 +75,7 @@ def needs_of(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> Need
         vmids=vms + restores + bool(containers),
         memory=max(sizes, default=0),
         containers=containers,
+        templates=sorted({case.scenario.machine.template for case in cases} - {0}),
         operations=None
         if cluster.operations is None
         else _for_operations(cluster.operations, space),
@@ -118,8 +123,7 @@ def inspect(
         yield "server", False, str(error)
         return  # no other check is possible
     yield _server(version, major)
-    operates = needs.operations is not None
-    yield from _guarded("rights", lambda: _rights(api, place, version[0], operations=operates))
+    yield from _guarded("rights", lambda: _rights(api, place, version[0], needs))
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
     yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
@@ -128,6 +132,8 @@ def inspect(
     if needs.operations:
         yield from _guarded("operations", lambda: _targets(api, place, storages, needs))
     yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
+    for vmid in needs.templates:
+        yield from _guarded(f"template {vmid}", partial(_template, api, place, vmid))
     yield from _guarded("VM IDs", lambda: _numbers(api, place, needs.vmids))
     if needs.memory:
         yield from _guarded("memory", lambda: _memory(api, place.node, needs.memory))
@@ -150,11 +156,14 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findi
         yield name, False, str(error)
 
 
-def _rights(api: Api, place: VmPlace, major: int, *, operations: bool) -> Iterator[Finding]:
+def _rights(api: Api, place: VmPlace, major: int, needs: Needs) -> Iterator[Finding]:
     table = api.get("/access/permissions")
-    missing = missing_rights(table, pool=place.pool, major=major, operations=operations)
-    flag = " --with-operations" * operations
-    fix = f"run {INIT}{flag} (user and token both need each right)"
+    operations, templates = needs.operations is not None, needs.templates
+    missing = missing_rights(
+        table, pool=place.pool, major=major, operations=operations, templates=templates
+    )
+    flags = [*[" --with-operations"] * operations, *(f" --template {vmid}" for vmid in templates)]
+    fix = f"run {INIT}{''.join(flags)} (user and token both need each right)"
     text = f"missing: {'; '.join(missing)}; {fix}" if missing else "complete"
     yield "rights", not missing, text
     yield "scrub guard", True, _scrubs(api, place.node) if sees_scrubs(table) else _SCRUBS_UNSEEN
@@ -311,6 +320,21 @@ def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Findi
     else:
         text = _why_off(row, place)
     yield "image storage", not text, text or iso_storage
+
+
+def _template(api: Api, place: VmPlace, vmid: int) -> Iterator[Finding]:
+    """Yield whether a VM can be cloned: its configuration, and the storages of its disks."""
+    template, rows = read_template(api, place.node, vmid), _rows(api, place)
+    faults = list(template.faults())
+    for storage in sorted(template.storages):
+        if row := rows.get(storage):
+            faults += filter(None, [_why_off(row, place)])
+        else:
+            add = f"pveum pool modify {place.pool} --storage {storage}"
+            faults.append(f"{storage} not on {place.node} or not in the pool; run {add}")
+    kind = "linked clones" if is_on(str(template.config.get("template", ""))) else "full clones"
+    text = f"{kind} of {', '.join(template.disks.values())}; the first boot checks the guest"
+    yield f"template {vmid}", not faults, "; ".join(faults) or text
 
 
 def _containers(api: Api, place: VmPlace, storages: Collection[str]) -> Iterator[Finding]:

@@ -19,6 +19,8 @@ from pvebench.drivers.proxmox.api.privileges import (
     OPERATION_PRIVILEGES,
     OPERATION_ROLE,
     SCRUB_PATH,
+    TEMPLATE_PRIVILEGES,
+    TEMPLATE_ROLE,
     TOKEN_NAME,
     VM_ROLE,
     token_of,
@@ -37,6 +39,7 @@ class RequiredGrants:
         scrub_guard: also grant the right to detect scrubs of ZFS pools.
         operations: also grant the rights for snapshots and backups of the benchmark VM.
         advice: also grant the rights to read the configuration of all VMs and storages.
+        templates: IDs of VMs that guests are cloned from.
     """
 
     major: int
@@ -45,6 +48,7 @@ class RequiredGrants:
     scrub_guard: bool = False
     operations: bool = False
     advice: bool = False
+    templates: Sequence[int] = ()
 
     @property
     def user(self) -> str:
@@ -146,6 +150,8 @@ def grant_steps(needed: RequiredGrants) -> list[GrantStep]:
         roles[OPERATION_ROLE] = set(OPERATION_PRIVILEGES)
     if needed.advice:
         roles[AUDIT_ROLE] = set().union(*AUDIT_PRIVILEGES.values())
+    if needed.templates:
+        roles[TEMPLATE_ROLE] = set(TEMPLATE_PRIVILEGES)
     steps = [step for name, privileges in roles.items() for step in _role(name, privileges)]
     steps.append(_pool(needed.pool))
     steps += [_member(needed.pool, name) for name in sorted(set(needed.storages))]
@@ -162,6 +168,7 @@ def _acls(needed: RequiredGrants) -> list[Acl]:
         places.append((f"/pool/{needed.pool}", OPERATION_ROLE, True))
     if needed.advice:
         places += [(path, AUDIT_ROLE, True) for path in AUDIT_PRIVILEGES]
+    places += [(f"/vms/{vmid}", TEMPLATE_ROLE, True) for vmid in needed.templates]
     return [
         Acl(path, subject, role, inherited)
         for path, role, inherited in places
@@ -293,7 +300,7 @@ def surplus_steps(grants: ExistingGrants, needed: RequiredGrants) -> list[GrantS
     steps = [
         _acl(entry, remove=True)
         for entry in sorted(grants.acls)
-        if (entry.path, entry.role) not in required
+        if (entry.path, entry.role) not in required and entry.role != TEMPLATE_ROLE
     ]
     return steps + [
         _member(needed.pool, name, remove=True)

@@ -17,8 +17,16 @@ from pvebench.drivers.proxmox.vm.description import (
     description,
     filled_of,
     mark_of,
+    system_slots,
 )
-from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes, is_given, is_moved, test_slots
+from pvebench.drivers.proxmox.vm.drive import (
+    belongs,
+    disks_in,
+    held_volumes,
+    is_given,
+    is_moved,
+    test_slots,
+)
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, OutcomeUnknown
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, remember
@@ -338,7 +346,13 @@ class BenchVm:
         moved = {
             volid for slot, volid in test_slots(config).items() if self.has_moved(config[slot])
         }
-        self._refuse_foreign(held - moved)
+        disks, system = disks_in(config), system_slots(config)
+        cloned = {disks[slot] for slot in system & disks.keys()}
+        self._refuse_foreign(
+            held - moved - {volid for volid in cloned if is_given(volid, self.vmid)}
+        )
+        if system and config.get("tags") != TAG:  # its creation did not end
+            self.change("end the template's protection", protection=0)
         others = listed_volumes(self._api, self._place.node, self.vmid) - held
         loose = {volid for volid in others if self.owns(volid)}
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)
@@ -359,16 +373,18 @@ class BenchVm:
 
     def note_filled(self, filled: Iterable[Filled]) -> None:
         """Record the filled volumes in the description. Raises as `change`."""
-        claim = claim_of(self.recent_config().values)
-        self.change("record filled volumes", description=description(self.mark, filled, claim))
+        self._describe("record filled volumes", filled, claim_of(self.recent_config().values))
 
     def claim(self, until: float) -> None:
         """Record in the description until when pvebench claims the node; 0: no claim.
 
         Raises as `change`.
         """
-        filled = filled_of(self.recent_config().values)
-        self.change("claim the node", description=description(self.mark, filled, until))
+        self._describe("claim the node", filled_of(self.recent_config().values), until)
+
+    def _describe(self, what: str, filled: Iterable[Filled], claim: float) -> None:
+        system = system_slots(self.recent_config().values)
+        self.change(what, description=description(self.mark, filled, claim, system))
 
     def monitor(self, command: str) -> str | None:
         """Return the output of QEMU's monitor, or None if the token lacks the right."""

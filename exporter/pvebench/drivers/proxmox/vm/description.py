@@ -18,6 +18,7 @@ _CLAIM: Final = re.compile(r"^pvebench-measures-until: (?P<until>\d{1,12})$", re
 _FILLED: Final = re.compile(r"^pvebench-filled: (?P<json>\{.*\})$", re.MULTILINE)
 _CHARACTERS: Final = 8192
 """Maximum length of a description in Proxmox, characters."""
+_SYSTEM: Final = re.compile(r"^pvebench-system: (?P<slots>[a-z0-9 ]+)$", re.MULTILINE)
 _WORDS: Final = (
     "Benchmark VM, changed and removed automatically by pvebench: do not store data here.\n\n"
 )
@@ -45,17 +46,22 @@ class Filled:
     options: str
 
 
-def description(mark: str, filled: Iterable[Filled] = (), claim: float = 0.0) -> str:
+def description(
+    mark: str, filled: Iterable[Filled] = (), claim: float = 0.0, system: Iterable[str] = ()
+) -> str:
     """Return the description, without the records that exceed the length limit.
 
     The volumes of omitted records are filled again later.
 
     Args:
         claim: end of the claim of the node, Unix seconds; 0: no claim.
+        system: as of `system_slots`.
     """
     text = f"{_WORDS}pvebench-mark: {mark}\n"
     if claim:
         text += f"pvebench-measures-until: {claim:.0f}\n"
+    if slots := sorted(system):
+        text += f"pvebench-system: {' '.join(slots)}\n"
     for volume in filled:
         line = f"pvebench-filled: {json.dumps(asdict(volume), sort_keys=True)}\n"
         if len(text) + len(line) <= _CHARACTERS:
@@ -67,6 +73,12 @@ def mark_of(config: Mapping[str, Any]) -> str:
     """Return the ownership marker in a VM's description, or an empty string."""
     match = _MARK.search(str(config.get("description", "")))
     return match["mark"] if match else ""
+
+
+def system_slots(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the keys of the disks that a VM got as a clone; empty: it is none."""
+    match = _SYSTEM.search(str(config.get("description", "")))
+    return frozenset(match["slots"].split() if match and mark_of(config) else ())
 
 
 def claim_of(config: Mapping[str, Any]) -> float:

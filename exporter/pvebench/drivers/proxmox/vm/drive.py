@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.drivers.proxmox.vm.description import system_slots
+from pvebench.errors import SwitchFailed
 from pvebench.model.buses import BUSES
 from pvebench.model.disk import (
     VOLUME_OPTIONS,
@@ -40,10 +42,16 @@ ISO_SLOT: Final = "ide2"
 _SERIAL_START: Final = "pvebench"
 
 
-def slot_name(bus: Bus, index: int) -> str:
-    """Return the slot for the `index`-th attempt on a bus: `scsi1`, `ide0`."""
-    slots = BUSES[bus].slots
-    return f"{bus}{slots[index % len(slots)]}"
+def slot_name(bus: Bus, index: int, taken: Collection[str] = ()) -> str:
+    """Return the slot for the `index`-th attempt on a bus: `scsi1`, `ide0`.
+
+    Args:
+        taken: slots of a clone's own disks and drives.
+    """
+    slots = [name for slot in BUSES[bus].slots if (name := f"{bus}{slot}") not in taken]
+    if not slots:
+        raise SwitchFailed(f"no free slot for test disks on {bus}: the template uses all of them")
+    return slots[index % len(slots)]
 
 
 def serial_of(number: int) -> str:
@@ -89,18 +97,23 @@ def parse_drive(text: str) -> tuple[str, dict[str, str]]:
 
 
 def test_slots(config: Mapping[str, object]) -> dict[str, str]:
-    """Return slot -> volid of every disk in a configuration except the guest image."""
+    """Return slot -> volid of every guest disk, except the guest image and a clone's own disks."""
+    others = {*OTHER_VOLUMES, *system_slots(config)}
+    return {key: volid for key, volid in disks_in(config).items() if key not in others}
+
+
+def disks_in(config: Mapping[str, object]) -> dict[str, str]:
+    """Return key -> volid of every disk in a configuration, also of OTHER_VOLUMES."""
     return {
         key: parse_drive(str(value))[0]
         for key, value in config.items()
-        if SLOT.match(key) and "media=cdrom" not in str(value)
+        if key in OTHER_VOLUMES or (SLOT.match(key) and "media=cdrom" not in str(value))
     }
 
 
 def held_volumes(config: Mapping[str, object]) -> set[str]:
     """Return the volids that are removed with a VM of that configuration."""
-    others = {parse_drive(str(config[key]))[0] for key in OTHER_VOLUMES if key in config}
-    return {*test_slots(config).values(), *unused_volumes(config), *others}
+    return {*disks_in(config).values(), *unused_volumes(config)}
 
 
 def unused_volumes(config: Mapping[str, object]) -> dict[str, str]:
@@ -349,7 +362,7 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
         thick=kind.thick,
         no_container=kind.no_container,
         container_filesystem=Filesystem.EXT4,
-        boots_images=False,
+        boots="template",
     )
 
 

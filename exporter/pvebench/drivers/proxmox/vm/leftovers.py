@@ -23,7 +23,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmP
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
 from pvebench.drivers.proxmox.vm.restored_vm import mark_again, was_restored
-from pvebench.drivers.proxmox.vm.vm_create import CREATION, is_free
+from pvebench.drivers.proxmox.vm.vm_create import creation_of, is_free
 from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOwned
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds
@@ -114,12 +114,14 @@ def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | Non
     node = _node_now(api, details)
     place = VmPlace(node=node, pool=details["pool"], vmids=(vmid, vmid))
     vm = BenchVm(api, clock, place, vmid, details["mark"])
-    of_vm = details["node"], CREATION, details["vmid"]
+    of_vm = details["node"], *creation_of(details)
     deadline = clock.monotonic() + _BIRTH_SECONDS
     appears = clock.monotonic() + SEARCH_SECONDS
     while not _is_born(api, vm, place, details):
         # The configuration exists before the task does, so the task is looked for first.
-        requested = newest_task(api, *of_vm) != details.get("newest", "")
+        # A task about a template may be a clone by another user.
+        clone = "template" in details
+        requested = not clone and newest_task(api, *of_vm) != details.get("newest", "")
         if is_free(api, vmid) and (requested or clock.monotonic() > appears):
             return None
         if clock.monotonic() > deadline:
@@ -139,8 +141,9 @@ def _refuse_unborn(vm: BenchVm, *, creating: bool) -> NoReturn:
         raise Busy(f"VM {vm.vmid} is still created")
     raise NotOwned(
         f"VM {vm.vmid} not changed: not in the pool or not visible",
-        next_step="if a crash of the node interrupted its creation (lock create, no description), "
-        "remove it on the node as root, with the option --skiplock of qm",
+        next_step="if a crash of the node interrupted its creation (lock create without "
+        f"description, or lock clone with {vm.mark} in it), remove it on the node as root, with "
+        "the option --skiplock of qm",
     )
 
 
@@ -190,7 +193,7 @@ def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) 
     Raises AccessDenied: the token may not see any VM of the pool.
     """
     try:
-        if vm.read().values.get("lock") == "create":
+        if vm.read().values.get("lock") in ("create", "clone"):
             return False
         mark_again(api, vm, place, details.get("newest", ""))
         vm.verify_owner()
@@ -229,9 +232,12 @@ def keep_vm(
 
 
 def find_kept(
-    api: Api, clock: Clock, place: VmPlace, journal: Journal
+    api: Api, clock: Clock, place: VmPlace, journal: Journal, template: int = 0
 ) -> tuple[BenchVm, Callable[[], None]] | None:
     """Return the kept VM of the node, and a function to call once it is in use.
+
+    Args:
+        template: ID of the VM that it must be a clone of; 0: it boots the guest image.
 
     A VM that is gone or no longer owned is not changed, and its entry is closed.
 
@@ -241,6 +247,8 @@ def find_kept(
         if missing_keys(details, _KEYS):
             continue
         if (details["node"], details["pool"]) != (place.node, place.pool):
+            continue
+        if details.get("template", "0") != str(template):
             continue
         vm = BenchVm(api, clock, place, int(details["vmid"]), details["mark"])
         try:
@@ -262,9 +270,11 @@ def _in_use(journal: Journal, number: int, details: Mapping[str, str]) -> None:
 
 
 def fit(vm: BenchVm, options: Mapping[str, Any], iso: str) -> None:
-    """Switch the VM off and apply the current settings and guest image."""
+    """Switch the VM off and apply the current settings and guest image, which no clone has."""
     vm.stop()
     hotplug.clear(vm)
+    if not iso:
+        return
     config = vm.recent_config().values
     target = {key: options[key] for key in _OF_SETTINGS if key in options}
     changed = {key: value for key, value in target.items() if str(config.get(key)) != str(value)}

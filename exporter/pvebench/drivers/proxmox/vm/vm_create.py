@@ -1,6 +1,7 @@
 """Creation of a benchmark VM: guest image, free VM ID, VM options.
 
-The marker and the journal entry precede the call; the tag follows it.
+The marker and the journal entry precede the call; the tag follows it. A VM with another system is
+a clone of a template, which is only read.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
 )
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, description
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, ClusterStorage
+from pvebench.drivers.proxmox.vm.template import CLONE, Template
 from pvebench.errors import DriverError, GuestImageError, NotOwned
 from pvebench.guest.image import GuestImage, file_digest
 from pvebench.model.disk import ScsiHw
@@ -67,20 +69,31 @@ def make_vm(
     journal: Journal,
     *,
     options: Mapping[str, Any],
-    iso: str,
+    iso: str = "",
+    template: Template | None = None,
 ) -> tuple[BenchVm, int]:
     """Create a VM with a free ID of the range; return it and its journal entry.
+
+    Args:
+        iso: volid of the guest image that a new VM boots.
+        template: clone it instead, then set the options.
 
     Raises NotOwned: every ID of the range is taken. Others as `Api` and `Tasks.run`.
     """
     for vmid in free_ids(api, place):
         vm = BenchVm(api, clock, place, vmid, secrets.token_hex(16))
         details = {"node": place.node, "pool": place.pool, "vmid": str(vmid), "mark": vm.mark}
-        details["newest"] = newest_task(api, place.node, CREATION, str(vmid))
+        if template:
+            details["template"] = str(template.vmid)
+        details["newest"] = newest_task(api, place.node, *creation_of(details))
         entry = journal.open(KIND, details)
         try:
             claim = node_time(api, place.node, clock) + CLAIM_SECONDS
-            _create(api, vm, place, {**options, ISO_SLOT: f"{iso},media=cdrom"}, claim)
+            if template:
+                words = description(vm.mark, claim=claim, system=template.disks)
+                template.clone(api, clock, vm, place.pool, words)
+            else:
+                _create(api, vm, place, {**options, ISO_SLOT: f"{iso},media=cdrom"}, claim)
         except Rejected as error:
             if "already exists" in error.text:
                 journal.close(entry)
@@ -89,9 +102,15 @@ def make_vm(
                 if is_free(api, vmid):  # else the VM exists: it is removed later
                     journal.close(entry)
             raise
-        _tag(vm, journal, entry)
+        _tag(vm, journal, entry, options if template else {})
         return vm, entry
     raise no_free_id(place)
+
+
+def creation_of(details: Mapping[str, str]) -> tuple[str, str]:
+    """Return type and ID of the task that creates the VM of a journal entry."""
+    template = details.get("template", "")
+    return (CLONE, template) if template else (CREATION, details["vmid"])
 
 
 def free_ids(api: Api, place: VmPlace) -> Iterator[int]:
@@ -136,13 +155,13 @@ def _create(
     )
 
 
-def _tag(vm: BenchVm, journal: Journal, entry: int) -> None:
-    """Tag a new VM; if that fails, remove the VM, or leave it to the journal.
+def _tag(vm: BenchVm, journal: Journal, entry: int, options: Mapping[str, Any]) -> None:
+    """Tag a new VM and set a clone's options; if that fails, remove it, or leave it to the journal.
 
     The tag is set after creation: with pool rights alone, version 9.2 rejects tags during it.
     """
     try:
-        vm.change("tag", tags=TAG)
+        vm.change("tag", tags=TAG, **options)
     except DriverError:
         with contextlib.suppress(DriverError):
             vm.destroy(journal)
@@ -194,6 +213,14 @@ def vm_options(node: str, configured: VmOptions, machine: Machine) -> dict[str, 
     if not configured.kvm:
         options["kvm"] = 0
     return {key: value for key, value in options.items() if value is not None}
+
+
+def clone_options(node: str, configured: VmOptions, machine: Machine) -> dict[str, Any]:
+    """Return the options of a clone that replace those of its template; its others stay."""
+    names = ("name", "memory", "balloon", "agent", "hotplug", "onboot", "cores", "vcpus", "kvm")
+    options = vm_options(node, configured, machine)
+    fixed = {"sockets": 1, "protection": 0}
+    return {**fixed, **{name: options[name] for name in names if name in options}}
 
 
 def cpu_options(configured: VmOptions, machine: Machine) -> dict[str, int]:

@@ -16,9 +16,11 @@ from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm
 from pvebench.drivers.proxmox.vm.description import Filled, filled_of
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, test_slots, unused_volumes, volume_name
 from pvebench.drivers.proxmox.vm.leftovers import find_kept, fit, undo_pending
+from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_create import (
     NodeContext,
     VmOptions,
+    clone_options,
     make_vm,
     upload_iso,
     vm_options,
@@ -288,6 +290,8 @@ class VmVolumes:
         self._storage_options = storage_options
         self._api, self._journal, self._clock = context.api, context.journal, context.clock
         self._volumes: Volumes | None = None
+        self.template = 0
+        """ID of the VM that the VM is a clone of; 0: none."""
         self._tidied = self._clock.monotonic()
 
     @property
@@ -349,20 +353,30 @@ class VmVolumes:
     def reuse_or_create(self, machine: Machine) -> None:
         """Reuse the kept VM, or create one.
 
-        Raises NotOwned, GuestImageError, DriverError: as `make_vm` and `upload_iso`.
+        Raises NotOwned, GuestImageError, DriverError: as `make_vm`, `upload_iso` and
+            `usable_template`.
         """
         node, storage = self._context.node, self._options.iso_storage
-        iso = upload_iso(self._api, node, storage, self._context.image, self._clock)
+        self.template, iso, template = machine.template, "", None
         options = vm_options(node, self._options, machine)
+        if machine.template:
+            template = usable_template(self._api, node, machine.template)
+            options = clone_options(node, self._options, machine)
+        else:
+            iso = upload_iso(self._api, node, storage, self._context.image, self._clock)
         if not (self._options.keep and self._take_up(options, iso)):
             vm, _ = make_vm(
-                self._api, self._clock, self._context.place, self._journal, options=options, iso=iso
+                *(self._api, self._clock, self._context.place, self._journal),
+                options=options,
+                iso=iso,
+                template=template,
             )
             self._volumes = self._volumes_of(vm)
 
     def _take_up(self, options: Mapping[str, Any], iso: str) -> bool:
         """Reuse the VM that was kept with filled volumes; return whether there is one."""
-        kept = find_kept(self._api, self._clock, self._context.place, self._journal)
+        place = self._context.place
+        kept = find_kept(self._api, self._clock, place, self._journal, self.template)
         if kept is None:
             return False
         vm, in_use = kept
