@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
@@ -155,6 +155,14 @@ class Workload:
         """
         zeroes = Caveat.ZEROES in self.caveats and self.place is WorksOn.ANY
         return Direction.TRIM in self.directions or zeroes
+
+    @property
+    def as_loaded(self) -> Workload:
+        """The workload with the shortest steady phase in its ramp, for estimates."""
+        if self.steady is None:
+            return self
+        shortest = self.steady.interval_seconds * self.steady.window
+        return replace(self, ramp_seconds=self.ramp_seconds + shortest)
 
     @cached_property
     def fingerprint(self) -> str:

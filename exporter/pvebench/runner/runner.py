@@ -255,7 +255,7 @@ class Runner:
             total = counted.write_bytes
         else:
             tool = TOOLS[case.workload.tool]
-            estimate = tool.estimate(case.workload, case.scenario.volume_bytes)
+            estimate = tool.estimate(case.workload.as_loaded, case.scenario.volume_bytes)
             total = before + filling + estimate.bytes_written
         self._counted = attached, total
         return cooling + max(0, total - before)

@@ -322,7 +322,7 @@ def make_plan(
     filled = _fills(cases)
     fill_bytes = sum(filled)
     estimates = [
-        TOOLS[case.workload.tool].estimate(case.workload, case.scenario.volume_bytes)
+        TOOLS[case.workload.tool].estimate(case.workload.as_loaded, case.scenario.volume_bytes)
         for case in cases
     ]
     overhead = (conduct.settle_seconds + OVERHEAD_SECONDS) * len(cases)

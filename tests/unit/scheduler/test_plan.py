@@ -14,7 +14,7 @@ from pvebench.model.disk import POOL_OPTIONS, Cache, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.space import SpaceNeed
 from pvebench.model.units import MIB
-from pvebench.scheduler.plan import Matrix, expand, make_plan, select
+from pvebench.scheduler.plan import Matrix, Plan, expand, make_plan, select
 from testing.packs import ROOT, SMALL, STORAGES, quick, write_pack
 from testing.simulations import simulate
 
@@ -111,6 +111,18 @@ def test_the_plan_counts_boots_switches_fills_time_and_bytes() -> None:
     assert (plan.restarts, plan.switches, plan.fills) == (1, 6, 2)
     assert 12 * 10 < plan.seconds < 12 * 20
     assert plan.bytes_written > 2 * pack.volume_bytes
+
+
+def test_the_plan_counts_the_shortest_steady_phase_and_what_it_writes(tmp_path: Path) -> None:
+    def plan_of(text: str) -> Plan:
+        pack = load_pack(write_pack(tmp_path, text))
+        return make_plan(expand(pack, node="lab", storages=STORAGES), seed=1)
+
+    text = SMALL.replace("randread", "randwrite")
+    steady = text.replace("measure:", "measure:\n  steady: {interval: 2s, window: 6}")
+    plain, waiting = plan_of(text), plan_of(steady)
+    assert waiting.seconds == pytest.approx(plain.seconds + 12 * len(plain.cases))
+    assert waiting.bytes_written > plain.bytes_written
 
 
 def test_the_plan_has_the_space_of_all_volumes_snapshots_bases_and_vms(tmp_path: Path) -> None:
