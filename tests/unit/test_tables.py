@@ -48,13 +48,13 @@ REASONS = {
         "pvebench_fleet/hub/rules.py",
         "pvebench_fleet/hub/store/site_transaction.py",
     ): "limits; kinds of rows",
-    ("pvebench_fleet/hub/rules.py", "pvebench_fleet/hub/store/upkeep.py"): (
+    ("pvebench_fleet/hub/rules.py", "pvebench_fleet/hub/store/database.py"): (
         "limits; order of removal"
     ),
     (
+        "pvebench_fleet/hub/store/database.py",
         "pvebench_fleet/hub/store/site_transaction.py",
-        "pvebench_fleet/hub/store/upkeep.py",
-    ): "kinds of rows; order of removal",
+    ): "order of removal; kinds of rows",
     (
         "pvebench/model/figure.py",
         "pvebench/report/value_text.py",

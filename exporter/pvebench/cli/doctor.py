@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from pvebench.cli.options import (
     read_settings,
     scale_option,
     settings_options,
+    show,
     verbose_option,
 )
 from pvebench.diagnostics.check import findings as check_findings
@@ -51,12 +51,11 @@ def check(form: str, scale: float, **options: Any) -> None:
 def show_findings(findings: list[Finding], *, form: str = "text") -> None:
     """Print findings. Raises MachineError if a check failed."""
     findings = [(name, good, command_text(text, "check")) for name, good, text in findings]
-    if form == "json":
-        rows = [{"check": name, "ok": good, "found": text} for name, good, text in findings]
-        click.echo(json.dumps(rows, indent=2))
-    else:
-        for name, good, text in findings:
-            click.echo(f"{_LABELS[good]}  {name}: {text}")
+    show(
+        form,
+        lambda: [{"check": name, "ok": good, "found": text} for name, good, text in findings],
+        lambda: (f"{_LABELS[good]}  {name}: {text}" for name, good, text in findings),
+    )
     bad = [name for name, good, _ in findings if good is False]
     if bad:
         raise MachineError(
@@ -195,11 +194,7 @@ def doctor(
         grafana_login=grafana_login,
     )
     observations = diagnose(settings, servers, seconds=timeout)
-    if form == "json":
-        click.echo(json.dumps([asdict(entry) for entry in observations], indent=2))
-    else:
-        for entry in observations:
-            click.echo(f"{entry.severity:11}  {entry.about}: {_indented(entry)}")
+    show(form, lambda: [*map(asdict, observations)], lambda: map(_line, observations))
     critical = [entry.about for entry in observations if entry.severity is Severity.CRITICAL]
     if critical:
         raise MachineError(
@@ -209,5 +204,6 @@ def doctor(
         )
 
 
-def _indented(observation: Observation) -> str:
-    return observation.text.replace("\n", "\n" + " " * 13)
+def _line(observation: Observation) -> str:
+    indented = observation.text.replace("\n", "\n" + " " * 13)
+    return f"{observation.severity:11}  {observation.about}: {indented}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import signal
 import threading
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from pvebench.cli.options import format_option, listen_options, web_options
+from pvebench.cli.options import format_option, listen_options, show, web_options
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import PvebenchError, ToolsMissing
 from pvebench.fields import MAX_NAME
@@ -302,13 +301,9 @@ def list_(url: str, form: str) -> None:
     """List the sites with state, last contact, runs and processes."""
     with _opened(url) as database:
         rows = database.sites()
-    if form == "json":
-        click.echo(json.dumps(rows, indent=2, default=int))
-        return
-    for row in rows:
-        click.echo(_site_line(row, time.time()))
-    if not rows:
-        click.echo("no sites; add one with `pvebench hub sites add NAME`")
+    lines = [_site_line(row, time.time()) for row in rows]
+    none = ["no sites; add one with `pvebench hub sites add NAME`"]
+    show(form, lambda: rows, lambda: lines or none)
 
 
 def _site_line(row: dict[str, Any], now: float) -> str:

@@ -239,7 +239,7 @@ def test_the_size_of_a_sites_runs_has_a_limit_and_pruning_counts_it_anew(
     site.push(SHAPE, line(0, reason="x" * 5000), line(1, finished=old, reason="x" * 5000))
     site.push(SHAPE, line(0, value=2.0, reason="", revision=1))
     assert rows(url, size) == [(3 * 136 + 10_000,)]
-    for module in ("site_transaction", "upkeep"):
+    for module in ("site_transaction", "database"):
         monkeypatch.setattr(f"pvebench_fleet.hub.store.{module}.SITE_BYTES", 1000)
     status, answer = site.push(SHAPE, line(2))
     assert (status, answer["refused"]) == (200, [3])

@@ -1,9 +1,10 @@
-"""The database of the hub: connections, sites and their tokens."""
+"""The database of the hub: connections, sites and their tokens, removal of old rows."""
 
 from __future__ import annotations
 
 import hashlib
 import queue
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,17 +15,63 @@ from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 
 from pvebench.errors import HubDatabaseError
+from pvebench.model.units import DAY
 from pvebench_fleet.hub.fleet_view import FleetView, Overview, SiteView
-from pvebench_fleet.hub.rules import SiteRow, State, release
+from pvebench_fleet.hub.rules import RUN_BYTES, SITE_BYTES, TABLES, SiteRow, State, release
 from pvebench_fleet.hub.schema import HEAD
 from pvebench_fleet.hub.store.node_transaction import CHOOSE, NodeTransaction
 from pvebench_fleet.hub.store.overview import read_fleet_view, read_overview, read_site_view
 from pvebench_fleet.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
-from pvebench_fleet.hub.store.upkeep import drop_month, old_months, settings, thin
 
 CONNECTIONS: Final = 4
 """Maximum connections of the door, and so of requests that work at once."""
 CONNECT_SECONDS: Final = 5
+
+# --- What no rule needs any more.
+
+KEPT_SECONDS: Final = 90 * DAY
+"""How long sites keep acknowledged lines: no older mark can be common."""
+DENSE_SECONDS: Final = DAY
+"""Age up to which each mark is kept; of older ones one an hour, so that a site resends more."""
+MONTH_SECONDS: Final = 31 * DAY
+_MONTH: Final = re.compile(r"run_(\d{4})_(\d{2})")
+_MONTHS: Final = (
+    "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'run'::regclass "
+    "ORDER BY 1"
+)
+# A replaced version is restored if a process with an older turn turns out to be a twin: only one
+# that was seen lately, or has the turn.
+_REPLACED: Final = """
+DELETE FROM replaced r USING site s WHERE r.site = s.site AND r.turn <= coalesce(
+    (SELECT min(p.turn) FROM process p WHERE p.site = s.site AND NOT p.banned
+        AND (p.seen > %s OR p.process = s.process)), s.turn)
+"""
+_MARKS: Final = """
+DELETE FROM mark m USING (
+    SELECT site, seq, at, row_number() OVER (PARTITION BY site ORDER BY seq DESC) AS place,
+        row_number() OVER (PARTITION BY site, floor(at / 3600) ORDER BY seq DESC) AS of_hour
+    FROM mark) old
+WHERE m.site = old.site AND m.seq = old.seq AND old.place > 1
+    AND (old.at < %s OR (old.at < %s AND old.of_hour > 1))
+"""
+# All runs that used the row are in removed months: none ended more than a day after it was stored.
+_UNUSED: Final = """
+DELETE FROM "{table}" t WHERE seen < %s
+    AND NOT EXISTS (SELECT FROM run_other r WHERE r.{column} = t.{column})
+    AND NOT EXISTS (SELECT FROM replaced r WHERE r.{column} = t.{column})
+    AND NOT EXISTS (SELECT FROM case_state s WHERE {state} = t.{column})
+"""
+_OF_STATE: Final = {
+    "shape": "good_shape",
+    "environment": "s.env",
+    "cycle": "0",
+    "case": "s.case_id",
+}
+# Runs that came again and removed months were counted, too.
+_BYTES: Final = f"""
+UPDATE site SET bytes = (SELECT coalesce(sum({RUN_BYTES} + 8 * cardinality(vals)
+    + octet_length(reason)), 0) FROM run WHERE run.site = site.site) WHERE bytes > %s
+"""  # noqa: S608 # constants
 
 
 class HubDatabase:
@@ -158,20 +205,28 @@ class HubDatabase:
     def prune(self, keep_months: int, now: float, *, apply: bool) -> list[str]:
         """Return the months that ended longer ago, and remove them and outdated rows if `apply`."""
         with self.connection() as connection:
-            months = old_months(connection, keep_months, now)
+            months = _old_months(connection, keep_months, now)
         if not apply:
             return months
+        # The newest run of each case stays in `case_state`.
         for month in months:  # each in a transaction of its own: sites wait as briefly as possible
             with self.connection() as connection:
-                drop_month(connection, month)
+                connection.execute(f"ALTER TABLE run DETACH PARTITION {month}".encode())
+                connection.execute(f"DROP TABLE {month}".encode())
         with self.connection() as connection:
-            thin(connection, keep_months, now)
+            _thin(connection, keep_months, now)
         return months
 
     def settings(self) -> dict[str, str]:
         """Return settings of PostgreSQL that protect results, and the size of the database."""
+        query = (
+            "SELECT name, setting FROM pg_settings WHERE name IN ('server_version_num', 'fsync', "
+            "'synchronous_commit', 'full_page_writes') UNION ALL SELECT 'bytes', "
+            "pg_database_size(current_database())::text UNION ALL "
+            "SELECT 'odd_runs', (SELECT count(*) FROM run_other)::text"
+        )
         with self.connection() as connection:
-            return settings(connection)
+            return {row["name"]: row["setting"] for row in connection.execute(query)}
 
     # --- Sites and their tokens.
 
@@ -206,7 +261,8 @@ class HubDatabase:
         query = (
             "SELECT s.name, s.state, s.acked, s.contact, s.skew_seconds, s.process AS current, "
             "(SELECT count(*) FROM refused f WHERE f.site = s.site) AS refused, "
-            "(SELECT coalesce(sum(count), 0) FROM arrived a WHERE a.site = s.site) AS runs, "
+            "(SELECT coalesce(sum(count), 0) FROM arrived a WHERE a.site = s.site)::bigint "
+            "AS runs, "
             "ARRAY(SELECT p.process FROM process p WHERE p.site = s.site AND NOT p.banned "
             "ORDER BY p.seen DESC LIMIT 5) AS processes FROM site s ORDER BY s.name"
         )
@@ -251,6 +307,32 @@ _OF_SITE: Final = (
     *("mark", "process", "refused", "node_state", "case_state", "verdict", "change"),
     "effect",
 )
+
+
+def _old_months(connection: Connection, keep: int, now: float) -> list[str]:
+    """Return the partitions that ended at least `keep` months ago, oldest first."""
+    today = time.gmtime(now)
+    first = 12 * today.tm_year + today.tm_mon - keep
+    found = []
+    for row in connection.execute(_MONTHS):
+        month = _MONTH.fullmatch(row["name"])
+        if month and 12 * int(month[1]) + int(month[2]) < first:
+            found.append(row["name"])
+    return found
+
+
+def _thin(connection: Connection, keep: int, now: float) -> None:
+    """Remove marks and replaced versions that no rule needs, and rows that no run refers to.
+
+    Args:
+        keep: months of runs that are kept, besides the present one; older ones are removed.
+    """
+    connection.execute(_REPLACED.encode(), (now - KEPT_SECONDS,))
+    connection.execute(_MARKS.encode(), (now - KEPT_SECONDS, now - DENSE_SECONDS))
+    for table, state in _OF_STATE.items():
+        query = _UNUSED.format(table=table, column=TABLES[table][2], state=state)
+        connection.execute(query.encode(), (now - (keep + 2) * MONTH_SECONDS,))
+    connection.execute(_BYTES.encode(), (SITE_BYTES / 2,))
 
 
 def _change_role(connection: Connection, query: LiteralString, role: str) -> None:

@@ -294,7 +294,7 @@ class SiteTransaction:
         """Return name -> id; new names get an empty row, as far as the limit of the table allows.
 
         Known ones take no number from the sequence, as they would with ON CONFLICT. They are marked
-        as used before they are read: a row that `upkeep.thin` removes at this moment is new.
+        as used before they are read: a row that `HubDatabase.prune` removes at this moment is new.
         """
         if not names:
             return {}

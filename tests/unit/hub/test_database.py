@@ -19,8 +19,7 @@ from pvebench_fleet.hub.doctor import findings
 from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.fleet_view import NodeLine, Overview
 from pvebench_fleet.hub.judging import judge_next
-from pvebench_fleet.hub.store.database import HubDatabase
-from pvebench_fleet.hub.store.upkeep import DENSE_SECONDS, KEPT_SECONDS
+from pvebench_fleet.hub.store.database import DENSE_SECONDS, KEPT_SECONDS, HubDatabase
 from testing.hub_requests import (
     GRAZ,
     HELLO,
