@@ -179,74 +179,61 @@ def _path(value: Any) -> Path:
         raise ValueError(f"unknown user in path {str(value)!r}") from error
 
 
+class Parsed:
+    """Type of a field that `read` parses; the JSON schema has `examples` of files."""
+
+    def __init__(
+        self, read: Callable[[Any], object], *examples: object, types: str | list[str] = "string"
+    ) -> None:
+        self._read = read
+        self._json: dict[str, Any] = {"type": types, "examples": [*examples]}
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the schema of what `read` returns."""
+        return core_schema.no_info_before_validator_function(self._read, handler(source))
+
+    def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
+        """Return type and examples."""
+        return dict(self._json)
+
+
 Slug = Annotated[
     str,
     BeforeValidator(_slug),
     WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"}),
 ]
 Text = Annotated[StrictStr, Field(max_length=MAX_TEXT)]
-Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    WithJsonSchema({"type": ["string", "integer"], "examples": ["256M", "4k"]}),
-]
+Size = Annotated[int, Parsed(parse_size, "256M", "4k", types=["string", "integer"])]
 WholeMib = Annotated[Size, AfterValidator(_whole_mib)]
 WriteBudget = Annotated[
     int,
-    BeforeValidator(lambda value: 0 if value == "off" else parse_size(value)),
-    WithJsonSchema({"type": ["string", "integer"], "examples": ["20G", "off"]}),
+    Parsed(
+        lambda value: 0 if value == "off" else parse_size(value),
+        *("20G", "off"),
+        types=["string", "integer"],
+    ),
 ]
 """Bytes per 24 hours; `off`, 0: no limit."""
 Duration = Annotated[
-    float,
-    BeforeValidator(lambda value: whole_milliseconds(parse_duration(value))),
-    WithJsonSchema({"type": "string", "examples": ["8s", "30m", "1d"]}),
+    float, Parsed(lambda value: whole_milliseconds(parse_duration(value)), "8s", "30m", "1d")
 ]
 Scale = Annotated[
     float, BeforeValidator(_scale), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
 ]
-Ratio = Annotated[
-    float,
-    BeforeValidator(_ratio),
-    WithJsonSchema({"type": ["number", "string"], "examples": [0.2, "20%"]}),
-]
-Listen = Annotated[
-    str,
-    BeforeValidator(listen_address),
-    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:10620"]}),
-]
+Ratio = Annotated[float, Parsed(_ratio, 0.2, "20%", types=["number", "string"])]
+Listen = Annotated[str, Parsed(listen_address, "127.0.0.1:10620")]
 METRICS_PATH: Final = "/metrics"
 MetricsPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~][A-Za-z0-9._~-]*)+$")]
 """A path that is none of `/-/`; `/metrics` stays."""
-HostName = Annotated[
-    str,
-    BeforeValidator(_host_name),
-    WithJsonSchema({"type": "string", "examples": ["bench.example.org"]}),
-]
-Network = Annotated[
-    str, BeforeValidator(_network), WithJsonSchema({"type": "string", "examples": ["10.0.0.5"]})
-]
-TimeWindow = Annotated[
-    str,
-    BeforeValidator(_window),
-    WithJsonSchema({"type": "string", "examples": ["22:00-06:00", "Mon-Fri 08:00-18:00"]}),
-]
-Zone = Annotated[
-    str, BeforeValidator(_zone), WithJsonSchema({"type": "string", "examples": ["Europe/Vienna"]})
-]
+HostName = Annotated[str, Parsed(_host_name, "bench.example.org")]
+Network = Annotated[str, Parsed(_network, "10.0.0.5")]
+TimeWindow = Annotated[str, Parsed(_window, "22:00-06:00", "Mon-Fri 08:00-18:00")]
+Zone = Annotated[str, Parsed(_zone, "Europe/Vienna")]
 FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
-
-
-WeeklyMoment = Annotated[
-    str,
-    BeforeValidator(_weekly),
-    WithJsonSchema({"type": "string", "examples": ["Mon 08:00", "off"]}),
-]
-WebAddress = Annotated[
-    str,
-    BeforeValidator(_web_address),
-    WithJsonSchema({"type": "string", "examples": ["https://bench.example.org"]}),
-]
+WeeklyMoment = Annotated[str, Parsed(_weekly, "Mon 08:00", "off")]
+WebAddress = Annotated[str, Parsed(_web_address, "https://bench.example.org")]
 
 
 class OneOf:

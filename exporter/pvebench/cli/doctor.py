@@ -18,6 +18,7 @@ from pvebench.cli.options import (
     scale_option,
     settings_options,
     show,
+    together,
     verbose_option,
 )
 from pvebench.diagnostics.check import findings as check_findings
@@ -74,18 +75,18 @@ def findings_of(options: dict[str, Any], scale: float = 1.0) -> Iterator[Finding
 PAUSE_SECONDS: Final = 1.0
 
 
-def _login_options(command: F) -> F:
-    """Add --exporter-login-file and --grafana-password-file."""
-    command = click.option(
+_login_options = together(
+    click.option(
         "--grafana-password-file",
         type=PATH,
         help="File with the admin's password, if Grafana requires a login.",
-    )(command)
-    return click.option(
+    ),
+    click.option(
         "--exporter-login-file",
         type=PATH,
         help="File with USER:PASSWORD, if the exporter requires a login.",
-    )(command)
+    ),
+)
 
 
 def _timeout_option(help_text: str) -> Callable[[F], F]:

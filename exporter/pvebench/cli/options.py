@@ -35,7 +35,18 @@ def complete_pack(_: click.Context, __: click.Parameter, typed: str) -> list[Com
     return [*names, CompletionItem(typed, type="file")]
 
 
-_SETTINGS = (
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return one decorator for several options, the last one first in the help."""
+
+    def add(command: F) -> F:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
+
+
+settings_options = together(
     click.option(
         "--pack",
         "packs",
@@ -57,15 +68,6 @@ _SETTINGS = (
     ),
     click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", help="Settings file."),
 )
-
-
-def settings_options(command: F) -> F:
-    """Add --config, --state, --node, --driver and --pack."""
-    for option in _SETTINGS:
-        command = option(command)
-    return command
-
-
 scale_option = click.option(
     "--scale",
     type=click.FloatRange(0, 100, min_open=True),
@@ -73,9 +75,7 @@ scale_option = click.option(
     help="Multiply the packs' sizes and times.",
 )
 """Option of commands that plan, measure, or show the definition of a measured plan."""
-
-
-_WEB = (
+web_options = together(
     click.option(
         "--host-name",
         "host_names",
@@ -93,18 +93,10 @@ _WEB = (
 )
 
 
-def web_options(command: F) -> F:
-    """Add --web.config.file and --host-name."""
-    for option in _WEB:
-        command = option(command)
-    return command
-
-
 def listen_options(default: str | None = None) -> Callable[[F], F]:
     """Return --web.listen-address and --web.systemd-socket."""
-
-    def add(command: F) -> F:
-        command = click.option(
+    return together(
+        click.option(
             "--web.listen-address",
             "--listen",
             "listen",
@@ -112,17 +104,16 @@ def listen_options(default: str | None = None) -> Callable[[F], F]:
             show_default=default is not None,
             callback=_checked_address,
             help="Listen address, such as 127.0.0.1:10620; :10620 is every address.",
-        )(command)
-        return click.option(
+        ),
+        click.option(
             "--web.systemd-socket",
             "listen",
             flag_value=_PASSED,
             default=default,
             callback=_checked_address,
             help="Use the socket that systemd passes.",
-        )(command)
-
-    return add
+        ),
+    )
 
 
 _PASSED = "systemd"
@@ -149,17 +140,17 @@ def _checked_address(_: click.Context, __: click.Parameter, text: str | None) ->
         raise click.BadParameter(str(error)) from error
 
 
-def selection_options(command: F) -> F:
-    """Add --only and --skip."""
-    command = click.option(
+selection_options = together(
+    click.option(
         "--skip", multiple=True, metavar="GLOB", help="Skip matching cases; may be repeated."
-    )(command)
-    return click.option(
+    ),
+    click.option(
         "--only",
         multiple=True,
         metavar="GLOB",
         help="Use only cases with a matching scenario, workload or scenario/workload.",
-    )(command)
+    ),
+)
 
 
 def _log_more(context: click.Context, _: click.Parameter, requested: bool) -> None:
