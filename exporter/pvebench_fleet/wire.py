@@ -11,7 +11,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
@@ -363,28 +363,27 @@ def schema_text() -> str:
 # --- Reading and writing.
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 
 def read_message(kind: type[M], content: bytes) -> M:
     """Return a message; raises FleetMessageInvalid."""
-    try:
-        return kind.model_validate_json(content)
-    except ValidationError as error:
-        raise _invalid(error, content) from error
+    return _read(kind.model_validate_json, content)
 
 
 def read_line(content: bytes) -> Line:
     """Return a line of a push; raises FleetMessageInvalid."""
-    try:
-        return LINE.validate_json(content)
-    except ValidationError as error:
-        raise _invalid(error, content) from error
+    return _read(LINE.validate_json, content)
 
 
 def read_file_line(content: bytes) -> FileLine:
     """Return a line of a file of runs; raises FleetMessageInvalid."""
+    return _read(FILE_LINE.validate_json, content)
+
+
+def _read(validate: Callable[[bytes], T], content: bytes) -> T:
     try:
-        return FILE_LINE.validate_json(content)
+        return validate(content)
     except ValidationError as error:
         raise _invalid(error, content) from error
 

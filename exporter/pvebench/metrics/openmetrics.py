@@ -48,37 +48,33 @@ class Window:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Series:
-    """Values of one series as text: (since, value); None: the series has ended."""
-
-    changes: list[tuple[float, str | None]] = field(default_factory=list)
+Changes = list[tuple[float, str | None]]
+"""Values of one series as text: (since, value); None: the series has ended."""
+Key = tuple[str, str]
+"""Family of a series, and its name with its labels, as text."""
 
 
 @dataclass(slots=True)
 class _Past:
-    """All series by family; `heads` are the TYPE and HELP lines of the families.
-
-    The key of a series is its name with its labels, as text.
-    """
+    """All series by family; `heads` are the TYPE and HELP lines of the families."""
 
     labels: Mapping[str, str]
     heads: dict[str, str] = field(default_factory=dict)
-    series: dict[str, dict[str, _Series]] = field(default_factory=dict)
+    series: dict[str, dict[str, Changes]] = field(default_factory=dict)
 
     def note(
         self,
         moment: float,
         families: Iterable[Families],
-        shown: set[str],
+        shown: set[Key],
         more: Mapping[str, str] = NO_LABELS,
-    ) -> set[str]:
+    ) -> set[Key]:
         """Add the samples of a case from `moment` on; return the keys of its series.
 
         Args:
             shown: series of the case before `moment`; those without a new sample end.
         """
-        now: set[str] = set()
+        now: set[Key] = set()
         labels = "".join(f"{label_text(*label)}," for label in {**self.labels, **more}.items())
         for metric, lines in (entry for part in families for entry in part.lines.values()):
             self.heads.setdefault(metric.name, head_of(metric, opened=True))
@@ -86,18 +82,15 @@ class _Past:
             for line in lines:
                 where, _, value = line[:-1].rpartition(" ")
                 key = _with_labels(where, labels)
-                series.setdefault(key, _Series()).changes.append((moment, value))
-                now.add(key)
+                series.setdefault(key, []).append((moment, value))
+                now.add((metric.name, key))
         self.end(moment, shown - now)
         return now
 
-    def end(self, moment: float, keys: set[str]) -> None:
+    def end(self, moment: float, keys: set[Key]) -> None:
         """End series."""
-        if not keys:
-            return
-        for series in self.series.values():
-            for key in keys & series.keys():
-                series[key].changes.append((moment, None))
+        for family, key in keys:
+            self.series[family][key].append((moment, None))
 
 
 def _with_labels(where: str, labels: str) -> str:
@@ -137,7 +130,7 @@ def past_metrics_text(updates: Sequence[PastMetrics], window: Window) -> Iterato
     Args:
         updates: verdict updates, oldest first; each is valid until the next one.
     """
-    past, shown = _Past(window.labels), set[str]()
+    past, shown = _Past(window.labels), set[Key]()
     for number, (moment, families) in enumerate(updates):
         until = updates[number + 1][0] if number + 1 < len(updates) else math.inf
         if moment < window.end and until > window.start:
@@ -164,7 +157,7 @@ def _note_case(
     """Add the samples of one case; return its state at the end of the window."""
     present = runs[0].case_key in current
     more = {} if present else {"definition": runs[0].definition.fingerprint}
-    shown, expiry = set[str](), math.inf
+    shown, expiry = set[Key](), math.inf
     record = CaseRecord.before(runs[0])
     for number, run in enumerate(runs):
         if run.finished.timestamp() >= window.end:
@@ -200,7 +193,7 @@ def _note_summary(
     past: _Past, records: Sequence[CaseRecord], snapshot: Snapshot, window: Window
 ) -> None:
     """Add the environments in order, and the definitions of scenarios and workloads."""
-    shown: set[str] = set()
+    shown: set[Key] = set()
     moments = sorted({episode.started for episode in snapshot.episodes})
     begun = [moment for moment in moments if moment.timestamp() < window.end]
     first = max((start for start in begun if start.timestamp() <= window.start), default=None)
@@ -227,10 +220,10 @@ def _note_summary(
     past.note(max(window.start, min(oldest, window.end)), [families], set())
 
 
-def _family_lines(series: Mapping[str, _Series], window: Window) -> Iterator[str]:
+def _family_lines(series: Mapping[str, Changes], window: Window) -> Iterator[str]:
     """Yield a family's samples in OpenMetrics order: at each time a histogram stays together."""
     for _, group in itertools.groupby(series.items(), key=lambda entry: _labels_of(entry[0])):
-        samples = [_samples(key, values.changes, window) for key, values in group]
+        samples = [_samples(key, changes, window) for key, changes in group]
         yield from (line for _, line in heapq.merge(*samples, key=operator.itemgetter(0)))
 
 

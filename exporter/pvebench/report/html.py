@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -61,43 +62,26 @@ Curve = tuple[str, Sequence[tuple[float, float, str]]]
 """A configuration in a sweep: (IOPS, seconds, label of the point), by increasing IOPS."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweepChart:
-    """Chart of latency against IOPS with two logarithmic axes.
-
-    Attributes:
-        x_ticks, y_ticks: (position, text).
-        curves: name and dots, each with its position and text.
-    """
-
-    x_ticks: tuple[tuple[float, str], ...]
-    y_ticks: tuple[tuple[float, str], ...]
-    curves: tuple[tuple[str, tuple[tuple[float, float, str], ...]], ...]
-
-
-def curves(lines: Sequence[Curve]) -> SweepChart:
-    """Return a chart of latency against IOPS with all lines."""
+def curves(lines: Sequence[Curve]) -> SimpleNamespace:
+    """Return a chart of latency against IOPS with all lines, on two logarithmic axes."""
     places = [place for _, points in lines for place in points]
     x_axis = _LogAxis.around([x for x, _, _ in places], LEFT, WIDTH - RIGHT)
     y_axis = _LogAxis.around([y for _, y, _ in places], CHART_HEIGHT - BOTTOM, TOP)
-    return SweepChart(
-        x_ticks=tuple((x_axis.at(value), f"{value:,.0f}") for value in x_axis.decades),
-        y_ticks=tuple((y_axis.at(value), f"{value * 1000:g} ms") for value in y_axis.decades),
-        curves=tuple(
+    return SimpleNamespace(
+        x_ticks=[(x_axis.at(value), f"{value:,.0f}") for value in x_axis.decades],
+        y_ticks=[(y_axis.at(value), f"{value * 1000:g} ms") for value in y_axis.decades],
+        curves=[
             (
                 name,
-                tuple(
-                    (
-                        x_axis.at(iops),
-                        y_axis.at(seconds),
-                        f"{name}, {label}: {iops:,.0f} IOPS, {seconds * 1000:.3g} ms",
-                    )
-                    for iops, seconds, label in points
-                ),
+                [(x_axis.at(x), y_axis.at(y), _dot(name, x, y, label)) for x, y, label in points],
             )
             for name, points in lines
-        ),
+        ],
     )
+
+
+def _dot(name: str, iops: float, seconds: float, label: str) -> str:
+    return f"{name}, {label}: {iops:,.0f} IOPS, {seconds * 1000:.3g} ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,17 +209,6 @@ class Subject:
     advice: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Rows in the order of the ranking, and bar chart, of one workload in one direction."""
-
-    title: str
-    slug: str
-    caveats: str
-    rows: tuple[RankedRow, ...]
-    bars: tuple[Bar, ...]
-
-
 def report_html(
     subject: Subject,
     runs: Sequence[StoredRun],
@@ -282,7 +255,7 @@ def _have(rows: Sequence[ResultRow], column: str) -> bool:
     return any(row[column] is not None for row in rows)
 
 
-def _blocks(rows: Sequence[ResultRow], subject: Subject) -> list[Block]:
+def _blocks(rows: Sequence[ResultRow], subject: Subject) -> list[SimpleNamespace]:
     grouped: dict[tuple[str, str], list[ResultRow]] = {}
     for row in rows:
         grouped.setdefault((str(row["workload"]), str(row["direction"])), []).append(row)
@@ -345,7 +318,8 @@ def _gap(place: Place | None) -> str:
     return gap_text(place) + limits
 
 
-def _block(slug: str, direction: str, rows: list[RankedRow]) -> Block:
+def _block(slug: str, direction: str, rows: list[RankedRow]) -> SimpleNamespace:
+    """Return rows in the order of the ranking, and bars, of a workload in one direction."""
     rows = sorted(rows, key=lambda row: row.order)
     first = rows[0].row
     metric = next((row.metric for row in rows if row.value is not None), "iops")
@@ -355,11 +329,11 @@ def _block(slug: str, direction: str, rows: list[RankedRow]) -> Block:
         for name, row in zip(names, rows, strict=True)
         if row.value is not None and row.metric == metric
     ]
-    return Block(
+    return SimpleNamespace(
         title=f"{first['title']}, {direction}" if direction else str(first["title"]),
         slug=slug,
         caveats=str(first["caveats"] or ""),
-        rows=tuple(rows),
+        rows=rows,
         bars=bars(shown, _iops if metric == "iops" else _rate),
     )
 

@@ -103,8 +103,8 @@ def test_there_is_one_table_for_each_workload_with_rows_of_bus_and_format(
 ) -> None:
     view = index_view(results_of(measured).now, [], measured.world.clock.now())
     assert [(table.title, table.slug, table.place, table.caches) for table in view.tables] == [
-        ("4k random read, depth 32", "randread-4k-qd32", "storage local", ("none", "writeback")),
-        ("4k random write, depth 32", "randwrite-4k-qd32", "storage local", ("none", "writeback")),
+        ("4k random read, depth 32", "randread-4k-qd32", "storage local", ["none", "writeback"]),
+        ("4k random write, depth 32", "randwrite-4k-qd32", "storage local", ["none", "writeback"]),
     ]
     rows = [("scsi", ("qcow2",)), ("scsi", ("raw",)), ("virtio", ("qcow2",)), ("virtio", ("raw",))]
     assert [(row.bus, row.options) for row in view.tables[0].rows] == rows

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Final
 
 from pvebench.analysis.metric_verdict import Verdict
@@ -146,33 +147,6 @@ class Cell:
     best: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Row of a table: bus, format and the options that differ from their defaults."""
-
-    bus: str
-    options: tuple[str, ...]
-    cells: tuple[Cell | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Table of one storage and workload: bus × cache.
-
-    Attributes:
-        title: description of the workload; `slug` is its name.
-        found: sentence on the fastest and the default configuration; empty without a result.
-    """
-
-    anchor: str
-    title: str
-    slug: str
-    place: str
-    found: str
-    caches: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
 def is_stale(planned: PlannedCase | None, state: CaseRecord, now: datetime) -> bool:
     """Return whether a case's latest successful run is older than 2.5 intervals."""
     if planned is None or state.good is None:
@@ -187,8 +161,8 @@ def tables_view(
     now: datetime,
     changed: Mapping[str, Verdict],
     summaries: Sequence[Summary] = (),
-) -> tuple[Table, ...]:
-    """Return the tables of the shown cases, in a stable order.
+) -> list[SimpleNamespace]:
+    """Return the tables of the shown cases, one per storage and workload, in a stable order.
 
     Args:
         changed: case key -> its confirmed change.
@@ -204,10 +178,10 @@ def tables_view(
         ranking = summary.contest
         group = (ranking.node, ranking.storage, ranking.workload)
         by_group.setdefault(group, []).append(summary)
-    return tuple(
+    return [
         _table(content, groups[group], now, changed, by_group.get(group, []), name_node=several)
         for group in sorted(groups, key=lambda group: _table_order(group, groups[group]))
-    )
+    ]
 
 
 def _table_order(
@@ -226,7 +200,8 @@ def _table(
     summaries: Sequence[Summary],
     *,
     name_node: bool,
-) -> Table:
+) -> SimpleNamespace:
+    """Return the table of a workload: bus, format and non-default options × cache."""
     first = next(iter(cases.values()))
     grid: dict[tuple[str, tuple[str, ...]], dict[str, Cell]] = {}
     for key, definition in cases.items():
@@ -237,17 +212,19 @@ def _table(
     caches = sorted({cache for row in grid.values() for cache in row}, key=_cache_order)
     storage = f"storage {first.storage}"
     name = f"{first.node}-{first.storage}-{first.workload}"
-    return Table(
+    return SimpleNamespace(
         anchor="table-" + re.sub(r"[^A-Za-z0-9]+", "-", name).lower(),
         title=workload_text(first),
         slug=first.workload,
         place=f"node {first.node}, {storage}" if name_node else storage,
         found=" ".join(summary.text for summary in summaries),
-        caches=tuple(caches),
-        rows=tuple(
-            Row(bus, options, tuple(grid[bus, options].get(cache) for cache in caches))
+        caches=caches,
+        rows=[
+            SimpleNamespace(
+                bus=bus, options=options, cells=[grid[bus, options].get(cache) for cache in caches]
+            )
             for bus, options in sorted(grid)
-        ),
+        ],
     )
 
 
